@@ -104,6 +104,7 @@ def relay(
     certificate: Path | None = None,
     key: Path | None = None,
     proxies: Annotated[list[str] | None, Parameter(negative="")] = None,
+    origins: Annotated[list[str] | None, Parameter(negative="")] = None,
     ca: Path | None = None,
     allow_http: _Flag = False,
 ) -> None:
@@ -123,6 +124,7 @@ def relay(
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed.
+        origins: Origins whose web pages may send through it, such as https://shop.example; exact, and none by default.
         ca: File with the certificates to trust in place of the system's, for the hub.
         allow_http: Reach a hub on another machine without TLS.
     """
@@ -131,7 +133,7 @@ def relay(
 
     refuse_half_tls(certificate, key)
     _log_to_stderr()
-    settings = RelaySettings(batch, seconds, company, per_minute)
+    settings = RelaySettings(batch, seconds, company, per_minute, tuple(origins or ()))
     gateway = GatewayClient(hub, ca=None if ca is None else str(ca), allow_http=allow_http)
     app = RelayApp(gateway, gateway.configuration(), settings)
 

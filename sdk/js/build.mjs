@@ -9,15 +9,18 @@ import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 import { minify } from "terser";
 
-/** Bundles, their entries, and the most bytes of each after gzip. Every page loads the first, which loads the next three when it needs them. */
+/** Bundles and the most bytes of each after gzip. Every page loads the first, which loads the others when it needs them. */
 const BUNDLES = [
   ["dist/fedrank-device.js", "build/index.js", 12_000],
+  ["dist/attest.js", "build/attest.js", 1_000],
+  ["dist/draws.js", "build/draws.js", 1_000],
+  ["dist/laplace.js", "build/laplace.js", 1_000],
   ["dist/log.js", "build/log.js", 3_000],
-  ["dist/draws.js", "build/draws.js", 1_500],
-  ["dist/shown.js", "build/shown.js", 1_500],
-  ["dist/fedrank-oblivious.js", "build/oblivious/index.js", 4_000],
+  ["dist/relay.js", "build/relay.js", 2_500],
+  ["dist/shown.js", "build/shown.js", 2_000],
+  ["dist/tokens.js", "build/tokens.js", 3_500],
 ];
-const LATER = ["./draws.js", "./log.js", "./shown.js"];
+const LATER = BUNDLES.slice(1).map(([file]) => file.replace("dist", "."));
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 process.chdir(here);

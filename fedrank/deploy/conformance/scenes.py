@@ -7,13 +7,17 @@ thing that is wrong.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedrank.core.errors import WireError
 from fedrank.deploy.conformance.scripted_hub import FEATURES, HUB, ScriptedHub, Trick, refused
+from fedrank.deploy.conformance.scripted_issuer import ScriptedIssuer
 from fedrank.deploy.terms import Terms
 
 #: One search a message, ε = 1.
@@ -202,6 +206,44 @@ def _without_a_log(hub: ScriptedHub, act: Act) -> Iterator[str]:
         yield "it reported about a model that no log proves"
 
 
+def _tokens(hub: ScriptedHub, act: Act) -> Iterator[str]:
+    issuer = hub.issuer = ScriptedIssuer(HUB)
+    hub.terms = dataclasses.replace(TERMS, tokens=1000, wire=0).as_json()
+    hub.tricks.append(Trick("POST /v1/token", 0))
+    act(_LONG)
+    act(_SHORT)  # another start
+    shown = {asked.headers.get("authorization", "") for asked in hub.of("POST /v1/report")}
+    if any(issuer.shown(one) is None for one in shown):
+        yield "it reported with something else than a token that it bought (11.7)"
+    bought = hub.of("POST /v1/token")
+    if not bought and not shown:  # it does not speak version 2 of the terms
+        return
+    if not shown:
+        yield "it bought a token and never reported with it"
+    if len(bought) < 2:
+        yield "a token request without an answer must be sent again"
+    if len({asked.body for asked in bought}) > 1:
+        yield "it asked for two tokens of one epoch (11.1, 11.5)"
+    if len({(asked.path, asked.body) for asked in hub.of("POST /v1/report")}) > 1:
+        yield "it showed one token with two reports (11.7)"
+    if any({"authorization", "if-none-match"} & set(asked.headers) for asked in hub.of("GET /v1/model")):
+        yield "its request for the model says who asks, or which model it has (11.8)"
+
+
+def _checks(hub: ScriptedHub, act: Act) -> Iterator[str]:
+    hub.terms = dataclasses.replace(TERMS, checks=1.0, wire=0).as_json()
+    hub.best = b"\x21" + bytes(4) + np.array([0.5, 2.0], "<f4").tobytes()
+    act(_SHORT)
+    made = [asked for asked in hub.of("POST /v1/report") if asked.body[:1] == b"\x27"]
+    for asked in made:  # one that learns knows nothing of checks, which is allowed
+        if asked.body[1:5] != hashlib.sha256(hub.best[5:]).digest()[:4]:
+            yield "a check does not name the model that was the best (12.7)"
+        if not any(str(one) == "GET /v1/best" and one.when < asked.when for one in hub.asked):
+            yield "it compared with a best model that it never asked for (12.6)"
+    if not hub.reports:
+        yield "where some devices compare models, it reports in each round all the same"
+
+
 SCENES = (
     Scene("round-after-round", "4.1, 5, 6.1, 7", _plain),
     Scene("a-report-is-lost", "9.1, 9.2", _lost),
@@ -220,4 +262,6 @@ SCENES = (
     Scene("a-term-is-missing", "1", _missing_terms),
     Scene("terms-of-later", "1", _later_terms),
     Scene("a-model-that-no-log-proves", "10", _without_a_log),
+    Scene("blind-tokens", "11", _tokens),
+    Scene("models-are-compared", "12.6, 12.7", _checks),
 )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedrank.core.trees import Json
+from fedrank.deploy.conformance.scripted_issuer import ScriptedIssuer
 from fedrank.deploy.terms import Terms
 
 #: The enrolment token of every scene.
@@ -65,6 +66,10 @@ class ScriptedHub:
 
     Args:
         terms: What it hands out; a scene may change it.
+
+    Attributes:
+        issuer: Sells tokens, which reports are then shown with; None: reports show the tokens of devices.
+        best: The message of the best model; None: there is none.
     """
 
     def __init__(self, terms: Terms):
@@ -73,6 +78,8 @@ class ScriptedHub:
         self.round, self.state = 0, "open"
         self.tokens: list[str] = []
         self.reports: dict[tuple[int, str], bytes] = {}
+        self.issuer: ScriptedIssuer | None = None
+        self.best: bytes | None = None
         self.asked: list[Asked] = []
         self.tricks: list[Trick] = []
         self._issued, self._lock, self._began = 0, threading.Lock(), time.monotonic()
@@ -140,18 +147,34 @@ class ScriptedHub:
             self._issued += 1
             self.tokens.append(f"device-token-{self._issued:04}")
             return 201, {}, json.dumps({"token": self.tokens[-1], "terms": self.terms}).encode()
+        if self.issuer is not None and str(asked) == "GET /v1/tokens":
+            return 200, {}, self.issuer.told(self.round, self.state, self._tag())
+        if self.issuer is not None and str(asked) == "GET /v1/model":
+            return 200, {"ETag": self._tag(), "Fedrank-State": self.state}, self.model()
+        if self.issuer is not None and asked.path.startswith("/v1/report/"):
+            if self.issuer.shown(asked.headers.get("authorization", "")) is None:
+                return refused(401, "unauthorised")
+            return self._report(asked)
         if asked.token not in self.tokens:
             return refused(401, "unauthorised")
+        if self.issuer is not None and str(asked) == "POST /v1/token/0":
+            signed = self.issuer.sign(asked.body)
+            return refused(400, "malformed") if signed is None else (200, {}, signed)
+        if self.best is not None and str(asked) == "GET /v1/best":
+            return 200, {}, self.best
         if str(asked) == "DELETE /v1/device":
             self.tokens.remove(asked.token)
             return 204, {}, b""
         if str(asked) == "GET /v1/model":
-            tag = f'"{self.round}-{hashlib.sha256(self.model()).hexdigest()[:8]}"'
+            tag = self._tag()
             about = {"ETag": tag, "Fedrank-State": self.state}
             return (304, about, b"") if asked.headers.get("if-none-match") == tag else (200, about, self.model())
         if asked.method == "POST" and asked.path.startswith("/v1/report/"):
             return self._report(asked)
         return refused(404, "not-found")
+
+    def _tag(self) -> str:
+        return f'"{self.round}-{hashlib.sha256(self.model()).hexdigest()[:8]}"'
 
     def _report(self, asked: Asked) -> tuple[int, dict[str, str], bytes]:
         number = asked.path.removeprefix("/v1/report/")

@@ -17,8 +17,8 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
 
-#: The JavaScript SDK as it is built.
-_SDK = ("fedrank-device.js", "draws.js", "log.js", "shown.js")
+#: The JavaScript SDK as it is built: what a hub like this one needs of it.
+_SDK = ("fedrank-device.js", "log.js", "shown.js")
 #: Files of the page, and their types.
 _FILES = {
     "": ("index.html", b"text/html; charset=utf-8"),

@@ -1,4 +1,4 @@
-"""Which web pages of other origins may call a hub: cross-origin resource sharing, https://fetch.spec.whatwg.org.
+"""Which web pages of other origins may call a hub or a relay: cross-origin resource sharing, https://fetch.spec.whatwg.org.
 
 A browser lets a page read an answer from another origin only where the answer names the page's origin, and asks before
 it sends a token (a preflight, without one). No answer names ``*``, and none allows cookies, which a hub does not have.
@@ -15,8 +15,8 @@ from fedrank.deploy.http.routes import HttpResponse
 
 _ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-#: What a device asks for; what is for operators and an app's own server stays closed to pages of other origins.
-_PATHS = (
+#: What a device asks a hub for; what is for operators and an app's own server stays closed to pages of other origins.
+OF_DEVICES = (
     "/v1/enrol",
     "/v1/challenge",
     "/v1/model",
@@ -55,22 +55,24 @@ def check_origins(origins: Sequence[str]) -> None:
 
 
 class Origins:
-    """Origins whose pages may call a device's addresses of a hub.
+    """Origins whose pages may call some addresses, by default those of a hub that a device calls.
 
     Args:
         origins: Such as ``"https://shop.example"``; compared byte by byte.
+        paths: How the paths begin that are shared.
 
     Raises:
         ConfigError: One of them is not an origin.
     """
 
-    def __init__(self, origins: Sequence[str]):
+    def __init__(self, origins: Sequence[str], paths: tuple[str, ...] = OF_DEVICES):
         check_origins(origins)
+        self._paths = paths
         self._allowed = {origin.encode() for origin in origins}
 
     def headers(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
         """Headers to add to the answer to a request with this path and these headers; none where nothing is shared."""
-        if not path.startswith(_PATHS):
+        if not path.startswith(self._paths):
             return ()
         given = [value for name, value in headers if name == b"origin"]
         if len(given) != 1 or given[0] not in self._allowed:

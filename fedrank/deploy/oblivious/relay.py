@@ -22,6 +22,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
+from fedrank.deploy.http.origins import Origins, check_origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
 from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD, REQUEST_TYPE, RESPONSE_TYPE, public_key_in
 from fedrank.deploy.oblivious.relayed import LONGEST_BATCH, OTHERS, REPORTS
@@ -169,6 +170,7 @@ class RelaySettings:
         seconds: Longest wait of a report, before it is sent back.
         company: Longest wait of other requests, before they are passed on.
         per_minute: Requests of one network a minute.
+        origins: Origins whose web pages may send through it.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -178,8 +180,10 @@ class RelaySettings:
     seconds: float = LONGEST_BATCH
     company: float = 1.0
     per_minute: float = 120.0
+    origins: tuple[str, ...] = ()
 
     def __post_init__(self):
+        check_origins(self.origins)
         if not 1 <= self.batch <= _MOST // 2:
             raise ConfigError(f"batch must be in 1..{_MOST // 2}, got {self.batch}.")
         for name, value in (("seconds", self.seconds), ("company", self.company)):
@@ -210,6 +214,8 @@ class RelayApp(HttpApp):
         for path, batch in ((REPORTS, reports), (OTHERS, others)):
             most = REQUEST_LENGTH + REQUEST_OVERHEAD
             self.add_routes({path: Route(path[1:], ("POST",), self._welcome, _joining(batch), max_body=most)})
+        if settings.origins:
+            self.origins = Origins(settings.origins, ("/",))  # all that a relay has is for devices
         get = ("GET", "HEAD")
         self.add_routes(
             {"/": Route("about", get, None, self._tell), "/healthz": Route("healthz", get, None, self._tell)}

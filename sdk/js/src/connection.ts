@@ -1,15 +1,18 @@
 /** A device's requests to its hub, and what they can come to (sections 7 and 8 of the wire format). */
 
+import type { Attest } from "./attest.js";
+import { bounded } from "./bounded.js";
 import { ConfigError, WireError } from "./errors.js";
 import { COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE } from "./kept.js";
+import { later, NoAnswer } from "./later.js";
 import { decodeModel, modelBytes } from "./messages.js";
+import type { Bytes } from "./oblivious/bytes.js";
+import type { Told } from "./relay.js";
 import { type Terms, termsOf } from "./terms.js";
 
 /** Largest answer to an enrolment, and largest refusal, in bytes. */
 const ENROLMENT = 65_536;
 const REFUSAL = 4096;
-/** Largest answer about the hub's log, in bytes. */
-const LOG = 65_536;
 /** Outcome of a message by the status code of the answer; other codes say nothing about it. */
 const OUTCOMES: Record<number, string | undefined> = {
   200: COUNTED,
@@ -24,7 +27,6 @@ const OTHER_ROUND = new Map([
   ["stale-round", TOO_LATE],
   ["early-round", TOO_LATE],
   ["not-due", NOT_DUE],
-  ["conflict", REFUSED],
 ]);
 /** The hub's own reasons after which a message was certainly not counted, and may be later. */
 const NOT_NOW = ["unauthorised", "between-rounds", "unavailable", "too-many"];
@@ -39,18 +41,27 @@ export class Refusal {
     readonly unauthorised = false,
     /** A message that was sent has certainly not been counted. */
     readonly notCounted = false,
+    /** The hub's own word for it; empty: it said none. */
+    readonly reason = "",
   ) {}
+
+  static of(what: string, { status, reason, headers, known }: Answer): Refusal {
+    const after = headers.get("Retry-After") ?? "";
+    const why = `${what}: status ${status}${reason ? `, ${reason}` : ""}`;
+    const wait = /^\d{1,9}$/.test(after) ? Number(after) : null;
+    return new Refusal(why, wait, known && status === 401, NOT_NOW.includes(reason), reason);
+  }
 }
 
-/** No answer came, or none that can be read to its end. */
-export class NoAnswer extends Error {}
-
-interface Answer {
+/** An answer. */
+export interface Answer {
   readonly status: number;
-  readonly body: Uint8Array;
+  readonly body: Bytes;
   readonly headers: Headers;
   /** The hub's reason of a refusal; empty: it gave none. */
   readonly reason: string;
+  /** The request showed a token that tells who asks. */
+  readonly known: boolean;
 }
 
 /** Whether a text can stand as a token in a header. */
@@ -74,20 +85,34 @@ function checkedUrl(hub: string, allowHttp: boolean): string {
 /** Requests of a device. They throw NoAnswer where no answer comes. */
 export class HubClient {
   readonly url: string;
+  /** URL of the relay that everything goes through; undefined: nothing does. */
+  readonly relay: string | undefined;
+  /** What the relay says of itself, and the gateway's key in the hub's terms. */
+  told?: Told;
+  gateway?: Bytes;
 
-  /** @param timeout Longest time of a request, in seconds. */
+  /**
+   * @param timeout Longest time of a request, in seconds.
+   * @param attest Makes statements of the device's platform.
+   */
   constructor(
     hub: string,
     allowHttp: boolean,
     readonly timeout: number,
+    relay?: string,
+    readonly attest?: Attest,
   ) {
     this.url = checkedUrl(hub, allowHttp);
+    this.relay = relay && checkedUrl(relay, allowHttp);
   }
 
   /** Enrol; the device's token and the hub's terms. */
   async enrol(enrolment: string): Promise<[string, Terms] | Refusal> {
-    const answer = await this.#ask("POST", "/v1/enrol", enrolment, ENROLMENT);
-    if (answer.status !== 201) return refusal("enrolment", answer);
+    let answer = await this.ask("POST", "/v1/enrol", enrolment, ENROLMENT);
+    if (answer.reason === "attestation-needed" && this.attest) {
+      answer = await (await later(import("./attest.js"))).attested(this, enrolment, this.attest);
+    }
+    if (answer.status !== 201) return Refusal.of("enrolment", answer);
     try {
       const given = JSON.parse(text(answer.body));
       if (!/^[\w.~+/=-]{8,512}$/.test(given.token)) throw new WireError("no token of a device");
@@ -99,8 +124,9 @@ export class HubClient {
   }
 
   /**
-   * The newest model.
+   * The newest model, or the best one.
    *
+   * @param token Empty: nobody is to know who asks.
    * @param tag Entity tag of the model that the device has; null if it has none.
    * @returns Its bytes, checked, or null if the device has it; its tag; and whether training is over.
    */
@@ -108,13 +134,14 @@ export class HubClient {
     token: string,
     terms: Terms,
     tag: string | null,
-  ): Promise<[Uint8Array | null, string | null, boolean] | Refusal> {
+    which = "model",
+  ): Promise<[Bytes | null, string | null, boolean] | Refusal> {
     const named = tag === null ? {} : { "If-None-Match": tag };
-    const answer = await this.#ask("GET", "/v1/model", token, modelBytes(terms), named);
+    const answer = await this.ask("GET", `/v1/${which}`, token, modelBytes(terms), named);
     const over = answer.headers.get("Fedrank-State") === "done";
     const newTag = answer.headers.get("ETag");
     if (answer.status === 304 && tag !== null) return [null, tag, over];
-    if (answer.status !== 200) return refusal("model", answer);
+    if (answer.status !== 200) return Refusal.of(which, answer);
     try {
       decodeModel(terms, answer.body);
     } catch (error) {
@@ -123,27 +150,28 @@ export class HubClient {
     return [answer.body, newTag, over];
   }
 
-  /** What the hub says about its log, asked without a token; with a proof since a size, or what everybody gets. */
-  async log(size: number | null): Promise<Record<string, unknown> | Refusal> {
-    const answer = await this.#ask("GET", `/v1/log${size === null ? "" : `/${size}`}`, "", LOG);
-    return answer.status === 200 ? (JSON.parse(text(answer.body)) as Record<string, unknown>) : refusal("log", answer);
-  }
-
   /** Send a message; its outcome as in the ledger. */
   async report(token: string, round: number, body: Uint8Array): Promise<string | Refusal> {
-    const answer = await this.#ask("POST", `/v1/report/${round}`, token, REFUSAL, {}, body);
-    // A 409 without a reason is not the hub's word.
-    const outcome = answer.status === 409 ? OTHER_ROUND.get(answer.reason) : OUTCOMES[answer.status];
-    return outcome ?? refusal("report", answer);
+    const answer = await this.ask("POST", `/v1/report/${round}`, token, REFUSAL, {}, body);
+    const { status, reason, known } = answer;
+    // A 409 without a reason is not the hub's word; a blind token that the hub does not take is of no use.
+    const refused = (status === 409 && reason) || (status === 401 && !known) ? REFUSED : null;
+    return OUTCOMES[status] ?? OTHER_ROUND.get(reason) ?? refused ?? Refusal.of("report", answer);
   }
 
   /** Ask the hub to forget the token; null: the hub does not know it any more. */
   async leave(token: string): Promise<Refusal | null> {
-    const answer = await this.#ask("DELETE", "/v1/device", token, REFUSAL);
-    return answer.status === 204 || answer.status === 401 ? null : refusal("leaving", answer);
+    const answer = await this.ask("DELETE", "/v1/device", token, REFUSAL);
+    return answer.status === 204 || answer.status === 401 ? null : Refusal.of("leaving", answer);
   }
 
-  async #ask(
+  /**
+   * Ask; every way to the hub goes through here.
+   *
+   * @param token What tells who asks, or the value of a header that does not; empty: neither.
+   * @param limit Most bytes of an answer that is read.
+   */
+  async ask(
     method: string,
     path: string,
     token: string,
@@ -151,17 +179,20 @@ export class HubClient {
     headers: Record<string, string> = {},
     body: Uint8Array | null = null,
   ): Promise<Answer> {
+    const known = /^\S+$/.test(token);
     try {
-      const response = await fetch(this.url + path, {
-        method,
-        headers: { ...(token && { Authorization: `Bearer ${token}` }), ...headers },
+      const request = {
+        ...{ method, headers: { ...(token && { Authorization: known ? `Bearer ${token}` : token }), ...headers } },
         body: body as BodyInit | null,
         signal: AbortSignal.timeout(this.timeout * 1000),
         redirect: "error", // the token is for this hub
         credentials: "omit",
         cache: "no-store",
         referrerPolicy: "no-referrer",
-      });
+      } as const;
+      const response = this.relay
+        ? await (await import("./relay.js")).through(this, path, request, limit)
+        : await fetch(this.url + path, request);
       const bytes = await bounded(response, response.ok ? limit : REFUSAL);
       let reason = "";
       if (response.status >= 400) {
@@ -172,7 +203,7 @@ export class HubClient {
           // something in between answered; its status code counts
         }
       }
-      return { status: response.status, body: bytes, headers: response.headers, reason };
+      return { status: response.status, body: bytes, headers: response.headers, reason, known };
     } catch (error) {
       throw new NoAnswer(error instanceof Error ? error.name : "error");
     }
@@ -180,22 +211,3 @@ export class HubClient {
 }
 
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
-
-/** The body of an answer, cut after `limit` bytes and one more, which tells that it is too long. */
-async function bounded(response: Response, limit: number): Promise<Uint8Array> {
-  const out: number[] = [];
-  const reader = response.body?.getReader();
-  while (reader && out.length <= limit) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    for (const byte of value.subarray(0, limit + 1 - out.length)) out.push(byte);
-  }
-  reader?.cancel().catch(() => {});
-  return Uint8Array.from(out);
-}
-
-function refusal(what: string, { status, reason, headers }: Answer): Refusal {
-  const after = headers.get("Retry-After") ?? "";
-  const why = `${what}: status ${status}${reason ? `, ${reason}` : ""}`;
-  return new Refusal(why, /^\d{1,9}$/.test(after) ? Number(after) : null, status === 401, NOT_NOW.includes(reason));
-}

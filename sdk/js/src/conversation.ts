@@ -1,11 +1,14 @@
 /** Synchronisation of a device with its hub: enrol, fetch the model, send messages, leave. */
 
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
-import { type HubClient, NoAnswer, Refusal } from "./connection.js";
+import { type HubClient, Refusal } from "./connection.js";
 import * as k from "./kept.js";
+import { later, NoAnswer } from "./later.js";
 import type { Memory } from "./memory.js";
-import { decodeModel } from "./messages.js";
+import { decodeModel, prepare } from "./messages.js";
+import type { Bytes } from "./oblivious/bytes.js";
 import { changes, objection, type Terms, termsOf } from "./terms.js";
+import type { Purse } from "./tokens.js";
 import type { Trust } from "./trust.js";
 import { pauseBelow } from "./words.js";
 
@@ -39,17 +42,13 @@ export interface Synced {
   readonly lasting: boolean;
 }
 
-/** A part of the SDK that is loaded when it is needed. */
-const later = <T>(part: Promise<T>): Promise<T> =>
-  part.catch(() => {
-    throw new NoAnswer("a part of the SDK cannot be loaded");
-  });
-
 /** The requests of a synchronisation, one after the other. */
 export class Conversation {
   backoff = new Backoff();
   #sent = 0;
   #last: [State, string] = ["RETRY", "waits"];
+  /** The tokens of this synchronisation, where the terms have some. */
+  #purse: Purse | null = null;
 
   /** @param patience Seconds without a click after which an interaction is over. */
   constructor(
@@ -65,9 +64,18 @@ export class Conversation {
     const { memory } = this;
     this.#sent = 0;
     try {
-      for (const step of [this.#lookAround, this.#takeLeave, this.#agree, this.#fetch, this.#report]) {
+      for (const step of [this.#lookAround, this.#takeLeave, this.#agree, this.#buy, this.#fetch, this.#report]) {
+        const { token } = memory;
         const stop = await step.call(this);
-        if (stop instanceof Refusal) return await this.#later("RETRY", stop.why, stop.retryAfter);
+        if (stop instanceof Refusal) {
+          if (stop.unauthorised && token !== null) {
+            await memory.change((kept) => k.forgetToken(kept, token));
+            memory.token = null;
+          }
+          // Of a relay to which too few came: nobody is overloaded.
+          if (stop.reason === "too-few") return this.#told("RETRY", POLL / 2 + pauseBelow(POLL), stop.why);
+          return await this.#later("RETRY", stop.why, stop.retryAfter);
+        }
         if (stop) return stop;
       }
     } catch (error) {
@@ -153,22 +161,48 @@ export class Conversation {
     return null;
   }
 
+  /** Look at the relay, and buy a token, where the terms have them. */
+  async #buy(): Promise<Synced | Refusal | null> {
+    const { memory, hub } = this;
+    const { token, terms } = memory;
+    this.#purse = null;
+    if (token === null || !terms) return null;
+    if (!hub.relay && !terms.tokens) return null;
+    const { Purse } = await later(import("./tokens.js"));
+    const purse = new Purse(memory, hub, terms, Refusal, (key) => this.#objection(terms, [], key));
+    const why = await purse.buy(token);
+    if (typeof why !== "string") return why;
+    if (why) return this.#later("RETRY", why, LONGEST_WAIT);
+    if (terms.tokens) this.#purse = purse;
+    return null;
+  }
+
   async #fetch(): Promise<Synced | Refusal | null> {
     const { memory } = this;
+    const purse = this.#purse;
     const { token, terms } = memory;
     if (token === null || !terms) return this.#silent();
+    await prepare(terms);
     // A tag that came with another token would tell which token the device had before.
     const [known, tag] = await memory.change((kept) => {
       const known = kept.modelOf === token;
       return [known, known && memory.round ? kept.tag : null] as const;
     });
-    const given = await this.hub.model(token, terms, tag);
-    if (given instanceof Refusal) return this.#forget(token, given);
+    if (purse && memory.round && purse.tag === tag && purse.over === memory.over) return null;
+    // With tokens, everybody asks alike: without one, and without a word about the model before.
+    const given = await (purse ? this.hub.model("", terms, null) : this.hub.model(token, terms, tag));
+    if (given instanceof Refusal) return given;
     const [body, newTag, over] = given;
     let part: number | null = null;
+    let best: Bytes | null = null;
     if (body) {
-      if (terms.wire > 1) part = await (await later(import("./draws.js"))).partIn(terms, token, body as Uint8Array<ArrayBuffer>, known);
-      const why = await this.#objection(terms, body);
+      if (terms.due < 1 || terms.drawn_seeds || terms.checks) {
+        const { partIn } = await later(import("./draws.js"));
+        const drawn = await partIn(terms, token, body, known, () => this.hub.model(token, terms, null, "best"));
+        if (drawn instanceof Refusal) return drawn;
+        [part, best] = drawn;
+      }
+      const why = await this.#objection(terms, best ? [body, best] : [body]);
       if (why instanceof Refusal) return why;
       if (why) {
         memory.complain(`the hub's newest model is not used: ${why}`);
@@ -178,7 +212,7 @@ export class Conversation {
     if (memory.out || memory.terms !== terms) return this.#silent(); // in the meantime
     await memory.settled();
     const kept = await memory.change((kept) => {
-      if (body) k.moveOn(kept, body, newTag, memory.round?.lost ?? 0, token, part);
+      if (body) k.moveOn(kept, body, purse ? purse.tag : newTag, memory.round?.lost ?? 0, token, part, best);
       kept.over = over;
       return kept;
     });
@@ -187,41 +221,12 @@ export class Conversation {
     return null;
   }
 
-  /** Why a model is not used; empty if the hub's log proves it. */
-  async #objection(terms: Terms, body: Uint8Array): Promise<string | Refusal> {
-    const { memory, trust } = this;
-    const { hub, log } = terms;
-    if (!log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
-    const seen = await memory.change(({ heads }) => heads?.[hub] ?? null);
-    const { check, Unproven } = await later(import("./log.js"));
-    const agreed = (logged: unknown) => {
-      const first = termsOf(logged);
-      return first.hub === hub && !Object.keys(changes(terms, first)).length;
-    };
-    try {
-      for (const size of seen ? [null, seen.size] : [0]) {
-        const given = await this.hub.log(size);
-        if (given instanceof Refusal) return given;
-        const head = await check(given, terms, agreed, seen, trust, Date.now() / 1000, [
-          body as Uint8Array<ArrayBuffer>,
-        ]);
-        if (!head) continue;
-        await memory.change((kept) => {
-          const heads = (kept.heads ??= {});
-          if (!((heads[hub]?.size ?? 0) > head.size)) heads[hub] = head; // another page may have seen a newer one
-        });
-        return "";
-      }
-    } catch (error) {
-      if (error instanceof NoAnswer) throw error;
-      if (error instanceof Unproven) {
-        const { conflict } = error;
-        if (conflict) await memory.change((kept) => void ((kept.conflicts ??= {})[hub] ??= conflict));
-        return error.message;
-      }
-      return "what it says about its log cannot be read";
-    }
-    return "nothing proves that the log only grew";
+  /** Why models, or a key of tokens, are not used; empty if the hub's log proves them. */
+  async #objection(terms: Terms, messages: readonly Bytes[], key?: readonly [number, Bytes]): Promise<string | Refusal> {
+    const { memory, hub, trust } = this;
+    if (!terms.log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
+    const { objection } = await later(import("./log.js"));
+    return objection({ memory, hub, trust, terms, Refusal, termsOf, changes }, messages, key);
   }
 
   async #report(): Promise<Synced | Refusal | null> {
@@ -233,17 +238,19 @@ export class Conversation {
       const fresh = message.round === round.model.round && !memory.over && !memory.silence();
       if (message.hub !== round.terms.hub || !(fresh || message.sent !== null)) continue;
       const { number } = message;
-      const may = await memory.change((kept) => {
-        const may = kept.token === token && !memory.out && k.sending(kept, number, memory.limit, Date.now());
+      const shown = await memory.change((kept) => {
+        if (kept.token !== token || memory.out) return null;
+        const shown = this.#purse ? this.#purse.shown(kept, message.round) : token;
+        const may = shown && k.sending(kept, number, memory.limit, Date.now());
         memory.spent = k.spent(kept);
-        return may;
+        return may ? shown : null;
       });
-      if (!may) continue;
+      if (!shown) continue;
       if (memory.out) return this.#silent();
-      const outcome = await this.hub.report(token, message.round, message.body);
+      const outcome = await this.hub.report(shown, message.round, message.body);
       if (outcome instanceof Refusal) {
         if (outcome.notCounted) await memory.change((kept) => k.answered(kept, number, null));
-        return this.#forget(token, outcome);
+        return outcome;
       }
       await memory.change((kept) => k.answered(kept, number, outcome));
       if (outcome === k.COUNTED) this.#sent++;
@@ -258,13 +265,5 @@ export class Conversation {
       }
     }
     return null;
-  }
-
-  async #forget(token: string, refusal: Refusal): Promise<Refusal> {
-    if (refusal.unauthorised) {
-      await this.memory.change((kept) => k.forgetToken(kept, token));
-      this.memory.token = null;
-    }
-    return refusal;
   }
 }

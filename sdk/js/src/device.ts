@@ -9,6 +9,7 @@
  */
 
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
+import type { Attest } from "./attest.js";
 import { HubClient, usableToken } from "./connection.js";
 import { Conversation, POLL, type Synced } from "./conversation.js";
 import { ConfigError } from "./errors.js";
@@ -16,9 +17,9 @@ import { IndexedDbStore } from "./indexed_db.js";
 import * as k from "./kept.js";
 import { Memory } from "./memory.js";
 import { matrixOf } from "./scores.js";
-import type { LedgerRow, Promised } from "./shown.js";
+import type { LedgerRow, Offered, Privacy } from "./shown.js";
 import { MemoryStore, type Store } from "./store.js";
-import { changes, epsilons, finite, type Limits, type Terms } from "./terms.js";
+import { changes, epsilons } from "./terms.js";
 import type { Ranking } from "./trial.js";
 import { trustOf } from "./trust.js";
 import { osWords, type Words } from "./words.js";
@@ -41,6 +42,13 @@ export interface Options {
   witnesses?: readonly string[];
   /** Default: more than half of the witnesses. */
   quorum?: number;
+  /** URL of an oblivious relay that everything goes through: the hub then sees no address. */
+  relay?: string;
+  /**
+   * Called where the hub wants a statement of the device's platform to enrol, with the hub's challenge and the kinds
+   * that it accepts; the kind and the statement, which JSON can write. `attest.js` has one for WebAuthn.
+   */
+  attest?: Attest;
   /** Where to keep what must last. Default: an IndexedDB database; where there is no IndexedDB, memory. */
   store?: Store;
   /** Gets a line about what goes wrong. Default: a warning on the console. */
@@ -49,31 +57,10 @@ export interface Options {
   _words?: Words;
 }
 
-/** The guarantee and what was spent of it; an infinite ε is null. */
-export interface Privacy {
-  /** Null: the hub's terms are not known yet. */
-  readonly promise: Promised | null;
-  readonly messages: number;
-  readonly epsilonTotal: number | null;
-  readonly mostEpsilon: number | null;
-  readonly mostSearchEpsilon: number | null;
-  readonly lifetimeEpsilon: number | null;
-  readonly optedOut: boolean;
-  /** Why nothing is sent; empty if messages may be sent. */
-  readonly silent: string;
-  readonly lasting: boolean;
-  readonly discarded: { readonly interactions: number; readonly messages: number };
-}
-
 /** Documents in the order in which the app gave them. */
 function dataOrder(features: unknown): Ranking {
   const length = Array.isArray(features) ? features.length : 0;
   return Object.freeze({ order: Object.freeze(Array.from({ length }, (_, i) => i)), learning: false });
-}
-
-async function promised(terms: Terms): Promise<Promised> {
-  const { promise } = await import("./shown.js");
-  return promise(terms, epsilons(terms));
 }
 
 /** One device. Several pages of one origin may share its store. */
@@ -100,10 +87,10 @@ export class Device {
     if (!usableToken(enrolment)) {
       throw new ConfigError("enrolment must be the hub's enrolment token.");
     }
-    const client = new HubClient(hub, options.allowHttp ?? false, timeout);
+    const client = new HubClient(hub, options.allowHttp ?? false, timeout, options.relay, options.attest);
     const log = options.log ?? ((message: string) => console.warn(`fedrank: ${message}`));
     const store = options.store ?? (globalThis.indexedDB ? new IndexedDbStore() : new MemoryStore());
-    this.#memory = new Memory(store, client.url, limits, options._words ?? osWords, log);
+    this.#memory = new Memory(store, client.url, limits, !!client.relay, options._words ?? osWords, log);
     this.#conversation = new Conversation(this.#memory, client, enrolment, patience, trustOf(options.witnesses, options.quorum));
     this.ready = this.#safelyLater("open", undefined, async () => {
       await this.#memory.open();
@@ -255,11 +242,11 @@ export class Device {
   }
 
   /** What the hub offers in place of the terms agreed to: what changed, by name; null: there is nothing to agree to. */
-  offered(): Promise<{ changed: Record<string, [unknown, unknown]>; promise: Promised } | null> {
+  offered(): Promise<Offered | null> {
     return this.#safelyLater("offered", null, async () => {
       await this.ready;
-      const { agreed, offered } = await this.#memory.change((kept) => kept);
-      return agreed && offered ? { changed: changes(agreed, offered), promise: await promised(offered) } : null;
+      const kept = await this.#memory.change((kept) => kept);
+      return (await import("./shown.js")).offered(kept, changes, epsilons, this.#memory.relayed);
     });
   }
 
@@ -279,18 +266,7 @@ export class Device {
       await this.ready;
       const memory = this.#memory;
       const kept = await memory.change((kept) => kept);
-      return {
-        promise: memory.terms && (await promised(memory.terms)),
-        messages: kept.messages.filter(({ sent }) => sent !== null).length,
-        epsilonTotal: finite(k.spent(kept)),
-        ...(Object.fromEntries(
-          Object.entries(memory.limits).map(([name, most]) => [name, finite(most)]),
-        ) as Record<keyof Limits, number | null>),
-        optedOut: memory.out,
-        silent: memory.silence(),
-        lasting: memory.store.lasting,
-        discarded: { interactions: kept.lostInteractions, messages: kept.lostMessages },
-      };
+      return (await import("./shown.js")).privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms));
     });
   }
 

@@ -1,38 +1,62 @@
 /**
- * What a device draws, and its hub can draw again: whether it is due in a round, and what it tries (12.3 to 12.8 of the
- * wire format).
+ * What a device draws, and its hub can draw again: whether it is due in a round, whether it compares two models,
+ * and what it tries (12.3 to 12.8 of the wire format).
  *
  * A file of its own in the bundle, which a device loads where its hub's terms ask for it; it therefore imports nothing.
  */
 
+import type { Refusal } from "./connection.js";
+import type { Bytes } from "./oblivious/bytes.js";
 import type { Terms } from "./terms.js";
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
-const sha = (bytes: Uint8Array<ArrayBuffer>) => crypto.subtle.digest("SHA-256", bytes);
+const sha = (bytes: Bytes) => crypto.subtle.digest("SHA-256", bytes);
 
 /** The word of a draw: the first four bytes of the HMAC of purpose and beacon, little-endian. */
-export async function word(token: string, purpose: string, model: Uint8Array<ArrayBuffer>): Promise<number> {
+export async function word(token: string, purpose: string, model: Bytes): Promise<number> {
   const hmac = { name: "HMAC", hash: "SHA-256" };
   const key = await crypto.subtle.importKey("raw", await sha(utf8(token)), hmac, false, ["sign"]);
   const message = new Uint8Array([...utf8(purpose), ...new Uint8Array(await sha(model))]);
   return new DataView(await crypto.subtle.sign("HMAC", key, message)).getUint32(0, true);
 }
 
+/** What a device does in a round. */
+export type Part = readonly [
+  /** -1: it is not due; the seed that it has to try, or what names the best model; or null: it draws a seed by itself. */
+  part: number | null,
+  /** The message of the best model, where the device compares the newest with it. */
+  best: Bytes | null,
+];
+
 /**
  * What a device does in a round.
  *
  * @param model The round's model message.
  * @param known The device has fetched a model with this token before.
- * @returns -1: it is not due; the seed that it has to try; or null: it is due, and draws a seed by itself.
+ * @param askBest Asks for the best model; a refusal other than that there is none comes back.
  */
 export async function partIn(
   terms: Terms,
   token: string,
-  model: Uint8Array<ArrayBuffer>,
+  model: Bytes,
   known: boolean,
-): Promise<number | null> {
-  if (!known && model.slice(1, 5).some(Boolean)) return -1;
-  const words = Math.max(1, Math.floor(terms.due * 2 ** 32));
-  if (terms.due < 1 && (await word(token, "fedrank/due", model)) >= words) return -1;
-  return terms.drawn_seeds ? word(token, "fedrank/seed", model) : null;
+  askBest: () => Promise<readonly [Bytes | null, ...unknown[]] | Refusal>,
+): Promise<Part | Refusal> {
+  const drawn = async (purpose: string, share: number) =>
+    share >= 1 || (share > 0 && (await word(token, purpose, model)) < Math.max(1, Math.floor(share * 2 ** 32)));
+  const isNew = !known && model.slice(1, 5).some(Boolean);
+  if ((terms.due < 1 || terms.drawn_seeds) && isNew) return [-1, null];
+  if (!(await drawn("fedrank/due", terms.due))) return [-1, null];
+  if (!isNew && (await drawn("fedrank/check", terms.checks))) {
+    const given = await askBest();
+    if ("reason" in given) {
+      if (given.reason !== "not-found") return given;
+    } else {
+      const best = given[0]!;
+      if (best.slice(5).some((byte, i) => byte !== model[5 + i])) {
+        return [new DataView(await sha(best.slice(5))).getUint32(0, true), best];
+      }
+    }
+  }
+  return [terms.drawn_seeds ? await word(token, "fedrank/seed", model) : null, null];
 }

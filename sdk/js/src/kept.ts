@@ -10,7 +10,8 @@
 
 import type { Head } from "./log.js";
 import { noiseOf, reportOf } from "./messages.js";
-import { epsilonMessage, atOnce, perHalf, type Terms } from "./terms.js";
+import { atOnce, epsilonMessage, perHalf, rewardFor, type Terms } from "./terms.js";
+import type { KeptPurse } from "./tokens.js";
 import { after, complete, type Step, type Trial } from "./trial.js";
 import type { Words } from "./words.js";
 
@@ -30,8 +31,8 @@ export interface Message {
   readonly body: Uint8Array;
   /** ε of the message, in nats. */
   readonly epsilon: number;
-  /** Its numbers as text. */
-  readonly words: string;
+  /** What its numbers count in: a part of the reward, or one of so many private numbers. */
+  readonly unit: number;
   /** Milliseconds since 1970 at the first attempt to send it; null: it never left. */
   sent: number | null;
   /** Attempts after which nobody knows whether it was counted. */
@@ -58,6 +59,8 @@ export interface Kept {
   modelOf: string | null;
   /** In the model's round: -1, the device is not due; the seed to try; or null, it draws one. */
   part: number | null;
+  /** The message of the best model so far, where the device compares; null: it learns. */
+  best: Uint8Array | null;
   /** Training is over. */
   over: boolean;
   /** The user has opted out. */
@@ -72,6 +75,8 @@ export interface Kept {
   /** By hub, the newest head of its log that was checked, and heads that cannot both be true. */
   heads?: Record<string, Head>;
   conflicts?: Record<string, readonly [string, string]>;
+  /** Tokens that are bought or spent, and the keys that they are bought with. */
+  purse?: KeptPurse;
 }
 
 /** What a new device keeps. */
@@ -87,6 +92,7 @@ export function nothing(): Kept {
     tag: null,
     modelOf: null,
     part: null,
+    best: null,
     over: false,
     out: false,
     backoff: null,
@@ -156,7 +162,9 @@ export function forgetHub(kept: Kept): void {
 
 /** Forget everything except the sum of the ε that was spent. */
 export function erase(kept: Kept): void {
-  Object.assign(kept, nothing(), { erased: spent(kept) });
+  const erased = spent(kept);
+  for (const name in kept) delete kept[name as keyof Kept];
+  Object.assign(kept, nothing(), { erased });
 }
 
 /** Keep that the user opted out, and discard messages that have not left; `lost` as for discard. */
@@ -174,14 +182,11 @@ export function moveOn(
   lost: number,
   token: string,
   part: number | null,
+  best: Uint8Array | null,
 ): void {
-  const old = kept.model;
   // Else another page was here already, and is trying this model.
-  if (!old || old.length !== model.length || old.some((byte, i) => byte !== model[i])) {
-    discard(kept, lost);
-    kept.model = model;
-  }
-  Object.assign(kept, { tag, modelOf: token, part });
+  if (`${kept.model},${kept.part}` !== `${model},${part}`) discard(kept, lost);
+  Object.assign(kept, { model, tag, modelOf: token, part, best });
 }
 
 /** Whether a message of that round exists, sent or not; there is at most one. */
@@ -217,7 +222,8 @@ export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Wo
     number: Math.max(0, ...kept.messages.map((message) => message.number)) + 1,
     hub,
     round,
-    ...reportOf(terms, seed, trial.sums, noiseOf(terms, words)),
+    body: reportOf(terms, seed, trial.sums, noiseOf(terms, words), trial.check),
+    unit: terms.inside + terms.outside || rewardFor(terms).scale,
     epsilon: epsilonMessage(terms),
     sent: null,
     unanswered: 0,

@@ -1,4 +1,8 @@
-/** Discrete Laplace noise, exactly: Canonne, Kamath and Steinke, NeurIPS 2020, Algorithms 1 and 2 (rule 5.9). */
+/**
+ * Discrete Laplace noise, exactly: Canonne, Kamath and Steinke, NeurIPS 2020, Algorithms 1 and 2 (rule 5.9).
+ *
+ * A file of its own in the bundle, which a device loads where its hub's terms have this mechanism.
+ */
 
 import { fraction } from "./exact.js";
 import type { Words } from "./words.js";
@@ -44,4 +48,10 @@ export function laplaceScale(largest: number, epsilon: number): number {
   const bits = new BigUint64Array(new Float64Array([scale]).buffer);
   bits[0]++; // of a positive double, the next larger one
   return new Float64Array(bits.buffer)[0];
+}
+
+/** What is added to the two sums of a message, the largest numerator of whose reward is given. */
+export function laplaceNoise(largest: number, epsilon: number, words: Words): number[] {
+  const scale = laplaceScale(largest, epsilon);
+  return [discreteLaplace(scale, words), discreteLaplace(scale, words)];
 }

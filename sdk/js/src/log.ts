@@ -4,7 +4,9 @@
  * A file of its own in the bundle, which a device loads where its hub has a log; it therefore imports nothing.
  */
 
-import type { Terms } from "./terms.js";
+import type { HubClient, Refusal } from "./connection.js";
+import type { Memory } from "./memory.js";
+import type { changes, Terms, termsOf } from "./terms.js";
 import type { Trust } from "./trust.js";
 
 /** A head of a log that was checked. */
@@ -34,6 +36,8 @@ export class Unproven extends Error {
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const DAY = 86_400;
+/** Largest answer about a log, in bytes. */
+const LOG = 65_536;
 
 const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
 const hex = (bytes: Bytes): string => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -129,7 +133,9 @@ async function verified(key: Bytes, signature: Bytes, text: string): Promise<boo
  * @param agreed Whether terms of the log's first entry, from JSON, are those that the hub gave.
  * @param seen The head that was checked before; null: none was.
  * @param now Seconds since 1970.
- * @param messages The model message that came and, if it is used, that of the best model.
+ * @param messages The model message that came and, if it is used, that of the best model; none of them if only a key is
+ *   asked about.
+ * @param tokens An epoch and the key that its tokens are to be bought with.
  * @returns The head; null: it is to be asked for with a proof from the size that was seen.
  * @throws Error Something is wrong.
  */
@@ -141,6 +147,7 @@ export async function check(
   trust: Trust,
   now: number,
   messages: readonly Bytes[],
+  tokens?: readonly [number, Bytes],
 ): Promise<Head | null> {
   const listed = (name: string, most: number): Bytes[] => {
     const list = given[name] ?? [];
@@ -237,5 +244,67 @@ export async function check(
   let named = "";
   for (const message of messages) named += hex(await sha(message));
   if (newest.slice(0, named.length) !== named) throw new Unproven("the newest model in the log is another");
+  // The keys of tokens: an epoch has one.
+  const keys = new Map<number, string>();
+  for (const entry of entries.filter(([kind]) => kind === 3)) {
+    const epoch = entry.length === 37 ? new DataView(entry.buffer).getUint32(1) : -1;
+    const key = hex(entry.slice(5));
+    if (epoch < 0 || (keys.get(epoch) ?? key) !== key) throw new Unproven("the log has two keys of the tokens of one epoch");
+    keys.set(epoch, key);
+  }
+  if (tokens && keys.get(tokens[0]) !== hex(await sha(tokens[1]))) {
+    throw new Unproven(`the log has no such key of the tokens of epoch ${tokens[0]}`);
+  }
   return { size, root, note };
+}
+
+/** What a device has that asks about its hub's log. */
+export interface Asking {
+  readonly memory: Memory;
+  readonly hub: HubClient;
+  readonly trust: Trust;
+  readonly terms: Terms;
+  readonly Refusal: typeof Refusal;
+  readonly termsOf: typeof termsOf;
+  readonly changes: typeof changes;
+}
+
+/**
+ * Why models, or a key of tokens, are not used; empty if the hub's log proves them. The head that was checked is kept.
+ *
+ * @param messages As of `check`.
+ * @param key As `tokens` of `check`.
+ */
+export async function objection(
+  { memory, hub, trust, terms, Refusal, termsOf, changes }: Asking,
+  messages: readonly Bytes[],
+  key?: readonly [number, Bytes],
+): Promise<string | Refusal> {
+  const name = terms.hub;
+  const seen = await memory.change(({ heads }) => heads?.[name] ?? null);
+  const agreed = (logged: unknown) => {
+    const first = termsOf(logged);
+    return first.hub === name && !Object.keys(changes(terms, first)).length;
+  };
+  // Asked without a token; what everybody gets or, where that does not reach back far enough, with a proof.
+  for (const path of seen ? ["", `/${seen.size}`] : ["/0"]) {
+    const answer = await hub.ask("GET", `/v1/log${path}`, "", LOG);
+    if (answer.status !== 200) return Refusal.of("log", answer);
+    try {
+      const given = JSON.parse(new TextDecoder().decode(answer.body));
+      const head = await check(given, terms, agreed, seen, trust, Date.now() / 1000, messages, key);
+      if (!head) continue;
+      await memory.change((kept) => {
+        const heads = (kept.heads ??= {});
+        if (!((heads[name]?.size ?? 0) > head.size)) heads[name] = head; // another page may have seen a newer one
+      });
+      return "";
+    } catch (error) {
+      if (!(error instanceof Unproven)) return "what it says about its log cannot be read";
+      const { conflict } = error;
+      if (conflict) await memory.change((kept) => void ((kept.conflicts ??= {})[name] ??= conflict));
+      return error.message;
+    }
+  }
+  return "nothing proves that the log only grew";
 }

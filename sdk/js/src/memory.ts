@@ -1,7 +1,7 @@
 /** The state of a running device: token, terms, model, the trial of its round; and whether it may send. */
 
 import * as k from "./kept.js";
-import { decodeModel, type Model } from "./messages.js";
+import { decodeModel, type Model, prepare, prepared } from "./messages.js";
 import type { Store } from "./store.js";
 import { MemoryStore } from "./store.js";
 import { atOnce, changes, epsilonLife, epsilonMessage, type Limits, objection, type Terms, termsOf } from "./terms.js";
@@ -36,6 +36,8 @@ export class Memory {
     public store: Store,
     readonly url: string,
     readonly limits: Limits,
+    /** What is sent goes through a relay. */
+    readonly relayed: boolean,
     readonly words: Words,
     readonly log: (message: string) => void,
   ) {}
@@ -86,6 +88,7 @@ export class Memory {
         return [kept, null, null];
       }
     });
+    if (terms) await prepare(terms).catch(() => {}); // each synchronisation tries again
     if (damage) this.complain(`what was kept is damaged (${damage})`);
     this.out = kept.out || this.unsaved;
     this.disagrees = kept.offered !== null;
@@ -107,7 +110,14 @@ export class Memory {
     const trial = k.trialOf(kept, hub, model.round);
     const reported = k.reported(kept, hub, model.round);
     if (!this.round?.isAbout(this.terms, model) || this.round.part !== kept.part)
-      this.round = new Round(this.terms, model, trial, reported, kept.part);
+      this.round = new Round(
+        this.terms,
+        model,
+        trial,
+        reported,
+        kept.part,
+        kept.best && decodeModel(this.terms, kept.best).weights,
+      );
     else {
       if (!this.#writing) this.round.trial = trial ?? this.round.trial;
       this.round.reported ||= reported;
@@ -123,7 +133,9 @@ export class Memory {
 
   /** Whether the next interaction will count for learning. */
   learns(): boolean {
-    return this.round !== null && !(this.round.reported || this.round.part === -1 || this.over || this.closed || this.silence());
+    const { round } = this;
+    if (!round || round.reported || round.part === -1 || !prepared(round.terms)) return false;
+    return !(this.over || this.closed || this.silence());
   }
 
   /** Why nothing is sent; empty if messages may be sent. */
@@ -135,6 +147,7 @@ export class Memory {
     const { lifetimeEpsilon: lifetime } = this.limits;
     const no = objection(this.terms, this.limits);
     if (no) return no;
+    if (this.terms.batch && !this.relayed) return "the hub's terms have reports go through a relay; give its address";
     if (this.limit < Infinity && !this.store.lasting) {
       const what = lifetime < Infinity ? "lifetimeEpsilon" : "the terms' number of messages";
       return `${what} cannot be kept to: the store does not last`;

@@ -1,9 +1,9 @@
 /** Messages as bytes: the model that comes (section 4) and the report that goes (section 6). */
 
 import { WireError } from "./errors.js";
-import { discreteLaplace, laplaceScale } from "./laplace.js";
+import { later } from "./later.js";
 import { privatisedDifference } from "./piecewise.js";
-import { largest, largestDifference, perHalf, rewardFor, sizeOf, type Terms } from "./terms.js";
+import { largest, largestDifference, perHalf, sizeOf, type Terms } from "./terms.js";
 import type { Words } from "./words.js";
 
 /** A model, and the number of its round. */
@@ -29,6 +29,16 @@ export function decodeModel(terms: Terms, bytes: Uint8Array): Model {
   return { round: view.getUint32(1, true), weights };
 }
 
+let laplace: typeof import("./laplace.js") | null = null;
+
+/** Load what messages of these terms need. @throws NoAnswer It cannot be loaded. */
+export async function prepare(terms: Terms): Promise<void> {
+  if (!prepared(terms)) laplace = await later(import("./laplace.js"));
+}
+
+/** Whether messages of these terms can be made. */
+export const prepared = (terms: Terms): boolean => terms.mechanism !== "laplace" || laplace !== null;
+
 /**
  * What hides the sums of a message, drawn once, in the moment in which the message is made.
  *
@@ -36,25 +46,23 @@ export function decodeModel(terms: Terms, bytes: Uint8Array): Model {
  */
 export function noiseOf(terms: Terms, words: Words): number[] {
   if (terms.mechanism === "piecewise") return [...words(3)];
-  if (terms.mechanism !== "laplace") return [];
-  const scale = laplaceScale(largest(terms), terms.epsilon!);
-  return [discreteLaplace(scale, words), discreteLaplace(scale, words)];
-}
-
-/** A message that was made. */
-export interface Report {
-  readonly body: Uint8Array;
-  /** Its numbers and what each of them is, for the person whose message it is. */
-  readonly words: string;
+  return terms.mechanism === "laplace" ? laplace!.laplaceNoise(largest(terms), terms.epsilon!, words) : [];
 }
 
 /**
  * The message about complete sums.
  *
- * @param sums Of θ + σv and of θ − σv.
+ * @param seed Of a check, what names the model that the newest was compared with.
+ * @param sums Of θ + σv and of θ − σv; of a check, of the newest model and of the best.
  * @param noise Of noiseOf, for this message alone.
  */
-export function reportOf(terms: Terms, seed: number, sums: readonly number[], noise: readonly number[]): Report {
+export function reportOf(
+  terms: Terms,
+  seed: number,
+  sums: readonly number[],
+  noise: readonly number[],
+  check = false,
+): Uint8Array {
   const { mechanism, epsilon, inside, outside } = terms;
   const privatised = () => {
     const window = { epsilon: epsilon!, inside, outside };
@@ -66,17 +74,11 @@ export function reportOf(terms: Terms, seed: number, sums: readonly number[], no
       : mechanism === "laplace"
         ? [4, 4, sums.map((sum, half) => Math.min(Math.max(sum + noise[half], -(2 ** 31)), 2 ** 31 - 1))]
         : [2, perHalf(terms) * largest(terms) < 2 ** 16 ? 2 : 3, sums];
-  const body = [(1 << 5) | kind];
+  const body = [(1 << 5) | (check ? (kind + 10) >> 1 : kind)]; // 6 in place of 2, 7 of 5
   const append = (number: number, bytes: number) => {
     for (let i = 0; i < bytes; i++) body.push((number >> (8 * i)) & 255); // two's complement
   };
   append(seed, 4);
   for (const number of numbers) append(number, width);
-  const about =
-    kind === 5
-      ? `${numbers}: private number, one of ${inside + outside}, about the difference of the two rankers`
-      : `${numbers[0]} and ${numbers[1]}: privatised sums of rewards under θ + σv and θ − σv, in units of 1/${
-          rewardFor(terms).scale
-        }`;
-  return { body: Uint8Array.from(body), words: `${seed}: seed of the perturbation that was tried; ${about}.` };
+  return Uint8Array.from(body);
 }

@@ -5,7 +5,8 @@
  */
 
 import type { Kept } from "./kept.js";
-import type { Terms } from "./terms.js";
+import type { Memory } from "./memory.js";
+import type { changes, epsilons, Limits, Terms } from "./terms.js";
 
 const NONE_YET = "sent, no answer yet";
 
@@ -25,20 +26,58 @@ export interface LedgerRow {
   readonly outcome: string;
 }
 
+/** The numbers of a message and what each of them is, for the person whose message it is. */
+function inWords(body: Uint8Array, unit: number): string {
+  const view = new DataView(body.buffer, body.byteOffset, body.length);
+  const kind = body[0] & 31;
+  const width = kind === 5 || kind === 7 ? 1 : (body.length - 5) / 2;
+  const numbers = [];
+  for (let at = 5; at < body.length; at += width) {
+    let number = kind === 4 ? view.getInt32(at, true) : 0;
+    for (let i = 0; i < width && kind !== 4; i++) number += body[at + i] * 256 ** i;
+    numbers.push(number);
+  }
+  const check = kind === 6 || kind === 7;
+  const both = check ? "the newest model and the best one" : "θ + σv and θ − σv";
+  return (
+    `${view.getUint32(1, true)}: ` +
+    (check ? "names the model that the newest was compared with; " : "seed of the perturbation that was tried; ") +
+    (width === 1
+      ? `${numbers}: private number, one of ${unit}, about the difference of ${both}.`
+      : `${numbers.join(" and ")}: privatised sums of rewards under ${both}, in units of 1/${unit}.`)
+  );
+}
+
 /** All messages that left or may have left, oldest first. */
 export function ledger(kept: Kept): LedgerRow[] {
   let total = kept.erased;
   return kept.messages
     .filter(({ sent }) => sent !== null)
-    .map(({ sent, round, body, epsilon, words, outcome }) => ({
+    .map(({ sent, round, body, epsilon, outcome, ...message }) => ({
       when: new Date(sent!).toISOString(),
       round,
       bytes: body.length,
       epsilon,
       total: (total += epsilon),
-      words,
+      words: (message as { words?: string }).words ?? inWords(body, message.unit), // earlier versions kept them
       outcome: outcome ?? NONE_YET,
     }));
+}
+
+const finite = (x: number): number | null => (x < Infinity ? x : null);
+
+/** Who could put messages of a device together; empty where the hub can. */
+function channel(terms: Terms, relayed: boolean): string {
+  if (!terms.tokens) return "";
+  const words =
+    " A message is shown with a token that this device bought blindly: whoever sold it cannot tell whose it is, nor " +
+    "which messages are of one device.";
+  if (!relayed) return words;
+  return (
+    `${words} Everything goes through a relay, which sees this device's address and nothing inside; the hub sees what ` +
+    `is inside and no address. At least ${terms.batch} reports are passed on together. One has to trust whoever runs ` +
+    "the relay and whoever runs the hub, not to tell each other what they see."
+  );
 }
 
 /** A promise; an infinite ε is null. */
@@ -56,9 +95,11 @@ export interface Promised {
 /**
  * The promise of a hub's terms.
  *
- * @param epsilons Of one interaction, one message, and all messages that the terms allow; null where it is infinite.
+ * @param epsilons Of one interaction, one message, and all messages that the terms allow.
+ * @param relayed Whether messages go through a relay.
  */
-export function promise(terms: Terms, [one, message, life]: readonly (number | null)[]): Promised {
+export function promise(terms: Terms, epsilons: readonly number[], relayed: boolean): Promised {
+  const [one, message, life] = epsilons.map(finite);
   const bare = one === null || message === null;
   const short = (x: number) => Number(x.toPrecision(4));
   let words = "Every reward is sent as it is: there is no differential privacy.";
@@ -81,13 +122,66 @@ export function promise(terms: Terms, [one, message, life]: readonly (number | n
     epsilonMessage: message,
     epsilonLife: life,
     interactionsPerMessage: terms.interactions,
-    words: `${words} A message tells about ${terms.interactions} searches.`,
+    words: `${words} A message tells about ${terms.interactions} searches.${channel(terms, relayed)}`,
     notCovered: [
       ...(bare ? ["The rewards: they are sent as they are."] : []),
       "The seed: it is drawn without looking at any data, and says nothing about the person; no ε says so.",
-      "That this device takes part, when it sends, and its address in the network.",
+      terms.tokens
+        ? relayed
+          ? "That this device takes part, and when it sends."
+          : "That this device takes part, when it sends, and which messages come from the same network address."
+        : "That this device takes part, when it sends, its address in the network, and which messages are its own.",
       "What somebody learns who can foresee the random numbers of this browser.",
       "What the page that this runs in, the browser, or its extensions send by themselves.",
     ],
   };
+}
+
+/** The guarantee and what was spent of it; an infinite ε is null. */
+export interface Privacy {
+  /** Null: the hub's terms are not known yet. */
+  readonly promise: Promised | null;
+  readonly messages: number;
+  readonly epsilonTotal: number | null;
+  readonly mostEpsilon: number | null;
+  readonly mostSearchEpsilon: number | null;
+  readonly lifetimeEpsilon: number | null;
+  readonly optedOut: boolean;
+  /** Why nothing is sent; empty if messages may be sent. */
+  readonly silent: string;
+  readonly lasting: boolean;
+  readonly discarded: { readonly interactions: number; readonly messages: number };
+}
+
+/** What a device can say about privacy; of its terms the ε of an interaction, a message and all messages. */
+export function privacy(memory: Memory, kept: Kept, spent: number, epsilons: readonly number[] | null): Privacy {
+  const { terms, limits, relayed } = memory;
+  const most = Object.entries(limits).map(([name, most]) => [name, finite(most)]);
+  return {
+    promise: terms && epsilons && promise(terms, epsilons, relayed),
+    messages: kept.messages.filter(({ sent }) => sent !== null).length,
+    epsilonTotal: finite(spent),
+    ...(Object.fromEntries(most) as Record<keyof Limits, number | null>),
+    optedOut: memory.out,
+    silent: memory.silence(),
+    lasting: memory.store.lasting,
+    discarded: { interactions: kept.lostInteractions, messages: kept.lostMessages },
+  };
+}
+
+/** Terms that a hub offers in place of those agreed to: what changed, by name, and what they promise. */
+export interface Offered {
+  readonly changed: Record<string, [unknown, unknown]>;
+  readonly promise: Promised;
+}
+
+/** What is offered; null: there is nothing to agree to. The functions are those of the terms. */
+export function offered(
+  { agreed, offered: terms }: Kept,
+  changed: typeof changes,
+  of: typeof epsilons,
+  relayed: boolean,
+): Offered | null {
+  if (!agreed || !terms) return null;
+  return { changed: changed(agreed, terms), promise: promise(terms, of(terms), relayed) };
 }

@@ -33,23 +33,31 @@ export interface Terms {
   readonly due: number;
   /** The seed of a perturbation is a draw. */
   readonly drawn_seeds: boolean;
-  /** Rounds for which a device has a blind token; 0: it reports with its own, which alone is spoken here. */
+  /** Part of the devices that compare the newest model with the best one. */
+  readonly checks: number;
+  /** Rounds for which a device has a blind token; 0: it reports with its own. */
   readonly tokens: number;
+  /** Fewest reports that a relay passes on together, and the key that requests through it are encrypted to. */
+  readonly batch: number;
+  readonly gateway: string;
   /** Public key of the hub's log, hexadecimal; empty: it has none. */
   readonly log: string;
 }
 
 /** Names of terms by their type. */
 const TYPES: Record<string, string> = {
-  string: "protocol hub ranker reward mechanism log",
-  integer: "wire n_features hidden reward_values depth interactions inside outside participations tokens",
-  number: "sigma p epsilon clip due",
+  string: "protocol hub ranker reward mechanism gateway log",
+  integer: "wire n_features hidden reward_values depth interactions inside outside participations tokens batch",
+  number: "sigma p epsilon clip due checks",
   boolean: "interleaved drawn_seeds",
 };
 /** Terms that may be null. */
 const NULLABLE = ["reward_values", "epsilon", "participations"];
 /** What terms mean that are not there; the others have to be. */
-const ABSENT = { inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, due: 1, drawn_seeds: false, tokens: 0, log: "" };
+const ABSENT = {
+  ...{ inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, due: 1, drawn_seeds: false },
+  ...{ checks: 0, tokens: 0, batch: 0, gateway: "", log: "" },
+};
 /** Largest model that is taken, in weights: 4 MB. */
 const LARGEST_MODEL = 1_000_000;
 
@@ -83,17 +91,22 @@ export function termsOf(given: unknown): Terms {
 
 /** Whether terms of the right types are those of a hub; what comes later in a line may rely on what comes before. */
 function inRange(t: Terms): boolean {
-  const { mechanism, epsilon, hidden, inside, outside } = t;
+  const { mechanism, epsilon, hidden, inside, outside, tokens, batch, gateway, checks } = t;
   const response = mechanism === "randomised-response";
   const laplace = mechanism === "laplace";
   const piecewise = mechanism === "piecewise";
   return (
     t.protocol === "foltr-es" &&
-    t.wire === (t.drawn_seeds || t.due < 1 ? 2 : 1) &&
-    !t.tokens &&
-    between(t.due, 1e-9, 1) &&
+    t.wire === (draws(t) || tokens ? 2 : 1) &&
+    between(t.due, 2 ** -32, 1) &&
+    between(checks, 0, 1) &&
+    between(tokens, 0, 1e6) &&
+    between(batch, 0, tokens && 1e5) &&
+    !(tokens && (draws(t) || checks)) &&
+    !batch === !gateway &&
     /^[0-9a-f]{32}$/.test(t.hub) &&
-    /^([0-9a-f]{64})?$/.test(t.log) &&
+    KEY.test(gateway) &&
+    KEY.test(t.log) &&
     t.n_features >= 1 &&
     (t.ranker === "linear" ? hidden === 0 : t.ranker === "mlp" && hidden >= 1) &&
     sizeOf(t) <= LARGEST_MODEL &&
@@ -112,9 +125,16 @@ function inRange(t: Terms): boolean {
     inside + outside <= 256 &&
     between(t.clip, piecewise ? 1e-6 : 1, 1) &&
     (t.participations ?? 1) >= 1 &&
+    !(checks && (laplace || !epsilonInteraction(t))) &&
     perHalf(t) * largest(t) < 2 ** 24
   );
 }
+
+/** A public key of 32 bytes, or none. */
+const KEY = /^([0-9a-f]{64})?$/;
+
+/** Whether draws decide what a device reports. */
+const draws = (t: Terms) => t.drawn_seeds || t.due < 1;
 
 const noiseFits = (terms: Terms) => (40 * largest(terms)) / terms.epsilon! < 2 ** 30;
 
@@ -170,12 +190,9 @@ export function epsilonLife(terms: Terms): number {
   return terms.participations === null ? Infinity : terms.participations * epsilonMessage(terms);
 }
 
-/** A number that JSON can hold: null in place of an infinite one. */
-export const finite = (x: number): number | null => (x < Infinity ? x : null);
-
-/** ε of one interaction, one message, and all messages that the terms allow; null where it is infinite. */
-export function epsilons(terms: Terms): (number | null)[] {
-  return [epsilonInteraction, epsilonMessage, epsilonLife].map((epsilon) => finite(epsilon(terms)));
+/** ε of one interaction, one message, and all messages that the terms allow. */
+export function epsilons(terms: Terms): number[] {
+  return [epsilonInteraction, epsilonMessage, epsilonLife].map((epsilon) => epsilon(terms));
 }
 
 /** The terms that differ, without the hub's name: by name, the agreed value and the offered one. */

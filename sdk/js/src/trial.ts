@@ -39,8 +39,10 @@ export interface Interaction {
 export interface Trial {
   readonly hub: string;
   readonly round: number;
-  /** Makes the perturbation, nothing else. */
+  /** Makes the perturbation, nothing else; of a check, names the model that the newest is compared with. */
   readonly seed: number;
+  /** The newest model and the best one are tried, in place of θ + σv and θ − σv. */
+  readonly check?: boolean;
   /** Sums of values under θ + σv and under θ − σv: privatised ones with randomised response, else true ones. */
   readonly sums: readonly [number, number];
   /** Interactions behind each sum. */
@@ -98,6 +100,8 @@ export class Round {
     public reported: boolean,
     /** -1: the device is not due; the seed to try; or null: it draws one. */
     readonly part: number | null = null,
+    /** The best model so far, which the newest is compared with; null: the device learns. */
+    readonly best: Float32Array | null = null,
   ) {}
 
   /** Whether it is this model of these terms. */
@@ -128,16 +132,18 @@ export class Round {
    * @param now Time in seconds, by a clock that does not jump.
    */
   show(features: readonly Float32Array[], learn: boolean, words: Words, now: number): Ranking {
-    const { terms, model } = this;
+    const { terms, model, best } = this;
     if (!learn || !features.length) {
       return { order: Object.freeze(ranked(terms, model.weights, features)), learning: false };
     }
     const nothing = [0, 0] as const;
-    this.trial ??= { hub: terms.hub, round: model.round, seed: this.part ?? words(1)[0], sums: nothing, done: nothing };
-    const trial = this.trial;
-    if (this.#v?.[0] !== trial.seed) this.#v = [trial.seed, perturbation(trial.seed, model.weights.length)];
+    const seed = this.trial?.seed ?? this.part ?? words(1)[0];
+    const trial = (this.trial ??= { hub: terms.hub, round: model.round, seed, check: !!best, sums: nothing, done: nothing });
+    if (this.#v?.[0] !== seed) this.#v = [seed, perturbation(seed, model.weights.length)];
     const v = this.#v[1];
-    const list = (half: number) => ranked(terms, perturbed(terms, model.weights, v, half), features);
+    const ranker = (half: number) =>
+      best ? (half ? best : model.weights) : perturbed(terms, model.weights, v, half);
+    const list = (half: number) => ranked(terms, ranker(half), features);
     let order: number[];
     let team: readonly Team[] | null = null;
     if (terms.interleaved) ({ order, team } = draft(list(0), list(1), terms.depth, words(1)[0]));

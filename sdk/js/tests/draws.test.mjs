@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { partIn, word } from "../build/draws.js";
 import { Device, MemoryStore } from "../build/index.js";
+import { reportOf } from "../build/messages.js";
 import { termsOf } from "../build/terms.js";
 import { ENROLMENT, FakeHub, modelBytes, TERMS } from "./fake_hub.mjs";
 
@@ -19,16 +20,39 @@ test("words are those of the vectors, and so is who is drawn", async () => {
     assert.equal(await word(token, purpose, bytes(model)), expected);
     if (purpose !== "fedrank/due") continue;
     for (const [share, drawn] of shares.filter(([share]) => share > 0)) {
-      const terms = { ...TERMS, due: share, drawn_seeds: false };
-      assert.equal(await partIn(terms, token, bytes(model), true), drawn ? null : -1, `${share}`);
+      const terms = { ...TERMS, due: share, drawn_seeds: false, checks: 0 };
+      assert.deepEqual(await partIn(terms, token, bytes(model), true, assert.fail), [drawn ? null : -1, null], `${share}`);
     }
   }
 });
 
-test("terms say with their version that a device has to draw, and tokens are not spoken", () => {
+test("a check is that of the vectors, and names the model that it compares with", async () => {
+  const { checks } = JSON.parse(readFileSync(file, "utf8"));
+  assert.ok(checks.length > 1);
+  for (const { terms: given, best, sums, noise, report } of checks) {
+    const terms = termsOf(given);
+    const model = bytes(best).fill(0x42, 5); // other weights
+    const [pair, kept] = await partIn({ ...terms, checks: 1 }, "a-device-token", model, true, async () => [bytes(best)]);
+    assert.equal(Buffer.from(kept).toString("hex"), best);
+    assert.equal(Buffer.from(reportOf(terms, pair, sums, noise, true)).toString("hex"), report);
+    // The newest is the best; there is none; the device is new; the hub says something else.
+    const part = (known, answer) => partIn({ ...terms, checks: 1 }, "a-device-token", bytes(best), known, async () => answer);
+    assert.deepEqual(await part(true, [bytes(best)]), [null, null]);
+    assert.deepEqual(await part(true, { reason: "not-found" }), [null, null]);
+    assert.deepEqual(await part(false, null), [null, null]);
+    assert.deepEqual(await part(true, { reason: "unavailable" }), { reason: "unavailable" });
+  }
+});
+
+test("terms say with their version what a device has to do", () => {
   assert.equal(termsOf({ ...TERMS, wire: 2, due: 0.5 }).due, 0.5);
   assert.ok(termsOf({ ...TERMS, wire: 2, drawn_seeds: true }).drawn_seeds);
-  for (const bad of [{ due: 0.5 }, { wire: 2 }, { wire: 2, due: 0 }, { wire: 2, due: 1.5 }, { wire: 2, drawn_seeds: true, tokens: 1 }]) {
+  assert.equal(termsOf({ ...TERMS, checks: 0.5 }).checks, 0.5);
+  assert.equal(termsOf({ ...TERMS, wire: 2, tokens: 3, batch: 2, gateway: "ab".repeat(32) }).batch, 2);
+  assert.equal(termsOf({ ...TERMS, wire: 2, tokens: 1 }).tokens, 1);
+  for (const bad of [{ due: 0.5 }, { wire: 2 }, { wire: 2, due: 0 }, { wire: 2, due: 1.5 }, { wire: 2, drawn_seeds: true, tokens: 1 },
+    { tokens: 1 }, { wire: 2, tokens: 0.5 }, { wire: 2, tokens: 1, checks: 0.5 }, { wire: 2, tokens: 1, batch: 2 },
+    { wire: 2, tokens: 1, gateway: "ab".repeat(32) }, { batch: 2, gateway: "ab".repeat(32) }, { checks: 2 }]) {
     assert.throws(() => termsOf({ ...TERMS, ...bad }), JSON.stringify(bad));
   }
 });

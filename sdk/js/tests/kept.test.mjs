@@ -16,7 +16,7 @@ import { RESPONSE, TERMS } from "./fake_hub.mjs";
 function withMessages(...numbers) {
   const messages = numbers.map((number) => {
     const body = Uint8Array.of(number);
-    return { number, hub: "h", round: number, body, epsilon: 1, words: "", sent: null, unanswered: 0, outcome: null };
+    return { number, hub: "h", round: number, body, epsilon: 1, unit: 1, words: "", sent: null, unanswered: 0, outcome: null };
   });
   return { ...k.nothing(), messages };
 }

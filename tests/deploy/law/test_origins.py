@@ -7,6 +7,7 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, a_reply, ask
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.hub.settings import HubSettings, read_settings, write_settings
+from fedrank.deploy.oblivious.relay import RelayApp, RelaySettings
 
 SHOP = "https://shop.example"
 
@@ -104,3 +105,18 @@ def test_origins_are_kept_in_the_settings_file(tmp_path):
     settings = HubSettings(n_features=2, origins=(SHOP, "http://[::1]:8080"))
     write_settings(tmp_path / "hub.toml", settings)
     assert read_settings(tmp_path / "hub.toml").origins == settings.origins
+
+
+def test_a_relay_lets_pages_of_its_origins_send():
+    class Gateway:
+        async def close(self):
+            pass
+
+    relay = RelayApp(Gateway(), bytes(41), RelaySettings(batch=1, origins=(SHOP,)))  # type: ignore[arg-type]
+    for path, method in (("/report", "POST"), ("/others", "POST"), ("/", "GET")):
+        got = preflight(relay, path, SHOP, method)
+        assert (got.code, got.headers["access-control-allow-origin"]) == (204, SHOP)
+        assert "access-control-allow-origin" not in preflight(relay, path, "https://other.example", method).headers
+    assert ask(relay, "GET", "/", **of(SHOP)).headers["access-control-allow-origin"] == SHOP
+    with pytest.raises(ConfigError, match="exact"):
+        RelaySettings(origins=("*",))

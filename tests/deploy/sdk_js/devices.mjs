@@ -1,18 +1,29 @@
 // Devices of the JavaScript SDK in one process, with users who click on what has a large first feature.
 //
-// Arguments: the bundle, the hub's address. The first line of input is the enrolment token; each further line is a JSON
-// list of numbers of devices, which then search and report until the hub has counted one more message of each. The
-// answer is a line: of each of them its token and what was sent. The end of the input ends the process.
+// Arguments: the bundle, the hub's address, and options of a device in JSON, to which `echo` may be added: statements
+// that repeat a challenge for a phone of that name. The first line of input is the enrolment token; each further line is
+// a JSON list of numbers of devices, which then search and report until the hub has counted one more message of each.
+// The answer is a line: of each of them its token and what was sent; or, of a device whose number is below zero, what
+// two synchronisations come to. The end of the input ends the process.
 
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const [file, hub] = process.argv.slice(2);
+const [file, hub, given = "{}"] = process.argv.slice(2);
+const { echo, ...options } = JSON.parse(given);
 const { Device, MemoryStore } = await import(pathToFileURL(file));
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const enrolment = (await lines.next()).value;
 const devices = new Map();
 const limits = { mostEpsilon: Infinity, mostSearchEpsilon: Infinity, lifetimeEpsilon: Infinity };
+
+if (echo) {
+  options.attest = async (challenge, kinds) => [kinds[0], { said: Buffer.from(challenge).toString("hex"), of: echo }];
+}
+// A token that came through a relay is not shown for up to a minute: for these devices a minute is over soon.
+const now = Date.now;
+let ahead = 0;
+Date.now = () => now() + ahead;
 
 const random = (n) => Math.floor(Math.random() * n);
 
@@ -27,12 +38,20 @@ function search(device, terms) {
 async function report(number) {
   if (!devices.has(number)) {
     const store = new MemoryStore(true);
-    devices.set(number, { store, device: new Device(hub, enrolment, { store, ...limits, patience: 0 }) });
+    const said = [];
+    const log = (line) => said.push(line);
+    devices.set(number, { store, said, device: new Device(hub, enrolment, { store, log, ...limits, patience: 0, ...options }) });
   }
-  const { device, store } = devices.get(number);
+  const { device, store, said } = devices.get(number);
+  if (number < 0) {
+    const told = [await device.sync()];
+    while (device.wantsClicks) search(device, (await store.change((kept) => kept)).terms);
+    return { told: [...told, await device.sync()], said, ledger: await device.ledger() };
+  }
   const before = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
-  for (const end = Date.now() + 60_000; Date.now() < end; ) {
+  for (const end = now() + 60_000; now() < end; ) {
     await device.sync();
+    ahead += 1000;
     const counted = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
     const { token, terms, messages } = await store.change((kept) => kept);
     if (counted > before) {
@@ -42,7 +61,7 @@ async function report(number) {
     while (device.wantsClicks) search(device, terms);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
-  throw new Error(`no message of device ${number} was counted: ${JSON.stringify(await device.privacy())}`);
+  throw new Error(`no message of device ${number} was counted: ${said} ${JSON.stringify(await device.ledger())}`);
 }
 
 for await (const line of lines) console.log(JSON.stringify(await Promise.all(JSON.parse(line).map(report))));

@@ -3,6 +3,8 @@
 import contextlib
 import fcntl
 import http.client
+import json
+import select
 import shutil
 import signal
 import subprocess
@@ -18,6 +20,9 @@ from fedrank.deploy.hub.settings import HubSettings
 
 SDK = Path(__file__).resolve().parents[3] / "sdk" / "js"
 BUNDLE = SDK / "dist" / "fedrank-device.js"
+#: Files that the first one loads when it needs them.
+PARTS = ("attest", "draws", "laplace", "log", "relay", "shown", "tokens")
+DRIVER = Path(__file__).resolve().parent / "devices.mjs"
 LONGEST = 120.0
 
 
@@ -58,6 +63,32 @@ def hub(folder: Path, **settings):
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def devices(bundle, url, enrolment, **options):
+    """Called with numbers of devices: they search and report; of each its token and what was sent; see devices.mjs."""
+    command = ["node", str(DRIVER), str(bundle), url, json.dumps(options)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def report(numbers):
+        process.stdin.write(json.dumps(list(numbers)) + "\n")
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], LONGEST)[0], "the devices do not answer"
+        line = process.stdout.readline()
+        assert line, "the devices have ended"
+        return json.loads(line)
+
+    try:
+        process.stdin.write(f"{enrolment}\n")
+        yield report
+        process.stdin.close()
+        assert process.wait(30) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def asked(url: str, method: str, path: str, token: str, body: bytes | None = None):

@@ -23,9 +23,9 @@ LONGEST = 180.0
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("name", ["fedrank-device.js", "draws.js", "log.js", "shown.js"])
+@pytest.mark.parametrize("name", ["fedrank-device.js", "log.js", "shown.js"])
 def test_the_page_has_the_sdk_as_it_is_built(name):
-    """After a change of the SDK: cp sdk/js/dist/{fedrank-device,draws,log,shown}.js fedrank/deploy/demo/page/"""
+    """After a change of the SDK: cp sdk/js/dist/{fedrank-device,log,shown}.js fedrank/deploy/demo/page/"""
     same = (PAGE / name).read_bytes() == (built().parent / name).read_bytes()
     assert same
 

@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import select
 import sqlite3
 import struct
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -16,42 +14,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from js_sdk import LONGEST, asked, built, hub
+from js_sdk import LONGEST, asked, built, devices, hub
 
 from fedrank.deploy.hub.audit import replay_log
 
 pytestmark = pytest.mark.minutes
 
-HERE = Path(__file__).resolve().parent
 DEVICES, ROUNDS = 6, 3
 PRIVATE = dict(mechanism="piecewise", epsilon=4.0, participations=ROUNDS, interactions=3)
 RESPONSE = dict(p=0.9, ranker="mlp", hidden=4, reward="nDCG", depth=5)
-
-
-@contextlib.contextmanager
-def devices(bundle, url, enrolment):
-    """Called with numbers of devices: they search and report; of each its token and what was sent."""
-    command = ["node", str(HERE / "devices.mjs"), str(bundle), url]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def report(numbers):
-        process.stdin.write(json.dumps(list(numbers)) + "\n")
-        process.stdin.flush()
-        assert select.select([process.stdout], [], [], LONGEST)[0], "the devices do not answer"
-        line = process.stdout.readline()
-        assert line, "the devices have ended"
-        return json.loads(line)
-
-    try:
-        process.stdin.write(f"{enrolment}\n")
-        yield report
-        process.stdin.close()
-        assert process.wait(30) == 0
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 def reports_of(home):

@@ -1,0 +1,78 @@
+/**
+ * Requests through an oblivious relay: the hub sees no address, the relay no content (11.9 to 11.11 of the wire format).
+ *
+ * A file of its own in the bundle, which a device loads where its app names a relay.
+ */
+
+import { bounded } from "./bounded.js";
+import type { HubClient } from "./connection.js";
+import { decodeResponse, encodeRequest } from "./oblivious/binary_http.js";
+import { type Bytes, equal, text, unhex } from "./oblivious/bytes.js";
+import { encapsulate, gatewayKeyIn } from "./oblivious/encapsulation.js";
+import type { Terms } from "./terms.js";
+
+/** Longest time that a relay may keep a request, in seconds. */
+const LONGEST_BATCH = 60;
+/** Bytes of every request before it is encrypted, and what an answer has beside its body at most, padding included. */
+const REQUEST = 1024;
+const AROUND = 32_768;
+
+/** What a relay says of itself: the gateway's key, and the fewest reports that it passes on together. */
+export interface Told {
+  readonly key: Bytes;
+  readonly batch: number;
+}
+
+async function told(hub: HubClient): Promise<Told> {
+  if (hub.told) return hub.told;
+  const response = await fetch(`${hub.relay}/`, { ...QUIET, signal: AbortSignal.timeout(hub.timeout * 1000) });
+  const { keys, batch } = JSON.parse(new TextDecoder().decode(await bounded(response, REQUEST)));
+  const key = gatewayKeyIn(unhex(keys));
+  if (!key || !Number.isSafeInteger(batch)) throw new TypeError("not a relay");
+  return (hub.told = { key, batch });
+}
+
+const QUIET = { redirect: "error", credentials: "omit", cache: "no-store", referrerPolicy: "no-referrer" } as const;
+
+/** Why a relay is not used under these terms; empty if it is, with the gateway of the terms. */
+export async function objection(hub: HubClient, terms: Terms): Promise<string> {
+  if (!terms.batch) return "the hub's terms know of no relay; leave relay out, or ask the hub's operator";
+  const { key, batch } = await told(hub);
+  const gateway = unhex(terms.gateway);
+  if (!equal(key, gateway)) return "the relay passes requests on to another gateway than that of the hub's terms";
+  if (batch < terms.batch) return `the relay passes on ${batch} reports together, the hub's terms promise ${terms.batch}`;
+  hub.gateway = gateway;
+  return "";
+}
+
+/** The hub's answer to a request; 503 where the relay says something of its own. An error: there is no answer. */
+export async function through(
+  hub: HubClient,
+  path: string,
+  { method, headers, body }: { method: string; headers: Record<string, string>; body: BodyInit | null },
+  limit: number,
+): Promise<Response> {
+  const fields = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value] as const);
+  const inner = encodeRequest(method, path, fields, (body as Bytes | null) ?? text(""), REQUEST);
+  const sent = await encapsulate(hub.gateway ?? (await told(hub)).key, inner);
+  // Reports wait for others, requests of other kinds a moment at most.
+  const response = await fetch(hub.relay + (path.startsWith("/v1/report/") ? "/report" : "/others"), {
+    ...QUIET,
+    method: "POST",
+    headers: { "Content-Type": "message/ohttp-req" },
+    body: sent.request,
+    signal: AbortSignal.timeout((hub.timeout + LONGEST_BATCH) * 1000),
+  });
+  const answer = await bounded(response, limit + AROUND);
+  if (response.status !== 200) {
+    // The relay's own word, or its neighbour's: it says nothing about the request.
+    const few = new TextDecoder().decode(answer).includes('"too-few"');
+    const wait = response.headers.get("Retry-After");
+    return new Response(few ? '{"error": "too-few"}' : null, { status: 503, headers: wait ? { "Retry-After": wait } : {} });
+  }
+  const opened = await sent.open(answer);
+  const said = opened && decodeResponse(opened);
+  if (!said) throw new TypeError("not an answer of the hub");
+  const { status, content } = said;
+  return new Response(status === 204 || status === 304 ? null : content, { status, headers: [...said.fields] });
+}

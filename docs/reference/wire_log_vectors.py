@@ -118,7 +118,13 @@ def model(number):
 def entries(rounds, terms=TERMS):
     """Entries of a log of so many rounds."""
     text = json.dumps(terms, sort_keys=True, separators=(",", ":")).encode()
-    return [b"\x01" + text, *(b"\x02" + sha(model(number)) for number in range(rounds))]
+    return [b"\x01" + text, *(entry_of(number) for number in range(rounds))]
+
+
+def entry_of(number, best=None):
+    """Entry of the model of a round, and of the best one if there is one."""
+    hashes = sha(model(number)) + (b"" if best is None else sha(model(best)))
+    return b"\x02" + number.to_bytes(4, "big") + hashes
 
 
 def frontier(before, leaves):
@@ -151,7 +157,8 @@ def answer(leaves, before, *, since=None, by=(), lines=None, **head_options):
 def seen(leaves):
     """A head as a device keeps it."""
     text, line = head(leaves)
-    return {"size": len(leaves), "root": mth(leaves).hex(), "note": f"{text}\n{line}"}
+    newest = [leaf[1:] for leaf in leaves if leaf[0] == 2][-1]
+    return {"size": len(leaves), "root": mth(leaves).hex(), "note": f"{text}\n{line}", "model": newest.hex()}
 
 
 def cases():
@@ -176,7 +183,7 @@ def cases():
     yield case("three wanted, two there", good, "wrong", seen(log[:66]), 3)
     text, line = head(log)
     yield case("one witness twice", answer(log, 64, lines=line + 2 * cosigned(text, WITNESSES[0])), "wrong", None, 2)
-    old = line + cosigned(text, WITNESSES[0], NOW - 8 * 86_400)
+    old = line + cosigned(text, WITNESSES[0], NOW - 2 * 86_400)
     yield case("an old cosignature", answer(log, 64, lines=old), "wrong", seen(log[:66]), 1)
     ahead = line + cosigned(text, WITNESSES[0], NOW + 2 * 86_400)
     yield case("a cosignature from the future", answer(log, 64, lines=ahead), "wrong", seen(log[:66]), 1)
@@ -213,10 +220,35 @@ def cases():
     yield case("not base64", {**good, "entries": ["?", *good["entries"][1:]]}, "wrong", seen(log[:66]))
     extra = [*log, b"\x03" + (7).to_bytes(4, "big") + sha(b"a key"), b"\x09 of a kind that is not known"]
     yield case("entries of other kinds after the model", answer(extra, 64), "proven", seen(log[:66]))
-    both = [*log, b"\x02" + sha(model(70)) + sha(model(50))]
+    both = [*log, entry_of(70, 50)]
     yield case(
         "a model and the best", answer(both, 64), "proven", seen(log), model=model(70).hex(), best=model(50).hex()
     )
+    twice = [*log[:-1], b"\x02" + (69).to_bytes(4, "big") + sha(b"a model for one"), log[-1]]
+    yield case("two models of one round", answer(twice, 64), "wrong", seen(log[:66]))
+    yield case("one of them was seen", answer(twice, 64), "wrong", seen(twice[:-1]))
+    back = [*log[:-1], entry_of(70), log[-1]]
+    yield case("a round that goes back", answer(back, 64), "wrong", seen(log[:66]))
+    yield case("another best in the same round", answer([*both, entry_of(70, 51)], 64), "wrong", seen(log))
+    fresh = [*log, *[b"\x09" + bytes([n]) for n in range(30)]]
+    again = [*fresh, b"\x02" + (69).to_bytes(4, "big") + sha(model(69)[:-1] + b"\0")]
+    yield case("the round that was seen, another model, in the tail alone", answer(again, 96), "more", seen(log))
+    yield case(
+        "the same with a proof", answer(again, 96, since=71), "wrong", seen(log), model=(model(69)[:-1] + b"\0").hex()
+    )
+    less = {name: value for name, value in seen(log).items() if name != "model"}
+    yield case("seen by an earlier version, which kept no model", good, "proven", less)
+    other_round = b"\x02" + (70).to_bytes(4, "big") + sha(model(69))
+    yield case(
+        "an entry that names another round than the message",
+        answer([*log[:-1], other_round], 64),
+        "wrong",
+        seen(log[:66]),
+    )
+    old_form = [log[0], *(b"\x02" + sha(model(n)) for n in range(69))]
+    yield case("a log that began before entries said the round", answer([*old_form, log[-1]], 64, since=0), "proven")
+    yield case("no round", answer([*old_form, b"\x02" + sha(model(69))], 64, since=0), "wrong")
+    yield case("no round after one", answer([*log[:-1], b"\x02" + sha(b"x"), log[-1]], 64), "wrong", seen(log[:66]))
     yield case("another best", answer(both, 64), "wrong", seen(log), model=model(70).hex(), best=model(51).hex())
 
 

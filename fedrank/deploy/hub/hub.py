@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import secrets
 import threading
@@ -39,6 +38,7 @@ from fedrank.deploy.hub.plan import Plan, planned
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.hub.tally import Tally
+from fedrank.deploy.log.entries import model_data, round_of
 from fedrank.deploy.log.published import PublishedLog
 from fedrank.deploy.oblivious.issuer import FILE as TOKENS
 from fedrank.deploy.oblivious.issuer import Issuer
@@ -91,6 +91,7 @@ class Hub:
         self.log: PublishedLog | None = None
         if self.terms.log:
             self.log = PublishedLog(Path(folder), store, self.terms, settings.witnesses)
+        self._skips = False  # the open round's model is not the one in the public log, which has one of a round
         self._spent: set[int] = set()  # tokens of this epoch that were spent in its earlier rounds
         self._recover()
 
@@ -120,6 +121,7 @@ class Hub:
             self.store.set_model(here, self.model.digest(), self._entry())
         elif not done and last.model != self.model.digest():
             _log.warning("round %d asks about another model than its log says: another machine or program?", here)
+        self._skips = own and not done and self._logged_otherwise(here)
         if self.issuer is not None:
             self.issuer.prepare(here)
             self._remember_spent(here)
@@ -133,7 +135,7 @@ class Hub:
         # How long the round has been open, by a clock that may have been set meanwhile: never more than the deadline.
         self._opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline or float("inf"))
         self._lasted = last.seconds or 0.0
-        self._show(here, "open" if last.state == "open" else "between")
+        self._show(here, "open" if last.state == "open" and not self._skips else "between")
 
     def _remember_spent(self, here: int) -> None:
         """Read from the log which tokens of a round's epoch were spent in rounds before it."""
@@ -154,19 +156,24 @@ class Hub:
         return self.terms.check is not None and message[:1] == self.terms.check.head
 
     def _entry(self, question: bytes = b"") -> bytes | None:
-        """What the public log says of a model message and the best model's; None where there is none."""
+        """Data of the public log's entry of a model message and the best model's; None where there is none."""
         question = question or self.model.question()
         if self.log is None or not question:
             return None
         best = self._own.best() if self._compares is not None and self._own is not None else None
-        return b"".join(hashlib.sha256(one).digest() for one in (question, best) if one is not None)
+        return model_data(question, best)
+
+    def _logged_otherwise(self, here: int) -> bool:
+        """Whether the public log has another model of a round than the one that would be handed out."""
+        newest = None if self.log is None else self.store.newest_model()
+        return newest is not None and round_of(newest[1]) == here and newest[1] != self._entry()
 
     def _sold(self) -> dict[int, bytes]:
         """The issuer's keys by epoch."""
         return {} if self.issuer is None else self.issuer.keys()
 
     def _show(self, round_: int, state: str) -> None:
-        if self.log is not None and (entry := self._entry()) is not None:
+        if self.log is not None and not self._skips and (entry := self._entry()) is not None:
             self.log.show(entry, self._sold())
         tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
         question, best = self.model.question(), None
@@ -346,6 +353,8 @@ class Hub:
         try:
             if self._lasted and self.view.state == "between":  # it was closed when the process ended
                 self._persist(self._apply)
+            elif self._skips:  # no device may get this model: the round ends with the reports that it has
+                self._close()
             if self._due():  # it had enough reports when the process ended: nobody may be left to bring another
                 self._close()
             while self._turn():
@@ -490,6 +499,7 @@ class Hub:
 
     def _apply(self) -> None:
         """Apply the closed round (CLOSED → APPLIED); may be repeated after a failure at any step."""
+        self._skips = False
         number, relay = self.view.round, self.settings.relay
         reports = self.store.reports(number)
         messages = [message for _, message in learnt_from(reports, self.terms.check)]

@@ -23,7 +23,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
 from fedrank.deploy.hub.checks.watch import Judgement
 from fedrank.deploy.hub.migrations import STEPS
-from fedrank.deploy.log.proof import MODEL, TERMS
+from fedrank.deploy.log.entries import MODEL, TERMS, round_of, wrong_models
 from fedrank.deploy.log.tree import grown, leaf_hash
 
 _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
@@ -52,6 +52,10 @@ class StoreError(RunError):
 
 class CountedError(StoreError):
     """A report that was to be added is in the log already: another process wrote it."""
+
+
+class RepeatedError(StoreError):
+    """The public log has a model of this round or of a later one, and another: devices would use neither."""
 
 
 @dataclass(frozen=True)
@@ -319,12 +323,19 @@ class Store:
             self._db.execute("UPDATE round SET model = ? WHERE number = ? AND model IS NULL", (model, number))
 
     def append_model(self, entry: bytes) -> None:
-        """Append the SHA-256 of a model message to the public log, if it is not that of the newest model there."""
+        """Append a model to the public log, if it is not the newest there.
+
+        Args:
+            entry: Data of its entry.
+
+        Raises:
+            StoreError: The newest model there is of this round or a later one, and another.
+        """
         with self.transaction():
             _append_model(self._db, entry)
 
     def append_entry(self, kind: int, data: bytes) -> None:
-        """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.proof`."""
+        """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.entries`."""
         with self.transaction():
             _append(self._db, kind, data)
 
@@ -457,10 +468,18 @@ _SIZE = "SELECT coalesce(max(number) + 1, 0) FROM entry"
 
 
 def _append_model(db: Connection, entry: bytes | None) -> None:
-    """Append a model to the public log, within the caller's transaction."""
+    """Append a model to the public log, within the caller's transaction; each round has one."""
+    if entry is None:
+        return
     newest = db.execute("SELECT data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (MODEL,)).fetchone()
-    if entry is not None and (newest is None or newest[0] != entry):
-        _append(db, MODEL, entry)
+    if newest is not None and newest[0] == entry:
+        return
+    if wrong := wrong_models([bytes([MODEL]) + entry], None if newest is None else round_of(newest[0])):
+        raise RepeatedError(
+            f"the public log cannot go on with this model of round {round_of(entry)}: {wrong}. Put the checkpoints "
+            "back from a copy."
+        )
+    _append(db, MODEL, entry)
 
 
 def _append(db: Connection, kind: int, data: bytes) -> None:

@@ -9,8 +9,9 @@ from fedrank.core.errors import RunError, WireError
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.log.entries import ISSUER_KEY, KEY_ENTRY, MODEL, TERMS, hash_of, wrong_models
 from fedrank.deploy.log.note import Key, log_key
-from fedrank.deploy.log.proof import ISSUER_KEY, KEY_ENTRY, LARGEST, MODEL, TERMS, Answer
+from fedrank.deploy.log.proof import LARGEST, Answer
 from fedrank.deploy.log.tree import Grown, leaf_hash, root
 from fedrank.deploy.terms import Terms
 
@@ -65,7 +66,7 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
             wrong.append("the hashes that are kept are not those of the entries")
     finally:
         store.close()
-    models, replayed = [entry[1:33] for entry in entries if entry[:1] == bytes([MODEL])], None
+    models, replayed = [hash_of(entry[1:]) for entry in entries if entry[:1] == bytes([MODEL])], None
     if replay and not settings.relay:
         made = replay_log(folder).handed_out
         replayed = sum(one == other for one, other in zip(made, models, strict=False))
@@ -122,8 +123,8 @@ def _wrong_entries(entries: list[bytes], terms: Terms) -> list[str]:
         wrong.append("the terms in the log are not those of the hub")
     if any(entry[:1] == bytes([TERMS]) for entry in entries[1:]):
         wrong.append("there are terms more than once")
-    if any(entry[0] == MODEL and len(entry) not in (33, 65) for entry in entries):
-        wrong.append("an entry about a model has another length")
+    if models := wrong_models(entries):
+        wrong.append(models)
     keys = {entry for entry in entries if entry[0] == ISSUER_KEY}
     if any(len(entry) != KEY_ENTRY for entry in keys) or len({entry[:5] for entry in keys}) < len(keys):
         wrong.append("there are two keys of one epoch, or an entry about a key has another length")

@@ -8,7 +8,6 @@ here lately only grew. Who was away for longer, or is here for the first time, a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -16,20 +15,17 @@ from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
+from fedrank.deploy.log.entries import ISSUER_KEY, KEY_ENTRY, MODEL, TERMS, model_data, round_of, wrong_models
 from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decoded, log_key
 from fedrank.deploy.log.tree import Grown, leaf_hash, verify_consistency, verify_inclusion
 from fedrank.deploy.terms import Terms
 
-#: Kinds of entries: their first byte. Others may come, and are not looked at.
-TERMS, MODEL, ISSUER_KEY = 1, 2, 3
-#: Bytes of an entry about an issuer's key.
-KEY_ENTRY = 1 + 4 + 32
 #: A tail begins at a multiple of this: so many entries lie in it, and more where other kinds follow the newest model.
 BLOCK = 32
 #: Largest answer in bytes; most hashes in a proof; most entries in a tail.
 LARGEST, _HASHES, _ENTRIES = 65_536, 128, 1024
-#: Oldest cosignature that counts, and how far a clock may be behind, in seconds.
-OLDEST, AHEAD = 7 * 86_400, 86_400
+#: Oldest cosignature that counts, and how far a clock may be behind, in seconds; a hub gets new ones every hour.
+OLDEST, AHEAD = 86_400, 86_400
 
 
 class UnprovenError(WireError):
@@ -57,8 +53,8 @@ class Head:
         size: Number of its leaves.
         root: Hash of its tree.
         note: The checkpoint with its signatures.
-        model: What the newest entry about a model says: the SHA-256 of the model message and, where devices compare it
-            with the best so far, the SHA-256 of that message; empty where it is not known any more.
+        model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.entries`; empty where what was kept
+            does not say it.
         keys: SHA-256 of the issuer's key of each epoch in the tail; empty where they are not known any more.
     """
 
@@ -70,19 +66,18 @@ class Head:
 
     def as_json(self) -> str:
         """The head as text, to be kept."""
-        return json.dumps({"size": self.size, "root": self.root.hex(), "note": self.note})
+        return json.dumps({"size": self.size, "root": self.root.hex(), "note": self.note, "model": self.model.hex()})
 
     def holds(self, model: bytes, best: bytes | None = None) -> bool:
         """Whether the newest entry is about this model message, and this one of the best model."""
-        messages = (model,) if best is None else (model, best)
-        named = self.model[: 32 * len(messages)]
-        return named == b"".join(hashlib.sha256(one).digest() for one in messages)
+        return self.model.startswith(model_data(model, best))
 
     @classmethod
     def from_json(cls, text: str) -> Head:
         """The inverse; raises ValueError, KeyError or TypeError where the text is not one."""
         kept = json.loads(text)
-        return cls(int(kept["size"]), bytes.fromhex(kept["root"]), str(kept["note"]))
+        model = bytes.fromhex(kept.get("model", ""))
+        return cls(int(kept["size"]), bytes.fromhex(kept["root"]), str(kept["note"]), model)
 
 
 @dataclass(frozen=True)
@@ -162,7 +157,8 @@ class Answer:
     def entries_in(page: bytes) -> tuple[bytes, ...]:
         """Entries of a page for auditors; none where it cannot be read."""
         try:
-            return _bytes_in(json.loads(page)["entries"], _ENTRIES)
+            found = _bytes_in(json.loads(page)["entries"], _ENTRIES)
+            return found if all(found) else ()
         except (ValueError, KeyError, TypeError, RecursionError):
             return ()
 
@@ -201,6 +197,8 @@ class Answer:
             self._check_terms(terms, before)
         else:
             self._check_growth(seen, before, then)
+        if wrong := wrong_models(self.entries) or _wrong_newest(models[-1], seen):
+            raise UnprovenError(wrong)
         self._check_witnesses(trust, time.time() if now is None else now)
         return Head(here.size, here.root, self.note, models[-1], self._keys())
 
@@ -245,14 +243,13 @@ class Answer:
             )
 
 
-def key_entry(epoch: int, key: bytes) -> bytes:
-    """The entry about an issuer's key.
-
-    Args:
-        epoch: Number of the epoch whose tokens it signs.
-        key: The key, as published.
-    """
-    return bytes([ISSUER_KEY]) + epoch.to_bytes(4) + hashlib.sha256(key).digest()
+def _wrong_newest(model: bytes, seen: Head | None) -> str:
+    """What is wrong with the newest model, after the one that was seen last; empty if nothing is."""
+    round_, before = round_of(model), b"" if seen is None else seen.model
+    if round_ is None:
+        return "the log does not say which round its newest model is of"
+    last = round_of(before)
+    return "" if model == before else wrong_models([bytes([MODEL]) + model], last)
 
 
 def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:

@@ -23,8 +23,9 @@ from fedrank.core.trees import Json
 from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.store import Store
+from fedrank.deploy.log.entries import ISSUER_KEY, key_entry
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key, origin_of
-from fedrank.deploy.log.proof import BLOCK, ISSUER_KEY, key_entry
+from fedrank.deploy.log.proof import BLOCK
 from fedrank.deploy.log.submission import Submission
 from fedrank.deploy.log.tree import consistency_proof, frontier, inclusion_proof, root
 from fedrank.deploy.terms import Terms
@@ -100,7 +101,7 @@ class PublishedLog:
         Keys stand in the tail of every answer: they are appended again when the tail begins after them.
 
         Args:
-            model: SHA-256 of the model message that devices get.
+            model: Data of the entry of the model message that devices get.
             keys: The issuer's keys by epoch, as published, of all tokens that can be bought.
 
         Raises:

@@ -16,6 +16,8 @@ export interface Head {
   readonly root: string;
   /** The checkpoint with its signatures. */
   readonly note: string;
+  /** Data of the newest entry about a model, hexadecimal; none where an earlier version kept the head. */
+  readonly model?: string;
 }
 
 /** A public key with its name. */
@@ -38,6 +40,11 @@ type Bytes = Uint8Array<ArrayBuffer>;
 const DAY = 86_400;
 /** Largest answer about a log, in bytes. */
 const LOG = 65_536;
+
+/** Whether an entry about a model says its round. */
+const says = ({ length }: Bytes): boolean => length === 37 || length === 69;
+/** The round in an entry about a model, or the epoch in one about a key. */
+const numberIn = (entry: Bytes): number => new DataView(entry.buffer).getUint32(1);
 
 const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
 const hex = (bytes: Bytes): string => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -225,6 +232,18 @@ export async function check(
       throw new Unproven("nothing proves that the log only grew");
     }
   }
+  // The models: each is of a later round than the one before it, and the newest says its round.
+  const newest = models[models.length - 1];
+  const data = hex(newest.slice(1));
+  if (!says(newest)) throw new Unproven("the log does not say which round its newest model is of");
+  const known = seen?.model ? parseInt(seen.model.slice(0, 8), 16) : -1;
+  let later = data === seen?.model || numberIn(newest) > known;
+  let last = -1;
+  for (const entry of models) {
+    later &&= says(entry) ? numberIn(entry) > last : last < 0 && (entry.length === 33 || entry.length === 65);
+    if (says(entry)) last = numberIn(entry);
+  }
+  if (!later) throw new Unproven("the log has two models of one round, or a round that goes back");
   // The witnesses.
   let count = 0;
   for (const trusted of trust.keys) {
@@ -232,7 +251,7 @@ export async function check(
     for (const raw of await by(witness, 4)) {
       if (raw.length !== 72) continue;
       const time = new DataView(raw.buffer, raw.byteOffset).getBigUint64(0);
-      const recent = time >= now - 7 * DAY && time <= now + DAY;
+      const recent = time >= now - DAY && time <= now + DAY;
       if (recent && (await verified(witness.bytes, raw.slice(8), `cosignature/v1\ntime ${time}\n${text}`))) {
         count++;
         break;
@@ -240,14 +259,13 @@ export async function check(
     }
   }
   if (count < trust.quorum) throw new Unproven(`${count} witnesses cosigned the log lately, ${trust.quorum} are needed`);
-  const newest = hex(models[models.length - 1].slice(1));
-  let named = "";
+  let named = messages.length ? hex(messages[0].slice(1, 5).reverse()) : "";
   for (const message of messages) named += hex(await sha(message));
-  if (newest.slice(0, named.length) !== named) throw new Unproven("the newest model in the log is another");
+  if (data.slice(0, named.length) !== named) throw new Unproven("the newest model in the log is another");
   // The keys of tokens: an epoch has one.
   const keys = new Map<number, string>();
   for (const entry of entries.filter(([kind]) => kind === 3)) {
-    const epoch = entry.length === 37 ? new DataView(entry.buffer).getUint32(1) : -1;
+    const epoch = entry.length === 37 ? numberIn(entry) : -1;
     const key = hex(entry.slice(5));
     if (epoch < 0 || (keys.get(epoch) ?? key) !== key) throw new Unproven("the log has two keys of the tokens of one epoch");
     keys.set(epoch, key);
@@ -255,7 +273,7 @@ export async function check(
   if (tokens && keys.get(tokens[0]) !== hex(await sha(tokens[1]))) {
     throw new Unproven(`the log has no such key of the tokens of epoch ${tokens[0]}`);
   }
-  return { size, root, note };
+  return { size, root, note, model: data };
 }
 
 /** What a device has that asks about its hub's log. */

@@ -9,9 +9,12 @@ import pytest
 from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log_answer, signer_of, synced, witness
 
 from fedrank.deploy.device import State
+from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.log.audit import _wrong_entries, audit_folder
+from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data
 from fedrank.deploy.log.note import Checkpoint
-from fedrank.deploy.log.proof import ISSUER_KEY, Answer, UnprovenError, key_entry
+from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
+from fedrank.deploy.log.tree import grown, leaf_hash
 from fedrank.deploy.oblivious.issuer import _new_key
 
 X = np.eye(3)
@@ -85,7 +88,7 @@ def test_a_forked_log_is_seen_and_kept_as_evidence(hub, tmp_path):
     one = device(hub, tmp_path / "d", twist)
     assert synced(one).state is State.OK
     entries = entries_of(hub)
-    entries[-1] = b"\x02" + hashlib.sha256(aimed(hub)).digest()
+    entries[-1] = b"\x02" + model_data(aimed(hub))
     answer, note = log_answer(entries, signer_of(hub))
     state["fork"] = as_body(answer, note)
     told = synced(one)
@@ -105,7 +108,7 @@ def test_witnesses_make_a_fork_from_the_first_contact_useless(hub, tmp_path):
     cosign(hub, *watching[:2])
     assert synced(waiting).state is State.OK
     entries = entries_of(hub)
-    entries[-1] = b"\x02" + hashlib.sha256(aimed(hub)).digest()
+    entries[-1] = b"\x02" + model_data(aimed(hub))
     fork = as_body(*log_answer(entries, signer_of(hub)))
 
     def twist(path, status, headers, body):
@@ -122,6 +125,65 @@ def test_witnesses_make_a_fork_from_the_first_contact_useless(hub, tmp_path):
     cosign(hub, *watching)
     for one in (waiting, careful, trusting):
         one.close()
+
+
+def test_a_model_for_one_device_that_the_log_has_for_all_to_see_is_found(hub, tmp_path):
+    """The hub appends it and shows that head to one device alone, then appends everybody's model of the round."""
+    entries, shown = entries_of(hub), {}
+    alone = [*entries[:-1], b"\x02" + model_data(aimed(hub))]
+
+    def twist(path, status, headers, body):
+        if path.startswith("/v1/log"):
+            return 200, headers, as_body(*log_answer(shown["entries"], signer_of(hub)))
+        return (200, headers, aimed(hub)) if path == "/v1/model" and shown["aimed"] else (status, headers, body)
+
+    target, other = device(hub, tmp_path / "d1", twist), device(hub, tmp_path / "d2", twist)
+    shown.update(entries=alone, aimed=True)
+    assert synced(target).state is State.OK
+    both = [*alone, entries[-1]]  # the log has only grown, and its newest model is everybody's
+    shown.update(entries=both, aimed=False)
+    for one in (target, other):
+        told = synced(one)
+        assert told.state is State.UNPROVEN and "two models" in told.why
+    assert any("two models" in wrong for wrong in _wrong_entries(both, hub.hub.terms))
+    # A device that keeps the head of the one model finds the other where its tail no longer reaches back so far.
+    kept = target._conversation.prover.seen(target._memory.terms)
+    answer = Answer.parse(as_body(*log_answer(both, signer_of(hub))))
+    fresh = Answer(answer.checkpoint, (), tuple(both), note=answer.note)
+    with pytest.raises(UnprovenError, match="two models"):
+        fresh.checked(hub.hub.terms, kept, Trust())
+    target.close(), other.close()
+
+
+def test_a_round_has_one_model_in_the_log_even_where_the_hub_makes_another(tmp_path):
+    """Its checkpoint is another machine's: the round goes on without that model, and the next one is everybody's."""
+    settings = dict(rounds=0)
+    with LocalHub(tmp_path / "hub", **settings) as first:
+        first.next_round()
+        before = entries_of(first)
+    store = first.home.open()[1]
+    real = store.newest_model()
+    with store.transaction() as db:  # as if the hub had handed out another model of this round before it was moved
+        moved = real[1][:4] + hashlib.sha256(b"made on another machine").digest()
+        db.execute("UPDATE entry SET data = ? WHERE number = ?", (moved, real[0]))
+        db.execute("DELETE FROM node")
+        for number, entry in enumerate([*before[:-1], b"\x02" + moved]):
+            for node in grown(store.log_node, number, leaf_hash(entry))[1:]:
+                db.execute("INSERT INTO node VALUES (?, ?, ?)", node)
+    store.close()
+    with LocalHub(tmp_path / "hub", **settings) as again:
+        again.do(again.hub.settled(30))
+        assert again.hub.view.round == 2 and again.hub.view.state == "open"
+        assert [entry[1:5] for entry in entries_of(again)[1:]] == [n.to_bytes(4, "big") for n in range(3)]
+        one = device(again, tmp_path / "d")
+        assert synced(one).state is State.OK
+        one.close()
+        with pytest.raises(StoreError, match="two models of round 2"):
+            again.do(_append(again, model_data(aimed(again))))
+
+
+async def _append(hub, data):
+    Store(hub.home.log, name=hub.hub.store.name).append_model(data)
 
 
 def test_an_app_that_wants_witnesses_uses_no_hub_without_a_log(tmp_path):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import FedrankError, WireError
+from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.log.note import Checkpoint
+from fedrank.deploy.log.note import Checkpoint, Key
 from fedrank.deploy.log.proof import LARGEST, Answer
 from fedrank.deploy.log.tree import verify_consistency
 from fedrank.deploy.log.witness import Witness, contradict
+
+#: Most heads and most pairs of evidence that are looked at in one answer.
+_HEADS, _EVIDENCE = 256, 64
+#: How often a log is asked to connect all heads with its newest, while it goes on growing.
+_TRIES = 4
 
 
 @dataclass
@@ -41,34 +46,37 @@ def compare(witness: Witness, urls: Iterable[str], client: Callable[[str], HttpC
         urls: Addresses of hubs and witnesses.
         client: Makes a client of an address.
     """
-    found, result = [("here", note) for note in witness.heads()], Compared()
-    hubs: dict[str, HttpClient] = {}
+    result, by_log = Compared(), {origin: _Heads(key, witness) for origin, key in witness.keys.items()}
+    hubs: dict[str, list[HttpClient]] = {}
+
+    def add(where: str, note: str) -> str:
+        here = Checkpoint.parse(note)
+        heads = by_log.get(here.origin)
+        if heads is not None and heads.add(where, note):
+            result.heads.append((where, here.origin, here.size))
+        return here.origin
+
+    for note in witness.heads():
+        add("here", note)
     for url in urls:
-        notes = []
+        notes: list[str] = []
         try:
             asked = client(url)
             notes, is_hub = _heads_of(asked, witness)
         except (OSError, FedrankError, ValueError):
             is_hub = False
         for note in notes:
-            found.append((url, note))
+            origin = add(url, note)
             if is_hub:
-                hubs[Checkpoint.parse(note).origin] = asked
+                hubs.setdefault(origin, []).append(asked)
         if not notes:
             result.silent.append(url)
-    by_log: dict[str, list[tuple[str, Checkpoint, str]]] = {}
-    for where, note in found:
-        here = Checkpoint.parse(note)
-        key = witness.keys.get(here.origin)
-        if key is not None and here.is_signed_by(key):
-            by_log.setdefault(here.origin, []).append((where, here, note))
-            result.heads.append((where, here.origin, here.size))
     for origin, heads in by_log.items():
-        for (_, one, first), (_, other, second) in itertools.combinations(heads, 2):
-            if contradict(one, other, witness.keys[origin]):
-                witness.keep(first, second)
-        if len({here.size for _, here, _ in heads}) > 1:
-            result.unproven += _unconnected(origin, heads, hubs.get(origin), witness)
+        if not heads.of_one_size and origin not in hubs:
+            result.unproven.append(f"{origin}: heads of different sizes, and its hub was not asked to connect them")
+        for hub in hubs.get(origin, ()):
+            if why := heads.objection(hub):
+                result.unproven.append(f"{origin}: {why}")
     result.split = witness.evidence()
     return result
 
@@ -78,11 +86,26 @@ def _heads_of(asked: HttpClient, witness: Witness) -> tuple[list[str], bool]:
     answer = asked.request("GET", "/heads", "", limit=1 << 20)
     given = answer.json() if answer.status == 200 else {}
     if isinstance(given.get("heads"), list):
-        for one in given.get("evidence") or []:
-            witness.keep(*one["heads"])
-        return [str(note) for note in given["heads"] if _readable(str(note))], False
+        for one, other in _pairs_in(given.get("evidence", [])):
+            witness.keep(one, other)
+        return [str(note) for note in given["heads"][:_HEADS] if _readable(str(note))], False
     answer = asked.request("GET", "/v1/log", "", limit=LARGEST)
     return ([Answer.parse(answer.body).note] if answer.status == 200 else []), True
+
+
+def _pairs_in(evidence: Json) -> list[tuple[str, str]]:
+    """Pairs of heads that a witness names as evidence.
+
+    Raises:
+        WireError: It names something else.
+    """
+    pairs = []
+    for one in evidence[:_EVIDENCE] if isinstance(evidence, list) else [None]:
+        heads = one.get("heads") if isinstance(one, dict) else None
+        if not isinstance(heads, list) or len(heads) != 2 or not all(isinstance(note, str) for note in heads):
+            raise WireError("what it has as evidence is no pair of heads")
+        pairs.append((heads[0], heads[1]))
+    return pairs
 
 
 def _readable(note: str) -> bool:
@@ -92,28 +115,73 @@ def _readable(note: str) -> bool:
         return False
 
 
-def _unconnected(
-    origin: str, heads: list[tuple[str, Checkpoint, str]], hub: HttpClient | None, witness: Witness
-) -> list[str]:
-    """Heads of different sizes that the hub does not prove to be of one log, in words."""
-    if hub is None:
-        return [f"{origin}: heads of different sizes, and its hub was not asked to connect them"]
-    wrong = []
-    for where, here, note in heads:
+class _Heads:
+    """All heads of one log that were seen, by whomever they were shown; what contradicts itself becomes evidence.
+
+    Args:
+        key: Of the log.
+        witness: Keeps evidence.
+    """
+
+    def __init__(self, key: Key, witness: Witness):
+        self._key, self._witness = key, witness
+        self._seen: list[tuple[str, Checkpoint, str]] = []
+
+    @property
+    def of_one_size(self) -> bool:
+        """Whether no head needs to be connected with another."""
+        return len({here.size for _, here, _ in self._seen}) <= 1
+
+    def add(self, where: str, note: str) -> bool:
+        """Compare a head with all that were seen; returns whether it is one of this log."""
+        here = Checkpoint.parse(note)
+        if here.origin != self._key.name or not here.is_signed_by(self._key):
+            return False
+        for _, other, other_note in self._seen:
+            if contradict(here, other, self._key):
+                self._witness.keep(note, other_note)
+        if all(here.text != other.text for _, other, _ in self._seen):
+            self._seen.append((where, here, note))
+        return True
+
+    def objection(self, hub: HttpClient) -> str:
+        """Why not all heads are of the one log that its hub shows; empty if they are.
+
+        One head is the last: every other has to be proven to lead to it. A hub answers with a proof to its newest head,
+        which counts as seen from then on; where that is beyond the last, the log has grown meanwhile, and all heads
+        have to lead to this one. A hub that shows each head a future of its own never comes to an end of it.
+        """
+        for _ in range(_TRIES):
+            last = max((here for _, here, _ in self._seen), key=lambda here: here.size)
+            why = ""
+            for where, here, _ in list(self._seen):
+                if here.size == last.size:
+                    if here.root != last.root:
+                        return f"{where} has size {here.size}, and another head of that size was signed"
+                    continue
+                why, newest = self._led(hub, where, here, last)
+                if why or newest.size > last.size:
+                    break
+            else:
+                return ""
+            if why:
+                return why
+        return f"its hub showed a newer head {_TRIES} times, and at no time one that all heads lead to"
+
+    def _led(self, hub: HttpClient, where: str, here: Checkpoint, last: Checkpoint) -> tuple[str, Checkpoint]:
+        """Why a head is not proven to lead to the last one, and the newest head that the hub shows."""
         try:
             answer = Answer.parse(hub.request("GET", f"/v1/log/{here.size}", "", limit=LARGEST).body)
         except (OSError, FedrankError) as error:
-            wrong.append(f"{origin}: {where} has size {here.size}, which its hub does not connect ({error})")
-            continue
+            return f"{where} has size {here.size}, which its hub does not connect ({error})", here
         newest = answer.checkpoint
-        if newest.is_signed_by(witness.keys[origin]) and contradict(here, newest, witness.keys[origin]):
-            witness.keep(note, answer.note)
-        elif not (
-            newest.is_signed_by(witness.keys[origin])
-            and verify_consistency(here.size, here.root, newest.size, newest.root, answer.proof)
-        ):
-            wrong.append(
-                f"{origin}: {where} has size {here.size}, which is not the beginning of the {newest.size} entries that "
-                "its hub shows"
-            )
-    return wrong
+        if not self.add("the hub", answer.note):
+            return f"{where} has size {here.size}, and its hub answers with a head that its log did not sign", here
+        if newest.size < last.size:
+            return f"a head of {last.size} entries was shown, and its hub says that there are {newest.size}", newest
+        if newest.size == last.size and newest.root != last.root:
+            return f"two heads of {last.size} entries were signed", newest
+        if not verify_consistency(here.size, here.root, newest.size, newest.root, answer.proof):
+            shows = f"the beginning of the {newest.size} entries that its hub shows"
+            return f"{where} has size {here.size}, which is not {shows}", newest
+        return "", newest

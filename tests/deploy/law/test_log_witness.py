@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from base64 import b64encode
+from typing import ClassVar
 
 import pytest
 from hubs import enrolled, make, message, opened, running
@@ -121,6 +123,65 @@ def test_gossip_finds_a_split_view(tmp_path):
     assert not witnesses[0].keep(ONE.note(8), ONE.note(8)) and not witnesses[0].keep(ONE.note(7), TWO.note(8))
     for one in witnesses:
         one.close()
+
+
+class Hostile(HttpClient):
+    """A hub or a witness by its address: answers by path."""
+
+    answers: ClassVar[dict] = {}
+
+    def request(self, method, path, token, *, body=None, limit=0):
+        found = self.answers.get(self.url, {}).get(path)
+        found = found() if callable(found) else found
+        return response_of(404 if found is None else 200, found or b"", lambda name: None)
+
+
+def shown(log, size, since=None):
+    """What a hub shows of a log, with a proof."""
+    proof = consistency_proof(lambda *place: log.nodes[place], since, size) if since else []
+    texts = [b64encode(step).decode() for step in proof]
+    return json.dumps({"checkpoint": log.note(size), "proof": texts}).encode()
+
+
+def heads(*notes):
+    return json.dumps({"heads": notes, "evidence": []}).encode()
+
+
+HUB, A, B = (f"http://localhost:{n}" for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize("at", [8, 9])
+def test_a_hub_that_shows_each_head_a_future_of_its_own_is_found(home, at):
+    """Two witnesses saw heads of different sizes of two logs; the hub proves each to lead to its own newest head."""
+    one = Witness(home)
+    hub = {"/v1/log": shown(ONE, 8), "/v1/log/6": shown(ONE, 8, 6), "/v1/log/7": shown(TWO, at, 7)}
+    hub |= {"/v1/log/8": shown(ONE, 9, 8), "/v1/log/9": shown(TWO, 9)}
+    Hostile.answers = {HUB: hub, A: {"/heads": heads(ONE.note(6))}, B: {"/heads": heads(TWO.note(7))}}
+    found = compare(one, [HUB, A, B], Hostile)
+    assert found.unproven and not found.silent
+    assert len(found.split) == 1  # two heads of one size, which the hub itself has signed
+    one.close()
+
+
+def test_a_log_that_grows_while_it_is_compared_is_no_split_view(home):
+    one, sizes = Witness(home), iter([7, 8, 9, 9, 9, 9, 9, 9, 9])
+    hub = {"/v1/log": shown(ONE, 6)}
+    hub |= {f"/v1/log/{since}": (lambda since=since: shown(ONE, next(sizes), since)) for since in range(1, 9)}
+    Hostile.answers = {HUB: hub, A: {"/heads": heads(ONE.note(4))}, B: {"/heads": heads(ONE.note(5))}}
+    found = compare(one, [HUB, A, B], Hostile)
+    assert not (found.unproven or found.split or found.silent)
+    one.close()
+
+
+def test_a_hub_whose_newest_head_always_moves_on_proves_nothing(home):
+    many = Log([b"\x02%d" % n for n in range(60)])
+    one, sizes = Witness(home), iter(range(20, 60))
+    hub = {"/v1/log": shown(many, 19)}
+    hub |= {f"/v1/log/{since}": (lambda since=since: shown(many, next(sizes), since)) for since in range(1, 60)}
+    Hostile.answers = {HUB: hub, A: {"/heads": heads(many.note(4))}}
+    found = compare(one, [HUB, A], Hostile)
+    assert found.unproven and next(sizes) < 40  # and it did not go on for ever
+    one.close()
 
 
 def test_a_hub_and_its_witness_agree(tmp_path):

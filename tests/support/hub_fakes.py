@@ -93,6 +93,9 @@ class FakeHub:
         self.tokens[token] = number
         return token
 
+    def knows(self, ticket: str) -> bool:
+        return ticket in self.tickets
+
     async def code(self, secret: str) -> tuple[str, float] | None:
         await self._called("code", secret)
         return ("code.for-one-device", 1e9) if secret in self.tickets else None

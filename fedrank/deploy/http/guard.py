@@ -3,7 +3,7 @@
 Three limits, all in memory and all reset when the server stops:
 
 * requests of one device;
-* enrolments, all together;
+* enrolments with a secret that is known, all together;
 * requests of one network address without a token, or with a wrong one.
 
 The last never keeps an honest device out. A device's token has 256 random bits and an enrolment token is in every copy

@@ -81,6 +81,7 @@ class _Hub(Protocol):
 
     def device_of(self, token: str) -> int | None: ...
     async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str: ...
+    def knows(self, ticket: str) -> bool: ...
     async def code(self, secret: str) -> tuple[str, float] | None: ...
     def look(self) -> None: ...
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome: ...
@@ -183,8 +184,7 @@ class HubApp(HttpApp):
 
     def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
         token = bearer(request.authorization)
-        # Credentials and codes are looked up in the log when everything else is right.
-        if not (token or "").startswith((SECRET, CODE)) and not self._enrolment.matches(token):
+        if not self._known(token, (SECRET, CODE)) and not self._enrolment.matches(token):
             return self._unauthorised(self._guard.failure, request)
         if request.body:
             return REFUSALS["malformed"]
@@ -192,10 +192,14 @@ class HubApp(HttpApp):
         return too_many(seconds) if seconds else None
 
     def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
-        if not (bearer(request.authorization) or "").startswith(SECRET):
+        if not self._known(bearer(request.authorization), (SECRET,)):
             return self._unauthorised(self._guard.failure, request)
         seconds = self._guard.enrolment.wait(None)
         return too_many(seconds) if seconds else None
+
+    def _known(self, token: str | None, kinds: tuple[str, ...]) -> bool:
+        """Whether a token is a good credential or code: what strangers show takes nothing from what all share."""
+        return token is not None and token.startswith(kinds) and self._hub.knows(token)
 
     def _operator(self, request: HttpRequest) -> HttpResponse | None:
         return self._admin_token(request, bearer(request.authorization), REFUSALS["unauthorised"])

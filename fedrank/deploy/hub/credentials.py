@@ -175,6 +175,10 @@ class Credentials:
             db.execute("INSERT INTO code VALUES (?, ?, ?)", (digest_of(made), owner.number, until))
         return made, until
 
+    def close(self) -> None:
+        """Close the log."""
+        self._store.close()
+
     def as_json(self) -> list[dict[str, Json]]:
         """The credentials for the status page: what each allows and how much of it is used."""
         return [

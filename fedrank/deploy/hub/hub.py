@@ -69,6 +69,7 @@ class Hub:
         self.devices = Devices(store.devices(), store.last_device())
         self.credentials = Credentials(store)
         self._listed = self.credentials.as_json()
+        self._asked: Credentials | None = None  # by the event loop, over a connection of its own
         self._protocol = settings.protocol()
         self._inbox = Inbox()
         self._thread: threading.Thread | None = None
@@ -213,6 +214,8 @@ class Hub:
             await asyncio.get_running_loop().run_in_executor(None, self.issuer.stop)
         if self.log is not None:
             self.log.close()
+        if self._asked is not None:
+            self._asked.close()
         self.store.close()
 
     def device_of(self, token: str) -> int | None:
@@ -239,6 +242,17 @@ class Hub:
         code = ticket is not None and ticket.startswith(CODE)
         await self._inbox.ask("enrol", data=digest_of(token), ticket=shown, code=code, identity=identity)
         return token
+
+    def knows(self, ticket: str) -> bool:
+        """Whether a credential's secret or a code is good now; called by the event loop, and writes nothing.
+
+        Raises:
+            StoreError: The log cannot be read.
+        """
+        if self._asked is None:
+            self._asked = Credentials(Store(self.store.path, read_only=True))
+        find = self._asked.of_code if ticket.startswith(CODE) else self._asked.of_secret
+        return find(digest_of(ticket)) is not None
 
     async def code(self, secret: str) -> tuple[str, float] | None:
         """A single-use code for a back end.

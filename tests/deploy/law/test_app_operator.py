@@ -87,6 +87,18 @@ def test_a_browser_that_has_not_been_asked_yet_has_not_failed(hub):
     assert ask(app, "GET", "/status", ADMIN).code == 200
 
 
+def test_strangers_with_made_up_secrets_keep_nobody_from_enrolling(hub):
+    """Only secrets that exist take from what all enrolments share; strangers are slowed down by their network."""
+    app = app_of(hub, Guard(enrolments_per_minute=60, enrolment_burst=2, failures_per_minute=3, clock=Clock()))
+    hub.tickets = {"cred.good": 1, "code.good": 1}
+    for path, made_up in (("/v1/enrol", "cred.x"), ("/v1/enrol", "code.x"), ("/v1/code", "cred.x")):
+        answers = [ask(app, "POST", path, f"{made_up}{n}", client="203.0.113.9") for n in range(10)]
+        assert {one.code for one in answers} <= {401, 429} and answers[-1].code == 429
+    assert hub.calls == []  # the writer was not asked
+    assert [ask(app, "POST", "/v1/enrol", one).code for one in ("cred.good", "code.good")] == [201, 201]
+    assert ask(app, "POST", "/v1/enrol", ENROLMENT).code == 429  # these two were known
+
+
 def test_enrolments_are_limited_all_together_and_wrong_tokens_take_none(hub):
     clock = Clock()
     app = app_of(hub, Guard(enrolments_per_minute=60, enrolment_burst=2, failures_per_minute=math.inf, clock=clock))

@@ -51,6 +51,23 @@ def test_a_cap_counts_devices_that_left_as_well(tmp_path):
     assert shown == {"name": "app-eu", "devices": 3, "used": 3, "days": 0, "codes": False, "revoked": False}
 
 
+def test_a_hub_knows_which_secrets_and_codes_are_good_now(tmp_path):
+    home = make(tmp_path / "hub")
+
+    async def story():
+        async with running(home) as hub:
+            secret = changed(home, lambda c: c.add("app", 3))  # while the hub runs
+            back_end = changed(home, lambda c: c.add("back-end", 3, code_minutes=5))
+            code, _ = await hub.code(back_end)
+            assert [hub.knows(one) for one in (secret, back_end, code)] == [True] * 3
+            assert not hub.knows(secret[:-1]) and not hub.knows("code.x") and not hub.knows(SECRET)
+            await hub.enrol(code)
+            changed(home, lambda c: c.revoke("app"))
+            return [hub.knows(one) for one in (secret, back_end, code)]
+
+    assert asyncio.run(story()) == [False, True, False]
+
+
 def test_a_batch_that_comes_at_once_is_admitted_up_to_the_cap(tmp_path):
     home = make(tmp_path / "hub")
 

@@ -180,6 +180,10 @@ class SharedHub(Hub):
             _log.warning("this process does not lead any more")
             self.leads, self._look_at = False, 0.0
 
+    def knows(self, ticket: str) -> bool:
+        """Never: credentials and codes are counted by one process only."""
+        return False
+
     async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str:
         """Enrol a new device with the hub's own token; credentials and codes are counted by one process only."""
         if ticket is not None:

@@ -107,6 +107,7 @@ def relay(
     origins: Annotated[list[str] | None, Parameter(negative="")] = None,
     ca: Path | None = None,
     allow_http: _Flag = False,
+    trial: _Flag = False,
 ) -> None:
     """Be an oblivious relay to a hub: pass on what devices send, in batches and shuffled, without their addresses.
 
@@ -127,13 +128,15 @@ def relay(
         origins: Origins whose web pages may send through it, such as https://shop.example; exact, and none by default.
         ca: File with the certificates to trust in place of the system's, for the hub.
         allow_http: Reach a hub on another machine without TLS.
+        trial: All devices are on this machine: each request of its own addresses counts as one of another network.
+            Never with a proxy on this machine, behind which one device would fill a batch alone.
     """
     from fedrank.deploy.http.server import serve as answer
     from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
     refuse_half_tls(certificate, key)
     _log_to_stderr()
-    settings = RelaySettings(batch, seconds, company, per_minute, tuple(origins or ()))
+    settings = RelaySettings(batch, seconds, company, per_minute, tuple(origins or ()), trial)
     gateway = GatewayClient(hub, ca=None if ca is None else str(ca), allow_http=allow_http)
     app = RelayApp(gateway, gateway.configuration(), settings)
 

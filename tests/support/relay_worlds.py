@@ -35,7 +35,7 @@ def relayed(folder, *, app=None, relay: RelaySettings | None = None, **settings)
         address = None
         if settings.get("batch"):
             gateway = GatewayClient(hub.url)
-            asked = relay or RelaySettings(batch=settings["batch"], seconds=0.5, company=0.05)
+            asked = relay or RelaySettings(batch=settings["batch"], seconds=0.5, company=0.05, trial=True)
             address = stack.enter_context(ThreadedServer(RelayApp(gateway, gateway.configuration(), asked))).url
         world = World(app, hub.url, address, folder)
         try:

@@ -172,7 +172,8 @@ def _served(folder: Path, settings: LinkAttack, mode: str, record: Record) -> It
         relay = None
         if mode == "relay":
             gateway = GatewayClient(url)
-            asked = RelaySettings(settings.batch, company=max(0.02, settings.minute / 60), per_minute=1e9)
+            company = max(0.02, settings.minute / 60)
+            asked = RelaySettings(settings.batch, company=company, per_minute=1e9, trial=True)
             relay = stack.enter_context(ThreadedServer(RelayApp(gateway, gateway.configuration(), asked))).url
         yield hub, url, relay
 

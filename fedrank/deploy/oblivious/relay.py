@@ -99,10 +99,12 @@ class Batch:
         size: As soon as requests of so many networks wait, they all go.
         seconds: Longest wait of a request.
         strict: Whether fewer than ``size`` are sent back after that time; else they go.
+        trial: Whether requests of this machine's own addresses are each of a network of their own.
     """
 
-    def __init__(self, gateway: GatewayClient, size: int, seconds: float, *, strict: bool):
+    def __init__(self, gateway: GatewayClient, size: int, seconds: float, *, strict: bool, trial: bool = False):
         self._gateway, self._size, self._seconds, self._strict = gateway, size, seconds, strict
+        self._trial = trial
         self._waiting: list[_Waiting] = []
         self._end: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task] = set()
@@ -111,14 +113,13 @@ class Batch:
         """Wait with others, and be passed on.
 
         Args:
-            address: Of the sender. Its network counts once among the requests of a batch; this machine's own, from
-                which trials come, each time.
+            address: Of the sender. Its network counts once among the requests of a batch.
             request: Encapsulated request.
         """
         if len(self._waiting) >= _MOST:
             return REFUSALS["unavailable"]
         loop = asyncio.get_running_loop()
-        crowd = secrets.token_hex(8) if _own(address) else network_of(address)
+        crowd = secrets.token_hex(8) if self._trial and _own(address) else network_of(address)
         here = _Waiting(crowd, request, loop.create_future())
         self._waiting.append(here)
         if self._end is None:
@@ -171,6 +172,9 @@ class RelaySettings:
         company: Longest wait of other requests, before they are passed on.
         per_minute: Requests of one network a minute.
         origins: Origins whose web pages may send through it.
+        trial: Each request of this machine's own addresses counts as one of another network, and none of them waits for
+            the rate: all devices of a trial are on one machine. A proxy on this machine looks the same; then one device
+            fills a batch alone.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -181,6 +185,7 @@ class RelaySettings:
     company: float = 1.0
     per_minute: float = 120.0
     origins: tuple[str, ...] = ()
+    trial: bool = False
 
     def __post_init__(self):
         check_origins(self.origins)
@@ -205,12 +210,13 @@ class RelayApp(HttpApp):
     def __init__(self, gateway: GatewayClient, configuration: bytes, settings: RelaySettings):
         guard = Guard()
         super().__init__(guard, RequestCounts(), on_stop=gateway.close)
+        self._trial = settings.trial
         self._rate = Rate(settings.per_minute, max(30, int(settings.per_minute / 4)), guard.clock)
         self._about = json_response(
             200, {"batch": settings.batch, "seconds": settings.seconds, "keys": configuration.hex()}
         )
-        reports = Batch(gateway, settings.batch, settings.seconds, strict=True)
-        others = Batch(gateway, settings.batch, settings.company, strict=False)
+        reports = Batch(gateway, settings.batch, settings.seconds, strict=True, trial=settings.trial)
+        others = Batch(gateway, settings.batch, settings.company, strict=False, trial=settings.trial)
         for path, batch in ((REPORTS, reports), (OTHERS, others)):
             most = REQUEST_LENGTH + REQUEST_OVERHEAD
             self.add_routes({path: Route(path[1:], ("POST",), self._welcome, _joining(batch), max_body=most)})
@@ -223,7 +229,7 @@ class RelayApp(HttpApp):
 
     def _welcome(self, request: HttpRequest) -> HttpResponse | None:
         """Limits floods: who sends more than a device does waits."""
-        if _own(request.address):
+        if self._trial and _own(request.address):
             return None
         seconds = self._rate.wait(network_of(request.address))
         return too_many(seconds) if seconds else None
@@ -244,6 +250,7 @@ def _joining(batch: Batch):
 def _own(address: str) -> bool:
     """Whether an address is this machine's own."""
     try:
-        return ipaddress.ip_address(address).is_loopback
+        parsed = ipaddress.ip_address(address)
+        return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
     except ValueError:
         return False

@@ -30,7 +30,8 @@ def relay(gateway, **settings):
     return RelayApp(gateway, key_configuration(bytes(32)), RelaySettings(**settings))
 
 
-async def send(app, number, path="/report", client="127.0.0.1", size=SIZE):
+async def send(app, number, path="/report", client=None, size=SIZE):
+    client = client or f"198.51.{number // 256 % 256}.{number % 256}"  # by default, everybody is elsewhere
     return await Exchange("POST", path, None, number.to_bytes(size), client=client).to(app)
 
 
@@ -74,6 +75,24 @@ def test_a_network_counts_once():
         assert {one.error for one in got} == {"too-few"} and gateway.passed == []
         got = await asyncio.gather(*(send(app, n, client=f"192.0.2.{n}") for n in range(3)))
         assert {one.code for one in got} == {200} and sorted(gateway.passed) == [0, 1, 2]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("own", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_one_client_behind_a_proxy_of_this_machine_fills_no_batch(own):
+    """The relay was not told of the proxy, so that all that comes through it has one address of this machine."""
+
+    async def story():
+        gateway = Gateway()
+        app = relay(gateway, batch=3, seconds=0.05, per_minute=60)
+        got = await asyncio.gather(*(send(app, n, client=own) for n in range(12)))
+        assert {one.error for one in got} == {"too-few"} and gateway.passed == []
+        codes = [(await send(app, n, "/others", client=own, size=100)).code for n in range(40)]
+        assert codes[-1] == 429  # what was asked so far counts as well
+        trial = relay(gateway, batch=3, seconds=0.05, per_minute=60, trial=True)
+        got = await asyncio.gather(*(send(trial, n, client=own) for n in range(120)))
+        assert {one.code for one in got} == {200}
 
     asyncio.run(story())
 

@@ -7,7 +7,7 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, a_reply, ask
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.hub.settings import HubSettings, read_settings, write_settings
-from fedrank.deploy.oblivious.relay import RelayApp, RelaySettings
+from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
 SHOP = "https://shop.example"
 
@@ -108,11 +108,8 @@ def test_origins_are_kept_in_the_settings_file(tmp_path):
 
 
 def test_a_relay_lets_pages_of_its_origins_send():
-    class Gateway:
-        async def close(self):
-            pass
-
-    relay = RelayApp(Gateway(), bytes(41), RelaySettings(batch=1, origins=(SHOP,)))  # type: ignore[arg-type]
+    gateway = GatewayClient("http://127.0.0.1:9")  # nothing is passed on
+    relay = RelayApp(gateway, bytes(41), RelaySettings(batch=1, origins=(SHOP,)))
     for path, method in (("/report", "POST"), ("/others", "POST"), ("/", "GET")):
         got = preflight(relay, path, SHOP, method)
         assert (got.code, got.headers["access-control-allow-origin"]) == (204, SHOP)

@@ -99,6 +99,17 @@ def hub() -> str:
     return _table(("key", "takes", "default", "meaning"), rows)
 
 
+def hub_exclusions() -> str:
+    """One table of a hub's settings that exclude one another."""
+    from fedrank.deploy.exclusions import OF_HUBS
+
+    rows = [
+        (f"`{first.words}`", ", ".join(f"`{other.words}`" for other in others), why[0].upper() + why[1:] + ".")
+        for first, others, why in OF_HUBS
+    ]
+    return _table(("setting", "cannot be had with", "because"), rows)
+
+
 def configuration() -> str:
     """A table for each protocol's settings; protocols with the same settings share one."""
     by_class: dict[type, list[str]] = {}
@@ -391,6 +402,7 @@ def promises() -> str:
 PARTS = {
     "configuration": configuration,
     "hub": hub,
+    "hub_exclusions": hub_exclusions,
     "commands": commands,
     "catalogue": catalogue,
     "messages": messages,

@@ -19,6 +19,7 @@ from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
+from fedrank.deploy.exclusions import OF_TERMS, refuse_excluded
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import epsilon
@@ -166,11 +167,7 @@ class Terms(Agreement):
             raise ConfigError(f"inside and outside mean nothing with the mechanism {self.mechanism!r}; leave them 0.")
         if not 1e-6 <= self.clip <= 1 or (self.clip < 1 and self.mechanism != "piecewise"):
             raise ConfigError(f"clip must be in 1e-6..1, and 1 with other mechanisms than piecewise; got {self.clip}.")
-        if self.interleaved and self.mechanism != "piecewise":
-            raise ConfigError(
-                "interleaved lists tell of each interaction twice, once for each ranker; they need the mechanism "
-                f"'piecewise', got {self.mechanism!r}."
-            )
+        refuse_excluded(self, OF_TERMS)
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         self._check_tokens()
@@ -179,11 +176,8 @@ class Terms(Agreement):
         for name, share, least in (("due", self.due, 2.0**-32), ("checks", self.checks, 0.0)):
             if not least <= share <= 1:
                 raise ConfigError(f"{name} must be in {least:g}..1, got {share}.")
-        if self.tokens and (self.draws or self.checks):
-            raise ConfigError("due, drawn_seeds and checks are draws of a device, which blind tokens (tokens) hide.")
-        if self.checks and (self.clicks_to_reply.check_layout is None or self.epsilon_interaction == 0):
-            how = "messages that tell nothing" if self.epsilon_interaction == 0 else f"mechanism {self.mechanism!r}"
-            raise ConfigError(f"checks cannot be made with {how}; leave them 0.")
+        if self.checks and self.epsilon_interaction == 0:
+            raise ConfigError("checks cannot be made with messages that tell nothing; leave them 0.")
         if self.per_half * metric.largest >= 2**24:
             raise ConfigError(
                 f"a sum of {self.per_half} values of {metric.name} may exceed 24 bits; use less interactions."
@@ -199,8 +193,6 @@ class Terms(Agreement):
             )
         if self.gateway and (len(self.gateway) != 64 or set(self.gateway) - set("0123456789abcdef")):
             raise ConfigError(f"gateway must be 64 hexadecimal digits, got {self.gateway!r}.")
-        if self.batch and not self.tokens:
-            raise ConfigError("a relay hides nothing while devices show tokens of their own: batch needs tokens.")
 
     @functools.cached_property
     def metric(self) -> OnlineMetric:

@@ -12,6 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
+from fedrank.deploy.exclusions import OF_HUBS, refuse_excluded
 from fedrank.deploy.http.origins import check_origins
 from fedrank.deploy.hub.attestation.attestor import ATTESTORS
 from fedrank.deploy.hub.checks.alarm import check_command
@@ -134,32 +135,12 @@ class HubSettings(Agreement):
         check_origins(self.origins)
         if self.alert_url and not self.alert_url.startswith(("https://", "http://")):
             raise ConfigError(f"alert_url must begin with https:// or http://, got {self.alert_url!r}.")
-        if self.checks and self.relay:
-            raise ConfigError("a hub that relays does not learn and has no best model; leave checks 0.")
-        if (self.due < 1 or self.drawn_seeds) and not self.deadline:
-            raise ConfigError("due below 1, and drawn_seeds, need a deadline: a round in which nobody is due must end.")
         if self.deadline and self.round_seconds > self.deadline:
             raise ConfigError(
                 f"round_seconds = {self.round_seconds:g} is longer than the deadline of a round, {self.deadline:g}."
             )
-        if self.database and (alone := [name for name in _ALONE if getattr(self, name)]):
-            raise ConfigError(
-                f"{alone[0]} needs a hub of one process; it cannot have a database that several share. Leave one out."
-            )
-        if self.attestation and self.batch:
-            raise ConfigError(
-                "a statement is longer than what an oblivious relay passes on; leave attestation or batch out."
-            )
         for kind in self.attestation:
             ATTESTORS.entry(kind)
-        if self.database and self.log not in ("", NO_LOG):
-            raise ConfigError(
-                "log needs a hub of one process; it cannot have a database that several share; set log to no."
-            )
-        if self.database and self.due < 1:
-            raise ConfigError(
-                "due below 1 needs a hub of one process; it cannot have a database that several share. Leave one out."
-            )
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
         object.__setattr__(self, "least", min(self.least, self.cohort))
@@ -175,14 +156,9 @@ class HubSettings(Agreement):
             chosen = best_clipped(self.epsilon, self.clip or 1.0)
             object.__setattr__(self, "inside", chosen.inside)
             object.__setattr__(self, "outside", chosen.outside)
-        if self.batch and self.relay:
-            raise ConfigError(
-                "a hub that collects for a coordinator has no gateway for an oblivious relay: batch is 0."
-            )
         for witness in self.witnesses:
             Witness.parse(witness)
-        if self.witnesses and self.log == NO_LOG:
-            raise ConfigError("witnesses cosign the heads of a log; this hub has none (log = no).")
+        refuse_excluded(self, OF_HUBS)
         if self.n_features:
             self.protocol()
 
@@ -223,8 +199,6 @@ class HubSettings(Agreement):
         )
 
 
-#: Settings of hubs that keep more than the log in their folder, and draws, of which several processes know too little.
-_ALONE = ("relay", "tokens", "batch", "checks", "drawn_seeds", "attestation")
 #: Settings that decide what the log means; with others it would rebuild another model.
 _LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
 

@@ -348,7 +348,7 @@ def test_a_password_comes_from_a_file_and_never_from_the_url(tmp_path, url):
 
 def test_what_one_process_keeps_in_its_folder_cannot_be_shared():
     for setting in ({"relay": True}, {"tokens": 8}):
-        with pytest.raises(ConfigError, match="one process"):
+        with pytest.raises(ConfigError, match="cannot be had together"):
             HubSettings(n_features=5, database="postgresql:///hub", **setting)
 
 

@@ -1,4 +1,4 @@
-"""Settings of a hub that cannot be had together, and why: the table that start-up errors and documentation are made of."""
+"""Settings of a hub that cannot be had together, and why: start-up errors and documentation are made of this table."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ OF_HUBS: tuple[Exclusion, ...] = (
     Exclusion(
         _DATABASE,
         (_RELAY,),
-        "a coordinator's question and the replies to it are in the memory of one process, and several share the database",
+        "a coordinator's question and the replies to it are in one process, and several share the database",
     ),
     Exclusion(
         _DATABASE,
         (_TOKENS,),
-        "which device bought which token, and which are spent, has one writer, and several processes share the database",
+        "which device bought which token has one writer, and several processes share the database",
     ),
     Exclusion(
         _DATABASE,

@@ -52,7 +52,7 @@ class Conversation:
 
     def sync(self) -> Synced:
         """Enrol if needed, fetch the model, send the waiting messages; stops where it cannot continue."""
-        self._sent, self._bought = 0, False
+        self._sent, self._bought, self.prover.told = 0, False, False
         try:
             for step in (self._look_around, self._take_leave, self._agree, self._buy, self._fetch, self._report):
                 stop = step()
@@ -174,6 +174,8 @@ class Conversation:
         if why:  # one that was made for this device would mark its token
             self._memory.complain(f"no token is bought: {why}")
             return None
+        if self.prover.told:  # with its own token beside the size, the hub would know whose size it was
+            return None
         with self._memory.lock:
             asked = wallet.draw(terms.hub, wanted[0], keys[wanted[0]])
         answer = self._connection.buy(token, wanted[0], asked.request)
@@ -283,7 +285,9 @@ class Conversation:
         now = self._memory.round
         if now is None or not now.terms.tokens:
             return token
-        if self._bought:  # whoever sees a purchase and a report together may think that they belong together
+        # Whoever sees a purchase and a report together, or a size of the log and a report, may think that they belong
+        # together.
+        if self._bought or self.prover.told:
             return None
         epoch = message.round // now.terms.tokens
         spend = self._purse().spendable(message.hub, epoch, message.round, time.time())

@@ -21,7 +21,13 @@ class Prover:
         memory: State of the device.
         connection: Client of the hub.
         trust: Witnesses that the app trusts.
+
+    Attributes:
+        told: It told the hub which size of the log it saw last, since this was last set to False. A hub could have
+            given each device a size of its own, so that a size tells who asks as a token does.
     """
+
+    told = False
 
     def __init__(self, memory: Memory, connection: HubClient, trust: Trust):
         self._memory, self._connection, self._trust = memory, connection, trust
@@ -109,6 +115,7 @@ class Prover:
             return Answer.parse(answer).checked(terms, seen, self._trust)
         except TooShortError:
             assert seen is not None  # nothing was too short before the first
+            self.told = True
             answer = self._connection.log(seen.size)
             return answer if isinstance(answer, Refusal) else Answer.parse(answer).checked(terms, seen, self._trust)
 

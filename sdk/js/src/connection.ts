@@ -89,6 +89,11 @@ export class HubClient {
   readonly relay: string | undefined;
   /** What the relay says of itself, and the gateway's key in the hub's terms. */
   told?: Told;
+  /**
+   * It was told in this synchronisation which size of the log the device saw last. A hub could have given each device a
+   * size of its own, so that a size tells who asks as a token does.
+   */
+  sized?: boolean;
   gateway?: Bytes;
 
   /**

@@ -306,6 +306,7 @@ export async function objection(
   };
   // Asked without a token; what everybody gets or, where that does not reach back far enough, with a proof.
   for (const path of seen ? ["", `/${seen.size}`] : ["/0"]) {
+    if (seen && path) hub.sized = true;
     const answer = await hub.ask("GET", `/v1/log${path}`, "", LOG);
     if (answer.status !== 200) return Refusal.of("log", answer);
     try {

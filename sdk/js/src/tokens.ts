@@ -65,6 +65,7 @@ export class Purse {
    */
   async buy(token: string): Promise<string | Refusal> {
     const { memory, hub, terms, Refused } = this;
+    hub.sized = false;
     try {
       const why = hub.relay && (await (await import("./relay.js")).objection(hub, terms));
       if (why) memory.complain(why);
@@ -98,6 +99,7 @@ export class Purse {
       memory.complain(`no token is bought: ${why}`); // one that was made for this device would mark its token
       return "";
     }
+    if (hub.sized) return "";
     const drawn = await askFor(key, await epochChallenge(terms.hub, wanted));
     if (!drawn) return new Refused("tokens: the hub's key is none");
     const asked = await memory.change((kept) => {
@@ -124,8 +126,9 @@ export class Purse {
   /** The header that shows the token of a round's message, which it belongs to from now on; null: there is none now. */
   shown(kept: Kept, round: number): string | null {
     const one = kept.purse?.tokens[this.#name(Math.floor(round / this.terms.tokens))];
-    // Whoever sees a purchase and a report together may think that they belong together.
-    if (this.#bought || !one?.token || one.ripe > Date.now() || (one.round ?? round) !== round) return null;
+    // Whoever sees a purchase and a report together, or a size of the log and a report, may think that they belong
+    // together.
+    if (this.#bought || this.hub.sized || !one?.token || one.ripe > Date.now() || (one.round ?? round) !== round) return null;
     one.round = round;
     return headerOf(one.token);
   }

@@ -8,16 +8,27 @@ import numpy as np
 import pytest
 from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log_answer, signer_of, synced, witness
 
-from fedrank.deploy.device import State
+from fedrank.deploy.device import State, conversation
 from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.log.audit import _wrong_entries, audit_folder
 from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data
 from fedrank.deploy.log.note import Checkpoint
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
-from fedrank.deploy.log.tree import grown, leaf_hash
+from fedrank.deploy.log.tree import Grown, consistency_proof, frontier, grown, inclusion_proof, leaf_hash
 from fedrank.deploy.oblivious.issuer import _new_key
 
 X = np.eye(3)
+
+
+def b64(data):
+    return base64.b64encode(data).decode()
+
+
+def _root(leaves):
+    tree = Grown()
+    for leaf in leaves:
+        tree.append(leaf)
+    return tree.root()
 
 
 @pytest.fixture(scope="module")
@@ -300,3 +311,74 @@ def test_a_log_with_two_keys_of_one_epoch_proves_nothing(selling):
     with pytest.raises(UnprovenError, match="two keys"):
         answer._keys()
     assert any("two keys" in one for one in _wrong_entries(entries, selling.hub.terms))
+
+
+def test_a_hub_that_gives_each_device_a_size_of_the_log_of_its_own_cannot_tell_whose_report_it_gets(selling, tmp_path):
+    """The hub appends an entry before each answer, and begins the tail so late that whoever comes back tells a size."""
+    signer, shown = signer_of(selling), list(entries_of(selling))
+
+    def twist(path, status, headers, body):
+        if not path.startswith("/v1/log"):
+            return status, headers, body
+        shown.append(bytes([9]) + len(shown).to_bytes(4))
+        keys = [entry for entry in entries_of(selling) if entry[0] == ISSUER_KEY]
+        model = [entry for entry in entries_of(selling) if entry[0] == 2][-1]
+        begin = len(shown)
+        shown.extend([*keys[-2:], model])
+        tree = Grown()
+        for entry in shown:
+            tree.append(leaf_hash(entry))
+
+        def node(level, number):
+            return _root([leaf_hash(one) for one in shown[number << level : (number + 1) << level]])
+
+        given = {
+            "checkpoint": (head := Checkpoint.of(signer.key.name, tree.size, tree.root())).with_lines(
+                signer.line(head)
+            ),
+            "frontier": [b64(node(*place)) for place in frontier(begin)],
+            "entries": [b64(entry) for entry in shown[begin:]],
+        }
+        since = int(path.rpartition("/")[2]) if path != "/v1/log" else None
+        if since == 0:
+            given |= {"terms": b64(shown[0]), "proof": [b64(one) for one in inclusion_proof(node, 0, tree.size)]}
+        elif since is not None:
+            given["proof"] = [b64(one) for one in consistency_proof(node, since, tree.size)]
+        return 200, {}, json.dumps(given).encode()
+
+    one = device(selling, tmp_path / "d", twist)
+    visits = []
+    for _ in range(6):
+        before = len(one._connection.asked)
+        assert synced(one).state is State.OK
+        visits.append([path for _, path, *_ in one._connection.asked[before:]])
+        while one.wants_clicks:
+            one.finish(one.rank(X))
+        selling.next_round()
+    one.close()
+    sizes = [[path for path in visit if path.startswith("/v1/log/") and path != "/v1/log/0"] for visit in visits]
+    assert all(sizes) and len({path for visit in sizes for path in visit}) == sum(
+        map(len, sizes)
+    )  # each is of one visit
+    linked = 0
+    for visit, told in zip(visits, sizes, strict=True):
+        linked += sum(path.startswith(("/v1/token/", "/v1/report/")) for path in visit[visit.index(told[0]) :])
+    assert linked == 0
+    assert any(path.startswith("/v1/token/") for path in visits[0])  # at the first contact there is no size to tell
+
+
+def test_a_device_with_tokens_that_was_away_reports_at_its_next_visit(selling, tmp_path, monkeypatch):
+    monkeypatch.setattr(conversation, "_AHEAD", 0.0)
+    one = device(selling, tmp_path / "d")
+    synced(one)
+    for _ in range(36):
+        selling.next_round()
+    before = len(one._connection.asked)
+    assert synced(one).state is State.OK and bought(one)[1:] == []
+    assert any(path.startswith("/v1/log/") for _, path, *_ in one._connection.asked[before:])
+    assert synced(one).state is State.OK and len(bought(one)) == 2
+    one.finish(one.rank(X))
+    while one.wants_clicks:
+        one.finish(one.rank(X))
+    assert synced(one).sent == 1
+    one.close()

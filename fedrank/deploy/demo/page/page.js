@@ -96,9 +96,12 @@ function search(query) {
   const found = index.candidates(query);
   const ranking = device.rank(found.map((one) => one.features));
   shown = { ranking, found, clicked: false };
+  const idle = $("part").checked ? "there is one report a round, and this round has yours" : "you opted out";
+  const why = $("silent").textContent ? "" : `: ${idle}`;
   $("state").textContent = found.length
-    ? `${found.length} entries${ranking.learning ? "" : "; this search teaches nothing"}.`
+    ? `${found.length} entries${ranking.learning ? "" : `; this search teaches nothing${why}`}.`
     : "No entry has these words.";
+  if (found.length > 5) compare(query, found);
   $("results").replaceChildren(...ranking.order.slice(0, 12).map((place, rank) => {
     const entry = documents[found[place].number];
     const hit = element("button", "hit", element("b", "", entry.name), element("small", "", entry.kind),
@@ -109,6 +112,36 @@ function search(query) {
     hit.addEventListener("click", () => click(row, hit, entry, ranking, rank));
     return row;
   }));
+}
+
+// ------------------------------------------------------------------------------------------------------ then and now
+
+let compared = null;
+let newest = { weights: null, round: 0 };
+
+/** Show how a search was ranked before anybody searched, when all weights were zero, and how it is now. */
+function compare(query, found) {
+  compared = { query, found };
+  showCompared();
+}
+
+function showCompared() {
+  if (!compared || !newest.weights) return;
+  const { query, found } = compared;
+  const score = ({ features }) => features.reduce((sum, x, k) => sum + newest.weights[k] * x, 0);
+  const then = found.map((one) => one.number);
+  const now = found.map((one) => [score(one), one.number]).sort((a, b) => b[0] - a[0]).map(([, number]) => number);
+  const list = (numbers, moved) => numbers.slice(0, 5).map((number, rank) => {
+    const row = element("li", "", element("code", "", documents[number].name));
+    const before = then.indexOf(number);
+    if (moved && before > rank) row.append(element("small", "", `was ${before + 1}`));
+    return row;
+  });
+  $("compared").textContent = query;
+  $("then").replaceChildren(...list(then, false));
+  $("now").replaceChildren(...list(now, true));
+  $("since").textContent = `Now, after ${newest.round} round${newest.round === 1 ? "" : "s"}`;
+  $("compare").hidden = false;
 }
 
 function click(row, hit, entry, ranking, rank) {
@@ -191,6 +224,8 @@ worker.onmessage = ({ data }) => {
     history.push(data.quality);
     $("visitors").textContent = `${data.visitors} simulated visitors so far, ${data.messages} reports, round ${data.round}.`;
     showWeights(data.weights);
+    newest = data;
+    showCompared();
   }
   showCurve();
 };
@@ -254,5 +289,6 @@ function showWeights(weights) {
 await open();
 showTraffic();
 $("state").textContent = `${documents.length} entries. The ranker begins by knowing nothing: watch it learn.`;
+compare(EXAMPLES[2], index.candidates(EXAMPLES[2]));
 setInterval(synchronise, 1000 * LOOK);
 Object.assign(globalThis, { fedrankDemo: { device: () => device, history, messages, search, synchronise } });

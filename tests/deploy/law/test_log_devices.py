@@ -357,9 +357,7 @@ def test_a_hub_that_gives_each_device_a_size_of_the_log_of_its_own_cannot_tell_w
         selling.next_round()
     one.close()
     sizes = [[path for path in visit if path.startswith("/v1/log/") and path != "/v1/log/0"] for visit in visits]
-    assert all(sizes) and len({path for visit in sizes for path in visit}) == sum(
-        map(len, sizes)
-    )
+    assert all(sizes) and len({path for visit in sizes for path in visit}) == sum(map(len, sizes))
     linked = 0
     for visit, told in zip(visits, sizes, strict=True):
         linked += sum(path.startswith(("/v1/token/", "/v1/report/")) for path in visit[visit.index(told[0]) :])

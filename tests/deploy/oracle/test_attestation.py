@@ -170,3 +170,49 @@ def test_play_integrity_refuses_what_has_one_thing_wrong(tmp_path):
         assert why(attestor, statement) == reason
     with pytest.raises(ConfigError, match="cannot be read"):
         PlayIntegrity(**{**given, "decryption_key": "v"})
+
+
+# -------------------------------------------------------------------------------------------------------- withdrawn
+
+
+def test_what_was_withdrawn_is_refused_without_a_restart(tmp_path):
+    authority = Authority()
+    (tmp_path / "root.pem").write_bytes(authority.pem)
+    file = tmp_path / "withdrawn.txt"
+    file.write_text("# nothing yet\n")
+    both = {"folder": str(tmp_path), "withdrawn": "withdrawn.txt"}
+    apple = AppAttest(apps=(APP,), root="root.pem", **both)
+    web = WebAuthn(site=SITE, origins=(ORIGIN,), formats=("packed",), roots=("root.pem",), **both)
+    shown = {apple: app_attest(authority, CHALLENGE, APP), web: webauthn(authority, CHALLENGE, SITE, ORIGIN)}
+    keys = {one: one.check(statement, CHALLENGE, NOW).hex() for one, statement in shown.items()}
+    serial = f"{authority.below.serial_number:x}"
+    for text, refused in (
+        (f"key {keys[apple]}\n", {apple}),
+        (f"key {keys[web].upper()} # lost\n", {web}),
+        (f"certificate 00{serial.upper()}\n", {apple, web}),
+        ("model " + b"a test's devices".hex() + "\n", {web}),
+        (json.dumps({"entries": {serial: {"status": "REVOKED", "reason": "KEY_COMPROMISE"}}}), {apple, web}),
+        (json.dumps({"entries": {"abc": {"status": "REVOKED"}}}), set()),
+        (f"key {keys[apple][:-2]}\n", set()),
+    ):
+        file.write_text(text)
+        assert {one for one in shown if why(one, shown[one]) == "withdrawn"} == refused, text
+        assert {one for one in shown if why(one, shown[one]) == ""} == set(shown) - refused
+
+
+def test_a_list_that_cannot_be_read_stops_the_start_and_later_changes_nothing(tmp_path, caplog):
+    file = tmp_path / "withdrawn.txt"
+    made = {"site": SITE, "origins": (ORIGIN,), "folder": str(tmp_path), "withdrawn": "withdrawn.txt"}
+    for bad in (None, "keys 12\n", "key xyz\n", "{}", '{"entries": []}', "{"):
+        if bad is not None:
+            file.write_text(bad)
+        with pytest.raises(ConfigError, match="withdrawn"):
+            WebAuthn(**made)
+    file.write_text("key ab12\n")
+    found = WebAuthn(**made)._withdrawn()
+    for spoil in (lambda: file.write_text("nonsense"), file.unlink):
+        spoil()
+        with pytest.raises(NotAttestedError):
+            found.refuse(bytes.fromhex("ab12"), ())
+        found.refuse(b"other", (1,))
+    assert "cannot be read" in caplog.text

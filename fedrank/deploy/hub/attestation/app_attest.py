@@ -17,6 +17,7 @@ from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
+from fedrank.deploy.hub.attestation.withdrawn import Withdrawn, withdrawn_of
 
 #: Apple App Attestation Root CA, valid until 2045.
 _ROOT = b"""-----BEGIN CERTIFICATE-----
@@ -45,6 +46,9 @@ class AppAttest(Attestor):
 
     apps: tuple[str, ...] = setting((), "Apps that may enrol, each a team's identifier, a dot and a bundle's.")
     development: bool = setting(False, "Accept statements of the development environment too.")
+    withdrawn: str = setting(
+        "", "File of keys, certificates and models that are not accepted any more; read again when it changes."
+    )
     root: str = setting("", "PEM file of another root than Apple's, for tests.")
     folder: str = setting("", "Folder of the hub.")
 
@@ -59,6 +63,10 @@ class AppAttest(Attestor):
         if not self.apps:
             raise ConfigError("apps must name at least one app, such as ABCDE12345.com.example.shop.")
         self._root()
+        self._withdrawn()
+
+    def _withdrawn(self) -> Withdrawn | None:
+        return withdrawn_of(Path(self.folder) / self.withdrawn) if self.withdrawn else None
 
     def _root(self):
         from cryptography.x509 import load_pem_x509_certificate
@@ -99,6 +107,8 @@ class AppAttest(Attestor):
             raise NotAttestedError("used-key")
         if key.aaguid != _PRODUCTION and not (self.development and key.aaguid == _DEVELOPMENT):
             raise NotAttestedError("wrong-environment")
+        if (withdrawn := self._withdrawn()) is not None:
+            withdrawn.refuse(key.credential_id, (one.serial_number for one in certificates))
         return key.credential_id
 
     def _verify(self, certificates: list, now: float) -> None:

@@ -14,6 +14,7 @@ from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
+from fedrank.deploy.hub.attestation.withdrawn import Withdrawn, withdrawn_of
 
 #: Formats of which the library knows the roots, and those that need some from the operator.
 _KNOWN, _OWN = ("apple", "android-key"), ("packed", "fido-u2f", "tpm")
@@ -38,6 +39,9 @@ class WebAuthn(Attestor):
     roots: tuple[str, ...] = setting(
         (), "PEM files of the makers' root certificates; packed, fido-u2f and tpm need them."
     )
+    withdrawn: str = setting(
+        "", "File of keys, certificates and models that are not accepted any more; read again when it changes."
+    )
     verified: bool = setting(False, "The authenticator must have verified its user, by finger or PIN.")
     folder: str = setting("", "Folder of the hub.")
 
@@ -53,6 +57,10 @@ class WebAuthn(Attestor):
         if not self.roots and (bare := [one for one in self.formats if one in _OWN]):
             raise ConfigError(f"format {bare[0]} needs roots: without them everybody can make such a statement.")
         self._roots()
+        self._withdrawn()
+
+    def _withdrawn(self) -> Withdrawn | None:
+        return withdrawn_of(Path(self.folder) / self.withdrawn) if self.withdrawn else None
 
     def _roots(self) -> list[bytes]:
         from cryptography.x509 import load_pem_x509_certificate
@@ -91,6 +99,12 @@ class WebAuthn(Attestor):
         except WebAuthnException as error:
             said = str(error)
             raise NotAttestedError(next((word for part, word in _WORDS if part in said), "malformed")) from error
+        if (withdrawn := self._withdrawn()) is not None:
+            from cryptography.x509 import load_der_x509_certificate
+
+            serials = (load_der_x509_certificate(one).serial_number for one in parsed.att_stmt.x5c)
+            key = parsed.auth_data.attested_credential_data
+            withdrawn.refuse(verified.credential_id, serials, b"" if key is None else key.aaguid)
         return verified.credential_id
 
 

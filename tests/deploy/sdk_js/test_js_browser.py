@@ -17,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from browser import Tab, chromium
 from js_sdk import built, hub
 
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.settings import HubSettings
+
 pytestmark = [
     pytest.mark.minutes,
     pytest.mark.skipif(chromium() is None, reason="needs a Chromium on the PATH"),
@@ -185,3 +188,38 @@ def test_a_page_of_another_origin_calls_a_hub_that_allows_it(tmp_path):
         assert tab.value("device.leave()") is True
         with contextlib.closing(sqlite3.connect(home.log)) as db:
             assert db.execute("SELECT count(*) FROM report").fetchone() == (1,)
+
+
+def test_a_browser_states_what_its_authenticator_is(tmp_path):
+    """The test browser's authenticator is of no maker: all that the hub has against its statement is its root."""
+    pytest.importorskip("webauthn", reason="the extra attestation is not installed")
+    from cryptography.hazmat.primitives.serialization import Encoding
+    from cryptography.x509 import load_der_x509_certificate
+    from webauthn.helpers import base64url_to_bytes, parse_attestation_object
+
+    table = "[webauthn]\nsite = 'localhost'\norigins = ['ORIGIN']\nformats = ['packed']\nroots = ['root.pem']\n"
+    with site(built(), "http://127.0.0.1:9", "") as (url, _), Tab(tmp_path / "profile") as tab:
+        here = url.replace("127.0.0.1", "localhost")
+        tab.call("WebAuthn.enable")
+        kind = {"protocol": "ctap2", "transport": "internal", "hasUserVerification": True, "isUserVerified": True}
+        tab.call("WebAuthn.addVirtualAuthenticator", options=kind)
+        load(tab, here)
+        attest = "import('/attest.js').then(({ webAuthn }) => "
+        made = tab.value(attest + "webAuthn('A test')(new Uint8Array(48), ['webauthn'])).then(JSON.stringify)")
+        name, statement = json.loads(made)
+        assert name == "webauthn"
+        parsed = parse_attestation_object(base64url_to_bytes(statement["response"]["attestationObject"]))
+        root = load_der_x509_certificate(parsed.att_stmt.x5c[-1]).public_bytes(Encoding.PEM)
+        settings = dict(n_features=2, cohort=1, deadline=0.0, attestation=("webauthn",), origins=(here.rstrip("/"),))
+        HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
+        (tmp_path / "hub" / "root.pem").write_bytes(root)  # it makes a new one each time: this is another's
+        for origin, why in ((here.rstrip("/"), "wrong-root"), ("http://localhost:1", "wrong-app")):
+            (tmp_path / "hub" / "attestation.toml").write_text(table.replace("ORIGIN", origin))
+            with hub(tmp_path / "hub", **settings) as home:
+                about = f"{json.dumps(home.url('hub'))}, {json.dumps(home.token('enrolment'))}"
+                store = "store: new MemoryStore(), log() {}"
+                tab.value(f"window.device = new Device({about}, {{ {store} }}); device.ready")
+                assert "attestation-needed" in tab.value("device.sync()")["why"]
+                made = f"new Device({about}, {{ {store}, attest: webAuthn('A test') }})"
+                tab.value(f"{attest}{{ window.device = {made}; return device.ready }})")
+                assert tab.value("device.sync()")["why"] == f"enrolment: status 403, not-attested, {why}"

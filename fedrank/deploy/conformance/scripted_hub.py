@@ -148,7 +148,7 @@ class ScriptedHub:
             self.tokens.append(f"device-token-{self._issued:04}")
             return 201, {}, json.dumps({"token": self.tokens[-1], "terms": self.terms}).encode()
         if self.issuer is not None and str(asked) == "GET /v1/tokens":
-            return 200, {}, self.issuer.told(self.round, self.state, self._tag())
+            return 200, {}, self.issuer.keys(self.round, self.state, self._tag())
         if self.issuer is not None and str(asked) == "GET /v1/model":
             return 200, {"ETag": self._tag(), "Fedrank-State": self.state}, self.model()
         if self.issuer is not None and asked.path.startswith("/v1/report/"):

@@ -36,10 +36,10 @@ class ScriptedIssuer:
         self._signer, self._verifier, self._public = Signer(key), Verifier(public), encode_key(public)
         self._challenge = epoch_challenge(hub, 0)
 
-    def told(self, round_: int, state: str, etag: str) -> bytes:
+    def keys(self, round_: int, state: str, etag: str) -> bytes:
         """The answer to a question for the keys (rule 11.2)."""
-        keys = {"0": base64.urlsafe_b64encode(self._public).decode()}
-        return json.dumps({"round": round_, "state": state, "etag": etag, "keys": keys}).encode()
+        sold = {"0": base64.urlsafe_b64encode(self._public).decode()}
+        return json.dumps({"round": round_, "state": state, "etag": etag, "keys": sold}).encode()
 
     def sign(self, request: bytes) -> bytes | None:
         """The token response to a token request; None if it is none."""

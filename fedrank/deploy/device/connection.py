@@ -131,7 +131,10 @@ class HubClient(HttpClient):
         try:
             given = response.json()
             keys = {int(epoch): base64.urlsafe_b64decode(key) for epoch, key in given["keys"].items()}
-            return int(given["round"]), given["state"] == "done", str(given["etag"]), keys
+            round_ = int(given["round"])
+            if not 0 <= round_ < 2**32:
+                raise ValueError("no number of a round")
+            return round_, given["state"] == "done", str(given["etag"]), keys
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return Refusal(f"tokens: the hub's answer cannot be read ({type(error).__name__})")
 

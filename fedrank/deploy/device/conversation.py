@@ -156,6 +156,8 @@ class Conversation:
             return given
         round_, over, etag, keys = given
         self._newest, now = (etag, over), round_ // terms.tokens
+        # Others are no business of a device, and would fill its disk.
+        keys = {epoch: key for epoch, key in keys.items() if epoch in (now, now + 1)}
         with self._memory.lock:
             if why := wallet.objection(terms.hub, keys):
                 self._memory.complain(why)

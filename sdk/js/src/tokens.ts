@@ -79,11 +79,12 @@ export class Purse {
     let now = 0;
     try {
       const given = JSON.parse(new TextDecoder().decode(answer.body));
-      for (const [epoch, key] of Object.entries(given.keys)) keys.set(Number(epoch), fromBase64url(key as string));
       now = Math.floor(given.round / terms.tokens);
+      // Keys of other epochs are no business of a device, and would fill its store.
+      for (const epoch of [now, now + 1]) if (epoch in given.keys) keys.set(epoch, fromBase64url(given.keys[epoch]));
       this.tag = String(given.etag);
       this.over = given.state === "done";
-      if (!(now >= 0)) throw new TypeError();
+      if (!(given.round >= 0 && given.round < 2 ** 32)) throw new RangeError();
     } catch {
       return new Refused("tokens: the hub's answer cannot be read");
     }

@@ -380,3 +380,27 @@ def test_a_device_with_tokens_that_was_away_reports_at_its_next_visit(selling, t
         one.finish(one.rank(X))
     assert synced(one).sent == 1
     one.close()
+
+
+def test_a_hub_cannot_fill_a_devices_disk_with_keys(selling, tmp_path):
+    """It offers keys of epochs that never come, others each time, and rounds that no file can hold."""
+    count = iter(range(1000, 10**6))
+
+    def twist(path, status, headers, body):
+        if path == "/v1/tokens":
+            told = json.loads(body)
+            told["keys"] |= {str(next(count)): b64(b"x" * 300) for _ in range(4)}
+            told["round"] = told["round"] if twist.round is None else twist.round
+            body = json.dumps(told).encode()
+        return status, headers, body
+
+    twist.round = None
+    one = device(selling, tmp_path / "d", twist)
+    for _ in range(8):
+        assert synced(one).state is State.OK
+    (rows,) = one._memory.outbox.execute("SELECT count(*) FROM issuer")[0]
+    assert rows == 2
+    for twist.round in (-1, 2**32, 10**400):
+        told = synced(one)
+        assert told.state is State.RETRY and "cannot be read" in told.why
+    one.close()

@@ -54,7 +54,8 @@ def test_devices_report_with_tokens_whose_keys_the_log_has(tmp_path):
 
 
 def test_through_a_relay_the_hub_sees_one_size_and_nobody(tmp_path):
-    settings = dict(tokens=2, cohort=4, batch=2, relay=RelaySettings(batch=2, seconds=2.0, company=0.05), **PRIVATE)
+    through = RelaySettings(batch=2, seconds=2.0, company=0.05, trial=True)
+    settings = dict(tokens=2, cohort=4, batch=2, relay=through, **PRIVATE)
     with relayed(tmp_path, **settings) as world:
         seen, original = [], world.app.__class__.__call__
 

@@ -152,7 +152,7 @@ def add_gradient(block, width, weights, n_features, hidden, top, coefficients, o
 def _steps(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, ideal, discounts, gains,
-    models, run, users, rates, queries, active, document_bits, click_bits, batch, out, patterns, quality,
+    models, run, users, rates, queries, active, document_bits, click_bits, batch, mu, out, patterns, quality,
 ):  # fmt: skip
     parties, interactions = queries.shape
     depth = click_bits.shape[2]
@@ -180,27 +180,42 @@ def _steps(
             pattern = sample_clicks(grades, top, shown, click[user], leave[user], click_bits[party, k])
             patterns[party, k] = pattern
             quality[party, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
-            if pattern == 0:
-                continue
-            # (2): ranks down to one below the last click.
-            observed = 1
-            while pattern >> observed:
-                observed += 1
-            observed = min(observed + 1, shown)
-            fill_relative(scores, documents, best, top, shown, observed, rest, relative)
-            fill_pair_weights(scores, top, observed, pattern, relative, pairs)
-            add_gradient(block, width, weights, n_features, hidden, top, pairs, observed, row, step)
-            if not batch:
+            if pattern != 0:
+                # (2): ranks down to one below the last click.
+                observed = 1
+                while pattern >> observed:
+                    observed += 1
+                observed = min(observed + 1, shown)
+                fill_relative(scores, documents, best, top, shown, observed, rest, relative)
+                fill_pair_weights(scores, top, observed, pattern, relative, pairs)
+                add_gradient(block, width, weights, n_features, hidden, top, pairs, observed, row, step)
+            if pattern != 0 and not batch:
                 for j in range(size):
                     weights[j] += rate * step[j]
                     step[j] = _f32(0)
+            if mu > _f32(0):  # a pull back to where the party began
+                for j in range(size):
+                    weights[j] -= rate * mu * (weights[j] - models[run[party], j])
         if batch:
             for j in range(size):
                 weights[j] += rate * step[j]
 
 
 def _host_steps(
-    user_index, weights, rate, queries, active, document_bits, click_bits, *, blocks, hidden, click, leave, batch
+    user_index,
+    weights,
+    rate,
+    queries,
+    active,
+    document_bits,
+    click_bits,
+    *,
+    blocks,
+    hidden,
+    click,
+    leave,
+    batch,
+    mu=0.0,
 ):
     lead = np.broadcast_shapes(
         user_index.shape, weights.shape[:-1], rate.shape, queries.shape[:-1], active.shape[:-1],
@@ -217,6 +232,7 @@ def _host_steps(
             *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
             models, run, flat(user_index, np.int32), flat(rate, np.float32), queries,
             flat(active, np.bool_), flat(document_bits, np.uint32), flat(click_bits, np.uint32), batch,
+            np.float32(mu),
             out, patterns, quality,
         )  # fmt: skip
     return tuple(array.reshape(*lead, *array.shape[1:]) for array in (out, patterns, quality))
@@ -233,16 +249,18 @@ def host_steps(
     active: np.ndarray,
     document_bits: np.ndarray,
     click_bits: np.ndarray,
+    mu: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """:func:`steps` of a whole cohort, without JAX, one step an interaction.
 
-    Leading axes are runs and parties, of length 1 where an argument is the same along them.
+    Leading axes are runs and parties, of length 1 where an argument is the same along them. After each interaction
+    weights are pulled back by ``mu`` times the rate, as in :mod:`fedrank.ranking.fedprox_pdgd`.
     """
     _, hidden = kernel_shape(ranker)
     click, leave = (fixed(table, np.float32) for table in decision_tables(users))
     learned, patterns, ndcg = _host_steps(
         user_index, weights, rate, queries, active, document_bits, click_bits,
-        blocks=data, hidden=hidden, click=click, leave=leave, batch=False,
+        blocks=data, hidden=hidden, click=click, leave=leave, batch=False, mu=mu,
     )  # fmt: skip
     return learned, patterns, ndcg
 

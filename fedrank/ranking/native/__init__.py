@@ -2,3 +2,4 @@
 
 from fedrank.ranking.native import foltr_es as foltr_es
 from fedrank.ranking.native import foltr_pdgd as foltr_pdgd
+from fedrank.ranking.native import pdgd_variants as pdgd_variants

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float32, UInt32
 from typing_extensions import override
@@ -19,9 +21,12 @@ from fedrank.ranking.sessions.kernel import kernel_shape
 from fedrank.ranking.sessions.results import SessionResults
 
 
-@native_rounds.register(FoltrPDGD)
 class NativeFoltrPDGD(NativeRounds):
     """Rounds of :class:`~fedrank.ranking.foltr_pdgd.FoltrPDGD`: whose weights are sent as they are.
+
+    Attributes:
+        knows: The class of protocol whose rounds these are.
+        mu: How hard a device's weights are pulled back to those that it was sent.
 
     Args:
         settings: The protocol.
@@ -31,8 +36,11 @@ class NativeFoltrPDGD(NativeRounds):
         NotNativeError: The settings are others.
     """
 
+    knows: type[FoltrPDGD] = FoltrPDGD
+    mu = 0.0
+
     def __init__(self, settings: FoltrPDGD, parties: Party):
-        check_own_class(settings, FoltrPDGD)
+        check_own_class(settings, self.knows)
         data, held = parties.shared
         if not isinstance(data, FeatureBlocks) or not settings.kernels:
             raise NotNativeError("compute.kernels = 'off'")
@@ -57,7 +65,7 @@ class NativeFoltrPDGD(NativeRounds):
 
     @override
     def answer(
-        self, state: ServerState, own: Device, keys: UInt32[np.ndarray, "runs 2"], number: int, first: int
+        self, state: Any, own: Device, keys: UInt32[np.ndarray, "runs 2"], number: int, first: int
     ) -> tuple[Device, WeightsReply]:
         s, parties = self.settings, own.first.shape[1]
         # The first of the two keys that a party's key is split into; the other is of its noise.
@@ -76,6 +84,7 @@ class NativeFoltrPDGD(NativeRounds):
             active,
             np.asarray(draws.documents),
             np.asarray(draws.clicks),
+            self.mu,
         )
         own = experienced(own, s.metric, SessionResults(patterns, ndcg), active)
         return own, WeightsReply(weights, np.asarray(own.amount))
@@ -83,7 +92,7 @@ class NativeFoltrPDGD(NativeRounds):
     @override
     def tell(self, state: ServerState, replies: WeightsReply, arrived: Bool[np.ndarray, "runs parties"]) -> ServerState:
         sent = np.asarray(replies.weights)
-        heard = arrived & np.isfinite(sent).all(axis=-1)
+        heard = self.heard(replies, arrived)
         counts = np.where(heard, replies.interactions, 0).astype(np.float32)
         total = counts.sum(axis=1, keepdims=True)
         shares = counts / np.where(total > 0, total, np.float32(1))
@@ -91,7 +100,15 @@ class NativeFoltrPDGD(NativeRounds):
         weights = np.where(np.any(heard, axis=1, keepdims=True), mean, state.weights).astype(np.float32)
         return ServerState(np.asarray(state.round) + np.uint32(1), weights)
 
+    @staticmethod
+    def heard(replies: WeightsReply, arrived: Bool[np.ndarray, "runs parties"]) -> Bool[np.ndarray, "runs parties"]:
+        """Whose weights arrived and are numbers."""
+        return arrived & np.isfinite(np.asarray(replies.weights)).all(axis=-1)
+
     @override
     def experience(self, own: Device) -> dict[str, np.ndarray]:
         s = self.settings
         return {s.metric.name: np.asarray(own.reward), f"nDCG@{s.user.depth}": np.asarray(own.ndcg)}
+
+
+native_rounds.register(FoltrPDGD, NativeFoltrPDGD)

@@ -23,10 +23,11 @@ def known(measures: tuple[str, ...]) -> bool:
 def breakers(bits: UInt32[np.ndarray, " queries"] | None, shape: tuple[int, int]) -> UInt32[np.ndarray, "queries d"]:
     """:func:`fedrank.ranking.sessions.reference.tie_breakers`: the same bits; None keeps the order of the data."""
     index = np.broadcast_to(np.arange(shape[1], dtype=np.uint32), shape)
-    return index if bits is None else _mix32(bits[:, None] ^ _mix32(index))
+    return index if bits is None else mix32(bits[:, None] ^ mix32(index))
 
 
-def _mix32(words: UInt32[np.ndarray, "..."]) -> UInt32[np.ndarray, "..."]:
+def mix32(words: UInt32[np.ndarray, "..."]) -> UInt32[np.ndarray, "..."]:
+    """:func:`fedrank.ranking.sessions.reference.mix32` with NumPy: the same bits."""
     words = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     words = (words ^ (words >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return words ^ (words >> np.uint32(16))

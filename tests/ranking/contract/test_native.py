@@ -1,5 +1,7 @@
 """Rounds without JAX and in JAX: the same draws bit by bit, the same clicks and replies, sums within rounding."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,8 +19,11 @@ from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking import native as native
+from fedrank.ranking.async_pdgd import AsyncPDGD
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
+from fedrank.ranking.fedopt_pdgd import FedOptPDGD
+from fedrank.ranking.fedprox_pdgd import FedProxPDGD
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.native.adam import Adam
 from fedrank.ranking.rankers.linear import Linear
@@ -128,6 +133,23 @@ def test_fpdgd_learns_the_same(ranker):
     protocol, queries, random = tiny_pdgd(ranker, decay=0.9), tiny_queries(), np.random.default_rng(0)
     which, amounts = random.integers(0, 2, DEVICES), random.integers(1, 5, DEVICES)
     parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), which, amounts)
+    assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
+
+
+VARIANTS = {
+    "adam": FedOptPDGD,
+    "yogi": functools.partial(FedOptPDGD, optimiser="yogi", betas=(0.5, 0.9)),
+    "adagrad": functools.partial(FedOptPDGD, optimiser="adagrad"),
+    "near": functools.partial(FedProxPDGD, mu=2.0),
+    "as they arrive": AsyncPDGD,
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_servers_and_devices_of_other_kinds_learn_the_same(name):
+    protocol = VARIANTS[name](Linear(FEATURES), cascade("navigational"), interactions=3)
+    queries, amounts = tiny_queries(), np.random.default_rng(0).integers(1, 4, DEVICES)
+    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), None, amounts)
     assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
 
 

@@ -23,7 +23,7 @@ def main() -> None:
     _pin(arguments.threads)
     print("  ".join(f"{key} {value}" for key, value in _machine(arguments.threads).items()))
     round_ = _Simulated(arguments, arguments.ranker, "on", 1)
-    seconds = round_.turn()
+    seconds, _ = round_.turn()
     interactions = arguments.clients * arguments.interactions
     print(
         f"{arguments.clients:,} devices × {arguments.interactions}, {arguments.ranker}: {seconds:.1f} s a round, "

@@ -26,6 +26,7 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
 from fedrank.ranking.sessions.tiles import (
+    PADDING,
     ROWS,
     above_tile,
     count_tile,
@@ -42,6 +43,7 @@ from fedrank.ranking.sessions.tiles import (
 
 _u32 = np.uint32
 _f32 = np.float32
+_index = np.uint64
 _UNIT = np.float32(2.0**-24)
 #: Numbers of perturbations that are held at a time: 4 MiB.
 _NOISE = 2**20
@@ -51,7 +53,7 @@ _PARTS = 64
 _TOGETHER = 12
 _ROWS_16, _ROWS_8 = ROWS[16], ROWS[8]
 #: The key of no document; see :func:`fedrank.ranking.sessions.tiles.key_tile`.
-_NOBODY = np.int32(-(2**31))
+_NOBODY = np.int32(PADDING)
 #: Up to so many documents, with padding, counting ranks is quicker than keeping the best.
 _SHORT = 96
 
@@ -148,9 +150,9 @@ def _fill_top_counting(scores, row, length, width, tie_word, random_ties, keys, 
     tiles = width // 16 * 16
     if random_ties:
         for d in range(0, tiles, 16):
-            count_two_tiles(keys, d, length, ranks)
+            count_two_tiles(keys, d, width, ranks)
         if tiles < width:
-            count_tile(keys, tiles, length, ranks)
+            count_tile(keys, tiles, width, ranks)
         found, total = np.int32(0), np.int32(0)
         for d in range(length):
             r = min(ranks[d], shown)
@@ -161,10 +163,10 @@ def _fill_top_counting(scores, row, length, width, tie_word, random_ties, keys, 
             return fill_top(scores[row], length, tie_word, True, top[:-1], top_score, top_tie)
     else:
         for d in range(0, tiles, 16):
-            rank_two_tiles(keys, d, length, ranks)
+            rank_two_tiles(keys, d, width, ranks)
         if tiles < width:
-            rank_tile(keys, tiles, length, ranks)
-    fill_places(ranks, length, shown, top)
+            rank_tile(keys, tiles, width, ranks)
+    fill_places(ranks, width, shown, top)
     return np.int64(shown)
 
 
@@ -235,14 +237,15 @@ def _clicks(labels, first, top, shown, click, leave, user, rng_bits, row):
     """:func:`sample_clicks` with whole arrays and where to read them: a slice costs two atomic additions."""
     pattern, last = 0, -1
     for rank in range(shown):
-        label, since = labels[first + top[rank]], rank - last - 1
-        u = _f32(rng_bits[row, rank] >> _u32(8)) * _UNIT
-        if u < click[user, rank, since, label]:
+        # Unsigned, so that no index is checked for counting from the end.
+        at, since, label = _index(rank), _index(rank - last - 1), _index(labels[_index(first + top[rank])])
+        u = _f32(rng_bits[_index(row), at] >> _u32(8)) * _UNIT
+        if u < click[_index(user), at, since, label]:
             pattern |= 1 << rank
             last = rank
-            if u < leave[user, rank, since, label, 0]:
+            if u < leave[_index(user), at, since, label, 0]:
                 break
-        elif u >= leave[user, rank, since, label, 1]:
+        elif u >= leave[_index(user), at, since, label, 1]:
             break
     return pattern
 
@@ -273,7 +276,7 @@ def _ndcg(labels, first, top, shown, ideal, discounts, gains):
         return _f32(0)
     found = _f32(0)
     for rank in range(shown):
-        found += gains[labels[first + top[rank]]] * discounts[rank]
+        found += gains[_index(labels[_index(first + top[rank])])] * discounts[_index(rank)]
     return found / ideal
 
 

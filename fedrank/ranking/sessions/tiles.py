@@ -15,6 +15,8 @@ from fedrank.core.compiled import intrinsic
 
 #: Rows of weights whose products are in registers at a time, for tiles of 16 and of 8 documents.
 ROWS = {16: 6, 8: 12}
+#: The key of places beyond the documents of a query; less 1 it is still a number of 32 bits.
+PADDING = -(2**31) + 1
 
 
 def _pieces(lanes):
@@ -255,7 +257,7 @@ def key_tile(typing_context, scores, row, d, length, keys):
         key = builder.select(builder.fcmp_unordered("uno", value, value), lowest, key)
         left = builder.trunc(builder.sub(length, d), ir.IntType(32))
         real = builder.icmp_signed("<", pieces.numbers, pieces.spread(builder, left, pieces.ints))
-        key = builder.select(real, key, pieces.all_of(-(2**31)))
+        key = builder.select(real, key, pieces.all_of(PADDING))
         pieces.store(builder, key, _at(builder, _array(context, builder, signature.args[4], keys)[0], d))
         return context.get_dummy_value()
 
@@ -265,21 +267,21 @@ def key_tile(typing_context, scores, row, d, length, keys):
 
 def _rank_tiles(tiles, stable):
     @intrinsic
-    def rank(typing_context, keys, d, length, ranks):
+    def rank(typing_context, keys, d, width, ranks):
         """How many documents are ahead of each of some tiles: with a larger key and, if stable, an equal one before it.
 
         Args:
             typing_context: Numba's.
             keys: int32 [width]: see :func:`key_tile`.
             d: First document of the first tile, of 8 documents each.
-            length: How many documents there are.
-            ranks: int32 [width], filled; of no meaning beyond ``length``.
+            width: Documents with padding.
+            ranks: int32 [width], filled; padding is behind all documents.
         """
         from llvmlite import ir
         from numba.core import types
 
         def code(context, builder, signature, args):
-            keys, d, length, ranks = args
+            keys, d, width, ranks = args
             pieces, i32 = _pieces(8), ir.IntType(32)  # 8: longer comparisons take two instructions for one
             data, _ = _array(context, builder, signature.args[0], keys)
             out, _ = _array(context, builder, signature.args[3], ranks)
@@ -292,13 +294,16 @@ def _rank_tiles(tiles, stable):
                 return [builder.sub(total, yes) for total, yes in zip(totals, ahead, strict=True)]
 
             def loop(low, high, thresholds, totals):
+                """Over whole eights of documents: loops that end early are guessed right by the processor."""
                 before, body = builder.block, builder.append_basic_block("others")
                 after = builder.append_basic_block("counted")
                 builder.cbranch(builder.icmp_signed("<", low, high), body, after)
                 builder.position_at_end(body)
                 e, running = builder.phi(d.type), [builder.phi(pieces.ints) for _ in totals]
-                following = builder.add(e, ir.Constant(d.type, 1))
-                more = counted(running, e, thresholds)
+                more = running
+                for k in range(8):
+                    more = counted(more, builder.add(e, ir.Constant(d.type, k)), thresholds)
+                following = builder.add(e, ir.Constant(d.type, 8))
                 e.add_incoming(low, before)
                 e.add_incoming(following, body)
                 builder.cbranch(builder.icmp_signed("<", following, high), body, after)
@@ -322,7 +327,7 @@ def _rank_tiles(tiles, stable):
                     ]
                     totals = counted(totals, builder.add(d, ir.Constant(d.type, k)), thresholds)
                 first = builder.add(d, ir.Constant(d.type, 8 * tiles))
-            totals = loop(first, length, mine, totals)
+            totals = loop(first, width, mine, totals)
             for total, place in zip(totals, places, strict=True):
                 pieces.store(builder, total, _at(builder, out, place))
             return context.get_dummy_value()
@@ -362,13 +367,13 @@ def above_tile(typing_context, keys, d, least):
 
 
 @intrinsic
-def fill_places(typing_context, ranks, length, shown, places):
+def fill_places(typing_context, ranks, width, shown, places):
     """The documents by rank: ``places[min(rank, shown)]`` of every document, so that the last place takes the rest.
 
     Args:
         typing_context: Numba's.
-        ranks: int32 [length or more], each document's rank, at least 0.
-        length: How many documents there are, at least 1.
+        ranks: int32 [width], each document's rank, at least 0.
+        width: Documents with padding, at least 8.
         shown: How many ranks are wanted.
         places: int32 [shown + 1 or more], filled.
     """
@@ -376,20 +381,22 @@ def fill_places(typing_context, ranks, length, shown, places):
     from numba.core import types
 
     def code(context, builder, signature, args):
-        ranks, length, shown, places = args
+        ranks, width, shown, places = args
         data, _ = _array(context, builder, signature.args[0], ranks)
         out, _ = _array(context, builder, signature.args[3], places)
         before, loop, after = builder.block, builder.append_basic_block("place"), builder.append_basic_block("placed")
         builder.branch(loop)
         builder.position_at_end(loop)
-        d = builder.phi(length.type)
-        rank = builder.zext(builder.load(_at(builder, data, d)), length.type)
-        rank = builder.select(builder.icmp_unsigned("<", rank, shown), rank, shown)
-        builder.store(builder.trunc(d, ir.IntType(32)), _at(builder, out, rank))
-        following = builder.add(d, ir.Constant(d.type, 1))
-        d.add_incoming(ir.Constant(d.type, 0), before)
-        d.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, length), loop, after)
+        first = builder.phi(width.type)
+        for k in range(8):
+            d = builder.add(first, ir.Constant(width.type, k))
+            rank = builder.zext(builder.load(_at(builder, data, d)), width.type)
+            rank = builder.select(builder.icmp_unsigned("<", rank, shown), rank, shown)
+            builder.store(builder.trunc(d, ir.IntType(32)), _at(builder, out, rank))
+        following = builder.add(first, ir.Constant(width.type, 8))
+        first.add_incoming(ir.Constant(width.type, 0), before)
+        first.add_incoming(following, loop)
+        builder.cbranch(builder.icmp_signed("<", following, width), loop, after)
         builder.position_at_end(after)
         return context.get_dummy_value()
 

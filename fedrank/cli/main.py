@@ -17,6 +17,7 @@ from cyclopts import App, Parameter
 from fedrank import __version__
 from fedrank.cli.flags import AsJson
 from fedrank.cli.help_text import HelpText
+from fedrank.cli.programs import keep_programs
 from fedrank.core.errors import FedrankError, FedrankWarning
 
 app = App(
@@ -194,6 +195,7 @@ def main(tokens: list[str] | None = None) -> None:
     Args:
         tokens: Arguments; those of the process by default.
     """
+    keep_programs()
     sys.exit(call(sys.argv[1:] if tokens is None else tokens))
 
 

@@ -35,7 +35,7 @@ from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, WeightsReply
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.sessions.devices import PerDevice, record_experience
+from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
 
 
 class PersonalDevice(NamedTuple):
@@ -136,7 +136,7 @@ class FedPerPDGD(FoltrPDGD):
     ) -> Party:
         party = super().devices(data, shares, user_index, amounts)
         newcomers = np.broadcast_to(self.newcomer, (shares.parties, len(self.newcomer)))
-        return party._replace(own=PersonalDevice(**party.own._asdict(), personal=newcomers))
+        return party._replace(own=PersonalDevice(*party.own, newcomers))
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,13 @@ class LearnInPart(LearnLocally, request=Request):
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, WeightsReply]:
         s, own = self.settings, party.own
         before = s.joined(request.weights, own.personal)
-        learned = self.learn(Request(request.round, before), party, draws)
+        device = Device(*own[: len(Device._fields)])
+        learned = self.learn(Request(request.round, before), Party(party.shared, device), draws)
         values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[learned.sessions.patterns]]
         if s.layered:
             sent, personal = learned.weights[: s.body], learned.weights[s.body :]
         else:
             change = learned.weights - before
             sent, personal = request.weights + (1 - s.personal) * change, own.personal + s.personal * change
-        own = record_experience(own, values, learned.sessions, self._active(own.amount))
-        return party._replace(own=own._replace(personal=personal)), WeightsReply(sent, own.amount)
+        device = record_experience(device, values, learned.sessions, self._active(own.amount))
+        return party._replace(own=PersonalDevice(*device, personal)), WeightsReply(sent, own.amount)

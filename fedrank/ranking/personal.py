@@ -26,7 +26,7 @@ class Trained:
 
     Attributes:
         models: float32 [seeds, parties, n], the ranker that each device shows its user.
-        online: float64 [seeds], the metric that users experienced, mean over all rounds and devices.
+        online: float64 [seeds], the metric that users experienced, mean over devices and the last tenth of the rounds.
     """
 
     models: Float[np.ndarray, "seeds parties n"]
@@ -53,7 +53,7 @@ def train(experiment: Experiment) -> Trained:
     states, own, seen = simulator.advance(keys, states, parties.shared, own, 0, config.rounds)
     return Trained(
         own_models(protocol, simulator.server(states), own),
-        np.asarray(seen[experiment.metric.name], np.float64).mean(axis=0),
+        np.asarray(seen[experiment.metric.name], np.float64)[-max(1, config.rounds // 10) :].mean(axis=0),
     )
 
 

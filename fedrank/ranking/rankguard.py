@@ -49,7 +49,7 @@ from fedrank.ranking.foltr_pdgd.messages import Draws, WeightsReply
 from fedrank.ranking.foltr_pdgd.messages import ServerState as MeanState
 from fedrank.ranking.learners.draws import document_bits
 from fedrank.ranking.learners.pdgd import pdgd_gradient, sample_ranking
-from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
+from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
 from fedrank.ranking.sessions.reference import simulate_clicks
 from fedrank.ranking.sessions.results import SessionResults
 
@@ -182,8 +182,7 @@ class RankGuard(FoltrPDGD):
             np.zeros((parties, h), np.int32),
         )
         model = np.zeros((parties, self.ranker.size), np.float32)
-        own = {**party.own._asdict(), "model": model, "log": log, "accepted": np.zeros(parties, np.float32)}
-        return party._replace(own=GuardedDevice(**own))
+        return party._replace(own=GuardedDevice(*party.own, model, log, np.zeros(parties, np.float32)))
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,8 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
         peers = jnp.where(better[:, None], peers, 0.0)  # a number that is not finite must not come near a sum
         model = (model + jnp.sum(peers, axis=0)) / (1 + jnp.sum(better))
 
-        about, active = draw_queries(queries, own, draws.queries), self._active(own.amount)
+        device = Device(*own[: len(Device._fields)])
+        about, active = draw_queries(queries, device, draws.queries), self._active(own.amount)
         rate = jnp.float32(s.learning_rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
 
         def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, tuple[SessionResults, Array]]:
@@ -231,8 +231,8 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
         new = (about, shown, jnp.asarray(sessions.patterns))
         log = Log(*(_remembered(old, latest) for old, latest in zip(own.log, new, strict=True)))
         values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[sessions.patterns]]
-        own = record_experience(own, values, sessions, active)
-        own = own._replace(model=model, log=log, accepted=jnp.mean(better.astype(jnp.float32)))
+        device = record_experience(device, values, sessions, active)
+        own = GuardedDevice(*device, model, log, jnp.mean(better.astype(jnp.float32)))
         return party._replace(own=own), WeightsReply(model, own.amount)
 
     @override

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy, PDGDConfig
+from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy, FoltrPDGDConfig, PDGDConfig
+from fedrank.ranking.foltr_pdgd.messages import WeightsReply
 from fedrank.ranking.unlearning import unlearn
+from fedrank.ranking.unlearning.weights import Logged, ball, calibrated, projected, replayed_updates
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,13 @@ def config(tmp_path_factory):
 def test_replay_takes_out_what_attackers_said(config):
     """Two of five devices report good as bad: the model learns a fifth of what it could."""
     ways = {way.name: way for way in unlearn(config, 0.4, 5)}
-    assert list(ways) == ["as trained", "replay", "fine-tuning, 5 rounds", "retraining"]
+    assert list(ways) == [
+        "as trained",
+        "replay",
+        "fine-tuning, 5 rounds",
+        "retraining",
+        "retraining, another seed",
+    ]
     quality = {name: way.values["train", "nDCG@10"].mean() for name, way in ways.items()}
     assert quality["replay"] > quality["as trained"] and quality["retraining"] > quality["as trained"]
     assert (ways["retraining"].distance == 0).all()
@@ -45,6 +53,55 @@ def test_replay_goes_astray_where_learning_has_ended(config):
     """The replayed model runs ahead of the one that the rewards were measured at, and nothing calls it back."""
     ways = {way.name: way for way in unlearn(replace(config, rounds=40, learning_rate=0.01), 0.4, 5)}
     assert ways["replay"].distance.mean() > 2 * ways["as trained"].distance.mean()
+
+
+@pytest.mark.slow
+def test_what_is_left_of_devices_that_sent_weights(config):
+    """Half of the devices click on what is worst: every method brings back quality, and takes influence away."""
+    fpdgd = FoltrPDGDConfig(
+        data=config.data, clicks="perfect", clients=20, rounds=20, seeds=2, evaluation=config.evaluation,
+        attack=Attack(kind="poisoned-clicks", share=0.5),
+    )  # fmt: skip
+    ways = {way.name: way for way in unlearn(fpdgd, 0.5, 5)}
+    assert list(ways) == [
+        "as trained",
+        "replay",
+        "FedEraser, every round",
+        "FedEraser, one round of 5",
+        "gradient ascent, 5 rounds, and fine-tuning, 5",
+        "fine-tuning, 5 rounds",
+        "retraining",
+        "retraining, another seed",
+    ]
+    trained, retrained = ways["as trained"], ways["retraining"]
+    np.testing.assert_allclose(trained.influence, 1)
+    np.testing.assert_allclose(retrained.influence, 0)
+    np.testing.assert_allclose(retrained.cosine, 1)
+    assert (trained.wish > retrained.wish).all()
+    for name in list(ways)[1:6]:
+        assert (ways[name].wish < trained.wish).all(), name
+        assert ways[name].values["train", "nDCG@10"].mean() > trained.values["train", "nDCG@10"].mean(), name
+    # 20 devices, 3 features: 17 bytes down and 15 up, in so many rounds of so many devices.
+    for name, answers in (("as trained", 400), ("replay", 0), ("FedEraser, one round of 5", 40), ("retraining", 200)):
+        np.testing.assert_allclose(ways[name].crossed, answers * 32 / 1e6)
+    np.testing.assert_allclose(ways["gradient ascent, 5 rounds, and fine-tuning, 5"].crossed, 100 * 32 / 1e6)
+
+
+def test_steps_of_the_methods_by_hand():
+    stored, anew = np.array([[3.0, 4.0], [1.0, 0.0]]), np.array([[0.0, 2.0], [0.0, 0.0]])
+    np.testing.assert_allclose(calibrated(stored, anew), [[0, 5], [0, 0]])
+    centre, radius = np.array([[1.0, 1.0]]), np.array([2.0])
+    np.testing.assert_allclose(projected(np.array([[1.0, 5.0]]), centre, radius), [[1, 3]])
+    np.testing.assert_allclose(projected(np.array([[2.0, 1.0]]), centre, radius), [[2, 1]])
+    # Two rounds of three devices, the last of which is forgotten; device 1 is not heard in round 2.
+    sent = np.array([[[[1.0]], [[3.0]], [[9.0]]], [[[5.0]], [[0.0]], [[8.0]]]]).transpose(0, 2, 1, 3)
+    counts, arrived = np.array([[[1, 3, 4]], [[2, 2, 2]]]), np.array([[[True] * 3], [[True, False, True]]])
+    log = Logged.of(np.zeros((1, 1)), WeightsReply(sent, counts), arrived)
+    after = (1 * 1 + 3 * 3 + 9 * 4) / 8
+    np.testing.assert_allclose(log.updates[1, 0, :, 0], [5 - after, 0, 8 - after])
+    np.testing.assert_allclose(replayed_updates(log, np.array([True, True, False])), [[10 / 4 + 5 - after]])
+    # Random directions of the model's length are √2 lengths away on average.
+    assert abs(float(ball(np.full((1, 400), 0.1))[0]) / (2 / 3 * 2**0.5) - 1) < 0.05
 
 
 def test_other_protocols_have_no_log_to_replay(config):

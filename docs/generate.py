@@ -200,19 +200,26 @@ def devices() -> dict[str, Any]:
     """The protocols of devices that rank, under settings that show every form of their messages; 1,000 devices."""
     from fedrank.metrics.online import click_dcg
     from fedrank.ranking.clicks.cascade import cascade
+    from fedrank.ranking.foltr_cma import FoltrCMA
     from fedrank.ranking.foltr_es import FoltrES
+    from fedrank.ranking.foltr_nes import FoltrNES
     from fedrank.ranking.foltr_pdgd import FoltrPDGD
     from fedrank.ranking.rankers.linear import Linear
+    from fedrank.ranking.rankguard import RankGuard
 
-    paper = FoltrES(Linear(46), cascade("navigational"))
-    weights = FoltrPDGD(Linear(46), cascade("navigational"))
+    common = Linear(46), cascade("navigational")
+    paper = FoltrES(*common)
+    weights = FoltrPDGD(*common)
     summed = dataclasses.replace(weights, clip=5.0, noise="polya", epsilon=4.5, secure_sum=True, parties=1000)
     return {
         "FOLtR-ES, the paper's settings: linear ranker of 46 features, MaxRR, B = 4": paper,
         "FOLtR-ES with the discounted count of clicks as the metric": dataclasses.replace(paper, metric=click_dcg()),
         "FOLtR-ES without antithetic halves": dataclasses.replace(paper, antithetic=False),
         "FOLtR-ES with noise on the sums": dataclasses.replace(paper, p=1.0, mechanism="laplace", epsilon=4.5),
+        "FOLtR-ES with natural evolution strategies, or CMA-ES with a spread a weight": FoltrNES(*common),
+        "FOLtR-ES with CMA-ES and a whole covariance": FoltrCMA(*common, covariance="full"),
         "FPDGD, weights that the server sees": weights,
+        "RankGuard, rankers of 4 peers": RankGuard(*common, kernels=False),
         "FPDGD with a secure sum, 1,000 devices, each masking with 20": summed,
     }
 

@@ -164,10 +164,6 @@ class RankGuard(FoltrPDGD):
         return jnp.asarray(own.model)
 
     @override
-    def experience(self, party: Party) -> dict[str, jax.Array]:
-        return {**super().experience(party), "accepted": party.own.accepted}
-
-    @override
     def devices(
         self,
         data: PaddedQueries | FeatureBlocks,

@@ -57,7 +57,7 @@ def dots_figure(
     series = list(dict.fromkeys(dot.series for dot in dots))
     colours = {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(series)}
     legend = alt.Legend(
-        title=None, orient="top", direction="horizontal", columns=3, labelLimit=0, symbolOpacity=1, symbolType="circle"
+        title=None, orient="top", direction="horizontal", columns=2, labelLimit=0, symbolOpacity=1, symbolType="circle"
     )
     scale = alt.Scale(domain=series, range=list(colours.values()))
     colour = alt.Color("series:N").scale(scale).legend(legend if len(series) > 1 else None).sort(series)
@@ -65,8 +65,8 @@ def dots_figure(
     for panel in dict.fromkeys(dot.panel for dot in dots):
         mine = [dot for dot in dots if dot.panel == panel]
         panels.append(_panel(panel, mine, series, colour, measure, signed, digits))
-    lines = [line for text in said for line in textwrap.wrap(text, 70)]
-    heading = alt.Title(textwrap.wrap(title, 50), subtitle=lines, anchor="start", frame="group")
+    lines = [line for text in said for line in textwrap.wrap(text, 62)]
+    heading = alt.Title(textwrap.wrap(title, 44), subtitle=lines, anchor="start", frame="bounds")
     return styled(alt.vconcat(*panels, spacing=14).properties(title=heading))
 
 
@@ -76,11 +76,12 @@ def _panel(
     here = [name for name in series if any(dot.series == name for dot in dots)]
     rows = list(dict.fromkeys(dot.row for dot in dots))
     height = max(2, len(here)) * _STEP
+    lanes = {row: [name for name in here if any((d.row, d.series) == (row, name) for d in dots)] for row in rows}
     frame = pl.DataFrame(
         [
             {
                 "row": textwrap.shorten(dot.row, _LONGEST, placeholder="…"),
-                "y": rows.index(dot.row) * height + (here.index(dot.series) + 0.5) * height / len(here),
+                "y": (rows.index(dot.row) + (lanes[dot.row].index(dot.series) + 0.5) / len(lanes[dot.row])) * height,
                 "series": dot.series,
                 "value": dot.value,
                 "low": dot.value if dot.low is None else dot.low,

@@ -5,7 +5,7 @@
     board.json           what is run: terms, data, methods, users
     cells/<key>.json     one cell each
     submitted/*.csv      rows of others
-    results.csv, results.parquet, tests.csv, runs.csv
+    results.csv, results.parquet, tests.csv, runs.csv, curves.csv
     leaderboard.html, figures/
 """
 

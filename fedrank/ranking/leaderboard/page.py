@@ -17,6 +17,7 @@ from fedrank.ranking.leaderboard.standings import (
     Standings,
     contrasts,
     contrasts_frame,
+    curves_frame,
     ranked,
     results_frame,
     runs_frame,
@@ -168,7 +169,7 @@ def tests_table(question: Question, found: Sequence[Contrast]) -> Table:
         {
             "method": t.about,
             "what": t.name,
-            "data": data_title(t.data),
+            "data": t.data,
             "budget": t.budget,
             "difference": t.seeds,
             "wins": f"{t.queries.wins} / {t.queries.losses} of {t.queries.queries}",
@@ -199,7 +200,7 @@ def rows_table(standings: Standings) -> Table:
     rows = []
     for row in standings.rows[:MOST_ROWS]:
         block = row.block
-        about: dict[str, Json] = {"method": row.method, "data": data_title(block.data), "clicks": block.clicks}
+        about: dict[str, Json] = {"method": row.method, "data": block.data, "clicks": block.clicks}
         about |= {"heterogeneity": block.heterogeneity, "attack": block.attack, "budget": row.budget}
         about["epsilon"] = "none" if block.epsilon is None else f"{block.epsilon:g}"
         about |= {"value": row.estimate(), "online": row.estimate("online"), "source": row.source}
@@ -276,7 +277,7 @@ def _named(test: Contrast) -> str:
 def opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:
     """Title, sentence and numbers of the page."""
     methods = {row.method.partition(", ")[0] for row in standings.rows if row.source == OURS and row.by_seed}
-    sets = _data(standings)
+    sets, terms = _data(standings), standings.grid.terms
     survive = sum(test.survives for test in found)
     tested = sum(test.corrected is not None for test in found)
     sentence = findings(standings, found)[FIRST] or "Nothing has been computed yet."
@@ -284,7 +285,7 @@ def opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str
     numbers = [
         Number("Differences that survive correction", f"{survive} of {tested}", "over queries, Holm, by question"),
         Number("Rows", f"{len(standings.rows):,}", f"{reasons:,} of them say why they have no value"),
-        Number("Budgets", budget_words(standings, "interactions"), f"and {budget_words(standings, 'bytes')}"),
+        Number("Interactions of a run", f"{terms.budget:,}", f"the other budget: {budget_words(standings, 'bytes')}"),
         Number("Processor time", f"{standings.cpu_seconds / 60:,.1f} min"),
     ]
     title = f"{len(methods)} methods that learn to rank from clicks, on {len(sets)} data set{'s' * (len(sets) > 1)}"
@@ -333,10 +334,11 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
             continue
         picture = svg.figure(drawn[question.name], question.name, f"{question.title} {said[question.name]}")
         grid = tables.to_html(tests_table(question, found), filters={"data": "", "budget": "interactions", "what": ""})
-        parts.append(section(question.name, question.title, h("p", said[question.name]), picture, grid))
+        framed = h("div", picture, class_="opening")
+        parts.append(section(question.name, question.title, h("p", said[question.name]), framed, grid))
     everything = rows_table(standings)
     first = standings.grid.blocks[0]
-    chosen = {"data": data_title(first.data), "clicks": first.clicks, "heterogeneity": "", "epsilon": "", "attack": ""}
+    chosen = {"data": first.data, "clicks": first.clicks, "heterogeneity": "", "epsilon": "", "attack": ""}
     chosen |= {"budget": "interactions", "source": "", "method": ""}
     parts.append(section("rows", "Every row, and why some have no value", tables.to_html(everything, filters=chosen)))
     parts.append(section("measured", "How it was measured", _measured(standings)))
@@ -370,7 +372,7 @@ def _how_to_submit() -> Html:
 
 
 def write(standings: Standings, folder: Path) -> Path:
-    """Write ``leaderboard.html``, its figures, ``results.csv``, ``results.parquet``, ``tests.csv`` and ``runs.csv``.
+    """Write the page with its figures, and the tables beside it as CSV; the results as parquet, too.
 
     Args:
         standings: What there is.
@@ -387,6 +389,7 @@ def write(standings: Standings, folder: Path) -> Path:
     write_atomically(folder / "results.csv", results.write_csv().encode())
     write_atomically(folder / "tests.csv", contrasts_frame(found).write_csv().encode())
     write_atomically(folder / "runs.csv", runs_frame(standings).write_csv().encode())
+    write_atomically(folder / "curves.csv", curves_frame(standings).write_csv().encode())
     results.write_parquet(folder / "results.parquet")
     drawn = charts(standings, found)
     for name, chart in drawn.items():

@@ -183,7 +183,7 @@ def collect(grid: Grid, folder: Path, submitted: Iterable[Row] = ()) -> Standing
     )
 
 
-def _mean_curve(curves: list[list[tuple[int, int, int, float]]]) -> list[tuple[int, int, float]]:
+def _mean_curve(curves: Sequence[Sequence[Sequence[Any]]]) -> list[tuple[int, int, float]]:
     """The mean of the curves of several divisions, at the rounds that all of them have."""
     shared = set.intersection(*({round_ for round_, *_ in curve} for curve in curves))
     by_round = [{round_: rest for round_, *rest in curve} for curve in curves]
@@ -385,7 +385,7 @@ def _test(question: str, about: str, row: Row, reference: Row, name: str, agains
         "row": {("unseen", MEASURE): np.array([row.queries[q] for q in shared])},
         "reference": {("unseen", MEASURE): np.array([reference.queries[q] for q in shared])},
     }
-    (compared,) = compare_per_query(per_query, "reference", resamples=20_000)
+    (compared,) = compare_per_query(per_query, "reference")
     mine, theirs = row.by_seed[MEASURE], reference.by_seed[MEASURE]
     if set(theirs) == {-1}:
         estimate = mean_interval(list(mine.values())).minus(theirs[-1])
@@ -416,6 +416,17 @@ def results_frame(standings: Standings) -> pl.DataFrame:
             about[f"{measure} high"] = None if found is None else found.high
         out.append(about | {"epsilon of the account": row.epsilon, "evidence": row.evidence, "why": row.why})
     return pl.DataFrame(out, infer_schema_length=None)
+
+
+def curves_frame(standings: Standings) -> pl.DataFrame:
+    """``curves.csv``: how methods learn, devices alike, the first users; mean over divisions and seeds."""
+    rows = [
+        {"data": data, "method": method, "interactions": done, "bytes": sent, MEASURE: value}
+        for (data, method), points in standings.curves.items()
+        for done, sent, value in points
+    ]
+    schema = {"data": pl.String, "method": pl.String, "interactions": pl.Int64, "bytes": pl.Int64, MEASURE: pl.Float64}
+    return pl.DataFrame(rows, schema=schema)
 
 
 def contrasts_frame(found: Sequence[Contrast]) -> pl.DataFrame:
@@ -457,7 +468,7 @@ def runs_frame(standings: Standings) -> pl.DataFrame:
             about: dict[str, Json] = {"method": row.method, "source": row.source, **_of_block(row.block)}
             about |= {"budget": row.budget, "divisions": " + ".join(row.parts), "seed": seed}
             about |= {"interactions": row.interactions, "bytes": row.bytes}
-            out.append(about | {measure: row.by_seed[measure].get(seed) for measure in MEASURES})
+            out.append(about | {measure: row.by_seed.get(measure, {}).get(seed) for measure in MEASURES})
     return pl.DataFrame(out, infer_schema_length=None)
 
 

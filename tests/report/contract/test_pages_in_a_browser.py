@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from board_factory import make_board
 from browser import Tab, chromium
 from report_factory import make_run
 from silo_run_factory import NAMES, make_silo_run
@@ -167,13 +168,14 @@ def pages(tmp_path_factory):
     made["attack on platforms"] = slate_page(LEAKS, SlateAttack(), root / "slates.html")
     tried = ((0.41, ranking, ""), (None, root, "refused"), (0.45, make_run(root / "third", lift=0.02), ""))
     trials = [Trial(i, {"learning_rate": 10.0**-i, "ranker": "mlp"}, *one) for i, one in enumerate(tried)]
+    made["leaderboard"] = make_board(root / "board")
     made["search"] = write_search(trials, "vali: nDCG@10", root / "search")
     return made | {"comparison": write_comparison([ranking, make_run(root / "second", lift=0.05)], root / "compared")}
 
 
 NAMES_OF_PAGES = (
     "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "comparison",
-    "hub", "new hub", "attack on sketches", "attack on platforms", "search",
+    "hub", "new hub", "attack on sketches", "attack on platforms", "search", "leaderboard",
 )  # fmt: skip
 
 
@@ -251,6 +253,32 @@ def test_tables_sort_by_the_column_that_is_pressed(tab, pages):
     assert numbers[0] == sorted(numbers[0], reverse=True) and down["sort"] == "descending"
     assert numbers[1] == sorted(numbers[1]) and up["sort"] == "ascending"
     assert back == original and original["shown"] not in (down["shown"], up["shown"])
+
+
+def test_rows_of_a_table_are_chosen_by_the_values_of_a_column(tab, pages):
+    tab.show(pages["leaderboard"])
+    tab.value(OPEN_ALL)
+    state = """(chosen => {
+      const bar = document.querySelector("#rows .filters"), selects = [...bar.querySelectorAll("select")];
+      const names = selects.map(one => one.parentElement.firstChild.textContent.trim());
+      for (const [name, value] of Object.entries(chosen)) {
+        const select = selects[names.indexOf(name)];
+        select.value = value;
+        select.dispatchEvent(new Event("change", { bubbles: true }));
+      }
+      const table = bar.parentElement.querySelector("table"), heads = [...table.tHead.rows[0].cells];
+      const place = heads.findIndex(head => head.textContent === "method");
+      const rows = [...table.tBodies[0].rows], shown = rows.filter(row => row.getClientRects().length);
+      return { methods: shown.map(row => row.cells[place].textContent), all: rows.length,
+               said: bar.querySelector("output").textContent };
+    })"""
+    first = tab.value(f"{state}({{}})")
+    assert 0 < len(first["methods"]) < first["all"]  # some columns begin with a value
+    assert first["said"] == f"{len(first['methods'])} of {first['all']} rows"
+    one = tab.value(f"{state}({{method: 'pdgd'}})")
+    assert set(one["methods"]) == {"pdgd"} and len(one["methods"]) == first["methods"].count("pdgd")
+    every = ", ".join(f"'{name}': ''" for name in ("method", "data", "users", "budget"))
+    assert len(tab.value(f"{state}({{{every}}})")["methods"]) == first["all"]
 
 
 def test_a_series_goes_and_comes_back_by_its_legend(tab, pages):

@@ -107,7 +107,7 @@ def _panel(
         alt.X(f"{name}:Q")
         .title(measure)
         .scale(domain=domain, nice=False, zero=False)
-        .axis(tickCount=5, grid=True, format="+,.6~g" if signed else ",.6~g")
+        .axis(tickCount=4, grid=True, labelSeparation=16, format="+,.6~g" if signed else ",.6~g")
         for name in ("value", "low")
     )
     down = alt.Scale(domain=[whole, 0], nice=False, zero=False)

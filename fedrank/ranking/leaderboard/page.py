@@ -274,7 +274,7 @@ def _named(test: Contrast) -> str:
     return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.measured(test.seeds.mean, signed=True)}"
 
 
-def opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:
+def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:
     """Title, sentence and numbers of the page."""
     methods = {row.method.partition(", ")[0] for row in standings.rows if row.source == OURS and row.by_seed}
     sets, terms = _data(standings), standings.grid.terms
@@ -323,7 +323,7 @@ def _measured(standings: Standings) -> Html:
 
 def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[str, Chart]) -> str:
     """The page as one HTML document."""
-    top, said = opening(standings, found, drawn), findings(standings, found)
+    top, said = board_opening(standings, found, drawn), findings(standings, found)
     chart = svg.figure(drawn[FIRST], FIRST, top.description) if FIRST in drawn else None
     caveats = ["Simulated users", *_caveats(standings)]
     about = f"fedrank leaderboard · {', '.join(map(data_title, _data(standings)))}"

@@ -107,7 +107,7 @@ def _panel(
         alt.X(f"{name}:Q")
         .title(measure)
         .scale(domain=domain, nice=False, zero=False)
-        .axis(tickCount=4, grid=True, labelSeparation=16, format="+,.6~g" if signed else ",.6~g")
+        .axis(values=_ticks(domain[0], domain[1], signed), grid=True, format="+,.3~g" if signed else ",.3~g")
         for name in ("value", "low")
     )
     down = alt.Scale(domain=[whole, 0], nice=False, zero=False)
@@ -131,6 +131,17 @@ def _panel(
         layers.insert(0, zero.encode(x=x))
     title = alt.Title(panel, anchor="start", frame="bounds", fontSize=13, offset=4)
     return alt.layer(*layers).properties(width=_WIDTH, height=whole, title=title)
+
+
+def _ticks(low: float, high: float, signed: bool) -> list[float]:
+    """Places of the axis that have a label: its ends and its middle, or zero; never so near that labels touch.
+
+    >>> _ticks(0.3, 0.5, False), _ticks(-0.3, 0.02, True)
+    ([0.3, 0.4, 0.5], [-0.3, 0.0])
+    """
+    between = 0.0 if signed else (low + high) / 2
+    ends = [end for end in (low, high) if abs(end - between) > 0.3 * (high - low)]
+    return sorted({*ends, between})
 
 
 def _note(dot: Dot, signed: bool, digits: int) -> str:

@@ -85,7 +85,7 @@ def charts(standings: Standings, found: Sequence[Contrast]) -> dict[str, Chart]:
                 dots.append(_dot(data, row.method, series, row.estimate(), True))
     if dots:
         seeds = standings.grid.terms.seeds
-        said = [f"Unseen queries, mean over {_users(standings)}; bars: 95 % intervals over {seeds} seeds"]
+        said = [f"Unseen queries, {_users(standings)}; bars: 95 % intervals over {seeds} seeds"]
         out[FIRST] = dots_figure(dots, "Which method at which budget?", said, MEASURE)
     for question in CHANGES:
         mine = [test for test in found if test.question == question.name and test.budget == "interactions"]
@@ -111,7 +111,7 @@ def _data(standings: Standings) -> list[str]:
 
 def _users(standings: Standings) -> str:
     users = dict.fromkeys(b.clicks for b in standings.grid.blocks)
-    return f"{len(users)} kinds of users" if len(users) > 1 else f"{next(iter(users))} users"
+    return f"mean over {len(users)} kinds of users" if len(users) > 1 else f"{next(iter(users))} users"
 
 
 # ------------------------------------------------------------------------------------------------------------- tables
@@ -156,7 +156,7 @@ def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) ->
     )
     parts = describe.in_words([part.name for part in standings.grid.parts_of(data)])
     notes = (
-        f"Mean over {_users(standings)} and {parts}. p: paired randomisation test over queries, corrected (Holm) for "
+        f"Means over {parts}; {_users(standings)}. p: paired randomisation test over queries, corrected (Holm) for "
         "all tests of this question.",
     )
     return Table(data_title(data), columns, tuple(rows), notes)

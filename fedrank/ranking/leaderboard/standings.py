@@ -315,7 +315,7 @@ def _of_methods(standings: Standings) -> list[Contrast]:
             rows = [row for row in ranked(standings, data, budget) if row.queries]
             learnt = [row for row in rows if row.source == OURS]
             feature = next((row for row in rows if row.method == f"labels: {SCEPTICS[0]}"), None)
-            about = "methods, mean over users"
+            about = "methods"
             for reference in (learnt[0] if learnt else None, feature):
                 for row in learnt:
                     if reference is not None and row is not reference:

@@ -21,7 +21,7 @@ Names = Annotated[tuple[str, ...], cyclopts.Parameter(consume_multiple=True, neg
 def glm(
     data: str,
     *,
-    family: Literal["logistic", "linear"] = "logistic",
+    family: Literal["logistic", "linear", "multinomial"] = "logistic",
     silo: str = "silo",
     label: str = "label",
     positive: str | None = None,
@@ -39,7 +39,7 @@ def glm(
 
     Args:
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
-        family: logistic, of a label of two values; linear, of a number.
+        family: logistic, of a label of two values; linear, of a number; multinomial, of a label of several.
         silo: Column that says whose row it is.
         label: Column with the label.
         positive: Value of the label that counts as 1.
@@ -59,6 +59,11 @@ def glm(
 
     if not 0 < level < 1:
         raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
+    if family == "multinomial":
+        if penalty or firth or positive is not None:
+            raise ConfigError("a multinomial model has no --penalty, --firth or --positive.")
+        _multinomial(data, silo, label, drop, categorical, missing, columns, secure, level, as_json)
+        return
     how = {"penalty": penalty, "firth": firth, "secure": secure}
     if family == "linear":
         table, labels = numbers_of(Path(data), silo, label, drop, categorical, missing)
@@ -85,6 +90,54 @@ def glm(
     console.print(f"{family} model of {table.label}; {sum(made.rows):,} rows: {rows}.", highlight=False)
     console.print(
         f"Equal to the fit of all rows at one place; {made.rounds} {said}; {made.bytes_up / 1e3:,.0f} kB sent.",
+        highlight=False,
+    )
+    for note in (*table.notes, *made.notes()):
+        console.print(f"- {note}", highlight=False)
+
+
+def _multinomial(
+    data: str,
+    silo: str,
+    label: str,
+    drop: tuple[str, ...],
+    categorical: tuple[str, ...],
+    missing: tuple[str, ...],
+    columns: tuple[str, ...],
+    secure: bool,
+    level: float,
+    as_json: bool,
+) -> None:
+    from fedrank.silos.glm.federated import references
+    from fedrank.silos.glm.multinomial import fit_multinomial
+    from fedrank.silos.glm.tables import levels_of, with_columns
+
+    table, labels, levels = levels_of(Path(data), silo, label, drop, categorical, missing)
+    table = with_columns(table, columns)
+    first = references(table)
+    kept = [k for k in range(table.n_features) if k not in first]
+    parts = [(one.features[:, kept].astype(float), y) for one, y in zip(table.silos, labels, strict=True)]
+    made = fit_multinomial(parts, levels, [table.feature_names[k] for k in kept], table.names, secure=secure)
+    if as_json:
+        print_json({"data": table.name, "label": label, "level": level, **made.as_json(level)})
+        return
+    from rich.console import Console
+
+    low, high = made.interval(level)
+    ends = f"{level:.0%} interval"
+    shown = drawn(label, "", "estimate", "error", ends, "p", numbers=("estimate", "error", ends, "p"), whole=("",))
+    for j, name in enumerate(made.levels[1:]):
+        for k, column in enumerate(made.names):
+            shown.add_row("" if k else name, column, _number(made.estimate[j, k]), _number(made.error[j, k]),
+                          f"{_number(low[j, k])} to {_number(high[j, k])}", _p(made.p[j, k]),
+                          end_section=k == len(made.names) - 1)  # fmt: skip
+    console = Console()
+    console.print(shown)
+    rows = ", ".join(f"{name} {count:,}" for name, count in zip(made.silos, made.rows, strict=True))
+    said = "secure sums" if made.secure else "sums in the clear (--secure hides each silo's own)"
+    console.print(
+        f"Log-odds against {made.levels[0]}; {sum(made.rows):,} rows: {rows}. Equal to the fit of all rows at one "
+        f"place; {made.rounds} {said}; {made.bytes_up / 1e3:,.0f} kB sent.",
         highlight=False,
     )
     for note in (*table.notes, *made.notes()):
@@ -280,7 +333,7 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
             if kind and kind != way.kind:
                 shown.add_section()
             kind = way.kind
-            mark = " ←" if row.way == one.recommended else ""
+            mark = " ←" if row.way == one.use else ""
             title = way.title + (" (simulation only)" if kind == "simulation" else "") + mark
             gain = (
                 ("", "")

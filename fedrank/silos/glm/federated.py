@@ -90,11 +90,11 @@ class FederatedFit:
                 out.append(f"{gone} rows of {name} lack a value and were left out.")
         if self.aliased:
             out.append(
-                f"Without a coefficient, as other columns say the same or it never varies: {_list(self.aliased)}."
+                f"Without a coefficient, as other columns say the same or it never varies: {listed(self.aliased)}."
             )
         if self.separated:
             out.append(
-                f"The labels are separated by {_list(self.separated)}: there is no finite estimate, and no error or "
+                f"The labels are separated by {listed(self.separated)}: there is no finite estimate, and no error or "
                 "p-value. Firth's penalty (--firth) gives finite ones."
             )
         if self.penalty:
@@ -185,7 +185,7 @@ def fit_silos(
     add = Adder(secure)
     moments = moments_of([x for x, _ in parts], add)
     design = [np.column_stack([np.ones(len(y)), moments.standardised(x)]) for x, y in parts]
-    kept = _independent(add, design)
+    kept = independent(add, design)
     shown = [name for name, there in zip(names, kept[1:], strict=True) if not there]
     at = [(x[:, kept], y) for x, (_, y) in zip(design, parts, strict=True)]
     p = int(kept.sum())
@@ -255,7 +255,7 @@ def _check_labels(parts: Sequence[tuple[np.ndarray, np.ndarray]], family: str) -
         raise DataError("all labels of all silos are alike; there is nothing to tell apart.")
 
 
-def _independent(add: Adder, design: Sequence[Float[np.ndarray, "_ p"]]) -> Bool[np.ndarray, " p"]:
+def independent(add: Adder, design: Sequence[Float[np.ndarray, "_ p"]]) -> Bool[np.ndarray, " p"]:
     """The columns that those before them do not explain, by Cholesky's method on the sum of X'X."""
     p = design[0].shape[1]
     upper = np.triu_indices(p)
@@ -315,5 +315,6 @@ def _plain(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _list(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names with commas."""
     return ", ".join(names)

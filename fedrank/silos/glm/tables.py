@@ -14,6 +14,10 @@ from fedrank.silos.data.files import read_columns, table_of
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.data.values import as_number
 
+#: Most levels of a label; more are no levels.
+MOST_LEVELS = 20
+_PART = 0.25
+
 
 def with_columns(table: SiloTable, columns: Sequence[str]) -> SiloTable:
     """The table with these columns only; a column of levels is named as a whole or by level (``sex=male``).
@@ -73,9 +77,71 @@ def numbers_of(
     known = np.array([n for n in numbers if n is not None], float)
     if not len(known) or known.min() == known.max():
         raise DataError(f"label {label!r} never varies; there is nothing to fit.", path)
-    # As a feature the label passes through whatever the reader does to rows and comes out with them.
+    return _carried(path, columns, numbers, float(known.mean()), silo, label, drop, categorical, missing)
+
+
+def levels_of(
+    path: Path,
+    silo: str,
+    label: str,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    missing: Sequence[str] = (),
+) -> tuple[SiloTable, list[Float[np.ndarray, " rows"]], tuple[str, ...]]:
+    """A table whose label has several levels: the table, the number of each row's level, and the levels in order.
+
+    Args:
+        path: A CSV or parquet file.
+        silo: Column of the silo.
+        label: Column of the label.
+        drop: Columns to leave out.
+        categorical: Columns of codes.
+        missing: Values that mean a missing one.
+
+    Raises:
+        UnknownNameError: There is no such column.
+        DataError: The label has fewer than three levels, or too many.
+    """
+    columns = read_columns(path, drop)
+    for name in (silo, label):
+        if name not in columns:
+            raise UnknownNameError(f"column of {path.name}", name, columns)
+    gone = {None, *missing}
+    texts = [None if value in gone else str(value) for value in columns[label]]
+    found = sorted({text for text in texts if text is not None}, key=_in_order)
+    if not 3 <= len(found) <= MOST_LEVELS:
+        raise DataError(
+            f"label {label!r} has {len(found)} levels; a multinomial model needs 3 to {MOST_LEVELS}. With two, take "
+            "the logistic family; of a number the linear one.",
+            path,
+        )
+    place = {text: float(k) for k, text in enumerate(found)}
+    numbers = [None if text is None else place[text] for text in texts]
+    # Not whole: nobody has such a code for what is missing.
+    columns[label] = [None if number is None else str(number + _PART) for number in numbers]
+    table, labels = _carried(path, columns, numbers, 0.5, silo, label, drop, categorical, missing)
+    return table, [one - _PART for one in labels], tuple(found)
+
+
+def _in_order(text: str) -> tuple[float, str]:
+    number = as_number(text)
+    return (float("inf") if number is None else number), text
+
+
+def _carried(
+    path: Path,
+    columns: dict,
+    numbers: Sequence[float | None],
+    at: float,
+    silo: str,
+    label: str,
+    drop: Sequence[str],
+    categorical: Sequence[str],
+    missing: Sequence[str],
+) -> tuple[SiloTable, list[Float[np.ndarray, " rows"]]]:
+    """The table of a label of numbers: as a feature it passes through whatever the reader does to rows."""
     above = f"{label} above its mean"
-    columns[above] = [None if n is None else str(int(n > known.mean())) for n in numbers]
+    columns[above] = [None if n is None else str(int(n > at)) for n in numbers]
     table = table_of(columns, path.name.split(".")[0], silo, above, None, drop, categorical, path, missing)
     place = table.feature_names.index(label)
     labels = [silo_.features[:, place].astype(float) for silo_ in table.silos]

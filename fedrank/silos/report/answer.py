@@ -141,7 +141,7 @@ def _chart(one: Answer) -> Any:
         title = WAYS[row.way].title + (" (simulation only)" if WAYS[row.way].kind == "simulation" else "")
         known = row.auc.error == row.auc.error
         ends = (low, high) if known else (None, None)
-        levels.append(Level(title, row.auc.value, *ends, ours=row.way == one.recommended))
+        levels.append(Level(title, row.auc.value, *ends, ours=row.way == one.use))
     said = [f"{one.table.silos[one.target].n_rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
     return levels_figure(levels, f"AUC at {one.name}", said, _DIGITS)
 
@@ -149,7 +149,7 @@ def _chart(one: Answer) -> Any:
 def _ways(one: Answer) -> Table:
     rows = tuple(
         {
-            "way": WAYS[row.way].title + (" ←" if row.way == one.recommended else ""),
+            "way": WAYS[row.way].title + (" ←" if row.way == one.use else ""),
             "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
             "gain": "–"
             if row.way == "alone"
@@ -162,7 +162,7 @@ def _ways(one: Answer) -> Table:
         Column("way", "way"), Column("auc", "AUC", numeric=True), Column("gain", "over alone", numeric=True),
         Column("what", "what it is"),
     )  # fmt: skip
-    return Table(f"Every way to a model for {one.name}", columns, rows, ("←: what is recommended.",))
+    return Table(f"Every way to a model for {one.name}", columns, rows, ("←: what to use.",))
 
 
 def _verdicts(one: Answer) -> Table:

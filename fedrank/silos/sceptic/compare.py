@@ -61,7 +61,8 @@ class Answer:
         target: The silo's number.
         rows: Every way, sceptic's rows first.
         reached: AUC of what is recommended: chosen inside the training rows of each fold, judged on the rest.
-        recommended: What is recommended by all rows.
+        over_own: The same minus that of the silo alone.
+        recommended: What cross-validation inside all rows recommends.
         rival: The best of what a sceptic tries first, by these same rows: an estimate that flatters it.
         gain: AUC of what is recommended minus that of the rival.
         verdicts: Who helps and who harms.
@@ -75,6 +76,7 @@ class Answer:
     target: int
     rows: tuple[Row, ...]
     reached: Estimate
+    over_own: Estimate
     recommended: str
     rival: str
     gain: Estimate
@@ -95,13 +97,18 @@ class Answer:
         return conformal(self.scores, rows_of(self.table)[self.target].y)
 
     @property
+    def use(self) -> str:
+        """What to use: what is recommended, but the silo's own model where that one did no better on any count."""
+        return "alone" if self.over_own.value <= 0 else self.recommended
+
+    @property
     def name(self) -> str:
         """The target's name."""
         return self.table.names[self.target]
 
     def headline(self) -> str:
         """What to use, in one sentence, with the gain over the best that a sceptic tries first."""
-        use = "your own model" if self.recommended == "alone" else f"the model “{WAYS[self.recommended].title}”"
+        use = "your own model" if self.use == "alone" else f"the model “{WAYS[self.use].title}”"
         low, high = self.gain.interval()
         told = f"{self.gain.value:+.3f} AUC ({low:+.3f} to {high:+.3f})".replace("-", "−")
         rows = self.table.silos[self.target].n_rows
@@ -113,9 +120,15 @@ class Answer:
             sure = f"yet {WAYS[self.rival].title} did better on these rows: {told}"
         else:
             sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
-        guess = self.reached.interval()[0] <= 0.5
+        reached = self.reached
+        if self.use != self.recommended:
+            reached = next(row.auc for row in self.rows if row.way == "alone")
+            ends = self.over_own.interval()
+            between = f"{self.over_own.value:+.3f} AUC ({ends[0]:+.3f} to {ends[1]:+.3f})".replace("-", "−")
+            sure = f"others’ models bring nothing: what cross-validation chose has {between} against it"
+        guess = reached.interval()[0] <= 0.5
         chance = " Its AUC is not told from guessing, which has 0.5: do not use any of them yet." if guess else ""
-        return f"{self.name} ({rows:,} rows): use {use}, AUC {self.reached.value:.3f}; {sure}.{chance}"
+        return f"{self.name} ({rows:,} rows): use {use}, AUC {reached.value:.3f}; {sure}.{chance}"
 
     def warnings(self) -> list[str]:
         """Alarms and harms, a sentence each."""
@@ -129,8 +142,10 @@ class Answer:
         return {
             "target": self.name,
             "headline": self.headline(),
+            "use": self.use,
             "recommended": self.recommended,
             "auc": _numbers(self.reached),
+            "over_alone": _numbers(self.over_own),
             "rival": self.rival,
             "gain": _numbers(self.gain),
             "warnings": list(self.warnings()),
@@ -205,6 +220,7 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
         target=number,
         rows=rows,
         reached=auc(reached, mine.y, fold),
+        over_own=difference(reached, scores["alone"], mine.y, fold),
         recommended=final.best,
         rival=rival,
         gain=difference(reached, scores[rival], mine.y, fold),

@@ -15,7 +15,7 @@ from fedrank.silos.sceptic.ways import Stacked
 
 
 def model_of(answer: Answer) -> SiloModel:
-    """The recommended model, trained on all of the target's rows; ``save`` writes it, ``fedrank evaluate`` reads it.
+    """The model to use, trained on all of the target's rows; ``save`` writes it, ``fedrank evaluate`` reads it.
 
     A stacked model has one mean for what is missing, that of all silos' rows, where its parts have each their own:
     rows without gaps score the same.
@@ -26,7 +26,7 @@ def model_of(answer: Answer) -> SiloModel:
     Raises:
         ModelError: Trees are recommended, which have no coefficients.
     """
-    made = _linear(answer.chosen.models[answer.recommended])
+    made = _linear(answer.chosen.models[answer.use])
     if made is None:
         raise ModelError(
             "boosted trees are recommended; they have no coefficients to write. Fit them with scikit-learn."
@@ -47,7 +47,7 @@ def model_of(answer: Answer) -> SiloModel:
             "data": answer.table.name,
             "generated": answer.table.generated,
             "party": answer.name,
-            "way": answer.recommended,
+            "way": answer.use,
         },
     )
 

@@ -8,6 +8,7 @@ from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.sceptic import ways
+from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.compare import answer, targets_of
 from fedrank.silos.sceptic.learners import PENALTIES, choose_penalty, fit_alone, fit_glm, fit_trees
 from fedrank.silos.sceptic.probes import alike, association, probe
@@ -259,7 +260,7 @@ def test_the_recommended_model_scores_from_its_file_what_it_scored_here(answered
     import fedrank
     from fedrank.silos.sceptic.model import model_of
 
-    made = dataclasses.replace(answered, recommended=way)
+    made = dataclasses.replace(answered, recommended=way, over_own=Estimate(0.1, 0.01))
     loaded = fedrank.load(model_of(made).save(tmp_path / "model.safetensors"))
     x = np.random.default_rng(0).standard_normal((40, P))
     expected = answered.chosen.models[way](x.astype(np.float32).astype(float))

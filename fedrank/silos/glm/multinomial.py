@@ -1,7 +1,8 @@
 """Multinomial logistic regression of silos' rows: a label of several levels, equal to the fit of all rows together.
 
 log P(level j)/P(first level) = xβ_j. Log-likelihood and derivatives are sums over silos, as of the other families, with
-one block of coefficients a level: one sum a round of Newton's method. Log-odds of other pairs of levels are differences.
+one block of coefficients a level: one sum a round of Newton's method. Log-odds of other pairs of levels are
+differences.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_coxph_with_efrons_ties_and_with_strata(parts):
 
 
 def test_survfit_and_survdiff(parts):
-    rows, groups, theirs = followed(parts, ["age"]), [p.sex.to_numpy() for p in parts], R["km"]
+    rows, groups, theirs = followed(parts, ["age"]), [p.sex.astype(str).tolist() for p in parts], R["km"]
     for number, one in enumerate(curves(rows, groups), 1):
         mine = np.array(theirs["group"]) == number
         at = np.searchsorted(one.time, np.array(theirs["time"])[mine])

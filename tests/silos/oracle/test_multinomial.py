@@ -46,8 +46,7 @@ def test_it_is_that_of_all_rows_at_one_place(secure):
 
 def test_a_level_that_is_separated_is_named_and_gaps_and_twins_are_counted():
     parts = silos(1)
-    x, y = parts[0]
-    x[3, 0] = np.nan
+    parts[0][0][3, 0] = np.nan
     parts = [(np.column_stack([x, 2 * x[:, 0], y == 2]), y) for x, y in parts]
     made = fit_multinomial(parts, LEVELS, ("a", "b", "twin", "tells"))
     assert made.aliased == ("twin",) and made.left_out == (1, 0, 0)

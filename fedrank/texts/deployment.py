@@ -183,13 +183,13 @@ class TextsNode(NodeSide):
         low = lower_end(gain)
         decision = "adopt the federation's ranker" if low > 0 else "keep this silo's own ranker"
         _log.warning(  # not for information: somebody has to read it
-            "do no harm: on this silo's %d validation queries %s is %.4f with the federation's ranker before its last "
-            "step, and %.4f with its own, learnt from features with the federation's statistics; the difference is at "
-            "least %.4f with 95 %% confidence: %s",
-            len(gain),
+            "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker before its last "
+            "step, and %.4f with its own, learnt from features with the federation's statistics; of %d queries, the "
+            "difference is at least %.4f with 95 %% confidence: %s",
             _MEASURE,
             federated[held].mean() if len(gain) else math.nan,
             local[held].mean() if len(gain) else math.nan,
+            len(gain),
             low,
             decision,
         )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Shaped
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
@@ -87,7 +87,7 @@ class LeastSquares(SumLearner):
         return np.random.default_rng(self.seed).normal(0, 1, (_STATE + 1, self.width)).astype(np.float32)
 
     def features(
-        self, trace: Float[Array, ""], left: Float[Array, ""], item: Float[Array, " items"]
+        self, trace: Float[Array, ""], left: Shaped[Array, ""], item: Float[Array, " items"]
     ) -> Float[Array, "items features"]:
         """φ of clicks.
 

@@ -115,7 +115,7 @@ class PlanLearner(SumLearner):
 
     @override
     def contribution(self, own, item, engagement):
-        f = self.whiten @ features(own.view.known, item)
+        f = jnp.asarray(self.whiten) @ features(own.view.known, item)
         logarithms = f * jnp.log(engagement / self.scale)
         return logarithms if self.design == "known" else jnp.concatenate([logarithms, met(f)])
 

@@ -225,7 +225,7 @@ class CountNorms(AfterExplorers, request=RoundStart, reply=NormCounts):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key):
+    def draw(self, key: PRNGKeyArray):
         return self.noise(key, BINS, self.settings.bound_sigma)
 
     @override
@@ -289,7 +289,7 @@ class Release(AfterExplorers, request=RoundStart, reply=Statistics):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key):
+    def draw(self, key: PRNGKeyArray):
         return self.noise(key, self.settings.learner.numbers, self.settings.sigma)
 
     @override

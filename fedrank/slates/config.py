@@ -390,7 +390,7 @@ class Exploring:
         low=1,
         high=65_536,
     )
-    hold: float = setting(0.05, "Probability a round that a platform which explores draws another taste.")
+    hold: float = setting(0.2, "Probability a round that a platform which explores draws another taste.")
     fade: float | None = setting(
         None, "What is left of the trace of clicks after a round. Default: 0.9 a tick, 0.81 with two platforms."
     )
@@ -408,9 +408,8 @@ class Planning(Exploring):
 
     scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
     caution: float = setting(
-        1.0,
-        "Standard errors that what the past does to engagement is taken for stronger than it was found: a plan that "
-        "spares users too little costs more than one that spares them too much.",
+        0.3,
+        "Standard errors that what the past does to engagement is taken for stronger than it was found.",
         low=0,
         high=10,
     )
@@ -425,7 +424,7 @@ class Learned(Exploring):
     """The same of platforms with a learner of one's choice."""
 
     learner: str = setting(
-        "least-squares", "The learner: planned, least-squares, constant, or one that an installed package names."
+        "least-squares", "The learner: planned-slates, least-squares, constant, or one that an installed package names."
     )
     releases: int = setting(1, "Times that sums cross, each of as many explorers.", low=1, high=1000)
     options: tuple[str, ...] = setting((), "Further settings of the learner, NAME=NUMBER or NAME=WORD.")
@@ -437,7 +436,7 @@ class SumSharing:
 
     clip: float | None = setting(
         None,
-        "Largest L2 norm of what a user adds to the sums. Default: the learner's, 10 of planned.",
+        "Largest L2 norm of what a user adds to the sums. Default: the learner's, 10 of planned-slates.",
         low=1e-3,
         high=1e6,
     )

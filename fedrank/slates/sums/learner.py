@@ -125,7 +125,7 @@ class SumLearner(SlateLearner):
     world: Satisfaction
     feedback: tuple[bool, ...]
     explorers: tuple[int, ...] = (200,)
-    hold: float = 0.05
+    hold: float = 0.2
     fade: float | None = None
     clip: float = 10.0
     bounders: int = 0

@@ -103,7 +103,7 @@ def installed(tmp_path, monkeypatch):
 def test_an_installed_package_names_it_and_options_are_its_fields(installed):
     protocol = _configured("mine", explorers=5, releases=2, options=["twice=1"])
     learner = protocol.settings.learner
-    assert learner == MeanOfItem(learner.world, FEEDBACK, explorers=(3, 2), hold=0.05, fade=0.81, twice=1)
+    assert learner == MeanOfItem(learner.world, FEEDBACK, explorers=(3, 2), hold=0.2, fade=0.81, twice=1)
     with pytest.raises(ConfigError, match="twice"):
         _configured("mine", options=["thrice=1"])
 

@@ -47,13 +47,14 @@ def _row(
     epsilon: float | None = None,
     bounders: int = 0,
     design: str = "known",
+    observed: bool = False,
     **world: Any,
 ) -> dict:
     private = {} if epsilon is None else {"epsilon": epsilon}
     return {
         "rounds": (users + bounders) * STAY,
         "world": {"preset": preset, **world},
-        "slates": {"feedback": "all" if both else "first", "explorers": users, "design": design},
+        "slates": {"feedback": "all" if both else "first", "explorers": users, "design": design, "observed": observed},
         "sharing": {"bounders": bounders, **private},
         **_PRIVATE,
     }
@@ -78,6 +79,9 @@ ROWS = {
     "tension, B blind, 100 candidates, 200 users": _row("tension", candidates=100, slate=10),
     "tension, three platforms, B and C blind, 200 users": _row("tension", platforms=3),
     "published, B blind, 500 candidates, 200 users": _row("recsim", candidates=500, slate=10),
+    "tension, B blind, 200 users, satisfaction as well": _row("tension", observed=True),
+    "tension, B blind, 200 users, satisfaction as well, ε = 2": _row("tension", observed=True, epsilon=2.0),
+    "published, B blind, 200 users, satisfaction as well, ε = 2": _row("recsim", observed=True, epsilon=2.0),
     "tension, B blind, 160 users and 40 for the clip, ε = 2": _row("tension", 160, epsilon=2.0, bounders=40),
     "tension, B blind, 200 users, the matrix sent": _row("tension", design="sent"),
     "tension, B blind, 200 users, the matrix sent, ε = 2": _row("tension", epsilon=2.0, design="sent"),

@@ -211,7 +211,9 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
 def planned_slates(config: Any, world: Satisfaction) -> SummedSlates:
     """The protocol of platforms that plan; arguments as of :func:`protocol_of`."""
     s = config.slates
-    learner = PlanLearner(**_of_sums(config, world, (s.explorers,)), scale=s.scale, design=s.design, caution=s.caution)
+    given = _of_sums(config, world, (s.explorers,))
+    more = {name: getattr(s, name) for name in ("scale", "design", "observed")}
+    learner = PlanLearner(**given, **more)
     return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta))
 
 

@@ -407,11 +407,8 @@ class Planning(Exploring):
     """The same of platforms that plan."""
 
     scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
-    caution: float = setting(
-        0.3,
-        "Standard errors that what the past does to engagement is taken for stronger than it was found.",
-        low=0,
-        high=10,
+    observed: bool = setting(
+        False, "What platforms observe of the satisfaction says what the past does, beside engagement."
     )
     design: Literal["known", "sent"] = setting(
         "known",

@@ -35,6 +35,8 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.slates.planning.engagement import (
     FEATURES,
+    NEUTRAL,
+    PER_OBSERVED,
     TRACE,
     TRIANGLE,
     error_of_trace,
@@ -42,6 +44,7 @@ from fedrank.slates.planning.engagement import (
     fitted,
     met,
     whitening,
+    with_observed,
 )
 from fedrank.slates.planning.stay import GRID, LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
@@ -69,15 +72,14 @@ class PlanLearner(SumLearner):
         scale: Divisor of engagement before its logarithm is taken: a typical engagement, above 0.
         design: ``"known"``: the design follows from how platforms explore and users choose, and does not cross;
             ``"sent"``: how far the one that was met is from it crosses with the sums, clipped and noised as they are.
-        caution: Standard errors that the trace is taken to matter more than it was found to. Where it is found too
-            small, users are served chocolate all their stay where kale pays; where too large, kale all their stay where
-            chocolate does. Both cost about as much, and one standard error is a quarter of what tells them apart.
+        observed: Whether what platforms observe of the satisfaction says what the past does, beside engagement: where
+            engagement is scaled with satisfaction, as in Choc and Kale, it says it five times as well.
         spread: Standard deviation of the logarithm of engagement with one item, about: a public number.
     """
 
     scale: float = 10.0
     design: str = "known"
-    caution: float = 0.3
+    observed: bool = False
     spread: float = 1.0
 
     name = "planned-slates"
@@ -87,15 +89,15 @@ class PlanLearner(SumLearner):
         SumLearner.__post_init__(self)
         if not 0.0 < self.scale < 1e6:
             raise ConfigError(f"scale must be above 0 and below a million, got {self.scale}.")
-        if not (0.0 <= self.caution <= 10.0 and 0.0 < self.spread < 100.0):
-            raise ConfigError(f"caution must be in 0..10 and spread in 0..100, got {self.caution} and {self.spread}.")
+        if not 0.0 < self.spread < 100.0:
+            raise ConfigError(f"spread must be above 0 and below 100, got {self.spread}.")
         if self.design not in ("known", "sent"):
             raise ConfigError(f"design must be known or sent, got {self.design!r}.")
 
     @property
     def numbers(self) -> int:  # type: ignore[override] - elsewhere an attribute of the class
         """Numbers that a click contributes."""
-        return FEATURES + TRIANGLE * (self.design == "sent")
+        return FEATURES * (1 + self.observed) + TRIANGLE * (self.design == "sent")
 
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:
@@ -117,15 +119,23 @@ class PlanLearner(SumLearner):
     @override
     def contribution(self, own, item, engagement):
         f = jnp.asarray(self.whiten) @ features(own.view.known, item)
-        logarithms = f * jnp.log(engagement / self.scale)
-        return logarithms if self.design == "known" else jnp.concatenate([logarithms, met(f)])
+        parts = [f * jnp.log(engagement / self.scale)]
+        if self.design == "sent":
+            parts.append(met(f))
+        if self.observed:
+            parts.append(f * ((own.view.observed - NEUTRAL) * PER_OBSERVED))
+        return jnp.concatenate(parts)
 
     @override
     def solved(self, sums, rounds, model, noise):
-        weights = fitted(sums, rounds, self.whiten)
-        error = error_of_trace(rounds, self.whiten, self.spread, noise)
-        # Users tire of what engages: the trace, of what was not clicked, has the sign of the item's weight.
-        return weights.at[TRACE].add(self.caution * error * jnp.sign(weights[TRACE + 1]))
+        engagement = sums[: len(sums) - FEATURES * self.observed]
+        weights = fitted(engagement, rounds, self.whiten)
+        if not self.observed:
+            return weights
+        satisfaction = fitted(jnp.concatenate([sums[-FEATURES:], engagement[FEATURES:]]), rounds, self.whiten)
+        error, other = (error_of_trace(rounds, self.whiten, spread, noise) for spread in (self.spread, 1.0))
+        of_both = with_observed(weights, error, satisfaction / PER_OBSERVED, other / PER_OBSERVED, self.scale)
+        return weights.at[TRACE].set(of_both)
 
     @override
     def improved(self, own: PlatformState) -> Learnt:

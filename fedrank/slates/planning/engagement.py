@@ -27,6 +27,9 @@ from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Features of a click: a constant, the trace, the item; and which of them is the trace.
 FEATURES, TRACE = 3, 1
+#: The satisfaction that is neither good nor bad, and the factor by which deviations from it count: one over the
+#: standard deviation of the noise on what is observed of it.
+NEUTRAL, PER_OBSERVED = 0.5, 10.0
 #: Users that the design is the mean of.
 _USERS = 500
 #: Where Σ (f̃ f̃ᵀ − 1) stands in the upper triangle of its matrix.
@@ -132,3 +135,28 @@ def error_of_trace(
     """
     of_a_mean = jnp.sqrt(spread**2 / clicks + (noise / clicks) ** 2)
     return of_a_mean * float(np.linalg.norm(whiten[:, TRACE]))
+
+
+def with_observed(
+    weights: Float[Array, " features"],
+    error: Float[Array, ""],
+    satisfaction: Float[Array, " features"],
+    other: Float[Array, ""],
+    scale: float,
+) -> Float[Array, ""]:
+    """The trace's weight in the logarithm of engagement, by what engagement and what satisfaction say of it.
+
+    The logarithm of engagement is proportional to satisfaction where engagement is scaled with it; so is what the trace
+    does to it. The mean is weighted by precision.
+
+    Args:
+        weights: Of the logarithm of engagement / scale.
+        error: Standard error of the trace's.
+        satisfaction: Weights of the satisfaction's deviation from neutral.
+        other: Standard error of the trace's.
+        scale: Divisor of engagement.
+    """
+    factor = (weights[0] + np.log(scale)) / (NEUTRAL + satisfaction[0])
+    mine, theirs = error**2, (factor * other) ** 2
+    share = mine / (mine + theirs)
+    return (1 - share) * weights[TRACE] + share * factor * satisfaction[TRACE]

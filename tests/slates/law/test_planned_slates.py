@@ -17,7 +17,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
 from fedrank.slates.planning import PlanLearner
-from fedrank.slates.planning.engagement import error_of_trace, features, fitted, met, whitening
+from fedrank.slates.planning.engagement import error_of_trace, features, fitted, met, whitening, with_observed
 from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.bound import BINS, clip_of, norm_bin
@@ -254,3 +254,26 @@ def test_two_hundred_users_are_enough_where_greed_costs(tmp_path):
     found = json.loads((run("planned-slates", tmp_path / "run", **settings) / "slates.json").read_text())["results"]
     over, short = (found["against"][name]["engagement"]["value"] for name in ("random", "optimum"))
     assert over / (over - short) > 0.5
+
+
+def test_what_satisfaction_says_is_weighted_by_precision():
+    # Engagement proportional to exp(4 · satisfaction), and satisfaction 0.5 + 0.01 · trace / 2: both say 0.04.
+    satisfaction = jnp.asarray([0.0, 0.01, 0.0])
+    weights = jnp.asarray([2.0 - np.log(10.0), 0.04, 0.25], jnp.float32)
+    same = with_observed(weights, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
+    assert float(same) == pytest.approx(0.04, rel=1e-5)
+    off = weights.at[1].set(0.14)
+    found = with_observed(off, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
+    assert float(found) == pytest.approx(np.average([0.14, 0.04], weights=[1 / 0.03**2, 1 / 0.04**2]), rel=1e-5)
+
+
+def test_sums_of_satisfaction_cross_with_the_others_and_give_the_same_trace():
+    """Where both say the same of the trace, the model is the one of either."""
+    s = _learner(observed=True)
+    assert s.numbers == 6 and _learner(observed=True, design="sent").numbers == 12
+    true = np.array([np.log(9.5 / 10), 0.06, 0.25])
+    of_satisfaction = np.array([0.0, 0.06 / (np.log(9.5) / 0.5), 0.0])
+    white = np.linalg.inv(s.whiten.T.astype(np.float64))
+    sums = 1000 * np.concatenate([white @ true, 10 * white @ of_satisfaction])
+    model = s.solved(jnp.asarray(sums, jnp.float32), jnp.float32(1000), jnp.zeros(3), jnp.float32(0))
+    np.testing.assert_allclose(model, true, atol=1e-4)

@@ -15,7 +15,9 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrank.core.errors import RunError
@@ -68,6 +70,30 @@ def read_key(folder: Path, hub: str) -> Signer:
         raise RunError(f"{file}: the private key of the hub's log cannot be read. Put it back from a copy.") from error
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """What is shown under one head: it is replaced as a whole, so that nobody gets parts of two.
+
+    Attributes:
+        head: The newest head.
+        line: The log's signature under it.
+        body: Frontier and tail of its tree.
+        whole: The answer to who was here lately.
+        asked: Answers with proofs by the size that they begin at.
+    """
+
+    head: Checkpoint
+    line: str
+    body: dict[str, Json]
+    whole: HttpResponse
+    asked: dict[int, HttpResponse] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, head: Checkpoint, line: str, body: dict[str, Json], cosignatures: str = "") -> _Shown:
+        """With what witnesses wrote under the head."""
+        return cls(head, line, body, _json({"checkpoint": head.with_lines(line + cosignatures), **body}))
+
+
 class PublishedLog:
     """The log as it is shown; :meth:`show` is called by the writer, everything else by any thread.
 
@@ -87,10 +113,8 @@ class PublishedLog:
             raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
         self._store, self._reader = store, None
         self._model, self._tail = b"", frozenset[bytes]()
-        self._body: dict[str, Json] = {}
-        self._head, self._cosignatures = Checkpoint.of("", 0, b""), ""
-        self._whole = REFUSALS["unavailable"]
-        self._asked: dict[int, HttpResponse] = {}
+        self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
+        self._replacing, self._reading = threading.Lock(), threading.RLock()
         self.submission = Submission(tuple(witnesses), self._proof_since, self._cosigned)
 
     # ------------------------------------------------------------------------------------------------- the writer
@@ -109,7 +133,7 @@ class PublishedLog:
         """
         size = self._store.log_size()
         sold = [key_entry(epoch, key) for epoch, key in sorted((keys or {}).items())]
-        if size == self._head.size and model == self._model and self._tail.issuperset(sold):
+        if size == self._shown.head.size and model == self._model and self._tail.issuperset(sold):
             return
         newest = self._store.newest_model()
         if newest is None or newest[1] != model:
@@ -125,65 +149,64 @@ class PublishedLog:
         node = self._store.log_node
         head = Checkpoint.of(self._signer.key.name, size, root(node, size))
         self._tail = frozenset(entries)
-        self._model, self._body = (
-            model,
-            {
-                "frontier": _texts(node(*place) for place in frontier(before)),
-                "entries": _texts(entries),
-            },
-        )
-        self._publish(head, "")
-        self.submission.submit(head.with_lines(self._signer.line(head)), size)
-
-    def _publish(self, head: Checkpoint, cosignatures: str) -> None:
-        lines = self._signer.line(head) + cosignatures
-        self._asked = {}
-        self._whole = _json({"checkpoint": head.with_lines(lines), **self._body})
-        self._head, self._cosignatures = head, cosignatures
+        body = {"frontier": _texts(node(*place) for place in frontier(before)), "entries": _texts(entries)}
+        self._model = model
+        made = _Shown.of(head, self._signer.line(head), body)
+        with self._replacing:
+            self._shown = made
+        self.submission.submit(head.with_lines(made.line), size)
 
     # ------------------------------------------------------------------------------------------------- any thread
 
     def _cosigned(self, size: int, lines: str) -> None:
         """Add what witnesses wrote under the head of a size, if that is still the newest."""
-        head = self._head
-        if head.size == size:
-            self._publish(head, lines)
+        with self._replacing:
+            now = self._shown
+            if now.head.size == size:
+                self._shown = _Shown.of(now.head, now.line, now.body, lines)
 
     def _proof_since(self, old: int, size: int) -> list[bytes]:
-        return consistency_proof(self._open().log_node, old, size) if 0 < old < size else []
+        with self._reading:
+            return consistency_proof(self._open().log_node, old, size) if 0 < old < size else []
 
     def _open(self) -> Store:
-        """A connection for reading: that of the writer belongs to the writer."""
+        """A connection for reading, with the lock of reading held: that of the writer belongs to the writer."""
         if self._reader is None:
             self._reader = Store(self._store.path, read_only=True)
         return self._reader
 
     def since(self, size: int) -> HttpResponse:
         """The answer with a proof since a size."""
-        head, kept = self._head, self._asked
+        shown = self._shown
+        head, kept = shown.head, shown.asked
+        if size > head.size or not head.size:
+            return shown.whole
         if size not in kept:
-            if size > head.size:
-                return self._whole
-            body = json.loads(self._whole.payload["body"])
-            reader = self._open()
-            if size == 0:
-                body["terms"] = _texts(reader.log_entries(0, 1))[0]
-                body["proof"] = _texts(inclusion_proof(reader.log_node, 0, head.size))
-            else:
-                body["proof"] = _texts(consistency_proof(reader.log_node, size, head.size))
+            body = json.loads(shown.whole.payload["body"])
+            with self._reading:
+                reader = self._open()
+                if size == 0:
+                    body["terms"] = _texts(reader.log_entries(0, 1))[0]
+                    body["proof"] = _texts(inclusion_proof(reader.log_node, 0, head.size))
+                else:
+                    body["proof"] = _texts(consistency_proof(reader.log_node, size, head.size))
+            answer = _json(body)
             if len(kept) >= _KEPT:
                 kept.clear()
-            kept[size] = _json(body)
+            kept[size] = answer
+            return answer
         return kept[size]
 
     def page(self, start: int) -> HttpResponse:
         """Entries from a number on."""
-        return _json({"entries": _texts(self._open().log_entries(start, min(start + PAGE, self._head.size)))})
+        size = self._shown.head.size
+        with self._reading:
+            return _json({"entries": _texts(self._open().log_entries(start, min(start + PAGE, size)))})
 
     @property
     def whole(self) -> HttpResponse:
         """The answer to who was here lately."""
-        return self._whole
+        return self._shown.whole
 
     def close(self) -> None:
         """Stop asking witnesses, and close what was opened."""

@@ -1,6 +1,7 @@
 """Witnesses cosign growth and nothing else, over restarts; a hub's log survives being killed at any step."""
 
 import asyncio
+import functools
 import json
 from base64 import b64encode
 from typing import ClassVar
@@ -11,10 +12,12 @@ from log_worlds import LocalHub, cosign, signer_of, witness
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.client import HttpClient, response_of
+from fedrank.deploy.log import published
 from fedrank.deploy.log.audit import audit_folder
+from fedrank.deploy.log.entries import MODEL
 from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import Checkpoint, Signer
-from fedrank.deploy.log.proof import MODEL
+from fedrank.deploy.log.proof import Answer
 from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import Grown, consistency_proof, grown, leaf_hash
 from fedrank.deploy.log.witness import Witness, WitnessFolder, as_json
@@ -245,6 +248,38 @@ def test_a_round_is_open_if_and_only_if_its_model_is_in_the_log(tmp_path, monkey
         store.close()
     found = audit_folder(home.path)
     assert not found.wrong and found.replayed == found.models == number + 1
+
+
+def whole_and_consistent(response):
+    """The size of the head in an answer whose tail makes its hash."""
+    answer = Answer.parse(response.payload["body"])
+    tree = Grown(answer.checkpoint.size - len(answer.entries), answer.frontier)
+    for entry in answer.entries:
+        tree.append(leaf_hash(entry))
+    assert tree.root() == answer.checkpoint.root
+    return answer.checkpoint.size
+
+
+def test_who_asks_while_a_head_is_replaced_gets_all_of_one_head(tmp_path, monkeypatch):
+    """Every step of showing a new head is interrupted by a reader and by a witness that cosigned the one before."""
+    with LocalHub(tmp_path / "hub") as hub:
+        log, seen, within = hub.hub.log, [], []
+        size = whole_and_consistent(log.since(0))
+
+        def interrupted(real, value):
+            if not within:
+                within.append(True)
+                log._cosigned(size, "")
+                seen.extend([whole_and_consistent(log.whole), whole_and_consistent(log.since(0))])
+                within.clear()
+            return real(value)
+
+        monkeypatch.setattr(published, "_json", functools.partial(interrupted, published._json))
+        monkeypatch.setattr(log._signer, "line", functools.partial(interrupted, log._signer.line))
+        hub.next_round()
+        monkeypatch.undo()
+        assert len(seen) >= 4
+        assert whole_and_consistent(log.whole) == whole_and_consistent(log.since(0)) == size + 1
 
 
 def test_a_key_of_another_log_is_refused(tmp_path):

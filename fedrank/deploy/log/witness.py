@@ -23,8 +23,8 @@ from fedrank.deploy.log.note import LOG, WITNESS, Checkpoint, Key, Signer, decod
 from fedrank.deploy.log.tree import EMPTY, verify_consistency
 from fedrank.engine.checkpoint import write_atomically
 
-#: Most hashes in a request.
-_HASHES = 63
+#: Most hashes in a request; most pairs of heads of one log that are kept as evidence.
+_HASHES, _PAIRS = 63, 16
 _1_HEADS_EVIDENCE = """
 CREATE TABLE head (
     origin  TEXT PRIMARY KEY,
@@ -177,6 +177,8 @@ class Witness:
     def keep(self, one: str, other: str) -> bool:
         """Keep two heads as evidence if they are: of a watched log, signed by it, of one size and different.
 
+        The first few pairs of a log are kept: one says that it shows different people different logs.
+
         Returns:
             Whether they are.
         """
@@ -192,6 +194,9 @@ class Witness:
         return True
 
     def _keep(self, origin: str, one: str, other: str) -> None:
+        (kept,) = self._db.execute("SELECT count(*) FROM evidence WHERE origin = ?", (origin,)).fetchone()
+        if kept >= _PAIRS:
+            return
         first, second = sorted((one, other))
         self._db.execute("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?)", (origin, first, second, time.time()))
 

@@ -166,6 +166,33 @@ def test_a_hub_that_shows_each_head_a_future_of_its_own_is_found(home, at):
     one.close()
 
 
+@pytest.mark.parametrize(
+    "evidence", [[{"heads": ["x"]}], [{"heads": [1, 2]}], [{"heads": "xy"}], [[]], [None], {"heads": []}, 7, "x"]
+)
+def test_a_hostile_peer_blinds_nobody(home, evidence):
+    one = Witness(home)
+    hostile = json.dumps({"heads": [], "evidence": evidence}).encode()
+    Hostile.answers = {A: {"/heads": hostile}, B: {"/heads": heads(ONE.note(7))}}
+    found = compare(one, [A, B], Hostile)
+    assert found.silent == [A] and [size for _, _, size in found.heads] == [7]
+    one.close()
+
+
+def test_evidence_of_a_log_is_kept_a_few_times(home):
+    """A log that signs without end whatever it likes fills nobody's disk: one pair of heads says all."""
+    one = Witness(home)
+
+    def signed(byte):
+        head = Checkpoint.of(LOG.key.name, 8, bytes([byte]) * 32)
+        return head.with_lines(LOG.line(head))
+
+    assert all(one.keep(signed(0), signed(n)) for n in range(1, 60))
+    kept = one.evidence()
+    assert len(kept) == 16 and signed(0) in kept[0]
+    assert one.keep(signed(0), signed(1)) and one.evidence() == kept
+    one.close()
+
+
 def test_a_log_that_grows_while_it_is_compared_is_no_split_view(home):
     one, sizes = Witness(home), iter([7, 8, 9, 9, 9, 9, 9, 9, 9])
     hub = {"/v1/log": shown(ONE, 6)}

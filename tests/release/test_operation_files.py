@@ -11,7 +11,11 @@ from hub_fakes import FakeHub
 from releases import ROOT
 
 from fedrank.cli.main import call
+from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.hub.attestation.door import MOST_STATEMENT
 from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD
+from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 
 COMPOSE = ROOT / "docker" / "compose"
 SERVICES = yaml.safe_load((COMPOSE / "compose.yml").read_text())["services"]
@@ -76,6 +80,12 @@ def test_prometheus_takes_its_files():
     for what, file in (("config", "prometheus.yml"), ("rules", "alerts.yml")):
         done = run("promtool", "check", what, str(COMPOSE / file))
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", ["docker/compose/nginx.conf", "docs/how-to/operate-a-hub.md"])
+def test_a_proxy_lets_everything_through_that_a_hub_takes(file):
+    (size,) = re.findall(r"client_max_body_size (\d+)k;", (ROOT / file).read_text())
+    assert int(size) * 1024 >= max(MOST_STATEMENT, REQUEST_LENGTH + REQUEST_OVERHEAD, Guard().body_bytes)
 
 
 @needs("nginx")

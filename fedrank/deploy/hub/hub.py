@@ -93,7 +93,7 @@ class Hub:
         if self.terms.log:
             self.log = PublishedLog(Path(folder), store, self.terms, settings.witnesses)
         self._skips = False  # the open round's model is not the one in the public log, which has one of a round
-        self._spent: set[int] = set()  # tokens of this epoch that were spent in its earlier rounds
+        self._spent: set[int] = set()  # tokens of this epoch that were spent, at least in its earlier rounds
         self._recover()
 
     # ---------------------------------------------------------------------------------------------- where we were
@@ -139,9 +139,9 @@ class Hub:
         self._show(here, "open" if last.state == "open" and not self._skips else "between")
 
     def _remember_spent(self, here: int) -> None:
-        """Read from the log which tokens of a round's epoch were spent in rounds before it."""
+        """Read from the log which tokens of a round's epoch were spent up to it, in reports that are used or not."""
         assert self.issuer is not None
-        rows = [row.number for row in self.store.rounds() if row.number < here]
+        rows = [row.number for row in self.store.rounds() if row.number <= here]
         rows = [number for number in rows if self.issuer.epoch_of(number) == self.issuer.epoch_of(here)]
         self._spent = {token for number in rows for token in self.store.reporters(number)}
 

@@ -92,6 +92,34 @@ def test_spent_tokens_stay_spent_after_a_restart(tmp_path):
     assert asyncio.run(go_on(*asyncio.run(begin()))) == [(200, ""), (409, "spent")]
 
 
+def test_a_token_that_was_not_drawn_stays_spent_where_the_hub_dies_as_the_round_closes(tmp_path, monkeypatch):
+    home = make(tmp_path / "hub", tokens=3, cohort=1, round_seconds=3600.0, deadline=3600.0)
+
+    async def begin():
+        async with serving(home) as app:
+            hub = app._hub
+            pairs = [(buyer, await buyer.buy(0)) for buyer in await buyers(app, 2)]
+
+            def dies():
+                raise SystemError("killed")
+
+            monkeypatch.setattr(hub, "_apply", dies)  # the round has closed, and the lot has been drawn
+            messages = some_messages(hub, 2)
+            for (buyer, token), message in zip(pairs, messages, strict=True):
+                assert await buyer.report(0, token, message) == (201, "")
+            with pytest.raises(StoreError):
+                await hub.close_round()
+            return [token for _, token in pairs], messages
+
+    async def go_on(tokens, messages):
+        async with serving(home) as app:
+            await opened(app._hub, 1)
+            buyer = Buyer(app)
+            return [await buyer.report(1, token, one) for token, one in zip(tokens, messages, strict=True)]
+
+    assert asyncio.run(go_on(*asyncio.run(begin()))) == [(409, "spent")] * 2
+
+
 def test_a_device_buys_one_token_an_epoch_and_a_lost_answer_is_given_again(tmp_path):
     home = make(tmp_path / "hub", tokens=1)
 

@@ -323,6 +323,6 @@ def part_in(terms: Terms, token: str, model: bytes, known: bool) -> tuple[bool, 
     Returns:
         Whether it is due to report, and whether its report compares the newest model with the best one so far.
     """
-    new, key, beacon = not known and model[1:5] != bytes(4), key_of(token), beacon_of(model)
+    new, key, beacon = not known, key_of(token), beacon_of(model)
     due = not (new and terms.draws) and drawn(key, DUE, beacon, terms.due)
     return due, due and not new and drawn(key, CHECK, beacon, terms.checks)

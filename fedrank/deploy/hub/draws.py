@@ -28,8 +28,8 @@ class Drawn:
             return
         self._beacon = beacon_of(question)
         self._head = None if terms.check is None else terms.check.head
-        # Nobody knew what decides before the first round; a device that enrolled later may have known.
-        self._last = last_device if question[1:5] != bytes(4) else 2**63
+        # A device that enrolled later may have known what decides, and have chosen its token by it.
+        self._last = last_device
         other = best is not None and best[5:] != question[5:]
         self._pair = hashlib.sha256(best[5:]).digest()[:4] if best is not None and other else b""
 

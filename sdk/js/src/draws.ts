@@ -44,10 +44,9 @@ export async function partIn(
 ): Promise<Part | Refusal> {
   const drawn = async (purpose: string, share: number) =>
     share >= 1 || (share > 0 && (await word(token, purpose, model)) < Math.max(1, Math.floor(share * 2 ** 32)));
-  const isNew = !known && model.slice(1, 5).some(Boolean);
-  if ((terms.due < 1 || terms.drawn_seeds) && isNew) return [-1, null];
+  if ((terms.due < 1 || terms.drawn_seeds) && !known) return [-1, null];
   if (!(await drawn("fedrank/due", terms.due))) return [-1, null];
-  if (!isNew && (await drawn("fedrank/check", terms.checks))) {
+  if (known && (await drawn("fedrank/check", terms.checks))) {
     const given = await askBest();
     if ("reason" in given) {
       if (given.reason !== "not-found") return given;

@@ -40,6 +40,9 @@ test("a check is that of the vectors, and names the model that it compares with"
     assert.deepEqual(await part(true, [bytes(best)]), [null, null]);
     assert.deepEqual(await part(true, { reason: "not-found" }), [null, null]);
     assert.deepEqual(await part(false, null), [null, null]);
+    // In the first round of a hub too, a new device could have chosen its token.
+    const first = bytes(best).fill(0, 1, 5);
+    assert.deepEqual(await partIn({ ...terms, due: 0.5 }, "a-device-token", first, false, assert.fail), [-1, null]);
     assert.deepEqual(await part(true, { reason: "unavailable" }), { reason: "unavailable" });
   }
 });

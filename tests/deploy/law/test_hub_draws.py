@@ -42,15 +42,19 @@ def test_a_report_of_a_device_that_was_not_due_is_refused_and_costs_nothing(tmp_
     async def story():
         async with running(home) as hub:
             devices = await enrolled(hub, 30)
+            early = {await hub.report(0, d, message(hub, d, 1, 0)) for d in devices}
+            assert early == {Outcome.NOT_DUE}  # the first round could be seen before they enrolled, as any other
+            await hub.close_round(empty=True)
+            await opened(hub, 1)
             mine = due(hub, devices)
-            outcomes = {d: await hub.report(0, d, message(hub, d, 1, 0)) for d in devices}
+            outcomes = {d: await hub.report(1, d, message(hub, d, 1, 0)) for d in devices}
             assert {d for d, one in outcomes.items() if one is Outcome.ACCEPTED} == set(mine)
             assert {one for d, one in outcomes.items() if d not in mine} == {Outcome.NOT_DUE}
             assert 0 < len(mine) < 30 and hub.status()["reports"] == len(mine)
             await hub.close_round()
-            await opened(hub, 1)
+            await opened(hub, 2)
             late = await enrolled(hub, 30)
-            return {await hub.report(1, d, message(hub, d, 1, 0)) for d in due(hub, late)}
+            return {await hub.report(2, d, message(hub, d, 1, 0)) for d in due(hub, late)}
 
     assert asyncio.run(story()) == {Outcome.NOT_DUE}  # they might have enrolled because they are due
     assert replay_log(home.path).proven
@@ -73,7 +77,12 @@ def test_real_devices_report_when_they_are_due_and_not_else(tmp_path):
     x = np.eye(5, dtype=np.float32)
     with served(home) as one:
         devices = [one.device(tmp_path / f"device-{n}") for n in range(10)]
-        for number in range(3):
+        for device in devices:
+            device.sync()
+            assert not device.wants_clicks  # new in the first round, as in any other
+        one.do(one.hub.close_round(empty=True))
+        one.do(opened(one.hub, 1))
+        for number in range(1, 3):
             mine, sent = None, 0
             for device in devices:
                 device.sync()
@@ -106,16 +115,24 @@ def test_the_seed_is_the_one_that_was_drawn(tmp_path):
         devices = [one.device(tmp_path / f"device-{n}") for n in range(4)]
         for device in devices:
             device.sync()
+        mine = devices[0]._memory.token
+        early = word(key_of(mine), SEED, beacon_of(one.hub.view.model))
+        got = one.do(one.hub.report(0, one.hub.device_of(mine), message(one.hub, early, 1, 0)))
+        assert got is Outcome.NOT_DUE  # it might have enrolled for this very seed
+        one.do(one.hub.close_round(empty=True))
+        one.do(opened(one.hub, 1))
+        for device in devices:
+            device.sync()
         token = devices[0]._memory.token
         beacon = beacon_of(one.hub.view.model)
         seed = word(key_of(token), SEED, beacon)
         number = one.hub.device_of(token)
-        assert one.do(one.hub.report(0, number, message(one.hub, seed ^ 1, 1, 0))) is Outcome.NOT_DUE
+        assert one.do(one.hub.report(1, number, message(one.hub, seed ^ 1, 1, 0))) is Outcome.NOT_DUE
         for device in devices:
             for _ in range(2):
                 device.finish(device.rank(x))
             assert device.sync().sent == 1
-        reports = dict(one.hub.store.reports(0))
+        reports = dict(one.hub.store.reports(1))
         for device in devices:
             number = one.hub.device_of(device._memory.token)
             wanted = word(key_of(device._memory.token), SEED, beacon)

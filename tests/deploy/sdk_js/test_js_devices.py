@@ -85,11 +85,12 @@ def test_devices_send_no_more_than_the_terms_allow(tmp_path):
 
 
 def test_devices_try_the_seeds_that_the_hub_draws_too(tmp_path):
-    settings = dict(PRIVATE, drawn_seeds=True)
+    settings = dict(PRIVATE, drawn_seeds=True, participations=20)
     with (
-        hub(tmp_path / "hub", n_features=3, cohort=3, deadline=60.0, rounds=3, **settings) as home,
+        hub(tmp_path / "hub", n_features=3, cohort=3, deadline=5.0, **settings) as home,
         devices(built(), home.url("hub"), home.token("enrolment")) as report,
     ):
-        for number in range(3):  # a hub refuses any other seed
-            assert [one["messages"] for one in report([0, 1, 2])] == [number + 1] * 3
-    assert sorted(round_ for round_, _ in reports_of(home).elements()) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        for _ in range(3):  # a hub refuses any other seed
+            assert len(report([0, 1, 2])) == 3
+    rounds = [round_ for round_, _ in reports_of(home).elements()]
+    assert len(rounds) == 9 and min(rounds) > 0  # in the first round everybody is new

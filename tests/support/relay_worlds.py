@@ -1,6 +1,7 @@
 """A hub with tokens, an oblivious relay and devices, on loopback, in threads."""
 
 import contextlib
+import dataclasses
 
 from fake_hub import ANYTHING
 from hubs import make
@@ -35,7 +36,8 @@ def relayed(folder, *, app=None, relay: RelaySettings | None = None, **settings)
         address = None
         if settings.get("batch"):
             gateway = GatewayClient(hub.url)
-            asked = relay or RelaySettings(batch=settings["batch"], seconds=0.5, company=0.05, trial=True)
+            asked = relay or RelaySettings(batch=settings["batch"], seconds=0.5, company=0.05)
+            asked = dataclasses.replace(asked, trial=True)  # all are on this machine
             address = stack.enter_context(ThreadedServer(RelayApp(gateway, gateway.configuration(), asked))).url
         world = World(app, hub.url, address, folder)
         try:

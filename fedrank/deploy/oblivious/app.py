@@ -29,6 +29,7 @@ from fedrank.deploy.oblivious.encapsulation import (
     REQUEST_OVERHEAD,
     RESPONSE_TYPE,
     Gateway,
+    ReplayedError,
     key_configuration,
 )
 from fedrank.deploy.oblivious.issuer import Issuer
@@ -124,6 +125,8 @@ class TokenApp(HubApp):
         try:
             opened = self._gateway.open(request.body)
             inner = decode_request(opened.request)
+        except ReplayedError:
+            return REFUSALS["replayed"]
         except WireError:
             return REFUSALS["malformed"]
         answer = await self._answer(inner)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,8 @@ _HEADER = bytes([KEY_ID]) + bytes.fromhex("002000010001")
 _REQUEST_INFO, _RESPONSE_LABEL = b"message/bhttp request\x00" + _HEADER, b"message/bhttp response"
 #: Length of the AEAD's key, and of the response's nonce: the larger of the key's length and the AEAD nonce's.
 _SECRET, _NONCE, _TAG = 16, 12, 16
+#: Seconds for which a gateway remembers what it opened, and most that it remembers twice over (about 10 MB each).
+_REMEMBERED, _MOST_REMEMBERED = 600.0, 100_000
 #: Bytes that encapsulation adds to a request, and to a response.
 REQUEST_OVERHEAD, RESPONSE_OVERHEAD = len(_HEADER) + KEY_BYTES + _TAG, _SECRET + _TAG
 
@@ -108,11 +112,45 @@ def encapsulate(public: bytes, request: bytes, ephemeral: Any = None) -> Encapsu
     return Encapsulated(_HEADER + sender + context.seal(request), context)
 
 
+class ReplayedError(WireError):
+    """An encapsulated request that was opened before."""
+
+
+class _Seen:
+    """Encapsulated keys that were seen, for :data:`_REMEMBERED` seconds at least, unless very many come.
+
+    There are two sets; when the younger has been filled for so long, or is full, it takes the place of the older one.
+
+    Args:
+        clock: Seconds of a clock that does not go back.
+    """
+
+    def __init__(self, clock: Callable[[], float]):
+        self._clock, self._turn = clock, clock()
+        self._young: set[bytes] = set()
+        self._old: set[bytes] = set()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._young or key in self._old
+
+    def add(self, key: bytes) -> None:
+        """Remember a key."""
+        now = self._clock()
+        if now >= self._turn + _REMEMBERED or len(self._young) >= _MOST_REMEMBERED:
+            self._old = self._young if now < self._turn + 2 * _REMEMBERED else set()
+            self._young, self._turn = set(), now
+        self._young.add(key)
+
+
 class Gateway:
-    """Opens encapsulated requests.
+    """Opens encapsulated requests, each once: a relay that keeps one and sends it again gets nothing for it.
+
+    What was opened is remembered for some minutes, in memory (RFC 9458, Section 6.5.1). A request that is sent again
+    later, or after a restart, is answered: to whoever made it, since nobody else can read the answer.
 
     Args:
         private: X25519 private key, 32 bytes.
+        clock: Seconds of a clock that does not go back.
 
     Attributes:
         public: Its public key, 32 bytes.
@@ -121,7 +159,8 @@ class Gateway:
         MissingExtraError: pyhpke is not installed.
     """
 
-    def __init__(self, private: bytes):
+    def __init__(self, private: bytes, clock: Callable[[], float] = time.monotonic):
+        self._seen = _Seen(clock)
         self._key = _suite().kem.deserialize_private_key(private)
         self.public = public_key_of(private)
 
@@ -129,14 +168,19 @@ class Gateway:
         """The request in an encapsulated one.
 
         Raises:
+            ReplayedError: It was opened before.
             WireError: It is not one for this key.
         """
         sender, sealed = request[len(_HEADER) :][:KEY_BYTES], request[len(_HEADER) + KEY_BYTES :]
         if request[: len(_HEADER)] != _HEADER or len(sealed) < _TAG:
             raise WireError("this is no encapsulated request for this gateway (RFC 9458, Section 4.3).")
+        if sender in self._seen:
+            raise ReplayedError("an encapsulated request was sent twice.")
         try:
             context = _suite().create_recipient_context(sender, self._key, _REQUEST_INFO)
-            return Decapsulated(context.open(sealed), sender, context)
+            opened = Decapsulated(context.open(sealed), sender, context)
+            self._seen.add(sender)
+            return opened
         except (ValueError, _failures()) as error:
             raise WireError("an encapsulated request cannot be opened.") from error
 

@@ -17,6 +17,7 @@ from token_worlds import ADMIN, ENROLMENT, Buyer, token_app
 
 from fedrank.core.errors import WireError
 from fedrank.deploy.device import conversation
+from fedrank.deploy.oblivious import encapsulation
 from fedrank.deploy.oblivious.binary_http import (
     BinaryRequest,
     BinaryResponse,
@@ -25,7 +26,13 @@ from fedrank.deploy.oblivious.binary_http import (
     encode_request,
     encode_response,
 )
-from fedrank.deploy.oblivious.encapsulation import encapsulate, key_configuration, public_key_in
+from fedrank.deploy.oblivious.encapsulation import (
+    Gateway,
+    ReplayedError,
+    encapsulate,
+    key_configuration,
+    public_key_in,
+)
 from fedrank.deploy.oblivious.relay import RelaySettings
 from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.oblivious.tokens import header_of, token_in
@@ -92,6 +99,45 @@ def test_operators_and_the_gateway_itself_are_not_behind_the_gateway(tmp_path):
             assert codes == {401}
 
     asyncio.run(story())
+
+
+def test_a_relay_that_sends_an_enrolment_again_uses_up_no_cap(tmp_path):
+    """The relay cannot read it, and can keep it: each time it was sent again, another device was enrolled."""
+    home = make(tmp_path / "hub", tokens=1, batch=1)
+
+    async def story():
+        async with serving(home) as app:
+            secret = app._hub.credentials.add("app", 3)
+            whole = encode_request(BinaryRequest(b"POST", b"/v1/enrol", shown(f"Bearer {secret}")), REQUEST_LENGTH)
+            kept = encapsulate(app._gateway.public, whole).request
+            got = [await Exchange("POST", "/v1/oblivious", None, kept).to(app) for _ in range(5)]
+            assert [one.code for one in got] == [200, 409, 409, 409, 409] and got[1].error == "replayed"
+            assert len(app._hub.devices) == 1
+            other = await through(app, BinaryRequest(b"POST", b"/v1/enrol", shown(f"Bearer {secret}")))
+            assert other[0].status == 201  # the cap is there for those who enrol
+
+    asyncio.run(story())
+
+
+def test_what_a_gateway_opened_is_remembered_for_minutes_and_not_without_end(monkeypatch):
+    now = [0.0]
+    gateway = Gateway(bytes(range(32)), clock=lambda: now[0])
+    sent = [encapsulate(gateway.public, b"%d" % n).request for n in range(40)]
+    assert gateway.open(sent[0]).request == b"0"
+    for now[0] in (1.0, 599.0, 601.0):
+        with pytest.raises(ReplayedError):
+            gateway.open(sent[0])
+        gateway.open(sent[round(now[0]) % 37 + 1])
+    now[0] = 1_900.0
+    gateway.open(sent[39])
+    assert gateway.open(sent[0]).request == b"0"  # forgotten by now
+    monkeypatch.setattr(encapsulation, "_MOST_REMEMBERED", 8)
+    few = Gateway(bytes(range(32)), clock=lambda: 0.0)
+    for one in sent:
+        few.open(one)
+    assert len(few._seen._young) + len(few._seen._old) <= 16
+    with pytest.raises(ReplayedError):
+        few.open(sent[-8])  # the newest are known in any case
 
 
 def test_malformed_bytes_at_every_layer_are_refused(tmp_path):

@@ -108,16 +108,28 @@ def serve(
         print(f"linking  {_linking(home)}")
         print(f"privacy  {_promise(home)}", flush=True)
         warn_without_tls("tokens", host, certificate)
-        if not is_loopback(host) and not settings.round_seconds:
-            print(
-                "fedrank: warning: round_seconds is 0: the first reports fill a round, so that whoever is fastest "
-                "decides; set it to what a slow device needs",
-                file=sys.stderr,
-            )
+        if warning := _fastest_decide(home):
+            print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.locked():
         home.prepare(settings)
         run_hub(home, Listen(host, port, certificate, key, tuple(proxies or ()), public), ready)
+
+
+def _fastest_decide(home: Any) -> str:
+    """What is wrong where the first reports fill a round; empty if they do not.
+
+    Wherever the hub listens: a proxy may be in front, on this machine too, and the hub need not be told of it.
+    """
+    from fedrank.deploy.hub.settings import read_settings
+
+    kept = read_settings(home.settings)
+    if kept.round_seconds or kept.relay:
+        return ""
+    return (
+        "round_seconds is 0, which is for trials: the first reports fill a round, so that whoever is fastest decides; "
+        "set it to what a slow device needs"
+    )
 
 
 def _linking(home: Any) -> str:

@@ -1,18 +1,22 @@
 """The hub's rounds: what counts, what does not, and what survives."""
 
 import asyncio
+import re
 import sqlite3
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hub_worlds import play
 from hubs import enrolled, make, opened, running, some_messages
 
+from fedrank.cli.deploy import _fastest_decide
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.migrations import STEPS
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import StoreError
 
@@ -208,3 +212,18 @@ def test_states_of_a_future_that_did_not_happen_go_when_an_earlier_round_is_writ
     kept.save(2, {"weights": np.full(2, 20.0, np.float32)})  # the log was put back from a copy
     found = [(number, state["weights"].tolist()) for number, state in kept.states({"weights": np.zeros(2, np.float32)})]
     assert found == [(2, [20.0, 20.0]), (1, [1.0, 1.0])]
+
+
+def test_a_hub_says_that_the_fastest_decide_by_what_it_keeps(tmp_path):
+    home = HubFolder(tmp_path / "hub")
+    home.prepare(HubSettings(n_features=3))
+    assert "round_seconds" in _fastest_decide(home)
+    home.prepare(HubSettings(n_features=3, round_seconds=60.0))
+    assert _fastest_decide(home) == ""
+
+
+def test_the_page_about_what_is_kept_names_every_table():
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "what-the-hub-learns.md"
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    for table in re.findall(r"CREATE TABLE (\w+)", "".join(STEPS)):
+        assert any(f"`{table}`" in row.split("|")[1] for row in rows), table

@@ -143,7 +143,7 @@ def _gossip(watcher: Any, peers: list[str], allow_http: bool, every: float, stop
             if not stop.is_set():
                 print(f"fedrank: heads cannot be compared: {type(error).__name__}", file=sys.stderr)
             continue
-        for line in [*(f"{origin}: SPLIT VIEW" for origin, _, _ in found.split), *found.unproven]:
+        for line in [*(f"{origin}: SPLIT VIEW" for origin, _, _ in found.split), *found.wrong, *found.unproven]:
             if line not in said:
                 said.add(line)
                 print(f"fedrank: {line}", file=sys.stderr, flush=True)
@@ -159,6 +159,7 @@ def _check(watcher: Any, urls: list[str], allow_http: bool, as_json: bool) -> No
             {
                 "heads": [{"where": where, "log": origin, "size": size} for where, origin, size in found.heads],
                 "split": [{"log": origin, "heads": [one, other]} for origin, one, other in found.split],
+                "wrong": found.wrong,
                 "unproven": found.unproven,
                 "silent": found.silent,
             }
@@ -170,5 +171,6 @@ def _check(watcher: Any, urls: list[str], allow_http: bool, as_json: bool) -> No
             print(f"\nSPLIT VIEW of {origin}: it signed both\n\n{one}\n{other}")
     if found.split:
         raise RunError(f"{found.split[0][0]}: shows different people different logs; both heads are kept.")
-    if found.unproven or found.silent:
-        raise RunError("; ".join([*found.unproven, *(f"{url}: shows no head" for url in found.silent)]) + ".")
+    if found.wrong or found.unproven or found.silent:
+        silent = [f"{url}: shows no head" for url in found.silent]
+        raise RunError("; ".join([*found.wrong, *found.unproven, *silent]) + ".")

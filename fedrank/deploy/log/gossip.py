@@ -10,6 +10,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.log.note import Checkpoint, Key
 from fedrank.deploy.log.proof import LARGEST, Answer
+from fedrank.deploy.log.reading import read_on
 from fedrank.deploy.log.tree import verify_consistency
 from fedrank.deploy.log.witness import Witness, contradict
 
@@ -28,18 +29,20 @@ class Compared:
         split: Logs that signed two heads that cannot both be true, with the two.
         unproven: Heads that nothing proves to be of one log, in words.
         silent: Addresses that gave no head.
+        wrong: Logs whose models are wrong, such as two of one round, in words.
     """
 
     heads: list[tuple[str, str, int]] = field(default_factory=list)
     split: list[tuple[str, str, str]] = field(default_factory=list)
     unproven: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
 
 
 def compare(witness: Witness, urls: Iterable[str], client: Callable[[str], HttpClient] = HttpClient) -> Compared:
     """Ask hubs and witnesses for their newest heads and compare them with each other and the witness's own.
 
-    What contradicts itself is kept as evidence by the witness.
+    What contradicts itself is kept as evidence by the witness. Entries of hubs' logs that it has not read are read.
 
     Args:
         witness: Who compares: its keys say whose heads count.
@@ -75,8 +78,10 @@ def compare(witness: Witness, urls: Iterable[str], client: Callable[[str], HttpC
         if not heads.of_one_size and origin not in hubs:
             result.unproven.append(f"{origin}: heads of different sizes, and its hub was not asked to connect them")
         for hub in hubs.get(origin, ()):
-            if why := heads.objection(hub):
+            if why := heads.objection(hub) or heads.unread(hub):
                 result.unproven.append(f"{origin}: {why}")
+        if wrong := witness.reading(origin).wrong:
+            result.wrong.append(f"{origin}: {wrong}")
     result.split = witness.evidence()
     return result
 
@@ -167,6 +172,18 @@ class _Heads:
             if why:
                 return why
         return f"its hub showed a newer head {_TRIES} times, and at no time one that all heads lead to"
+
+    def unread(self, hub: HttpClient) -> str:
+        """Read on up to the last head; why that was not possible, or empty."""
+        before, last = self._witness.reading(self._key.name), max(here.size for _, here, _ in self._seen)
+        if before.size >= last:
+            return ""
+        try:
+            head = next(here for _, here, _ in self._seen if here.size == last)
+            self._witness.has_read(self._key.name, read_on(hub, head, before))
+        except (OSError, FedrankError) as error:
+            return f"its entries cannot be read ({error})"
+        return ""
 
     def _led(self, hub: HttpClient, where: str, here: Checkpoint, last: Checkpoint) -> tuple[str, Checkpoint]:
         """Why a head is not proven to lead to the last one, and the newest head that the hub shows."""

@@ -151,6 +151,11 @@ class Grown:
         self._hashes.append(leaf)
         self.size += 1
 
+    @property
+    def frontier(self) -> tuple[bytes, ...]:
+        """Hashes of its :func:`frontier`."""
+        return tuple(self._hashes)
+
     def root(self) -> bytes:
         """Hash of the tree."""
         if not self._hashes:

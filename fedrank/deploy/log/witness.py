@@ -20,6 +20,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import create_private, open_database, transaction
 from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.log.note import LOG, WITNESS, Checkpoint, Key, Signer, decoded, new_private_key
+from fedrank.deploy.log.reading import Reading
 from fedrank.deploy.log.tree import EMPTY, verify_consistency
 from fedrank.engine.checkpoint import write_atomically
 
@@ -40,8 +41,17 @@ CREATE TABLE evidence (
     PRIMARY KEY (origin, one, other)
 ) STRICT
 """
+_2_READINGS = """
+CREATE TABLE reading (                          -- how far the entries of a log were read
+    origin   TEXT PRIMARY KEY,
+    size     INTEGER NOT NULL,
+    frontier BLOB NOT NULL,                     -- hashes of the tree over them, 32 bytes each
+    round    INTEGER,                           -- of the newest model
+    wrong    TEXT NOT NULL                      -- what is wrong with its models; empty: nothing
+) STRICT
+"""
 #: SQL that leads from each version of the tables to the next.
-STEPS = (_1_HEADS_EVIDENCE,)
+STEPS = (_1_HEADS_EVIDENCE, _2_READINGS)
 
 
 class WitnessFolder(ServedFolder):
@@ -141,6 +151,8 @@ class Witness:
         if old > here.size or not here.size:
             return Said(400, "the old size is above the new one\n")
         try:
+            if wrong := self.reading(here.origin).wrong:
+                return Said(403, f"{wrong}\n")
             with self._lock, transaction(self._db):
                 return self._judged(old, proof, here)
         except sqlite3.Error:
@@ -173,6 +185,23 @@ class Witness:
         """Name of a log, and two heads that it signed and that cannot both be true."""
         with self._lock:
             return self._db.execute("SELECT origin, one, other FROM evidence ORDER BY found").fetchall()
+
+    def reading(self, origin: str) -> Reading:
+        """How far the entries of a log were read."""
+        with self._lock:
+            row = self._db.execute(
+                "SELECT size, frontier, round, wrong FROM reading WHERE origin = ?", (origin,)
+            ).fetchone()
+        if row is None:
+            return Reading()
+        hashes = tuple(row[1][at : at + 32] for at in range(0, len(row[1]), 32))
+        return Reading(row[0], hashes, row[2], row[3])
+
+    def has_read(self, origin: str, found: Reading) -> None:
+        """Keep how far a log was read. Where its models are wrong, no head of it is cosigned any more."""
+        row = (origin, found.size, b"".join(found.frontier), found.round, found.wrong)
+        with self._lock, transaction(self._db):
+            self._db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
 
     def keep(self, one: str, other: str) -> bool:
         """Keep two heads as evidence if they are: of a watched log, signed by it, of one size and different.

@@ -17,7 +17,8 @@ from fedrank.deploy.log.audit import audit_folder
 from fedrank.deploy.log.entries import MODEL
 from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import Checkpoint, Signer
-from fedrank.deploy.log.proof import Answer
+from fedrank.deploy.log.proof import Answer, UnprovenError
+from fedrank.deploy.log.reading import Reading, read_on
 from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import Grown, consistency_proof, grown, leaf_hash
 from fedrank.deploy.log.witness import Witness, WitnessFolder, as_json
@@ -29,7 +30,7 @@ class Log:
     """A log in memory, and heads of it."""
 
     def __init__(self, entries):
-        self.nodes, self.tree = {}, [Grown()]
+        self.entries, self.nodes, self.tree = entries, {}, [Grown()]
         for number, entry in enumerate(entries):
             for level, at, hash_ in grown(lambda *place: self.nodes[place], number, leaf_hash(entry)):
                 self.nodes[level, at] = hash_
@@ -54,8 +55,8 @@ def home(tmp_path):
     return made
 
 
-ONE = Log([b"\x02%d" % n for n in range(9)])
-TWO = Log([b"\x02%d" % (n if n < 5 else -n) for n in range(9)])
+ONE = Log([b"\x09%d" % n for n in range(9)])
+TWO = Log([b"\x09%d" % (n if n < 5 else -n) for n in range(9)])
 
 
 def test_a_witness_cosigns_growth_and_nothing_else(home):
@@ -134,7 +135,11 @@ class Hostile(HttpClient):
     answers: ClassVar[dict] = {}
 
     def request(self, method, path, token, *, body=None, limit=0):
-        found = self.answers.get(self.url, {}).get(path)
+        answers = self.answers.get(self.url, {})
+        found = answers.get(path)
+        if path.startswith("/v1/log/entries/") and "log" in answers:
+            texts = [b64encode(one).decode() for one in answers["log"].entries[int(path.split("/")[-1]) :]]
+            found = json.dumps({"entries": texts[:3]}).encode()
         found = found() if callable(found) else found
         return response_of(404 if found is None else 200, found or b"", lambda name: None)
 
@@ -195,7 +200,7 @@ def test_evidence_of_a_log_is_kept_a_few_times(home):
 
 def test_a_log_that_grows_while_it_is_compared_is_no_split_view(home):
     one, sizes = Witness(home), iter([7, 8, 9, 9, 9, 9, 9, 9, 9])
-    hub = {"/v1/log": shown(ONE, 6)}
+    hub = {"/v1/log": shown(ONE, 6), "log": ONE}
     hub |= {f"/v1/log/{since}": (lambda since=since: shown(ONE, next(sizes), since)) for since in range(1, 9)}
     Hostile.answers = {HUB: hub, A: {"/heads": heads(ONE.note(4))}, B: {"/heads": heads(ONE.note(5))}}
     found = compare(one, [HUB, A, B], Hostile)
@@ -204,7 +209,7 @@ def test_a_log_that_grows_while_it_is_compared_is_no_split_view(home):
 
 
 def test_a_hub_whose_newest_head_always_moves_on_proves_nothing(home):
-    many = Log([b"\x02%d" % n for n in range(60)])
+    many = Log([b"\x09%d" % n for n in range(60)])
     one, sizes = Witness(home), iter(range(20, 60))
     hub = {"/v1/log": shown(many, 19)}
     hub |= {f"/v1/log/{since}": (lambda since=since: shown(many, next(sizes), since)) for since in range(1, 60)}
@@ -212,6 +217,33 @@ def test_a_hub_whose_newest_head_always_moves_on_proves_nothing(home):
     found = compare(one, [HUB, A], Hostile)
     assert found.unproven and next(sizes) < 40  # and it did not go on for ever
     one.close()
+
+
+def test_a_witness_that_reads_a_log_with_two_models_of_one_round_cosigns_it_no_more(home):
+    """The log has only grown, and every head leads to the next: only who reads the entries sees it."""
+    models = [b"\x02" + n.to_bytes(4, "big") + bytes([n]) * 32 for n in range(6)]
+    log = Log([b"\x01{}", *models, models[5][:5] + b"x" * 32, b"\x02" + (6).to_bytes(4, "big") + bytes(32)])
+    one = Witness(home)
+    assert one.add(log.body(0, 4)).status == 200
+    for size, wrong in ((6, False), (7, False), (8, True), (9, True)):
+        hub = {"/v1/log": shown(log, size), "log": log}
+        hub |= {f"/v1/log/{n}": shown(log, size, n) for n in range(1, size + 1)}
+        Hostile.answers = {HUB: hub}
+        found = compare(one, [HUB], Hostile)
+        assert not (found.unproven or found.split) and bool(found.wrong) is wrong
+        assert one.reading(LOG.key.name).size == size
+        if not wrong:
+            assert one.add(log.body(max(4, size - 1) if size > 6 else 4, size)).status == 200
+    assert one.add(log.body(7, 9)).status == 403
+    one.close()
+    again = Witness(home)
+    assert again.add(log.body(7, 8)).status == 403
+    hub["/v1/log"] = shown(log, 9)
+    hub["log"] = ONE  # entries of another log
+    fresh = Reading()
+    with pytest.raises(UnprovenError, match="not those of its head"):
+        read_on(Hostile(HUB), Checkpoint.parse(log.note(9)), fresh)
+    again.close()
 
 
 def test_a_hub_and_its_witness_agree(tmp_path):

@@ -140,7 +140,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             config: What the experiments have in common.
             vary: A setting and its values, such as privacy.p=0.25,0.5,1, or several of them for combinations; with
                 --search optuna also a range, such as sigma=0.001..0.1:log or clients=10..50.
-            search: Run every combination, or let Optuna choose settings by what they bring.
+            search: Run all combinations, or let Optuna choose by what they bring.
             trials: optuna: number of runs in all.
             measure: optuna: what is to be best, such as 'vali: nDCG@10'; by default the first validation measure. The
                 test part is shown for the best run only.

@@ -12,8 +12,9 @@ from typing import Any
 from cyclopts.help.formatters.plain import PlainFormatter
 from typing_extensions import override
 
-#: Characters of a line at most; of what comes before a sentence, where a line has room for a column.
-_WIDTH, _NAMES = 120, 29
+#: Characters of a line at most; of names before a sentence, where a line has room for a column: longer names reach
+#: into it.
+_WIDTH, _NAMES = 120, 22
 #: Characters of a line from which on names stand in a column, where some are longer than a command's.
 _ROOMY = 100
 _NEGATIVE = (

@@ -136,7 +136,7 @@ class FedPerPDGD(FoltrPDGD):
     ) -> Party:
         party = super().devices(data, shares, user_index, amounts)
         newcomers = np.broadcast_to(self.newcomer, (shares.parties, len(self.newcomer)))
-        return party._replace(own=PersonalDevice(*party.own, newcomers))
+        return party._replace(own=PersonalDevice(**party.own._asdict(), personal=newcomers))
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,9 @@ class RankGuard(FoltrPDGD):
             np.zeros((parties, h), np.int32),
         )
         model = np.zeros((parties, self.ranker.size), np.float32)
-        return party._replace(own=GuardedDevice(*party.own, model, log, np.zeros(parties, np.float32)))
+        return party._replace(
+            own=GuardedDevice(**party.own._asdict(), model=model, log=log, accepted=np.zeros(parties, np.float32))
+        )
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,8 @@ class World:
 
     preset: Literal["recsim", "paper", "tension", "stock"] = setting(
         "recsim",
-        "Choc and Kale: recsim as in RecSim's code; paper as in FedSlate's text, where users like chocolate; tension "
-        "as recsim, but satisfaction follows consumption three times as closely, so that greed costs; stock RecSim's "
-        "own, where the past fades faster and nothing is seen of a user: with one platform, a slate of 1 and a "
-        "time_budget of 60.",
+        "Choc and Kale: recsim as in its code; paper as in FedSlate's text, where users like chocolate; tension, where "
+        "greed costs; stock RecSim's own, for one platform, a slate of 1 and a time_budget of 60.",
     )
     candidates: int = setting(10, "N, items to choose from, new ones in every round.", low=1, high=10_000)
     slate: int = setting(3, "n, items that are shown.", low=1)
@@ -82,14 +80,14 @@ class World:
         None, "Standard deviation of the noise on observed satisfaction. Default: the preset's, 0.1.", low=0, high=100
     )
     semantics: Literal["recsim-code", "paper"] | None = setting(
-        None, "Whether a high kaleness is chocolate (recsim-code) or kale (paper). Default: the preset's."
+        None, "A high kaleness is chocolate, or kale. Default: the preset's."
     )
     choice: Literal["multinomial", "multinomial-no-click", "proportional", "cascade"] = setting(
         "multinomial", "How users choose from a slate."
     )
     shared_candidates: bool = setting(True, "All platforms have the same items in a round, or each its own.")
     turns: Literal["in-order", "shuffled"] | None = setting(
-        None, "Whether the first platform acts first in every round, or one by lot. Default: the preset's."
+        None, "Who acts first: always the same, or by lot. Default: the preset's."
     )
     time_budget: int | None = setting(
         None, "Ticks of a user, a multiple of platforms. Default: 61 rounds, 122 ticks of two platforms."
@@ -127,9 +125,7 @@ class Slates:
     #: Faults that the protocol can have.
     possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
 
-    mode: Literal["corrected", "published"] = setting(
-        "corrected", "Settings that are left out: corrected, or fault by fault as in the published code."
-    )
+    mode: Literal["corrected", "published"] = setting("corrected", "Defaults: corrected, or as in the published code.")
     discount: float = setting(0.9, "γ, weight of the next round.", low=0, high=1)
     batch: int = setting(32, "Rounds that a step learns from.", low=1, high=10**5)
     memory: int | None = setting(None, "Rounds in the replay buffer (5,000; 2,000).", low=2, high=10**7)
@@ -144,9 +140,7 @@ class Slates:
     )
     floor: float | None = setting(None, "Smallest ε (0.05; 0).", low=0, high=1)
     snap: float | None = setting(None, "Once ε has fallen below this it is 0 (0, which is never; 0.1).", low=0, high=1)
-    clock: bool = setting(
-        False, "Platforms know how many rounds of the stay are over: two features more. Greed pays at the end of it."
-    )
+    clock: bool = setting(False, "Platforms know how many rounds of the stay are over: two features more.")
     optimiser: Literal["top-k", "greedy", "exact"] = setting(
         "greedy", "How a slate is made of values: the largest, one by one (eq. 8), or the best of all slates."
     )
@@ -155,23 +149,19 @@ class Slates:
     )
     steps: int = setting(1, "Rounds that a target counts as they were before it asks the networks.", low=1, high=100)
     double: bool = setting(
-        False, "The next slate of a target is chosen by the networks that learn, and valued by the target networks."
+        False, "The networks that learn choose the next slate of a target, target networks value it."
     )
     polyak: float = setting(1.0, "Part of the way that target networks move when they are copied; 1: all of it.")
     network: Literal["items", "duelling", "linear"] = setting(
         "items",
-        "A platform's network: hidden layers shared by all items; a value of the user's state beside advantages of "
-        "items; or no hidden layer. Without the fault positional.",
+        "A platform's network: layers shared by items; a value of the state beside advantages of items; or no layer. "
+        "Without the fault positional.",
     )
     choice: Literal["true", "learned", "published"] | None = setting(
-        None, "The platforms' choice model: the users' own, learned from clicks, or upside down (true; published)."
+        None, "Choice model: users', learned, or upside down (true; published)."
     )
-    feedback: Literal["first", "all"] = setting(
-        "first", "Which platforms have clicks and engagement: the first, or all (the extended algorithm)."
-    )
-    objective: Literal["own", "team"] = setting(
-        "own", "What is maximised: a platform's own engagement, or the mean of all platforms with feedback."
-    )
+    feedback: Literal["first", "all"] = setting("first", "Who has clicks and engagement: the first, or all (extended).")
+    objective: Literal["own", "team"] = setting("own", "Maximised: own engagement, or the mean of all with feedback.")
     local_widths: tuple[int, ...] | None = setting(
         None, "Units of a platform's hidden layers (64, 64; 64 × 5, in the publication 4,096 × 5)."
     )
@@ -208,18 +198,16 @@ class FederatedSlates(Slates):
 
     others: Literal["aligned", "pooled"] | None = setting(
         None,
-        "What the federated network gets of the others: their mean value of the item in the same place, or one number, "
-        "their mean over all items (aligned where all have the same items; aligned).",
+        "What the federated network gets of others: their mean value of the item in the same place, or of all items "
+        "(aligned where all have the same items; aligned).",
     )
     regress: Literal["greedy", "shown", "nothing"] = setting(
         "greedy",
-        "The slate whose value a platform without feedback fits: the best by its values (eq. 15), or the shown one. "
-        "nothing: it fits none, gets no target, and is served the values of the first with feedback.",
+        "The slate whose value a platform without feedback fits: its best (eq. 15), the shown one, or nothing: it "
+        "shows by the first's values.",
         needs=("slates.feedback", ("first",)),
     )
-    head: Literal["residual", "linear"] = setting(
-        "residual", "The federated network: hidden layers, or a linear one (the paper's ablation)."
-    )
+    head: Literal["residual", "linear"] = setting("residual", "Federated network: hidden layers, or a linear one.")
     critic: str = setting("slateq", "The critic: slateq, or a value learner that an installed package names.")
     head_widths: tuple[int, ...] | None = setting(
         None, "Units of its hidden layers (32, 32; 32 × 4, in the publication 2,048 × 4)."
@@ -240,8 +228,7 @@ class Sharing:
     )
     secure_sum: bool = setting(
         False,
-        "The coordinator sees sums over the platforms only, and the federated network goes to them; needs three. "
-        "Simulated only.",
+        "The coordinator sees sums over platforms only; needs three. Simulated only.",
     )
 
     def __post_init__(self):
@@ -279,7 +266,7 @@ class Evaluation(engine.Evaluation):
         high=10**7,
     )
     episodes: int = setting(128, "Fresh users that an evaluation averages over, in each run.", low=2, high=10**6)
-    baselines: tuple[str, ...] = setting(BASELINES, f"Policies to compare with: {', '.join(BASELINES)}.")
+    baselines: tuple[str, ...] = setting(BASELINES, "Policies to compare with; all of them by default.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -221,6 +221,7 @@ def test_protocols_are_listed(capsys):
         "slateq",
         "slateq-central",
         "planned-slates",
+        "learned-slates",
     }
     assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
 

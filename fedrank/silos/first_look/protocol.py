@@ -128,6 +128,7 @@ class FirstLook(Protocol):
     @cached_property
     @override
     def sizes(self) -> dict[str, int]:  # type: ignore[override]
+        """Lengths of the messages' axes and largest values, by name."""
         c = self.columns
         return {
             "silos": self.silos,

@@ -134,7 +134,7 @@ def multinomial_sums(
     """
     p = x.shape[1]
     eta = np.column_stack([np.zeros(len(y)), x @ beta.reshape(levels - 1, p).T])
-    total = logsumexp(eta, axis=1)
+    total = np.asarray(logsumexp(eta, axis=1))
     share = np.exp(eta - total[:, None])[:, 1:]
     is_level = (y[:, None] == np.arange(1, levels)).astype(float)
     weight = share[:, :, None] * ((np.arange(levels - 1)[:, None] == np.arange(levels - 1)) - share[:, None, :])

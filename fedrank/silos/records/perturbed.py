@@ -1,7 +1,7 @@
 """A penalised logistic model with noise on its coefficients: output perturbation.
 
-Chaudhuri, Monteleoni and Sarwate (JMLR 2011), with Gaussian noise. The objective Σ log(1 + e^(−sβ'u)) + ½ Λ |β|² is
-strongly convex with Λ, and one row has a gradient of at most R, so that replacing it moves the minimum by at most
+Chaudhuri, Monteleoni and Sarwate (JMLR 2011), with Gaussian noise. The objective ``Σ log(1 + e^(−sβ'u)) + ½ Λ |β|²``
+is strongly convex with Λ, and one row has a gradient of at most R, so that replacing it moves the minimum by at most
 2R/Λ. Objective perturbation, the alternative, moves less where rows say much; but its proof needs noise of real
 numbers and the exact minimum, which no computer has, where here noise lies on a grid and the distance of what was
 computed from the minimum is known from the gradient and added to the sensitivity.

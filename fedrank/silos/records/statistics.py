@@ -10,8 +10,11 @@ weights and whom to take are chosen afterwards, by whoever has the message, on r
 and costs nothing. Silos' messages add up, and in a secure sum so does their noise.
 
 **Sensitivity.** The number of rows is public, so that two neighbouring tables differ in one row's place: u, y becomes
-v, z, with |u|, |v| ≤ R (a row's one included). Counted as a matrix, |uu' − vv'|² = |u|⁴ + |v|⁴ − 2(u'v)² ≤ 2 R⁴, and
-|(y − ½)u − (z − ½)v| ≤ R. With c·t in place of t the two together change by at most R √(2R² + c²).
+v, z, with lengths of u and v of at most R (a row's one included). Counted as a matrix::
+
+    |uu' − vv'|² = |u|⁴ + |v|⁴ − 2(u'v)² ≤ 2 R⁴,        |(y − ½)u − (z − ½)v| ≤ R
+
+With c·t in place of t the two together change by at most R √(2R² + c²).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """A search of three owners as processes: it is asked, learns from clicks, gets a document, loses an owner and goes on.
 
-    FEDRANK_DATA=FOLDER python -m benchmarks.search_processes [--searches 8000] [--folder FOLDER]
+    FEDRANK_DATA=FOLDER python -m benchmarks.search_processes [--searches 8000] [--cosine 2] [--learning-rate 0.03]
 
 Owners, broker and hub are processes of the command line on loopback; the collection ADI is cut by topic among the
 owners. The asker is this process, with a hundred devices that report as those of a portal do, but do not wait a minute
 between two looks at the hub. A simulated user types one of 28 queries and opens what looks relevant; seven queries are
-only looked at before and after. Then the owners' weather: a document comes, one owner is killed, and comes back.
+only looked at before and after. With ``--cosine 0 --learning-rate 0.1`` the search starts as BM25, and what it gains is
+learnt. Then the owners' weather: a document comes, one owner is killed, and comes back.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def look(federation: Federation, answer: Answer, query: Text, ids: dict[tuple[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--searches", type=int, default=8000)
+    parser.add_argument("--cosine", type=float, default=2.0)
+    parser.add_argument("--learning-rate", type=float, default=0.03)
     parser.add_argument("--p", type=float, default=P)
     parser.add_argument("--seed", type=int, default=300)
     parser.add_argument("--folder", type=Path)
@@ -119,10 +122,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        run(folder, chosen.searches, chosen.p, chosen.seed)
+        run(folder, chosen.searches, chosen.cosine, chosen.learning_rate, chosen.p, chosen.seed)
 
 
-def run(folder: Path, searches: int, p: float, seed: int) -> None:
+def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     documents, queries, corpus = documents_of("adi")
     places = cut(corpus, len(OWNERS), "topic", seed).documents
@@ -144,7 +147,7 @@ def run(folder: Path, searches: int, p: float, seed: int) -> None:
     federation_file = folder / "federation.toml"
     federation_file.write_text(
         f'name = "three libraries"\nbroker = "http://127.0.0.1:{ports["broker"]}"\n\n'
-        f'[ranking]\nhub = "http://127.0.0.1:{ports["hub"]}"\n\n' + "\n".join(cards),
+        f'[ranking]\ncosine = {cosine}\nhub = "http://127.0.0.1:{ports["hub"]}"\n\n' + "\n".join(cards),
         encoding="utf-8",
     )
     with processes(folder) as start:
@@ -157,7 +160,7 @@ def run(folder: Path, searches: int, p: float, seed: int) -> None:
         owners = {owner: start(*command) for owner, command in serve.items()}
         start("serve", "broker", federation_file, "--port", ports["broker"], "--patience", 30)
         start("serve", folder / "hub", "--port", ports["hub"], "--n-features", 4, "--cohort", DEVICES,
-              "--sigma", 1, "--learning-rate", 0.03, "--p", p)  # fmt: skip
+              "--sigma", 1, "--learning-rate", learning_rate, "--p", p)  # fmt: skip
         for name, port in ports.items():
             waited_for(lambda port=port: listens(port), name)
         print(f"{len(documents)} documents are served after {time.perf_counter() - began:.0f} s", flush=True)
@@ -177,7 +180,7 @@ def run(folder: Path, searches: int, p: float, seed: int) -> None:
             print(f"nDCG@10 of 28 and 7 queries, {what}: {values[0]:.3f}, {values[1]:.3f}", flush=True)
 
         judge("by BM25", Federation(dataclasses.replace(asked.file, ranking=None), ("anna", tokens)))
-        judge("with the cosine", Federation(federation_file, ("anna", tokens)))
+        judge(f"with {cosine:g} times the cosine", Federation(federation_file, ("anna", tokens)))
         began, asked_so_far = time.perf_counter(), 0
         while asked_so_far < searches:
             ranker.sync()

@@ -2,6 +2,7 @@
 "use strict";
 
 const state = document.getElementById("state");
+const notices = document.getElementById("notices");
 const list = document.getElementById("hits");
 
 async function post(path, body) {
@@ -16,6 +17,17 @@ function element(name, kind, text) {
   made.className = kind;
   made.textContent = text;
   return made;
+}
+
+// What a reader must know of a list before believing it: who is missing from it, and whether its order means something.
+function warned(found) {
+  const said = Object.entries(found.missing).map(([owner, why]) => `${owner} did not answer (${why}): its documents are not in this list.`);
+  const alone = found.own_statistics;
+  const owners = new Set(found.hits.map((hit) => hit.owner));
+  if (alone.length && owners.size > 1) {
+    said.push(`Scores of different owners do not compare yet: ${alone.join(", ")} scored without common statistics. The order is right within each owner only.`);
+  }
+  return said;
 }
 
 function shown(answer, hit, number) {
@@ -39,6 +51,7 @@ function shown(answer, hit, number) {
     title.setAttribute("aria-expanded", "true");
     try {
       const document_ = await post("v1/fetch", { answer, hit: number });
+      if (document_.title) title.textContent = document_.title;
       body.textContent = document_.body || "The document has no text besides its title.";
     } catch (error) {
       body.textContent = error.message;
@@ -52,23 +65,26 @@ document.getElementById("ask").addEventListener("submit", async (event) => {
   const query = document.getElementById("query").value.trim();
   if (!query) return;
   state.textContent = "Asking every owner …";
+  notices.replaceChildren();
+  list.replaceChildren();
   const started = performance.now();
   try {
     const found = await post("v1/search", { query, k: 20 });
-    list.replaceChildren(...found.hits.map((hit, number) => shown(found.answer, hit, number)));
     const seconds = ((performance.now() - started) / 1000).toFixed(2);
-    const said = [found.hits.length ? `${found.hits.length} documents in ${seconds} s.` : "No owner has a document with these words."];
-    for (const [owner, why] of Object.entries(found.missing)) said.push(`${owner} is missing: ${why}.`);
-    if (found.own_statistics.length) said.push(`Scores of ${found.own_statistics.join(", ")} do not compare with the others' yet.`);
-    state.textContent = said.join(" ");
+    const many = found.hits.length;
+    const asked = Object.keys(found.missing).length ? "No owner that answered" : "No owner";
+    state.textContent = many ? `${many} ${many === 1 ? "document" : "documents"} in ${seconds} s.` : `${asked} has a document with these words.`;
+    notices.replaceChildren(...warned(found).map((text) => element("li", "", text)));
+    list.replaceChildren(...found.hits.map((hit, number) => shown(found.answer, hit, number)));
   } catch (error) {
-    list.replaceChildren();
-    state.textContent = error.message;
+    state.textContent = "There is no answer.";
+    notices.replaceChildren(element("li", "", error.message));
   }
 });
 
 fetch("v1/federation").then((response) => response.json()).then((about) => {
   document.title = `Search · ${about.name}`;
-  document.getElementById("federation").textContent = `${about.name}: ${about.owners.join(", ")}`;
+  document.getElementById("federation").textContent = about.name;
+  document.getElementById("owners").textContent = `Documents of ${about.owners.join(", ")}`;
   document.getElementById("learns").hidden = !about.learns;
 });

@@ -78,6 +78,10 @@ ROWS = {
     ),
     "tension, B blind, 100 candidates, 200 users": _row("tension", candidates=100, slate=10),
     "tension, three platforms, B and C blind, 200 users": _row("tension", platforms=3),
+    "tension, three platforms, B and C blind, 200 users, satisfaction as well": _row(
+        "tension", platforms=3, observed=True
+    ),
+    "tension, three platforms, B and C blind, 800 users": _row("tension", 800, platforms=3),
     "published, B blind, 500 candidates, 200 users": _row("recsim", candidates=500, slate=10),
     "tension, B blind, 200 users, satisfaction as well": _row("tension", observed=True),
     "tension, B blind, 200 users, satisfaction as well, ε = 2": _row("tension", observed=True, epsilon=2.0),

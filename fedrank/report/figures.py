@@ -252,7 +252,7 @@ def line_chart(
     comparing = bool(band)
     first = band or describe.seeds_in_words(len(run.seeds))
     if not comparing and len(run.seeds) > 1 and frame["low"].null_count() == len(frame):
-        first = f"Mean of {len(run.seeds)} seeds, too few for a band"
+        first = f"Mean of {len(run.seeds)} seeds" + (", too few for a band" if len(run.seeds) < FEW_FOR_BANDS else "")
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
     subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
     style = AXES[over][2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,10 +20,10 @@ from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.equations import joint_values, local_values, others_mean
-from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
+from fedrank.slates.fedslate.equations import joint_values, others_mean
+from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
 from fedrank.slates.fedslate.settings import SlateSettings
-from fedrank.slates.fedslate.state import View, empty_view
+from fedrank.slates.fedslate.state import PlatformState, View, empty_view
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +40,7 @@ class SlateModel(Model):
         choices: Name of each platform -> its choice model, float32 [2]: slope, logit of no click.
         config: Settings of the run as a nested dictionary, of which ``settings`` are made.
         about: Where the model comes from.
+        critic: Makes the learner from the settings: it values candidates, and puts slates together.
     """
 
     task: ClassVar[str] = "slates"
@@ -50,16 +51,22 @@ class SlateModel(Model):
     choices: Mapping[str, Float32[np.ndarray, "2"]]
     config: Mapping[str, Json] = field(default_factory=dict)
     about: Mapping[str, Json] = field(default_factory=dict)
+    critic: Callable[[SlateSettings], ValueLearner] = SlateQ
 
     def __post_init__(self):
-        s = self.settings
+        s, wanted = self.settings, jax.eval_shape(lambda: _first(self.learner, jnp.int32(0))).weights.shape
         if np.shape(self.federated) != (s.head.size,):
             raise ModelError(f"federated weights must have shape ({s.head.size},), got {np.shape(self.federated)}.")
         if len(self.platforms) != s.platforms or list(self.platforms) != list(self.choices):
             raise ModelError(f"needs weights and a choice model of each of {s.platforms} platforms.")
         for name, weights in self.platforms.items():
-            if np.shape(weights) != (s.local.size,):
-                raise ModelError(f"weights of {name} must have shape ({s.local.size},), got {np.shape(weights)}.")
+            if np.shape(weights) != wanted:
+                raise ModelError(f"weights of {name} must have shape {wanted}, got {np.shape(weights)}.")
+
+    @property
+    def learner(self) -> ValueLearner:
+        """What values candidates and puts slates together."""
+        return self.critic(self.settings)
 
     @property
     @override
@@ -68,6 +75,7 @@ class SlateModel(Model):
             "n_features": self.settings.user_features + self.settings.item_features,
             "platforms": list(self.platforms),
             "config": dict(self.config),
+            "critic": _called(self.learner),
         }
 
     @property
@@ -85,9 +93,17 @@ class SlateModel(Model):
         protocol = made.protocol
         if not isinstance(protocol, FedSlate):
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
+        # A critic that came as an object is not among the settings: by another one its weights would mean nothing.
+        trained, here = parts.architecture.get("critic", _called(protocol.learner)), _called(protocol.learner)
+        if trained != here:
+            raise ModelError(
+                f"its networks are those of the critic {trained}, got {here}. Hand over the protocol that the run was "
+                "made with: fedrank.load(..., own=protocol)."
+            )
         names = parts.architecture["platforms"]
         platforms, choices = ({n: parts.tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
-        return cls(protocol.settings, parts.tensors["federated"], platforms, choices, config, parts.about)
+        joint = parts.tensors["federated"]
+        return cls(protocol.settings, joint, platforms, choices, config, parts.about, protocol.critic)
 
     @property
     def n_candidates(self) -> int:
@@ -156,7 +172,7 @@ class SlateModel(Model):
             view: As :meth:`view` makes it.
             platform: The platform; by default the first.
         """
-        return np.asarray(_own_values(self.settings, self._weights(platform), self._repeated(view)))[0]
+        return np.asarray(_own_values(self.learner, *self._of(platform), self._repeated(view)))[0]
 
     @override
     def score(
@@ -173,7 +189,7 @@ class SlateModel(Model):
             DataError: The others' values are missing, or not as many as there are candidates.
         """
         given = self._others(others)
-        own = _own_values(self.settings, self._weights(platform), self._repeated(features))
+        own = _own_values(self.learner, *self._of(platform), self._repeated(features))
         return np.asarray(_joined(self.settings, jnp.asarray(self.federated), own, self._repeated(given)))[0]
 
     def slate(self, features: View, others: Any = None, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
@@ -181,7 +197,7 @@ class SlateModel(Model):
         values = jnp.asarray(self.score(features, others, platform=platform))
         choice = jnp.asarray(self.choices[self._platform(platform)])
         repeated = self._repeated((choice, features, values))
-        return np.asarray(_slates(self.settings, *repeated))[0]
+        return np.asarray(_slates(self.learner, *self._of(platform), *repeated))[0]
 
     def act(self, views: Sequence[View]) -> tuple[Float32[np.ndarray, "platforms candidates"], np.ndarray]:
         """What all platforms do together, without noise and without exploration.
@@ -202,10 +218,11 @@ class SlateModel(Model):
         weights, choices = (
             jnp.stack([jnp.asarray(of[name]) for name in names]) for of in (self.platforms, self.choices)
         )
-        own = _own_values(self.settings, weights, seen)
+        numbers = jnp.arange(len(names))
+        own = _own_values(self.learner, numbers, weights, seen)
         others = jnp.stack([others_mean(self.settings, own, place) for place in range(len(names))])
         values = _joined(self.settings, jnp.asarray(self.federated), own, others)
-        return np.asarray(values), np.asarray(_slates(self.settings, choices, seen, values))
+        return np.asarray(values), np.asarray(_slates(self.learner, numbers, weights, choices, seen, values))
 
     def _repeated(self, of_one: Any) -> Any:
         """What one platform has, as often as there are platforms: programs are compiled for all of them side by side.
@@ -215,8 +232,10 @@ class SlateModel(Model):
         k = self.settings.platforms
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, *jnp.shape(leaf))), of_one)
 
-    def _weights(self, platform: str | None) -> Float[Array, "platforms weights"]:
-        return self._repeated(jnp.asarray(self.platforms[self._platform(platform)]))
+    def _of(self, platform: str | None) -> tuple[Int[Array, " platforms"], Float[Array, "platforms weights"]]:
+        """Number and weights of a platform, repeated."""
+        name = self._platform(platform)
+        return self._repeated((jnp.int32(list(self.platforms).index(name)), jnp.asarray(self.platforms[name])))
 
     def _others(self, others: Any) -> Float[Array, " candidates"]:
         n = self.n_candidates
@@ -230,14 +249,26 @@ class SlateModel(Model):
         return jnp.asarray(found, jnp.float32)
 
 
+def _called(learner: ValueLearner) -> str:
+    """A learner's class, by which files know it."""
+    return f"{type(learner).__module__}:{type(learner).__qualname__}"
+
+
+def _first(learner: ValueLearner, number: Int[Array, ""]) -> PlatformState:
+    return learner.first_state(jax.random.key(0), number)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _own_values(
-    s: SlateSettings, weights: Float[Array, "platforms weights"], views: View
+    learner: ValueLearner,
+    numbers: Int[Array, " platforms"],
+    weights: Float[Array, "platforms weights"],
+    views: View,
 ) -> Float[Array, "platforms candidates"]:
-    def of_platform(weights, view):
-        return local_values(s, weights, user_features(s, view), item_features(s, view))
+    def of_platform(number, weights, view):
+        return learner.values(_first(learner, number)._replace(weights=weights, view=view))
 
-    return jax.vmap(of_platform)(weights, views)
+    return jax.vmap(of_platform)(numbers, weights, views)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -252,12 +283,14 @@ def _joined(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _slates(
-    s: SlateSettings,
+    learner: ValueLearner,
+    numbers: Int[Array, " platforms"],
+    weights: Float[Array, "platforms weights"],
     choices: Float[Array, "platforms 2"],
     views: View,
     values: Float[Array, "platforms candidates"],
 ) -> Int[Array, "platforms slots"]:
-    def of_platform(choice, view, values):
-        return best_slate(s, choice, user_features(s, view), item_features(s, view), values)
+    def of_platform(number, weights, choice, view, values):
+        return learner.best(_first(learner, number)._replace(weights=weights, choice=choice, view=view), values)
 
-    return jax.vmap(of_platform)(choices, views, values)
+    return jax.vmap(of_platform)(numbers, weights, choices, views, values)

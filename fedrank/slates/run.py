@@ -95,6 +95,7 @@ class SlateRunner(Runner):
         self.crossed: list[np.ndarray] = []  # of the first run: int32 [rounds, exchanges, 2]
         self.sent = 0  # bytes that platforms of a run have sent
         self.latest = float("nan")
+        self.judged: tuple[int, Any] = (-1, None)  # rounds, and what the policy after them brought
 
     @property
     def shared(self) -> PyTree:
@@ -218,7 +219,8 @@ class SlateRunner(Runner):
 
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Measure the mean engagement of fresh users without exploration, always the same users."""
-        means = np.asarray(self._played(states, own).engagement, np.float64).mean(axis=1)
+        self.judged = done, self._played(states, own)
+        means = np.asarray(self.judged[1].engagement, np.float64).mean(axis=1)
         for measure, values in by_measure(means, self.experiment.names).items():
             rounds = np.full(self.runs, done)
             self.frames.append(self._rows(np.asarray(self.seeds), rounds, self.sent, "test", measure, values))
@@ -339,7 +341,9 @@ class SlateRunner(Runner):
 
     def _write_stay(self, states: PyTree, own: PyTree) -> None:
         """Add to ``stays.json`` when the run serves what; runs together, as they have as many fresh users each."""
-        file, ours = self.home.path / "stays.json", self._played(states, own)
+        file, (done, ours) = self.home.path / "stays.json", self.judged
+        if done != self.done:
+            ours = self._played(states, own)
         kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         together = jax.tree.map(lambda leaf: np.mean(leaf, axis=0), ours)
         self.home.json("stays.json", {**kept, OURS: stay_json(together, self.experiment.names)})
@@ -387,4 +391,4 @@ def slate_model(
         rounds=config.rounds,
         privacy=protocol.account(config.rounds, config.delta),
     )
-    return SlateModel(protocol.settings, federated, platforms, choices, as_dict(config), about)
+    return SlateModel(protocol.settings, federated, platforms, choices, as_dict(config), about, protocol.critic)

@@ -11,7 +11,9 @@ import fedrank
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
+from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.equations import federated_values, others_mean
+from fedrank.slates.fedslate.learner import SlateQ
 from fedrank.slates.model import SlateModel
 from fedrank.slates.run import slate_model
 from fedrank.slates.visits import LearnedPolicy
@@ -116,3 +118,31 @@ def test_what_does_not_fit_is_refused_by_name(read):
     assert jnp.isfinite(read.score(view, np.full(5, 1e20), platform="A")).all()
     with pytest.raises(ModelError, match="no chain of layers"):
         read.to_onnx("nowhere.onnx")
+
+
+class Contrary(SlateQ):
+    """Values are those of the network with the other sign, and slates are in the candidates' order."""
+
+    def values_of(self, weights, user, items):
+        return -super().values_of(weights, user, items)
+
+    def best(self, own, values):
+        return jnp.sort(super().best(own, values))
+
+
+def test_a_critic_of_somebody_else_scores_by_itself_and_by_no_other(played, model, tmp_path):
+    experiment, own, weights, _ = played
+    protocol = FedSlate(experiment.protocol.settings, Contrary)
+    mine = slate_model(
+        experiment_of(experiment.config, protocol), np.asarray(weights), dict(model.platforms), dict(model.choices), 0
+    )
+    file = mine.save(tmp_path / "contrary.safetensors")
+    view = _views(own)[1]
+    for one in (mine, fedrank.load(file, own=protocol)):
+        np.testing.assert_allclose(one.own_values(view, platform="B"), -model.own_values(view, platform="B"))
+        shown = one.slate(view, np.zeros(5), platform="B")
+        assert shown.tolist() == sorted(shown.tolist())
+    with pytest.raises(ModelError, match="Contrary"):
+        fedrank.load(file)
+    with pytest.raises(ModelError, match="Contrary"):
+        fedrank.load(model.save(tmp_path / "plain.safetensors"), own=protocol)

@@ -16,6 +16,8 @@ from pathlib import Path
 
 APPS = Path(__file__).resolve().parents[2] / "apps"
 PROGRAMS = Path(sys.executable).parent
+#: Seconds until a run hangs: each of its messages starts a process a node, seconds of a busy processor.
+LIMIT = 800
 
 
 def free_ports(count):
@@ -72,6 +74,8 @@ def linked(folder, app, tables):
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
         "JAX_PLATFORMS": "cpu",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "JAX_ENABLE_COMPILATION_CACHE": "1",
     }
     processes = []
 
@@ -84,7 +88,7 @@ def linked(folder, app, tables):
     def run(**settings):
         table = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
         command = [PROGRAMS / "flwr", "run", APPS / app, "lo", "--stream", "-c", table]
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, cwd=folder)
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, cwd=folder)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout
 

@@ -17,6 +17,7 @@ from fedrank.deploy.flower.gateway import answer_through
 from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.settings import read_node, read_run
 from fedrank.deploy.flower.setup_answers import Store
+from fedrank.engine.program_cache import keep_programs
 
 _log = logging.getLogger("fedrank.flower")
 
@@ -97,6 +98,7 @@ def answered(message: Any, context: Any) -> Any:
     """
     from flwr.app import ConfigRecord, Error, Message, RecordDict  # pyright: ignore[reportMissingImports]
 
+    keep_programs()  # the process ends with the answer: without it each message compiles anew
     try:
         config, _ = read_run(context.run_config)
         node = read_node(context.node_config)

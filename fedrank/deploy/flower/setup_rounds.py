@@ -83,6 +83,8 @@ class SetupRounds(Rounds):
     ) -> tuple[UInt8[np.ndarray, "parties bytes"], Bool[np.ndarray, " parties"]]:
         """Bytes of all silos' replies, uint8 [silos, bytes], and who was heard, bool [silos]."""
         rows, arrived = self._nothing(exchange.reply), np.zeros(self._parties, bool)
+        if not asked.any():
+            return rows, arrived
         for attempt in range(self._settings.round_attempts):
             if attempt:
                 self._network.sleep(_PAUSE)

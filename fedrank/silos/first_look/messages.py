@@ -31,27 +31,16 @@ class Begin:
 
 @message(kind=2)
 class Totals:
-    """Silo to server: counts and totals of its columns, by fold for the target, and its own model."""
+    """Silo to server: counts, totals and squares of its columns, by fold for the target, and its own model.
 
-    totals: Array = field(u1["models", "cells":"twice", "bytes":8], "how many values a column has, and their sum")
+    Squares are around the silo's own means, so that no digits are lost, and are brought to common means by the server.
+    """
+
+    totals: Array = field(u1["models", "cells":"thrice", "bytes":8], "values of a column, their sum, and squares")
     model: Array = field(u1["parameters", "bytes":8], "coefficients of the silo's own model, in the columns' units")
 
 
 @message(kind=3)
-class Means:
-    """Server to silos: means of columns, of each arm and fold."""
-
-    means: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "means of columns")
-
-
-@message(kind=4)
-class Squares:
-    """Silo to server: squares around the means, of its own arm; the target's of all arms."""
-
-    squares: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "sums of squares around the means")
-
-
-@message(kind=5)
 class Models:
     """Server to silos: a model of each arm and fold, and what its columns are standardised by."""
 
@@ -60,14 +49,14 @@ class Models:
     weights: Array = field(u1["silos", "models", "parameters", "bytes":8], "coefficients of standardised columns")
 
 
-@message(kind=6)
+@message(kind=4)
 class Derivatives:
     """Silo to server: log-likelihood, gradient and information at the models, summed over its rows."""
 
     sums: Array = field(u1["silos", "models", "cells":"numbers", "bytes":8], "sums over the silo's rows")
 
 
-@message(kind=7)
+@message(kind=5)
 class Shown:
     """Server to the target: the models of all arms, and each silo's own."""
 
@@ -77,7 +66,7 @@ class Shown:
     own: Array = field(u1["silos", "parameters", "bytes":8], "each silo's own model, in the columns' units")
 
 
-@message(kind=8)
+@message(kind=6)
 class Judged:
     """Target to server: what each arm's models are worth on its rows."""
 

@@ -20,10 +20,8 @@ from fedrank.silos.first_look.messages import (
     Begin,
     Derivatives,
     Judged,
-    Means,
     Models,
     Shown,
-    Squares,
     Totals,
     packed,
     unpacked,
@@ -39,6 +37,8 @@ from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdict_of
 
 #: Rounds of Newton's method; penalised models take five to seven.
 _STEPS = 7
+#: Where no coefficient moves by more, the next step moves them by rounding errors: Newton's method squares its error.
+_CONVERGED = 1e-7
 #: A column is constant where its deviation is below this share of its mean, as in :mod:`fedrank.silos.glm.moments`.
 _CONSTANT = 1e-7
 
@@ -85,18 +85,16 @@ class LookState:
     """What the server knows so far; axes: arms, folds, and columns or coefficients.
 
     Attributes:
-        totals: Counts and totals of columns.
         own: Each silo's own model.
         means: Means of columns.
         deviations: Their deviations.
         beta: Coefficients at which silos are asked next.
         before: Those of the step before.
         value: Penalised log-likelihood at ``before``.
-        step: What was added to ``before``.
+        step: What was added to ``before``; infinite before the first.
         looked: The end.
     """
 
-    totals: Float[np.ndarray, "arms folds twice"]
     own: Float[np.ndarray, "silos coefficients"]
     means: Float[np.ndarray, "arms folds columns"]
     deviations: Float[np.ndarray, "arms folds columns"]
@@ -134,7 +132,7 @@ class FirstLook(Protocol):
             "silos": self.silos,
             "models": FOLDS,
             "columns": c,
-            "twice": 2 * c,
+            "thrice": 3 * c,
             "parameters": c + 1,
             "numbers": 2 + c + (c + 1) * (c + 2) // 2,
             "largest_silo": max(1, self.silos - 1),
@@ -143,7 +141,7 @@ class FirstLook(Protocol):
     @cached_property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        return (SendTotals(self), SendSquares(self), *(Step(self, number) for number in range(_STEPS)), Judge(self))
+        return (SendTotals(self), *(Step(self, number) for number in range(_STEPS)), Judge(self))
 
     @override
     def init(self, key: Any) -> LookState:
@@ -151,8 +149,8 @@ class FirstLook(Protocol):
         shape = (self.silos, FOLDS)
         at, whole = np.zeros((*shape, self.columns)), np.zeros((*shape, self.columns + 1))
         return LookState(
-            np.zeros((*shape, 2 * self.columns)), np.zeros((self.silos, self.columns + 1)), at, at, whole, whole,
-            np.full(shape, -np.inf), whole,
+            np.zeros((self.silos, self.columns + 1)), at, at, whole, whole, np.full(shape, -np.inf),
+            np.full_like(whole, np.inf),
         )  # fmt: skip
 
     @override
@@ -214,7 +212,7 @@ class _HostExchange(Exchange):
 
 @dataclass(frozen=True)
 class SendTotals(_HostExchange, request=Begin, reply=Totals):
-    """Counts and totals of columns, and each silo's own model."""
+    """Counts, totals and squares of columns, and each silo's own model."""
 
     name = "look-totals"
 
@@ -244,39 +242,20 @@ class SendTotals(_HostExchange, request=Begin, reply=Totals):
     def tell(self, state: LookState, replies: Totals, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         self.require(arrived, list(range(self.settings.silos)))
         each = unpacked(replies.totals)
-        totals = np.einsum("as,sfc->afc", self.settings.members(), each)
-        count, total = np.split(totals, 2, axis=-1)
-        return replace(state, totals=totals, own=unpacked(replies.model), means=total / np.maximum(count, 1))
-
-
-@dataclass(frozen=True)
-class SendSquares(_HostExchange, request=Means, reply=Squares):
-    """Squares around the means."""
-
-    name = "look-squares"
-
-    @override
-    def ask(self, state: LookState) -> Means:
-        return Means(packed(state.means))
-
-    @override
-    def respond(self, request: Means, party: Party, draws: PyTree) -> tuple[Party, Squares]:
-        means = unpacked(request.means)
-        out = np.zeros_like(means)
-        parts = self.parts(party)
-        for arm in self.settings.arms(self.number(party)):
-            for fold, part in enumerate(parts):
-                apart = part.x - means[arm, fold]
-                out[arm, fold] = np.where(np.isnan(apart), 0.0, apart**2).sum(axis=0)
-        return party, Squares(packed(out))
-
-    @override
-    def tell(self, state: LookState, replies: Squares, arrived: Bool[np.ndarray, " silos"]) -> LookState:
-        self.require(arrived, list(range(self.settings.silos)))
-        squares = unpacked(replies.squares).sum(axis=0)
-        count = np.split(state.totals, 2, axis=-1)[0]
-        deviation = np.sqrt(squares / np.maximum(count, 1))
-        return replace(state, deviations=np.where(deviation > _CONSTANT * np.abs(state.means), deviation, 0.0))
+        members = self.settings.members()
+        count, total, squares = np.split(each, 3, axis=-1)
+        there = np.maximum(np.einsum("as,sfc->afc", members, count), 1)
+        means = np.einsum("as,sfc->afc", members, total) / there
+        # Squares around a common mean: those around each silo's own, and those of its mean (Chan et al. 1983).
+        apart = total / np.maximum(count, 1) - means[:, None]
+        around = np.einsum("as,asfc->afc", members, squares + count * apart**2)
+        deviation = np.sqrt(around / there)
+        return replace(
+            state,
+            own=unpacked(replies.model),
+            means=means,
+            deviations=np.where(deviation > _CONSTANT * np.abs(means), deviation, 0.0),
+        )
 
 
 @dataclass(frozen=True)
@@ -293,6 +272,14 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
     def name(self) -> str:  # type: ignore[override]
         """Name of the step."""
         return f"look-newton-{self.step + 1}"
+
+    def reached(self, state: LookState) -> bool:
+        """Whether all models are those of the largest penalised likelihood."""
+        return bool((np.abs(state.step) <= _CONVERGED).all())
+
+    @override
+    def asked(self, state: LookState, parties: int) -> Bool[np.ndarray, " silos"]:
+        return np.full(parties, not self.reached(state))  # who is not asked starts no process
 
     @override
     def ask(self, state: LookState) -> Models:
@@ -316,6 +303,8 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
 
     @override
     def tell(self, state: LookState, replies: Derivatives, arrived: Bool[np.ndarray, " silos"]) -> LookState:
+        if self.reached(state):
+            return state
         self.require(arrived, list(range(self.settings.silos)))
         total = unpacked(replies.sums).sum(axis=0)
         beta, before, value, step = (one.copy() for one in (state.beta, state.before, state.value, state.step))
@@ -384,9 +373,11 @@ def _finite(value: float) -> Json:
     return value if np.isfinite(value) else None
 
 
-def _totals(x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " twice"]:
+def _totals(x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " thrice"]:
     there = ~np.isnan(x)
-    return np.concatenate([there.sum(axis=0), np.where(there, x, 0.0).sum(axis=0)])
+    count, total = there.sum(axis=0), np.where(there, x, 0.0).sum(axis=0)
+    apart = np.where(there, x - total / np.maximum(count, 1), 0.0)
+    return np.concatenate([count, total, (apart**2).sum(axis=0)])
 
 
 def _design(

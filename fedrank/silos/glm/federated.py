@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.trees import Json
@@ -75,10 +74,14 @@ class FederatedFit:
     @property
     def p(self) -> Float[np.ndarray, " p"]:
         """Two-sided p-value that a coefficient is 0."""
+        from scipy import stats  # takes a second to load, and a silo that only sends sums does not need it
+
         return 2 * stats.t.sf(np.abs(self.statistic), self.degrees)
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
         """Ends of the confidence intervals."""
+        from scipy import stats
+
         half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error
         return self.estimate - half, self.estimate + half
 

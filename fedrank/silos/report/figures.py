@@ -153,7 +153,10 @@ def played_figure(run: Run, target: str) -> Any:
 
 
 def matrix_figure(run: Run) -> Any:
-    """Who helps whom: a row for each target, a column for each helper, the mean paired difference in the cell."""
+    """Who helps whom: a row for each target, a column for each helper, the mean paired difference in the cell.
+
+    Colour is for verdicts: the largest difference may well be the one that is known least.
+    """
     silos = _silos(run)
     cells, most = _cells(silos)
     small = len(silos.names) > MOST_NUMBERS
@@ -175,14 +178,14 @@ def matrix_figure(run: Run) -> Any:
             description="note:N"
         ),
         known.mark_rect(strokeWidth=0).encode(
-            color=alt.Color("value:Q").scale(scale).legend(legend), description="note:N"
+            color=alt.Color("shade:Q").scale(scale).legend(legend), description="note:N"
         ),
     ]  # fmt: skip
     if not small:
         for ink, which in ((_ON_PALE, "!datum.deep"), (_ON_DEEP, "datum.deep")):
             text = known.transform_filter(which).mark_text(fontSize=12, color=ink)
             layers.append(text.encode(text="text:N"))
-    said = ["With the silo minus without it, same round", "▲ helps, ▼ harms, · no evidence; grey: not compared"]
+    said = ["With the silo minus without it, same round", "▲ helps, ▼ harms; · no evidence, no colour; grey: not asked"]
     if small:
         said[1] = "Point at a cell to read it; the tables below have the verdicts"
     title = _title("Who helps whom", [*said, *describe.caveats(run)], 62)
@@ -254,7 +257,7 @@ def _colours(arms: list[Arm]) -> dict[str, str]:
 
 
 def _cells(silos: Silos) -> tuple[pl.DataFrame, float]:
-    """One row for each cell of the matrix with its text, and the largest absolute value."""
+    """One row for each cell of the matrix with its text and colour, and the largest absolute value with a verdict."""
     rows: list[dict[str, Json]] = []
     for target in silos.targets:
         found = silos.findings.get(target)
@@ -262,16 +265,17 @@ def _cells(silos: Silos) -> tuple[pl.DataFrame, float]:
         for name in silos.names:
             one = helpers.get(name)
             value = one.difference.mean if one and one.difference else None
-            row: dict[str, Json] = {"target": target, "helper": name, "value": value, "text": ""}
+            row: dict[str, Json] = {"target": target, "helper": name, "value": value, "shade": 0.0, "text": ""}
             row["note"] = f"{name} for {target}: not compared"
             if one is not None and value is not None:
+                row["shade"] = 0.0 if one.verdict == "no evidence" else value
                 row["text"] = f"{SYMBOLS[one.verdict]} {value:+.3f}".replace("-", "−")
                 row["note"] = f"{name} for {target}: {describe.measured(one.difference, signed=True)}, {one.verdict}"
             rows.append(row)
-    most = max((abs(r["value"]) for r in rows if r["value"] is not None), default=0.0) or 0.01
+    most = max((abs(row["shade"]) for row in rows), default=0.0) or 0.01
     for row in rows:
-        row["deep"] = row["value"] is not None and abs(row["value"]) > 0.6 * most
-    kinds: Mapping[str, Any] = {"value": pl.Float64}
+        row["deep"] = abs(row["shade"]) > 0.6 * most
+    kinds: Mapping[str, Any] = {"value": pl.Float64, "shade": pl.Float64}
     return pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None), most
 
 

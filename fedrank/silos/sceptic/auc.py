@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+from scipy import special
 
 
 class Estimate(NamedTuple):
@@ -30,11 +30,11 @@ class Estimate(NamedTuple):
         """Two-sided p-value that it is 0; 1 without an error, and of two models that score alike."""
         if not np.isfinite(self.error) or self.error == 0:
             return 1.0
-        return float(2 * stats.norm.sf(abs(self.value) / self.error))
+        return float(2 * special.ndtr(-abs(self.value) / self.error))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The confidence interval."""
-        half = float(stats.norm.ppf(0.5 + level / 2)) * self.error
+        half = float(special.ndtri(0.5 + level / 2)) * self.error
         return self.value - half, self.value + half
 
 
@@ -66,6 +66,8 @@ def placements(
         y: Labels.
         fold: Fold of each row; None: all are of one.
     """
+    from scipy.stats import rankdata  # takes a second to load, and a silo that only sends sums does not need it
+
     fold = np.zeros(len(y), int) if fold is None else fold
     share, centre = np.full(len(y), np.nan), np.full(len(y), np.nan)
     total, weight, count = 0.0, 0, 0
@@ -75,11 +77,11 @@ def placements(
         n1, n0 = int(up.sum()), int(down.sum())
         if not n1 or not n0:
             continue
-        both = stats.rankdata(scores[own])
+        both = rankdata(scores[own])
         all_ranks = np.zeros(len(y))
         all_ranks[own] = both
-        share[up] = (all_ranks[up] - stats.rankdata(scores[up])) / n0
-        share[down] = 1 - (all_ranks[down] - stats.rankdata(scores[down])) / n1
+        share[up] = (all_ranks[up] - rankdata(scores[up])) / n0
+        share[down] = 1 - (all_ranks[down] - rankdata(scores[down])) / n1
         value = float(share[up].mean())
         centre[own] = value
         total, weight, count = total + value * int(own.sum()), weight + int(own.sum()), count + 1

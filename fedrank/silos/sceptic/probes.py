@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from fedrank.core.trees import Json
 from fedrank.silos.glm.families import sums
@@ -69,12 +69,12 @@ class Alike(NamedTuple):
     @property
     def p(self) -> float:
         """Probability of a statistic at least as large, if they are of one population."""
-        return float(stats.chi2.sf(self.statistic, self.degrees)) if self.degrees else 1.0
+        return float(special.chdtrc(self.degrees, self.statistic)) if self.degrees else 1.0
 
     @property
     def copies(self) -> float:
         """Probability of a statistic at most as large: nearly 0 of two silos with the same rows."""
-        return float(stats.chi2.cdf(self.statistic, self.degrees)) if self.degrees else 1.0
+        return float(special.chdtr(self.degrees, self.statistic)) if self.degrees else 1.0
 
 
 def alike(first: Own, second: Own) -> Alike:
@@ -229,7 +229,7 @@ def below_half(score: Estimate, many: int) -> float:
     """One-sided p-value, corrected, that an AUC is one half or more; 1 without an error."""
     if not np.isfinite(score.error) or score.error <= 0:
         return 1.0
-    return min(1.0, float(stats.norm.cdf((score.value - 0.5) / score.error)) * many)
+    return min(1.0, float(special.ndtr((score.value - 0.5) / score.error)) * many)
 
 
 def _shifted(mine: Own, other: Own, columns: Sequence[str], many: int) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ def _shifted(mine: Own, other: Own, columns: Sequence[str], many: int) -> tuple[
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(a.mean - b.mean) / spread
         error = np.sqrt(a.deviation**2 / a.count + b.deviation**2 / b.count)
-        p = 2 * stats.norm.sf(np.abs(a.mean - b.mean) / error) * many * len(columns)
+        p = 2 * special.ndtr(-np.abs(a.mean - b.mean) / error) * many * len(columns)
     there = (a.count > 1) & (b.count > 1) & (apart > 0.5) & (p < LEVEL)
     return tuple(columns[k] for k in np.flatnonzero(there).tolist())
 

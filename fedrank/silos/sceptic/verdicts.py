@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from fedrank.core.trees import Json
 from fedrank.silos.glm.moments import moments_of
@@ -78,7 +78,7 @@ def verdict_of(silo: int, gain: Estimate, many: int) -> Verdict:
         gain: AUC with its rows minus AUC without, with its error.
         many: Number of silos that are judged.
     """
-    seen = float(stats.norm.ppf(1 - LEVEL / 2 / many) + stats.norm.ppf(POWER))
+    seen = float(special.ndtri(1 - LEVEL / 2 / many) + special.ndtri(POWER))
     return Verdict(silo, gain, min(1.0, gain.p * many), seen * gain.error)
 
 

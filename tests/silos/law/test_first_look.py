@@ -58,7 +58,9 @@ def test_verdicts_of_messages_are_those_of_the_rows_at_one_place(target):
     assert told["target"] == names[target] and set(told["silos"]) == set(names) - {names[target]}
     assert any("inverted" in said for said in told["warnings"])
     sent = {entry.exchange: entry.messages for entry in ledger if entry.sender == "parties"}
-    assert sent["look-judge"] == 1 and set(sent.values()) == {1, 4}
+    asked = [sent[f"look-newton-{number + 1}"] for number in range(7)]
+    assert sent["look-judge"] == 1 and sent["look-totals"] == 4
+    assert set(asked) == {0, 4} and asked == sorted(asked, reverse=True), "nobody is asked once models stand still"
 
 
 def test_numbers_cross_as_they_are():
@@ -68,7 +70,7 @@ def test_numbers_cross_as_they_are():
 
 def test_without_a_silo_there_is_no_look():
     with pytest.raises(RunError, match="not heard"):
-        looked(federation(), 0, absent=[("look-squares", 2)])
+        looked(federation(), 0, absent=[("look-newton-2", 2)])
 
 
 def test_few_rows_of_one_label_leave_folds_empty():

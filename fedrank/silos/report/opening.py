@@ -62,7 +62,8 @@ def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
     if not values:
         return f"The {measure} of {target}’s model is undefined: its test rows have one label only.", []
     reached = mean_interval(list(values.values()))
-    numbers = [Number(f"Test {measure} of {target}’s model", f"{reached.mean:.{DIGITS}f}", sentences.spread(reached))]
+    spread = "; ".join(filter(None, (sentences.spread(reached), _rows(run, target))))
+    numbers = [Number(f"Test {measure} of {target}’s model", f"{reached.mean:.{DIGITS}f}", spread)]
     found = _against(run, target)
     if not found:
         return (
@@ -73,6 +74,13 @@ def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
     for name, value in found.items():
         numbers.append(Number(f"{measure} against {_OTHERS[name]}", _signed(value), _note(value)))
     return f"Averaging its model with chosen others {_effect(target, measure, found)}.{_sceptic(run, target)}", numbers
+
+
+def _rows(run: Run, target: str) -> str:
+    """How many of a target's rows judge the model, of how many; empty where the run does not say."""
+    of = _silos(run).rows.get(target, {})
+    counts = [of.get(split) for split in ("train", "vali", "test")]
+    return f"{counts[2]:,} test rows of {sum(counts):,}" if all(isinstance(n, int) for n in counts) else ""
 
 
 def _sceptic(run: Run, target: str) -> str:

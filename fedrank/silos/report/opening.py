@@ -79,8 +79,8 @@ def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
 def _rows(run: Run, target: str) -> str:
     """How many of a target's rows judge the model, of how many; empty where the run does not say."""
     of = _silos(run).rows.get(target, {})
-    counts = [of.get(split) for split in ("train", "vali", "test")]
-    return f"{counts[2]:,} test rows of {sum(counts):,}" if all(isinstance(n, int) for n in counts) else ""
+    counts = [n for split in ("train", "vali", "test") if isinstance(n := of.get(split), int)]
+    return f"{counts[2]:,} test rows of {sum(counts):,}" if len(counts) == 3 else ""
 
 
 def _sceptic(run: Run, target: str) -> str:

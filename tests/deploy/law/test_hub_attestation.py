@@ -86,7 +86,7 @@ def test_used_challenges_are_forgotten_when_they_would_have_ended():
 def test_an_application_asks_for_a_statement_and_says_why_it_refuses_one():
     door, _ = a_door()
     hub = FakeHub()
-    hub.tickets["code.of-one-device"] = 1
+    hub.tickets |= {"code.of-one-device": 1, "code.of-another": 1}
     app = app_of(hub, door=door)
     for token in (ENROLMENT, "code.of-one-device"):
         bare = ask(app, "POST", "/v1/enrol", token)

@@ -51,7 +51,7 @@ def test_toml_and_dictionary_forms_are_inverses(tmp_path):
         ({"budget": 80_000, "rounds": 2}, "disagree"),
         ({"rounds": -1}, "rounds must be in"),
         ({"rounds": 10**7}, "rounds must be in"),
-        ({"protocol": "foltr"}, "Did you mean 'foltr-es'"),
+        ({"protocol": "foltr-e"}, "Did you mean 'foltr-es'"),
     ],
 )
 def test_a_wrong_setting_is_named(values, says):
@@ -94,7 +94,7 @@ def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
         ({"protocol": "pdgd", "sigma": 0.5}, "sigma means nothing to this protocol"),
         ({"protocol": "foltr-pdgd", "privacy": {"p": 0.5}}, "privacy.p means nothing"),
         ({"protocol": "dbgd", "devices": {"dropout": 0.5}}, "devices means nothing to this protocol"),
-        ({"candidates": 3}, "setting of mgd"),
+        ({"candidates": 3}, "setting of coltr, foltr-coltr, mgd"),
         ({"queries_per_client": 3}, "share = 'fixed'"),
         ({"queries_per_client": 0, "share": "fixed"}, "queries_per_client must be at least 1"),
         ({"devices": {"delay": 3}}, "devices.delay means nothing without devices.late"),

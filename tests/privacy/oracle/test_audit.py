@@ -69,7 +69,7 @@ def test_tight_mechanisms_are_shown_to_be_so(name, epsilon):
 
 @pytest.mark.parametrize("name", ["laplace-sums", "gaussian-sums", "laplace-shares", "published-sketch"])
 def test_noise_on_sums_is_not_broken(name):
-    one = audited(AUDITS.get(name)(epsilon=4.0), 600)
+    one = audited(AUDITS.get(name)(epsilon=4.0), 3000)
     assert 0 < one.shown <= one.promised <= 4.0
 
 

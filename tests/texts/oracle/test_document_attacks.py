@@ -42,7 +42,7 @@ def test_without_noise_an_insider_reads_everything(held):
 
 
 def test_who_passes_sealed_sketches_on_is_left_with_a_guess(held):
-    every = attack_sketched(held, DocumentAttack(owners=OWNERS), np.random.default_rng(2))
+    every = attack_sketched(held, DocumentAttack(owners=OWNERS, known=0.2), np.random.default_rng(2))
     sealed, open_to_all = (one for one in every if one.attack == "server reads")
     assert (sealed.measured, sealed.low, sealed.broken) == (0.0, 0.0, False)
     assert "sealed" in sealed.mode and open_to_all.measured > 0.1

@@ -69,6 +69,7 @@ _REASONS = {
     "conflict": "a second, different report for a round",
     "no-reports": "asked to close a round without reports",
     "spent": "a token that was used in an earlier round",
+    "replayed": "an encapsulated request that was opened before",
     "wrong-epoch": "a token of another epoch",
     "other-purchase": "a second, different purchase in an epoch",
     "too-few": "waited for others at a relay, in vain",

@@ -39,8 +39,8 @@ class Latent:
         words: dict[str, Any] = {"analyzer": lambda text: tokenise([text])[0], "sublinear_tf": True}
         self._words = TfidfVectorizer(**words)
         counts = self._words.fit_transform(texts)
-        self._svd = TruncatedSVD(min(SIZE, *(side - 1 for side in np.shape(counts))), random_state=0).fit(counts)
-        self.size, self.digest = len(self._svd.components_), "latent"
+        self.size, self.digest = min(SIZE, *(side - 1 for side in np.shape(counts))), "latent"
+        self._svd = TruncatedSVD(self.size, random_state=0).fit(counts)
 
     def encode(self, texts: list[str]) -> np.ndarray:
         """Vectors of length one, float32 [texts, size]."""

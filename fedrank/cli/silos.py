@@ -379,7 +379,7 @@ def ends_of(found: Any, signed: bool = False) -> str:
 
 
 def signed_number(value: float) -> str:
-    """A number with its sign."""
+    """A number with three decimals and its sign, plus or minus, as text."""
     return f"{value:+.3f}".replace("-", "−")
 
 

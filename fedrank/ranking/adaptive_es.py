@@ -108,19 +108,19 @@ class Pairs(NamedTuple):
         return shared[: len(self.plus)], shared[len(self.plus) :]
 
     def sum(self, coefficients: Float[Array, " parties"], size: int) -> Float[Array, " n"]:
-        """Σᵢ cᵢ vᵢ: float32 [n]."""
+        """Σᵢ cᵢ vᵢ, the weighted sum of all parties' perturbations: float32 [n], n weights of the ranker."""
         return self._scan(
             lambda c, v: jnp.einsum("p,pn->n", c, v, precision=jax.lax.Precision.HIGHEST), coefficients, size
         )
 
     def squares(self, coefficients: Float[Array, " parties"], size: int) -> Float[Array, " n"]:
-        """Σᵢ cᵢ vᵢ², weight by weight: float32 [n]."""
+        """Σᵢ cᵢ vᵢ², the weighted sum of perturbations squared weight by weight: float32 [n]."""
         return self._scan(
             lambda c, v: jnp.einsum("p,pn->n", c, v * v, precision=jax.lax.Precision.HIGHEST), coefficients, size
         )
 
     def products(self, coefficients: Float[Array, " parties"], size: int) -> Float[Array, "n n"]:
-        """Σᵢ cᵢ vᵢ vᵢᵀ: float32 [n, n]."""
+        """Σᵢ cᵢ vᵢ vᵢᵀ, the weighted sum of perturbations' outer products: float32 [n, n]."""
         return self._scan(
             lambda c, v: jnp.einsum("p,pm,pn->mn", c, v, v, precision=jax.lax.Precision.HIGHEST), coefficients, size
         )

@@ -63,7 +63,7 @@ class FoltrNES(AdaptiveES):
 
     @property
     def rate_of_spread(self) -> float:
-        """η_σ."""
+        """η_σ, step size of the logarithm of the spread: as set, else (3 + ln n) / (5 √n) for n weights."""
         n = self.ranker.size
         return (3 + math.log(n)) / (5 * math.sqrt(n)) if self.spread_rate is None else self.spread_rate
 

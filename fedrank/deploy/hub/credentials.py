@@ -176,7 +176,7 @@ class Credentials:
         return made, until
 
     def close(self) -> None:
-        """Close the log."""
+        """Close the database in which credentials are kept."""
         self._store.close()
 
     def as_json(self) -> list[dict[str, Json]]:

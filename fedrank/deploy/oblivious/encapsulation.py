@@ -134,7 +134,7 @@ class _Seen:
         return key in self._young or key in self._old
 
     def add(self, key: bytes) -> None:
-        """Remember a key."""
+        """Remember the key of an encapsulated request (bytes), for at least ten minutes unless there are very many."""
         now = self._clock()
         if now >= self._turn + _REMEMBERED or len(self._young) >= _MOST_REMEMBERED:
             self._old = self._young if now < self._turn + 2 * _REMEMBERED else set()

@@ -52,7 +52,7 @@ def standings_of(grid: Grid, folder: Path) -> Standings:
 
 
 def keep_grid(grid: Grid, folder: Path) -> None:
-    """Write ``board.json``."""
+    """Write the settings of a leaderboard to ``board.json`` in its folder, whole or not at all."""
     write_atomically(
         folder / "board.json", (json.dumps(dataclasses.asdict(grid), indent=1, ensure_ascii=False) + "\n").encode()
     )

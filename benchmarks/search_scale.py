@@ -65,7 +65,7 @@ class Zipf:
 
 
 def measured(documents: int, words: int) -> dict[str, Any]:
-    """CPU-seconds, memory and bytes of one owner's index of ``documents`` texts of ``words`` words, and of its queries."""
+    """CPU-seconds, memory and bytes of an owner's index of ``documents`` texts of ``words`` words, and of queries."""
     zipf = Zipf(documents)
     with tempfile.TemporaryDirectory() as folder:
         t = [time.process_time()]

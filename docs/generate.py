@@ -200,12 +200,12 @@ def devices() -> dict[str, Any]:
     """The protocols of devices that rank, under settings that show every form of their messages; 1,000 devices."""
     from fedrank.metrics.online import click_dcg
     from fedrank.ranking.clicks.cascade import cascade
-    from fedrank.ranking.foltr_cma import FoltrCMA
     from fedrank.ranking.foltr_es import FoltrES
-    from fedrank.ranking.foltr_nes import FoltrNES
+    from fedrank.ranking.foltr_es.cma import FoltrCMA
+    from fedrank.ranking.foltr_es.nes import FoltrNES
     from fedrank.ranking.foltr_pdgd import FoltrPDGD
+    from fedrank.ranking.foltr_pdgd.rankguard import RankGuard
     from fedrank.ranking.rankers.linear import Linear
-    from fedrank.ranking.rankguard import RankGuard
 
     common = Linear(46), cascade("navigational")
     paper = FoltrES(*common)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class NativeSimulator(Rounds):
         def each(leaf):
             return np.broadcast_to(np.asarray(leaf), (runs, *np.shape(leaf)))
 
-        return self.native.first(folded(keys, INIT)), parties.own._make(map(each, parties.own))
+        return self.native.first(folded(keys, INIT)), _mapped(each, parties.own)
 
     @override
     def advance(
@@ -66,13 +66,13 @@ class NativeSimulator(Rounds):
         for number in range(first_round, first_round + rounds):
             answers = []
             for first in range(0, parties, self.chunk):
-                part = own._make(leaf[:, first : first + self.chunk] for leaf in own)
+                part = _mapped(lambda leaf, at=first: leaf[:, at : at + self.chunk], own)
                 answers.append(self.native.answer(states, part, keys, number, first))
             kept, replies = zip(*answers, strict=True)
             if len(kept) == 1:
                 own, reply = kept[0], replies[0]
             else:
-                own = own._make(np.concatenate(leaves, axis=1) for leaves in zip(*kept, strict=True))
+                own = _mapped(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
                 fields = [f.name for f in dataclasses.fields(replies[0])]
                 reply = type(replies[0])(*(np.concatenate([getattr(r, f) for r in replies], axis=1) for f in fields))
             states = self.native.tell(states, reply, self._arrived(keys, number, parties))
@@ -98,3 +98,12 @@ class NativeSimulator(Rounds):
     @override
     def on_host(self, tree: PyTree) -> PyTree:
         return tree
+
+
+def _mapped(function: Callable[..., Any], *trees: Any) -> Any:
+    """A function of the arrays at the same places of some trees of tuples: ``jax.tree.map`` without JAX."""
+    first = trees[0]
+    if not isinstance(first, tuple):
+        return function(*trees)
+    fields = (_mapped(function, *each) for each in zip(*trees, strict=True))
+    return first._make(fields) if hasattr(first, "_make") else tuple(fields)  # type: ignore[attr-defined]

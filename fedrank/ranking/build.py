@@ -27,8 +27,6 @@ from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
 from fedrank.privacy.quantise import GridTooFineError
-from fedrank.ranking.adaptive_es import AdaptiveES
-from fedrank.ranking.async_pdgd import AsyncPDGD
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
@@ -62,19 +60,21 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.fedopt_pdgd import FedOptPDGD
-from fedrank.ranking.fedper_pdgd import FedPerPDGD
-from fedrank.ranking.fedprox_pdgd import FedProxPDGD
-from fedrank.ranking.foltr_cma import FoltrCMA
 from fedrank.ranking.foltr_coltr import FoltrCOLTR
 from fedrank.ranking.foltr_es import FoltrES
-from fedrank.ranking.foltr_nes import FoltrNES
+from fedrank.ranking.foltr_es.adaptive import AdaptiveES
+from fedrank.ranking.foltr_es.cma import FoltrCMA
+from fedrank.ranking.foltr_es.nes import FoltrNES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
+from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
+from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
+from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
+from fedrank.ranking.foltr_pdgd.rankguard import RankGuard
 from fedrank.ranking.learners.counterfactual import Comparison
 from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
-from fedrank.ranking.rankguard import RankGuard
 from fedrank.ranking.sessions.devices import devices
 
 #: Results shown to a user where nothing else is said.

@@ -69,7 +69,7 @@ FOLTR_ES = Method(
     summary="Devices try random perturbations of the ranker and report how well they went.",
     paper="Kharitonov: Federated Online Learning to Rank with Evolution Strategies, WSDM 2019",
     crosses="a seed and two privatised sums: 9 bytes",
-    file="fedrank/ranking/foltr_es.py",
+    file="fedrank/ranking/foltr_es/__init__.py",
     citation="kharitonov2019foltr",
     modes=(
         PrivacyMode(
@@ -97,7 +97,7 @@ FOLTR_NES = Method(
     summary="FOLtR-ES whose server follows the natural gradient of ranks and adapts a spread a weight.",
     paper="Wierstra et al.: Natural Evolution Strategies, JMLR 2014",
     crosses=_SHAPED,
-    file="fedrank/ranking/foltr_nes.py",
+    file="fedrank/ranking/foltr_es/nes.py",
     citation="wierstra2014nes",
 )
 
@@ -109,7 +109,7 @@ FOLTR_CMA = Method(
     summary="FOLtR-ES whose server is CMA-ES: step size and covariance follow the ranks.",
     paper="Hansen: The CMA Evolution Strategy: A Tutorial, 2016",
     crosses=_SHAPED,
-    file="fedrank/ranking/foltr_cma.py",
+    file="fedrank/ranking/foltr_es/cma.py",
     citation="hansen2016cma",
 )
 
@@ -149,7 +149,7 @@ FEDOPT_PDGD = Method(
     summary="FPDGD whose server takes an adaptive step (Adam, Yogi, Adagrad) towards the devices' mean.",
     paper="Reddi et al.: Adaptive Federated Optimization, ICLR 2021",
     crosses=_WEIGHTS,
-    file="fedrank/ranking/fedopt_pdgd.py",
+    file="fedrank/ranking/foltr_pdgd/fedopt.py",
     citation="reddi2021fedopt",
 )
 
@@ -161,7 +161,7 @@ FEDPROX_PDGD = Method(
     summary="FPDGD whose local steps are pulled back to the server's model.",
     paper="Li et al.: Federated Optimization in Heterogeneous Networks, MLSys 2020",
     crosses=_WEIGHTS,
-    file="fedrank/ranking/fedprox_pdgd.py",
+    file="fedrank/ranking/foltr_pdgd/fedprox.py",
     citation="li2020fedprox",
 )
 
@@ -173,7 +173,7 @@ ASYNC_PDGD = Method(
     summary="FPDGD whose server merges each device's weights as they arrive, by how stale they are.",
     paper="Xie, Koyejo, Gupta: Asynchronous Federated Optimization, 2019",
     crosses=_WEIGHTS,
-    file="fedrank/ranking/async_pdgd.py",
+    file="fedrank/ranking/foltr_pdgd/asynchronous.py",
     citation="xie2019fedasync",
 )
 
@@ -185,7 +185,7 @@ FEDPER_PDGD = Method(
     summary="FPDGD whose devices keep a part of the ranker: the output layer, or a part of each weight.",
     paper="Arivazhagan et al.: Federated Learning with Personalization Layers, 2019",
     crosses=_WEIGHTS,
-    file="fedrank/ranking/fedper_pdgd.py",
+    file="fedrank/ranking/foltr_pdgd/fedper.py",
     citation="arivazhagan2019fedper",
 )
 
@@ -197,7 +197,7 @@ RANKGUARD = Method(
     summary="Devices exchange rankers and merge those that explain their own clicks better.",
     paper="Gregoriadis et al.: Efficient and Robust Online Learning to Rank in Decentralized Systems, 2026; its idea",
     crosses="weights: 4 bytes each; down the weights of some other devices",
-    file="fedrank/ranking/rankguard.py",
+    file="fedrank/ranking/foltr_pdgd/rankguard.py",
     citation="gregoriadis2026rankguard",
 )
 

@@ -1,8 +1,8 @@
 """What rankers are worth to those who have them: every device's own, by whose device it is.
 
 A run's evaluation is of the server's ranker. Where devices have rankers of their own
-(:mod:`fedrank.ranking.fedper_pdgd`, :mod:`fedrank.ranking.rankguard`), that one is nobody's. Here each device's ranker
-is measured under the click model of its own user, and averaged over the devices of a group.
+(:mod:`fedrank.ranking.foltr_pdgd.fedper`, :mod:`fedrank.ranking.foltr_pdgd.rankguard`), that one is nobody's. Here each
+device's ranker is measured under the click model of its own user, and averaged over the devices of a group.
 """
 
 from __future__ import annotations

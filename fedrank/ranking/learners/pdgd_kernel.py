@@ -254,7 +254,7 @@ def host_steps(
     """:func:`steps` of a whole cohort, without JAX, one step an interaction.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. After each interaction
-    weights are pulled back by ``mu`` times the rate, as in :mod:`fedrank.ranking.fedprox_pdgd`.
+    weights are pulled back by ``mu`` times the rate, as in :mod:`fedrank.ranking.foltr_pdgd.fedprox`.
     """
     _, hidden = kernel_shape(ranker)
     click, leave = (fixed(table, np.float32) for table in decision_tables(users))

@@ -10,9 +10,9 @@ from typing_extensions import override
 
 from fedrank.core.native import native_rounds
 from fedrank.core.protocol import Party
-from fedrank.ranking.async_pdgd import AsyncPDGD
-from fedrank.ranking.fedopt_pdgd import FedOptPDGD, FedOptState
-from fedrank.ranking.fedprox_pdgd import FedProxPDGD
+from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
+from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD, FedOptState
+from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
 from fedrank.ranking.foltr_pdgd.messages import ServerState, WeightsReply
 from fedrank.ranking.native.foltr_pdgd import NativeFoltrPDGD
 from fedrank.ranking.native.measures import mix32
@@ -20,7 +20,7 @@ from fedrank.ranking.native.measures import mix32
 
 @native_rounds.register(FedProxPDGD)
 class NativeFedProxPDGD(NativeFoltrPDGD):
-    """Rounds of :class:`~fedrank.ranking.fedprox_pdgd.FedProxPDGD`."""
+    """Rounds of :class:`~fedrank.ranking.foltr_pdgd.fedprox.FedProxPDGD`."""
 
     knows = FedProxPDGD
 
@@ -31,7 +31,7 @@ class NativeFedProxPDGD(NativeFoltrPDGD):
 
 @native_rounds.register(FedOptPDGD)
 class NativeFedOptPDGD(NativeFoltrPDGD):
-    """Rounds of :class:`~fedrank.ranking.fedopt_pdgd.FedOptPDGD`."""
+    """Rounds of :class:`~fedrank.ranking.foltr_pdgd.fedopt.FedOptPDGD`."""
 
     knows = FedOptPDGD
 
@@ -64,7 +64,7 @@ class NativeFedOptPDGD(NativeFoltrPDGD):
 
 @native_rounds.register(AsyncPDGD)
 class NativeAsyncPDGD(NativeFoltrPDGD):
-    """Rounds of :class:`~fedrank.ranking.async_pdgd.AsyncPDGD`."""
+    """Rounds of :class:`~fedrank.ranking.foltr_pdgd.asynchronous.AsyncPDGD`."""
 
     knows = AsyncPDGD
 

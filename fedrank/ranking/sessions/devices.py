@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
-from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jnp
@@ -35,6 +35,7 @@ class Device(NamedTuple):
         amount: int32: interactions its user makes in a round, at most the protocol's.
         reward: float32: true mean metric of the last round. Never leaves; a simulator draws its curves from it.
         ndcg: float32: mean nDCG of what was shown in the last round; as reward.
+        kept: What else the protocol keeps on the device, a pytree of arrays; nothing by default.
     """
 
     first: Int[AnyArray, "*parties"]
@@ -43,6 +44,7 @@ class Device(NamedTuple):
     amount: Int[AnyArray, "*parties"]
     reward: Float[AnyArray, "*parties"]
     ndcg: Float[AnyArray, "*parties"]
+    kept: PyTree = ()
 
 
 def devices(

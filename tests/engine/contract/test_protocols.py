@@ -17,9 +17,9 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.foltr_cma import FoltrCMA
 from fedrank.ranking.foltr_es import TryPerturbation
-from fedrank.ranking.foltr_nes import FoltrNES
+from fedrank.ranking.foltr_es.cma import FoltrCMA
+from fedrank.ranking.foltr_es.nes import FoltrNES
 
 VARIANTS = {
     "linear": {},

@@ -19,12 +19,12 @@ from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking import native as native
-from fedrank.ranking.async_pdgd import AsyncPDGD
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
-from fedrank.ranking.fedopt_pdgd import FedOptPDGD
-from fedrank.ranking.fedprox_pdgd import FedProxPDGD
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
+from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
+from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
 from fedrank.ranking.native.adam import Adam
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
@@ -90,7 +90,7 @@ def assert_alike(found, moved=1e-4):
     assert seen.keys() == seen2.keys()
     for name in seen:
         np.testing.assert_allclose(seen[name], seen2[name], rtol=1e-5, atol=1e-7)
-    for ours, theirs in zip(own, own2, strict=True):
+    for ours, theirs in zip(*map(jax.tree.leaves, (own, own2)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 

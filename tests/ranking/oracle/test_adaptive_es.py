@@ -13,10 +13,10 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation
 from fedrank.privacy.piecewise import Piecewise
-from fedrank.ranking.adaptive_es import Pairs, shared_utilities
 from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.foltr_cma import FoltrCMA, Rates, adapted, rates, recombination, start
-from fedrank.ranking.foltr_nes import FoltrNES, shaped
+from fedrank.ranking.foltr_es.adaptive import Pairs, shared_utilities
+from fedrank.ranking.foltr_es.cma import FoltrCMA, Rates, adapted, rates, recombination, start
+from fedrank.ranking.foltr_es.nes import FoltrNES, shaped
 from fedrank.ranking.on_device.messages import Reply
 from fedrank.ranking.rankers.linear import Linear
 

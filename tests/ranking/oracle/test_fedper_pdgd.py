@@ -12,8 +12,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.fedper_pdgd import FedPerPDGD
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
@@ -28,7 +28,7 @@ def answer(protocol, weights, personal=None):
     parties, (exchange,) = tiny_parties(protocol, 2), protocol.exchanges
     own = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), parties.own)
     if personal is not None:
-        own = own._replace(personal=jnp.asarray(personal))
+        own = own._replace(kept=jnp.asarray(personal))
     request = Request(jnp.uint32(0), jnp.asarray(weights))
     after, reply = exchange.respond(request, Party(parties.shared, own), exchange.draw(jax.random.key(3)))
     return np.asarray(reply.weights), after.own
@@ -45,7 +45,7 @@ def test_the_steps_of_a_linear_ranker_are_divided():
         protocol = FedPerPDGD(Linear(FEATURES), USER, interactions=6, kernels=False, personal=rho)
         sent, kept = answer(protocol, theta, p)
         np.testing.assert_allclose(sent, theta + (1 - rho) * change, atol=1e-6)
-        np.testing.assert_allclose(kept.personal, p + rho * change, atol=1e-6)
+        np.testing.assert_allclose(kept.kept, p + rho * change, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_the_output_layer_stays():
     body = ranker.size - HIDDEN
     sent, kept = answer(protocol, weights[:body], weights[body:])
     np.testing.assert_allclose(sent, whole[:body], atol=1e-6)
-    np.testing.assert_allclose(kept.personal, whole[body:], atol=1e-6)
+    np.testing.assert_allclose(kept.kept, whole[body:], atol=1e-6)
     (exchange,) = protocol.exchanges
     assert exchange.request.nbytes == 1 + 4 + 4 * body and exchange.reply.nbytes == 1 + 4 * body + 2
     assert protocol.init(jax.random.key(0)).weights.shape == (body,)

@@ -9,13 +9,13 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
-from fedrank.ranking.async_pdgd import AsyncPDGD, arrival_order
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data import partition
 from fedrank.ranking.data.generate import generated
-from fedrank.ranking.fedopt_pdgd import OPTIMISERS, FedOptPDGD
-from fedrank.ranking.fedprox_pdgd import FedProxPDGD
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
+from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD, arrival_order
+from fedrank.ranking.foltr_pdgd.fedopt import OPTIMISERS, FedOptPDGD
+from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
 from fedrank.ranking.foltr_pdgd.messages import WeightsReply
 from fedrank.ranking.rankers.linear import Linear
 

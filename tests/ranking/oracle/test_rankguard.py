@@ -13,8 +13,8 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.foltr_pdgd.messages import WeightsReply
+from fedrank.ranking.foltr_pdgd.rankguard import Log, RankGuard, explained, screened
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.rankguard import Log, RankGuard, explained, screened
 
 USER = cascade("perfect")
 #: Two queries of three documents and two features; the last document of the second is padding.
@@ -83,8 +83,8 @@ def test_rankers_that_rank_backwards_are_not_merged():
     parties, simulator, keys = tiny_parties(p, 4), Simulator(p), run_keys((1,))
     states, own = simulator.start(keys, parties)
     states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, 6)
-    assert np.asarray(own.accepted).max() > 0
-    assert (np.asarray(own.log.pattern)[0, :, -8:] > 0).any(axis=1).all()
+    assert np.asarray(own.kept.accepted).max() > 0
+    assert (np.asarray(own.kept.log.pattern)[0, :, -8:] > 0).any(axis=1).all()
     for party in range(4):
         mine = jax.tree.map(lambda leaf, party=party: leaf[0, party], own)
         found = screened(p.ranker, -mine.model, mine.model[None], parties.shared[0], mine.log, 0.0)

@@ -41,10 +41,10 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array as Field
 from fedrank.core.messages import f4, field, message, u4
 from fedrank.core.protocol import Exchange, Party
-from fedrank.ranking.async_pdgd import arrival_order
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally
+from fedrank.ranking.foltr_pdgd.asynchronous import arrival_order
 from fedrank.ranking.foltr_pdgd.messages import Draws, WeightsReply
 from fedrank.ranking.foltr_pdgd.messages import ServerState as MeanState
 from fedrank.ranking.learners.draws import document_bits
@@ -91,8 +91,8 @@ class Log(NamedTuple):
     pattern: Int[AnyArray, "*parties interactions"]
 
 
-class GuardedDevice(NamedTuple):
-    """What a device has for itself: a :class:`~fedrank.ranking.sessions.devices.Device`, a ranker and a log.
+class Kept(NamedTuple):
+    """What a device keeps beside a :class:`~fedrank.ranking.sessions.devices.Device`'s own.
 
     Attributes:
         model: float32 [n], its ranker.
@@ -100,12 +100,6 @@ class GuardedDevice(NamedTuple):
         accepted: float32: part of the peers that it merged in the last round.
     """
 
-    first: Int[AnyArray, "*parties"]
-    count: Int[AnyArray, "*parties"]
-    user: Int[AnyArray, "*parties"]
-    amount: Int[AnyArray, "*parties"]
-    reward: Float[AnyArray, "*parties"]
-    ndcg: Float[AnyArray, "*parties"]
     model: Float[AnyArray, "*parties n"]
     log: Log
     accepted: Float[AnyArray, "*parties"]
@@ -158,10 +152,10 @@ class RankGuard(FoltrPDGD):
         peers = jnp.broadcast_to(state.weights, (self.peers, self.ranker.size))
         return RelayState(state.round, state.weights, peers)
 
-    def own_models(self, state: PyTree, own: GuardedDevice) -> Float[Array, "parties n"]:
+    def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"]:
         """The rankers that devices show their users: their own."""
         del state
-        return jnp.asarray(own.model)
+        return jnp.asarray(own.kept.model)
 
     @override
     def devices(
@@ -178,9 +172,8 @@ class RankGuard(FoltrPDGD):
             np.zeros((parties, h), np.int32),
         )
         model = np.zeros((parties, self.ranker.size), np.float32)
-        return party._replace(
-            own=GuardedDevice(**party.own._asdict(), model=model, log=log, accepted=np.zeros(parties, np.float32))
-        )
+        kept = Kept(model, log, np.zeros(parties, np.float32))
+        return party._replace(own=party.own._replace(kept=kept))
 
 
 @dataclass(frozen=True)
@@ -202,15 +195,15 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
     def respond(self, request: Any, party: Party, draws: Draws) -> tuple[Party, WeightsReply]:
         s, own = self.settings, party.own
         data, queries = party.shared
+        kept: Kept = own.kept
         # A newcomer has nothing to judge by.
-        model = jnp.where(jnp.asarray(request.round) == 0, jnp.asarray(request.weights), own.model)
+        model = jnp.where(jnp.asarray(request.round) == 0, jnp.asarray(request.weights), kept.model)
         peers = jnp.asarray(request.peers)
-        better = screened(s.ranker, model, peers, data, own.log, s.threshold)
+        better = screened(s.ranker, model, peers, data, kept.log, s.threshold)
         peers = jnp.where(better[:, None], peers, 0.0)  # a number that is not finite must not come near a sum
         model = (model + jnp.sum(peers, axis=0)) / (1 + jnp.sum(better))
 
-        device = Device(*own[: len(Device._fields)])
-        about, active = draw_queries(queries, device, draws.queries), self._active(own.amount)
+        about, active = draw_queries(queries, own, draws.queries), self._active(own.amount)
         rate = jnp.float32(s.learning_rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
 
         def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, tuple[SessionResults, Array]]:
@@ -227,11 +220,11 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
         model, (sessions, rankings) = jax.lax.scan(interact, model, each)
         shown = jnp.zeros((len(about), s.user.depth), jnp.int32).at[:, : rankings.shape[1]].set(rankings)
         new = (about, shown, jnp.asarray(sessions.patterns))
-        log = Log(*(_remembered(old, latest) for old, latest in zip(own.log, new, strict=True)))
+        log = Log(*(_remembered(old, latest) for old, latest in zip(kept.log, new, strict=True)))
         values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[sessions.patterns]]
-        device = record_experience(device, values, sessions, active)
-        own = GuardedDevice(*device, model, log, jnp.mean(better.astype(jnp.float32)))
-        return party._replace(own=own), WeightsReply(model, own.amount)
+        own = record_experience(own, values, sessions, active)
+        kept = Kept(model, log, jnp.mean(better.astype(jnp.float32)))
+        return party._replace(own=own._replace(kept=kept)), WeightsReply(model, own.amount)
 
     @override
     def tell(self, state: Any, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> Any:

@@ -1,8 +1,8 @@
 """Evolution strategies whose server adapts the distribution that devices draw their perturbations from.
 
 In FOLtR-ES (:mod:`fedrank.ranking.foltr_es`) a perturbation is σv, with one σ for all weights and all rounds. Natural
-evolution strategies (:mod:`fedrank.ranking.foltr_nes`) and CMA-ES (:mod:`fedrank.ranking.foltr_cma`) learn how far to
-go in which direction. Devices know of the server what it broadcasts, so the broadcast has to say it::
+evolution strategies (:mod:`fedrank.ranking.foltr_es.nes`) and CMA-ES (:mod:`fedrank.ranking.foltr_es.cma`) learn how
+far to go in which direction. Devices know of the server what it broadcasts, so the broadcast has to say it::
 
     server   hands out the weights θ and A, a spread a weight or a square matrix      SpreadRequest, FactorRequest
     device   draws a seed; v = perturbation(seed), standard normal

@@ -1,7 +1,7 @@
 """FOLtR-ES with CMA-ES on the server (Hansen: *The CMA Evolution Strategy: A Tutorial*, 2016, arXiv 1604.00772).
 
 The server keeps a normal distribution of models N(θ, s²C) and adapts mean, step size and covariance to the ranks of
-what devices tried (the tutorial's Figure 6). Devices do what they do in :mod:`fedrank.ranking.adaptive_es`, with
+what devices tried (the tutorial's Figure 6). Devices do what they do in :mod:`fedrank.ranking.foltr_es.adaptive`, with
 A = s√C. With λ = 2N candidates θ ± Av, of which the best has rank 1, and n weights::
 
     (1)  w_k ∝ max(0, ln((λ + 1)/2) − ln k), brought to a sum of 1;   μ_w = 1/Σ w_k²
@@ -32,7 +32,7 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
-from fedrank.ranking.adaptive_es import AdaptiveES, Pairs
+from fedrank.ranking.foltr_es.adaptive import AdaptiveES, Pairs
 
 #: What of the covariance is learnt.
 COVARIANCES = ("separable", "full")

@@ -2,7 +2,7 @@
 
 The server keeps a normal distribution of models, with a mean θⱼ and a spread σⱼ a weight, and follows the natural
 gradient of the expected utility of a candidate's rank (the paper's Algorithm 6, SNES). Devices do what they do in
-:mod:`fedrank.ranking.adaptive_es`. With λ = 2N candidates θ ± σ⊙v, of which the best has rank 1::
+:mod:`fedrank.ranking.foltr_es.adaptive`. With λ = 2N candidates θ ± σ⊙v, of which the best has rank 1::
 
     (1)  u_k ∝ max(0, ln(λ/2 + 1) − ln k), brought to a sum of 1, less 1/λ            fitness shaping
     (2)  ∇_θ = Σᵢ (uᵢ⁺ − uᵢ⁻) vᵢ,    ∇_σ = Σᵢ (uᵢ⁺ + uᵢ⁻)(vᵢ² − 1)
@@ -25,7 +25,7 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jnp
-from fedrank.ranking.adaptive_es import AdaptiveES, Pairs
+from fedrank.ranking.foltr_es.adaptive import AdaptiveES, Pairs
 
 
 class NesState(NamedTuple):

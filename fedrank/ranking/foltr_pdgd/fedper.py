@@ -17,10 +17,10 @@ the server has is the ranker that a newcomer starts with, whose personal part ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
@@ -36,22 +36,6 @@ from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
-
-
-class PersonalDevice(NamedTuple):
-    """What a device has for itself: a :class:`~fedrank.ranking.sessions.devices.Device`, and its part of the ranker.
-
-    Attributes:
-        personal: float32 [p]: weights that never leave.
-    """
-
-    first: Int[AnyArray, "*parties"]
-    count: Int[AnyArray, "*parties"]
-    user: Int[AnyArray, "*parties"]
-    amount: Int[AnyArray, "*parties"]
-    reward: Float[AnyArray, "*parties"]
-    ndcg: Float[AnyArray, "*parties"]
-    personal: Float[AnyArray, "*parties p"]
 
 
 @dataclass(frozen=True)
@@ -122,9 +106,9 @@ class FedPerPDGD(FoltrPDGD):
         """The ranker of a device, float32 [n], from the shared and its own part."""
         return jnp.concatenate([jnp.asarray(body), personal]) if self.layered else jnp.asarray(body) + personal
 
-    def own_models(self, state: PyTree, own: PersonalDevice) -> Float[Array, "parties n"]:
+    def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"]:
         """The rankers that devices show their users, from the server's state and what they keep."""
-        return jax.vmap(lambda personal: self.joined(state.weights, personal))(jnp.asarray(own.personal))
+        return jax.vmap(lambda personal: self.joined(state.weights, personal))(jnp.asarray(own.kept))
 
     @override
     def devices(
@@ -136,7 +120,7 @@ class FedPerPDGD(FoltrPDGD):
     ) -> Party:
         party = super().devices(data, shares, user_index, amounts)
         newcomers = np.broadcast_to(self.newcomer, (shares.parties, len(self.newcomer)))
-        return party._replace(own=PersonalDevice(**party.own._asdict(), personal=newcomers))
+        return party._replace(own=party.own._replace(kept=newcomers))
 
 
 @dataclass(frozen=True)
@@ -148,14 +132,13 @@ class LearnInPart(LearnLocally, request=Request):
     @override
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, WeightsReply]:
         s, own = self.settings, party.own
-        before = s.joined(request.weights, own.personal)
-        device = Device(*own[: len(Device._fields)])
-        learned = self.learn(Request(request.round, before), Party(party.shared, device), draws)
+        before = s.joined(request.weights, own.kept)
+        learned = self.learn(Request(request.round, before), party, draws)
         values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[learned.sessions.patterns]]
         if s.layered:
             sent, personal = learned.weights[: s.body], learned.weights[s.body :]
         else:
             change = learned.weights - before
-            sent, personal = request.weights + (1 - s.personal) * change, own.personal + s.personal * change
-        device = record_experience(device, values, learned.sessions, self._active(own.amount))
-        return party._replace(own=PersonalDevice(*device, personal)), WeightsReply(sent, own.amount)
+            sent, personal = request.weights + (1 - s.personal) * change, own.kept + s.personal * change
+        own = record_experience(own, values, learned.sessions, self._active(own.amount))
+        return party._replace(own=own._replace(kept=personal)), WeightsReply(sent, own.amount)

@@ -87,8 +87,8 @@ def test_rankers_that_rank_backwards_are_not_merged():
     assert (np.asarray(own.kept.log.pattern)[0, :, -8:] > 0).any(axis=1).all()
     for party in range(4):
         mine = jax.tree.map(lambda leaf, party=party: leaf[0, party], own)
-        found = screened(p.ranker, -mine.model, mine.model[None], parties.shared[0], mine.log, 0.0)
-        against = screened(p.ranker, mine.model, -mine.model[None], parties.shared[0], mine.log, 0.0)
+        found = screened(p.ranker, -mine.kept.model, mine.kept.model[None], parties.shared[0], mine.kept.log, 0.0)
+        against = screened(p.ranker, mine.kept.model, -mine.kept.model[None], parties.shared[0], mine.kept.log, 0.0)
         assert found.tolist() == [True] and against.tolist() == [False]
 
 

@@ -45,6 +45,10 @@ class Rounds(abc.ABC):
             rounds: How many.
         """
 
+    def server(self, states: PyTree) -> PyTree:
+        """The protocol's own states among those that :meth:`begin` and :meth:`advance` return."""
+        return states
+
     @abc.abstractmethod
     def models(self, states: PyTree) -> PyTree:
         """The model that each run's server would hand out now, as arrays of NumPy."""

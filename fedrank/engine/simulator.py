@@ -253,8 +253,8 @@ class Simulator(Rounds):
         advance = _advance_quick if self.protocol.quick else _advance
         return advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
 
+    @override
     def server(self, states: PyTree) -> PyTree:
-        """The protocol's own states among what :meth:`start` and :meth:`advance` return."""
         states = states.server if isinstance(states, SimState) else states
         return states[0] if self.conditions.late else states
 

@@ -19,6 +19,9 @@ from fedrank.ranking.build import POISON, Experiment
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.protocol import RankingProtocol
 
+#: What a run adds to the name of a measure of the rankers that devices have of their own.
+OWN_RANKERS = " (own rankers)"
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -57,19 +60,23 @@ def train(experiment: Experiment) -> Trained:
     )
 
 
+def has_own_models(protocol: RankingProtocol) -> bool:
+    """Whether devices show their users rankers of their own, instead of the server's."""
+    return type(protocol).own_models is not RankingProtocol.own_models
+
+
 def own_models(protocol: RankingProtocol, states: PyTree, own: PyTree) -> Float[np.ndarray, "seeds parties n"]:
     """The ranker of each device, of several runs.
 
     Args:
-        protocol: The protocol; with ``own_models``, devices have rankers of their own.
+        protocol: The protocol.
         states: The servers' states [seeds, ...].
         own: What devices keep, [seeds, parties, ...].
     """
     import jax
 
-    made = getattr(protocol, "own_models", None)
-    if made is not None:
-        return np.asarray(jax.vmap(made)(states, own))
+    if has_own_models(protocol):
+        return np.asarray(jax.vmap(protocol.own_models)(states, own))
     models = np.asarray(jax.vmap(protocol.weights)(states))
     parties = np.shape(own.amount)[1]
     return np.broadcast_to(models[:, None], (len(models), parties, models.shape[-1]))
@@ -82,18 +89,35 @@ def groups(experiment: Experiment) -> dict[str, Bool[np.ndarray, " parties"]]:
     """
     protocol = _protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
-    attackers = np.asarray(experiment.conditions.attackers, bool)
-    if not len(attackers):
-        attackers = np.zeros(len(users), bool)
-    attack = getattr(experiment.config, "attack", None)
-    if attack is not None and attack.kind == POISON and attack.share:
-        attackers = users == len(protocol.users) - 1
+    attackers = _attackers(experiment)
     found = {}
     for number, user in enumerate(protocol.users):
         chosen = (users == number) & ~attackers
         if chosen.any():
             found[user.name] = chosen
     return found
+
+
+def _attackers(experiment: Experiment) -> Bool[np.ndarray, " parties"]:
+    """Which devices attack, by what they send or by how they click."""
+    protocol = _protocol(experiment)
+    users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
+    attack = getattr(experiment.config, "attack", None)
+    if attack is not None and attack.kind == POISON and attack.share:
+        return users == len(protocol.users) - 1
+    attackers = np.asarray(experiment.conditions.attackers, bool)
+    return attackers if len(attackers) else np.zeros(len(users), bool)
+
+
+def some_honest(experiment: Experiment, most: int = 20) -> Int[np.ndarray, " chosen"]:
+    """Numbers of devices that do not attack, evenly spaced among all of them.
+
+    Args:
+        experiment: What is run.
+        most: How many; fewer where there are fewer.
+    """
+    honest = np.flatnonzero(~_attackers(experiment))
+    return honest[np.unique(np.linspace(0, len(honest) - 1, min(most, len(honest))).round().astype(int))]
 
 
 def worth(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from jaxtyping import Float
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party, Protocol
@@ -12,7 +14,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import PerDevice, devices
+from fedrank.ranking.sessions.devices import Device, PerDevice, devices
 
 
 class RankingProtocol(Protocol):
@@ -65,6 +67,16 @@ class RankingProtocol(Protocol):
             ConfigError: See :func:`fedrank.ranking.sessions.devices.devices`; or what the protocol cannot do.
         """
         return devices(self.ranker, self.users, data, shares, self.interactions, user_index, amounts)
+
+    def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"] | None:
+        """The rankers that devices show their users; None: the server's, on every device.
+
+        Args:
+            state: The server's.
+            own: What devices keep, with leading axis [parties].
+        """
+        del state, own
+        return None
 
     @override
     def weights(self, state: PyTree) -> jax.Array:

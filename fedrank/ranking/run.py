@@ -24,6 +24,8 @@ from fedrank.ranking.build import Experiment
 from fedrank.ranking.config import RankingConfig
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.model import RankingModel
+from fedrank.ranking.personal import OWN_RANKERS, has_own_models, own_models, some_honest
+from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.mlp import TwoLayer
 
 
@@ -77,8 +79,34 @@ class RankingRunner(Runner):
         return name, float(np.mean(values))
 
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
-        """Keep the exact expected metric and the offline measures of the models after ``done`` rounds."""
-        self.frames.append(rows(self.seeds, done, self.evaluator(self._weights(states)), self.per_round))
+        """Keep the exact expected metric and the offline measures of the models after ``done`` rounds.
+
+        Of the server's, and where devices have rankers of their own, the mean over those of some devices.
+        """
+        scores = self.evaluator(self._weights(states))
+        for run, values in enumerate(self._own(states, own)):
+            named = {f"{name}{OWN_RANKERS}": row[None] for name, row in values.items()}
+            scores[run] = scores[run] + self.evaluator.measurement.means(named)[0]
+        self.frames.append(rows(self.seeds, done, scores, self.per_round))
+
+    def _own(self, states: PyTree, own: PyTree) -> list[dict[str, np.ndarray]]:
+        """Each run's measures, query by query: means over some devices' own rankers; empty where they have none.
+
+        The expected metric under a user is that of the devices which this user has.
+        """
+        experiment, protocol = self.experiment, self.experiment.protocol
+        if not isinstance(protocol, RankingProtocol) or not has_own_models(protocol):
+            return []
+        chosen = some_honest(experiment)
+        models = own_models(protocol, self.simulator.server(states), own)[:, chosen]
+        whose = np.asarray(experiment.parties.own.user)[chosen]
+        users = {f"expected {experiment.metric.name} ({user.name})": n for n, user in enumerate(protocol.users)}
+        out = []
+        for one in models:
+            found = self.evaluator.per_query(one)
+            mine = {name: whose == users.get(name, whose) for name in found}
+            out.append({name: values[mine[name]].mean(axis=0) for name, values in found.items() if mine[name].any()})
+        return out
 
     def _weights(self, states: PyTree) -> np.ndarray:
         return np.asarray(self.simulator.models(states))
@@ -139,9 +167,11 @@ class RankingRunner(Runner):
         for seed, row in zip(self.seeds, weights, strict=True):
             self.home.model(ranking_model(self.experiment, row, seed), seed)
         learned = {name: np.mean(values, axis=0) for name, values in self.evaluator.per_query(weights).items()}
-        self.home.per_query(
-            self.evaluator.measurement.queries, {"learnt": learned, **{m.name: m.per_query for m in self._baselines()}}
-        )
+        rankers = {"learnt": learned}
+        if devices := self._own(states, own):
+            rankers["own rankers"] = {name: np.mean([one[name] for one in devices], axis=0) for name in devices[0]}
+        rankers |= {m.name: m.per_query for m in self._baselines()}
+        self.home.per_query(self.evaluator.measurement.queries, rankers)
         self.home.metrics(pl.concat([self.metrics(), self.totals()]))
         about = {"seconds": round(seconds, 3), "interactions_per_second": rate}
         self.home.json("environment.json", self._environment() | about)

@@ -106,6 +106,7 @@ class FedPerPDGD(FoltrPDGD):
         """The ranker of a device, float32 [n], from the shared and its own part."""
         return jnp.concatenate([jnp.asarray(body), personal]) if self.layered else jnp.asarray(body) + personal
 
+    @override
     def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"]:
         """The rankers that devices show their users, from the server's state and what they keep."""
         return jax.vmap(lambda personal: self.joined(state.weights, personal))(jnp.asarray(own.kept))

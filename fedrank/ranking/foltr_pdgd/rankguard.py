@@ -152,6 +152,7 @@ class RankGuard(FoltrPDGD):
         peers = jnp.broadcast_to(state.weights, (self.peers, self.ranker.size))
         return RelayState(state.round, state.weights, peers)
 
+    @override
     def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"]:
         """The rankers that devices show their users: their own."""
         del state
@@ -239,7 +240,7 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
         return RelayState(state.round + 1, mean, peers)
 
 
-def _remembered(log: Array, new: Array) -> Array:
+def _remembered(log: AnyArray, new: Array) -> Array:
     """A log with the newest interactions at its end, and without as many of the oldest."""
     return jnp.concatenate([jnp.asarray(log)[len(new) :], new.astype(jnp.int32)])
 

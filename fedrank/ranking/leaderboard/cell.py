@@ -23,6 +23,7 @@ from fedrank.ranking.config import DeviceConfig, RankingConfig
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.leaderboard.grid import MEASURE
+from fedrank.ranking.personal import OWN_RANKERS
 
 #: Measures of a cell.
 MEASURES = (MEASURE, "RR@10")
@@ -70,14 +71,16 @@ def _run(config: RankingConfig, splits: Splits) -> dict[str, Json]:
         queries = pl.read_parquet(home / "per_query.parquet")
         privacy = PrivacyReport.from_json(_json(home / "privacy.json"))
     expected = f"expected {config.reward} ({config.clicks})"
+    # Where devices have rankers of their own, these are what users get; the server's is for newcomers.
+    whose, ranker = (OWN_RANKERS, "own rankers") if (queries["ranker"] == "own rankers").any() else ("", "learnt")
     last = metrics.filter((pl.col("split") == part) & (pl.col("round") == config.rounds))
-    values = {m: _by_seed(last.filter(pl.col("measure") == m)) for m in (*MEASURES, expected)}
+    values = {m: _by_seed(last.filter(pl.col("measure") == m + whose)) for m in (*MEASURES, expected)}
     online = metrics.filter((pl.col("split") == "online") & (pl.col("measure") == MEASURE))
     values["online"] = _by_seed(online)
-    curve = metrics.filter((pl.col("split") == part) & (pl.col("measure") == MEASURE)).group_by("round").agg(
+    curve = metrics.filter((pl.col("split") == part) & (pl.col("measure") == MEASURE + whose)).group_by("round").agg(
         pl.col("interactions", "bytes_up").first(), pl.col("value").mean()
     )  # fmt: skip
-    mine = queries.filter((pl.col("ranker") == "learnt") & (pl.col("split") == part) & (pl.col("measure") == MEASURE))
+    mine = queries.filter((pl.col("ranker") == ranker) & (pl.col("split") == part) & (pl.col("measure") == MEASURE))
     epsilon = privacy.epsilon(Unit.USER)
     return {
         "part": part,

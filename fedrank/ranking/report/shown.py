@@ -113,7 +113,7 @@ class RankingShown(CurvesShown):
 
     @override
     def baseline_label(self, name: str) -> str:
-        return f"{name} (labels)"
+        return name if name == "own rankers" else f"{name} (labels)"
 
     @override
     def baseline_notes(self, run: Run) -> list[str]:
@@ -155,6 +155,8 @@ class RankingShown(CurvesShown):
         kinds = {"topic": "devices have queries of one topic", "labels": "devices see documents of few grades"}
         if kind := kinds.get(str(run.setting("share"))):
             out.append(kind.capitalize())
+        if run.metrics["measure"].str.ends_with("(own rankers)").any():
+            out.append("Devices have rankers of their own, measured as (own rankers): means over 20 of them")
         for key, said in (("dropout", "of the replies do not arrive"), ("late", "of the replies are late")):
             if part := run.setting(f"devices.{key}"):
                 out.append(f"{part:.0%} {said}".replace("%", " %", 1))

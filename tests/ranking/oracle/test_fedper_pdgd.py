@@ -5,16 +5,21 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 from worlds import FEATURES, tiny_parties
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
+from fedrank.core.trees import nested
+from fedrank.engine.run import build, run
+from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
 from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.personal import train, worth
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.rankers.residual import Residual
@@ -82,6 +87,26 @@ def test_devices_end_with_rankers_of_their_own():
     np.testing.assert_allclose(found[0.0][1], np.repeat(found[0.0][0], 3, axis=0), atol=1e-7)
     assert not found[1.0][0].any()
     assert len(np.unique(found[1.0][1].round(6), axis=0)) == 3
+
+
+@pytest.mark.slow
+def test_a_run_measures_the_rankers_of_its_devices(tmp_path):
+    """The mean over devices of what each one's ranker is worth, as it comes out one by one."""
+    settings = {"data": "generated", "clients": 6, "rounds": 3, "evaluation.baselines": [], "seeds": 2}
+    config = from_dict(nested({"protocol": "fedper-pdgd", **settings})).resolved()
+    folder, experiment = run(config, tmp_path / "run"), build(config)
+    rows = pl.read_parquet(folder / "metrics.parquet").filter(
+        (pl.col("round") == 3) & pl.col("measure").str.ends_with("(own rankers)")
+    )
+    assert set(rows["seed"]) == set(config.all_seeds) and len(rows) == len(rows.unique())
+    for (split, measure), values in worth(experiment, train(experiment))[config.clicks].items():
+        if "(judged)" in measure:
+            continue
+        name = f"{measure} ({config.clicks})" if measure.startswith("expected") else measure
+        found = rows.filter((pl.col("split") == split) & (pl.col("measure") == f"{name} (own rankers)")).sort("seed")
+        np.testing.assert_allclose(found["value"], values, atol=1e-6)
+    queries = pl.read_parquet(folder / "per_query.parquet").filter(pl.col("ranker") == "own rankers")
+    assert queries.height and not queries["value"].is_null().any()
 
 
 def _begun(simulator, keys, parties):

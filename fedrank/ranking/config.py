@@ -627,11 +627,9 @@ class FedProxPDGDConfig(DefendedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoltrCOLTRConfig(DefendedConfig):
-    """Settings of COLTR on devices whose weights are averaged (``foltr-coltr``); the defaults are COLTR's."""
+class COLTRSettings:
+    """What only COLTR has; the defaults are published ones but for ``smoothing``."""
 
-    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-coltr", "The protocol.")
-    learning_rate: float = setting(0.1, "Step size of each local step.")
     candidates: int = setting(
         499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000
     )
@@ -643,6 +641,14 @@ class FoltrCOLTRConfig(DefendedConfig):
         "published code has 1.",
     )
     caution: float = setting(1.0, "Standard errors that are added to an estimate of loss.", low=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoltrCOLTRConfig(COLTRSettings, DefendedConfig):
+    """Settings of COLTR on devices whose weights are averaged (``foltr-coltr``)."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("foltr-coltr", "The protocol.")
+    learning_rate: float = setting(0.1, "Step size of each local step.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -710,22 +716,11 @@ class MDPRankConfig(CentralConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class COLTRConfig(CentralConfig):
-    """Settings of COLTR at one central service (``coltr``); the defaults are published ones but for ``smoothing``."""
+class COLTRConfig(COLTRSettings, CentralConfig):
+    """Settings of COLTR at one central service (``coltr``)."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("coltr", "The protocol.")
     learning_rate: float = setting(0.1, "Step size.")
-    candidates: int = setting(
-        499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000
-    )
-    radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
-    temperature: float = setting(0.1, "Temperature of the ranking that is shown: the lower, the less it explores.")
-    smoothing: float = setting(
-        0.1,
-        "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'. The "
-        "published code has 1.",
-    )
-    caution: float = setting(1.0, "Standard errors that are added to an estimate of loss.", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.texts.served.documents import LONGEST_ID, Document, Words
+from fedrank.texts.served.documents import LONGEST_ID, Document, Words, batches, words_of
 
 T = TypeVar("T")
 
@@ -102,13 +103,64 @@ def document_of(id: object, title: object, body: object) -> Document | None:
     return Document(name, "" if title is None else str(title), "" if body is None else str(body))
 
 
-def refuse_changes(where: str) -> NoReturn:
-    """Refuse to add or to remove."""
-    raise RunError(f"{where}: documents are added and taken away there, as before; the owner only reads.")
+class ForeignEngine(abc.ABC):
+    """An engine that an owner has already, which is only read: what such engines have in common.
 
+    Args:
+        where: What errors call the place.
+    """
 
-def added_nowhere(documents: Iterable[Document], where: str) -> int:
-    """Refuse to add documents; none are none."""
-    if next(iter(documents), None) is None:
-        return 0
-    refuse_changes(where)
+    def __init__(self, where: str):
+        self._where = where
+        self._count = Remembered(self._how_many)
+        self._lengths = Remembered(lambda: mean_lengths(words_of(self._some(SAMPLE))))
+        self._frequencies = Frequencies(self._counted)
+
+    @abc.abstractmethod
+    def _how_many(self) -> int:
+        """Number of documents."""
+
+    @abc.abstractmethod
+    def _some(self, most: int) -> list[Document]:
+        """Any documents, so many at most."""
+
+    @abc.abstractmethod
+    def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        """Number of documents whose body and whose title hold each word."""
+
+    @abc.abstractmethod
+    def _documents(self) -> Iterator[Document]:
+        """All documents, one after another."""
+
+    def __len__(self) -> int:
+        return self._count.get()
+
+    def add(self, documents: Iterable[Document]) -> int:
+        """Refused, unless there are none; see :class:`~fedrank.texts.served.engines.Engine`."""
+        if next(iter(documents), None) is None:
+            return 0
+        self._refuse_changes()
+
+    def remove(self, ids: Iterable[str]) -> int:
+        """Refused; see :class:`~fedrank.texts.served.engines.Engine`."""
+        self._refuse_changes()
+
+    def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
+        """Number of documents whose body and whose title hold each word; at most ten minutes old."""
+        return self._frequencies.of(words)
+
+    def lengths(self) -> Float64[np.ndarray, " fields"]:
+        """Mean number of words of body and title, of a thousand documents."""
+        return self._lengths.get()
+
+    def words(self) -> Iterator[Words]:
+        """The words of every document."""
+        for batch in batches(self._documents()):
+            yield from words_of(batch)
+
+    def close(self) -> None:
+        """Give back what is held: nothing, unless an engine says otherwise."""
+        return
+
+    def _refuse_changes(self) -> NoReturn:
+        raise RunError(f"{self._where}: documents are added and taken away there, as before; the owner only reads.")

@@ -14,27 +14,18 @@ import math
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
-from jaxtyping import Float64
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
-from fedrank.texts.served.documents import Document, Words, batches, words_of
+from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.engines.foreign import (
-    SAMPLE,
-    Columns,
-    Frequencies,
-    Remembered,
-    added_nowhere,
-    document_of,
-    mean_lengths,
-    refuse_changes,
-)
+from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of
 
 #: Most documents that an engine gives at once, unless it was set up otherwise (``index.max_result_window``).
 _WINDOW = 10_000
@@ -44,7 +35,7 @@ _STEP, _SCROLL = 500, "2m"
 _PATIENCE, _LARGEST = 20.0, 256 << 20
 
 
-class OpenSearchEngine:
+class OpenSearchEngine(ForeignEngine):
     """Documents in an index.
 
     Args:
@@ -65,26 +56,12 @@ class OpenSearchEngine:
             raise ConfigError(f"the address of an index is https://host:9200/INDEX, got {url!r:.100}.")
         self._base, self._index = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", quote(index, safe="*,-_.")
         self._columns, self._authorization = columns, authorization
-        self._where = f"{self._base}/{index}"
+        super().__init__(f"{self._base}/{index}")
         context = ssl.create_default_context(cafile=ca)
         # No proxy is looked up: documents are at home.
         handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
-        self._count = Remembered(lambda: int(self._asked("GET", f"/{self._index}/_count")["count"]))
-        self._lengths = Remembered(self._measured_lengths)
-        self._frequencies = Frequencies(self._counted)
         len(self)
-
-    def __len__(self) -> int:
-        return self._count.get()
-
-    def add(self, documents: Iterable[Document]) -> int:
-        """Refused, unless there are none; see :class:`~fedrank.texts.served.engines.Engine`."""
-        return added_nowhere(documents, self._where)
-
-    def remove(self, ids: Iterable[str]) -> int:
-        """Refused; see :class:`~fedrank.texts.served.engines.Engine`."""
-        refuse_changes(self._where)
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
@@ -105,22 +82,6 @@ class OpenSearchEngine:
         documents = self._hits(self._asked("POST", f"/{self._index}/_search", body))
         return [Candidate(document.id, own) for document, own in zip(documents, words_of(documents), strict=True)]
 
-    def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
-        """Number of documents whose body and whose title hold each word; at most ten minutes old."""
-        return self._frequencies.of(words)
-
-    def lengths(self) -> Float64[np.ndarray, " fields"]:
-        """Mean number of words of body and title, of a thousand documents."""
-        return self._lengths.get()
-
-    def words(self) -> Iterator[Words]:
-        """The words of every document."""
-        for batch in batches(self._documents()):
-            yield from words_of(batch)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
     def _fields(self) -> tuple[str, ...]:
         return tuple(filter(None, (self._columns.body, self._columns.title)))
 
@@ -135,6 +96,7 @@ class OpenSearchEngine:
         as_it_is: Json = {"match": {field: {"query": word, "analyzer": "whitespace"}}}
         return {"dis_max": {"queries": [as_it_is, {"match": {field: {"query": word}}}], "boost": boost}}
 
+    @override
     def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
         names = [(place, field) for place in range(len(words)) for field in range(len(self._fields()))]
         wanted: dict[str, Json] = {
@@ -147,10 +109,16 @@ class OpenSearchEngine:
             counts[place, field] = int(self._part(found, "aggregations", f"w{place}f{field}", "doc_count"))
         return [(int(body), int(title)) for body, title in counts]
 
-    def _measured_lengths(self) -> Float64[np.ndarray, " fields"]:
-        body: dict[str, Json] = {"size": SAMPLE, "_source": self._sources(), "query": {"match_all": {}}}
-        return mean_lengths(words_of(self._hits(self._asked("POST", f"/{self._index}/_search", body))))
+    @override
+    def _how_many(self) -> int:
+        return int(self._asked("GET", f"/{self._index}/_count")["count"])
 
+    @override
+    def _some(self, most: int) -> list[Document]:
+        body: dict[str, Json] = {"size": most, "_source": self._sources(), "query": {"match_all": {}}}
+        return self._hits(self._asked("POST", f"/{self._index}/_search", body))
+
+    @override
     def _documents(self) -> Iterator[Document]:
         body: dict[str, Json] = {"size": _STEP, "_source": self._sources(), "sort": ["_doc"]}
         found = self._asked("POST", f"/{self._index}/_search?scroll={_SCROLL}", body)

@@ -14,27 +14,17 @@ as they come.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
-from jaxtyping import Float64
+from typing_extensions import override
 
 from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
-from fedrank.texts.served.documents import Document, Words, batches, words_of
+from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.engines.foreign import (
-    SAMPLE,
-    Columns,
-    Frequencies,
-    Remembered,
-    added_nowhere,
-    document_of,
-    mean_lengths,
-    refuse_changes,
-)
+from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of
 
 psycopg = OptionalModule("psycopg", "postgres", "An owner's documents in PostgreSQL")
 
@@ -42,7 +32,7 @@ psycopg = OptionalModule("psycopg", "postgres", "An owner's documents in Postgre
 _PATIENCE = 10_000
 
 
-class PostgresEngine:
+class PostgresEngine(ForeignEngine):
     """Documents in a table or view.
 
     Args:
@@ -58,7 +48,7 @@ class PostgresEngine:
 
     def __init__(self, url: str, table: str, columns: Columns, language: str = "english"):
         self._url, self._columns, self._language = url, columns, language
-        self._where = f"{urlsplit(url).hostname or 'PostgreSQL'}, table {table}"
+        super().__init__(f"{urlsplit(url).hostname or 'PostgreSQL'}, table {table}")
         self._connection: Any = None
         sql = psycopg.sql
         literal = sql.Literal(language)
@@ -72,21 +62,7 @@ class PostgresEngine:
             if columns.title
             else sql.SQL("NULL::tsvector"),
         }
-        self._count = Remembered(lambda: int(self._asked("SELECT count(*) FROM {table}")[0][0]))
-        self._lengths = Remembered(self._measured_lengths)
-        self._frequencies = Frequencies(self._counted)
         self._asked("SELECT {id}, {title}, {body}, {body_words}, {title_words} FROM {table} LIMIT 0")
-
-    def __len__(self) -> int:
-        return self._count.get()
-
-    def add(self, documents: Iterable[Document]) -> int:
-        """Refused, unless there are none; see :class:`~fedrank.texts.served.engines.Engine`."""
-        return added_nowhere(documents, self._where)
-
-    def remove(self, ids: Iterable[str]) -> int:
-        """Refused; see :class:`~fedrank.texts.served.engines.Engine`."""
-        refuse_changes(self._where)
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
@@ -111,25 +87,14 @@ class PostgresEngine:
         found = [document for row in rows if (document := document_of(*row)) is not None]
         return [Candidate(document.id, own) for document, own in zip(found, words_of(found), strict=True)]
 
-    def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
-        """Number of rows whose body and whose title hold each word; at most ten minutes old."""
-        return self._frequencies.of(words)
-
-    def lengths(self) -> Float64[np.ndarray, " fields"]:
-        """Mean number of words of body and title, of a thousand rows."""
-        return self._lengths.get()
-
-    def words(self) -> Iterator[Words]:
-        """The words of every row."""
-        for batch in batches(self._documents()):
-            yield from words_of(batch)
-
+    @override
     def close(self) -> None:
         """End the connection."""
         if self._connection is not None:
             with contextlib.suppress(psycopg.Error):
                 self._connection.close()
 
+    @override
     def _documents(self) -> Iterator[Document]:
         """All documents, row after row, in a connection of its own."""
         with self._told(), self._connected(patience=0) as connection, connection.transaction():
@@ -139,6 +104,7 @@ class PostgresEngine:
                 if (document := document_of(*row)) is not None:
                     yield document
 
+    @override
     def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
         one = (
             "(SELECT count(*) FROM {table} WHERE {body_words} @@ %s::tsquery), "
@@ -148,9 +114,14 @@ class PostgresEngine:
         (row,) = self._asked(statement, [lexeme for word in words for lexeme in (_lexeme(word),) * 2])
         return [(int(row[2 * place]), int(row[2 * place + 1])) for place in range(len(words))]
 
-    def _measured_lengths(self) -> Float64[np.ndarray, " fields"]:
-        rows = self._asked("SELECT {id}, {title}, {body} FROM {table} LIMIT %s", (SAMPLE,))
-        return mean_lengths(words_of([document for row in rows if (document := document_of(*row)) is not None]))
+    @override
+    def _how_many(self) -> int:
+        return int(self._asked("SELECT count(*) FROM {table}")[0][0])
+
+    @override
+    def _some(self, most: int) -> list[Document]:
+        rows = self._asked("SELECT {id}, {title}, {body} FROM {table} LIMIT %s", (most,))
+        return [document for row in rows if (document := document_of(*row)) is not None]
 
     def _connected(self, patience: int = _PATIENCE) -> Any:
         options = f"-c default_transaction_read_only=on -c statement_timeout={patience}"

@@ -59,7 +59,9 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
                 process.communicate()
     with sqlite3.connect(home.log) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert tables == {"hub", "device", "round", "report", "sqlite_sequence"}
+        of_devices = {"device", "report", "member", "credential", "code", "admission"}
+        of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "sqlite_sequence"}
+        assert tables == of_devices | of_rounds
         assert [row[1] for row in db.execute("PRAGMA table_info(report)")] == ["round", "device", "message"]
         assert [row[1] for row in db.execute("PRAGMA table_info(device)")] == ["number", "token", "day"]
         assert {len(m) for (m,) in db.execute("SELECT message FROM report")} == {9}

@@ -48,7 +48,8 @@ def leaderboard(
 
     Args:
         out: The leaderboard's directory.
-        methods: Some methods only; by default all that rank, those of other packages too (fedrank protocols).
+        methods: Some methods only; by default all that rank, those of other packages too (fedrank protocols), but for
+            coltr, foltr-coltr and rankguard, which take hours.
         data: Data sets or paths; by default MQ2008, ClueWeb09 and the MSLR sample where they are here; all: every set
             that is here. All folds that are here are used.
         clicks: Click models of the users, the first of which is the one where other things change.

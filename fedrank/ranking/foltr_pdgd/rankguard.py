@@ -245,34 +245,39 @@ def _remembered(log: AnyArray, new: Array) -> Array:
     return jnp.concatenate([jnp.asarray(log)[len(new) :], new.astype(jnp.int32)])
 
 
-def explained(
-    ranker: Any, model: Float[AnyArray, " n"], data: PaddedQueries, log: Log
-) -> Float[Array, " interactions"]:
+def ranks(
+    scores: Float[AnyArray, " d"], where: Bool[AnyArray, " d"], chosen: Int[AnyArray, " c"]
+) -> Float[Array, " c"]:
+    """The ranks of some documents of a query, from 1; among equals the middle, so that no order is favoured.
+
+    Args:
+        scores: float32 [d]; those that are not a number rank last.
+        where: bool [d], False on padding.
+        chosen: int32 [c], numbers of documents.
+
+    Returns:
+        float32 [c].
+    """
+    scores = jnp.where(where & ~jnp.isnan(scores), scores, -jnp.inf)
+    mine = scores[jnp.asarray(chosen)]
+    ahead = jnp.sum((scores[None, :] > mine[:, None]) & where[None, :], axis=1)
+    level = jnp.sum((scores[None, :] == mine[:, None]) & where[None, :], axis=1)
+    return 1 + ahead + (jnp.maximum(level, 1) - 1) / 2
+
+
+def explained(rank: Float[AnyArray, "h depth"], log: Log) -> Float[Array, " h"]:
     """How well a ranker explains each logged interaction: its clicked documents' DCG, corrected for where they stood.
 
     Args:
-        ranker: The ranker.
-        model: float32 [n], its weights.
-        data: The queries.
+        rank: float32 [H, depth], the ranks that it gives to the documents that were shown.
         log: The interactions.
 
     Returns:
-        float32 [H]; 0 where nothing was clicked. Scores that are not a number rank last.
+        float32 [H]; 0 where nothing was clicked.
     """
-
-    def one(query: Array, shown: Array, pattern: Array) -> Array:
-        where = jnp.asarray(data.where)[query]
-        scores = ranker.scores(jnp.asarray(model), jnp.asarray(data.features)[query])
-        scores = jnp.where(where & ~jnp.isnan(scores), scores, -jnp.inf)
-        mine = scores[shown]
-        ahead = jnp.sum((scores[None, :] > mine[:, None]) & where[None, :], axis=1)
-        level = jnp.sum((scores[None, :] == mine[:, None]) & where[None, :], axis=1)
-        rank = 1 + ahead + (jnp.maximum(level, 1) - 1) / 2  # among equals the middle, so that no order is favoured
-        place = jnp.arange(shown.shape[0])
-        clicked = ((pattern >> place) & 1) > 0
-        return jnp.sum(jnp.where(clicked, (1.0 + place) / jnp.log2(1 + rank), 0.0))
-
-    return jax.vmap(one)(*map(jnp.asarray, log))
+    place = jnp.arange(rank.shape[-1])[None]
+    clicked = ((jnp.asarray(log.pattern)[:, None] >> place) & 1) > 0
+    return jnp.sum(jnp.where(clicked, (1.0 + place) / jnp.log2(1 + rank), 0.0), axis=-1)
 
 
 def screened(
@@ -296,15 +301,25 @@ def screened(
     Returns:
         bool [k]; False with fewer than two interactions that had a click, and for numbers that are not finite.
     """
-    counted = jnp.asarray(log.pattern) > 0
-    own, many = explained(ranker, model, data, log), jnp.sum(counted)
+    log = Log(*map(jnp.asarray, log))
+    features, where = jnp.asarray(data.features), jnp.asarray(data.where)
 
-    def better(peer: Array) -> Array:
-        found = jnp.where(jnp.all(jnp.isfinite(peer)), peer, 0.0)
-        x = jnp.where(counted, explained(ranker, found, data, log) - own, 0.0)
+    def ranked(weights: Array, features: Array, where: Array, chosen: Array) -> Array:
+        return jax.vmap(lambda x, w, c: ranks(ranker.scores(weights, x), w, c))(features, where, chosen)
+
+    def better(rank: Array) -> Array:
+        x = jnp.where(counted, explained(rank[log.query[:, None], log.shown], log) - own, 0.0)
         mean = jnp.sum(x) / jnp.maximum(many, 1)
         spread = jnp.sum(jnp.where(counted, (x - mean) ** 2, 0.0)) / jnp.maximum(many - 1, 1)
         error = jnp.sqrt(spread / jnp.maximum(many, 1))
-        return (many >= 2) & (mean > threshold * error) & (mean > 0) & jnp.all(jnp.isfinite(peer))
+        return (many >= 2) & (mean > threshold * error) & (mean > 0)
 
-    return jax.vmap(better)(jnp.asarray(peers))
+    own = explained(ranked(jnp.asarray(model), features[log.query], where[log.query], log.shown), log)
+    counted = log.pattern > 0
+    many = jnp.sum(counted)
+    peers = jnp.asarray(peers)
+    finite = jnp.all(jnp.isfinite(peers), axis=1)
+    # Of all queries: peers are the same at all devices, so that these are computed once for all of them.
+    everything = jnp.broadcast_to(jnp.arange(where.shape[1]), where.shape)
+    theirs = jax.lax.map(lambda peer: ranked(peer, features, where, everything), jnp.where(finite[:, None], peers, 0.0))
+    return jax.vmap(better)(theirs) & finite

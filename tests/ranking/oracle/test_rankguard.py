@@ -13,7 +13,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.foltr_pdgd.messages import WeightsReply
-from fedrank.ranking.foltr_pdgd.rankguard import Log, RankGuard, explained, screened
+from fedrank.ranking.foltr_pdgd.rankguard import Log, RankGuard, explained, ranks, screened
 from fedrank.ranking.rankers.linear import Linear
 
 USER = cascade("perfect")
@@ -38,14 +38,22 @@ LOG = Log(np.array([0, 1, 0]), np.array([[1, 2, 0], [1, 0, 2], [0, 1, 2]]), np.a
     ],
 )
 def test_what_a_ranker_explains(model, expected):
-    np.testing.assert_allclose(explained(Linear(2), np.array(model, np.float32), DATA, LOG), expected, rtol=1e-5)
+    np.testing.assert_allclose(worth(model), expected, rtol=1e-5)
+
+
+def worth(model):
+    """What a linear ranker explains of the log."""
+    found = [
+        ranks(DATA.features[q] @ np.float32(model), DATA.where[q], s) for q, s in zip(LOG.query, LOG.shown, strict=True)
+    ]
+    return explained(np.array(found), LOG)
 
 
 def test_whom_a_device_believes():
     """Paired differences of the two interactions with a click: mean and standard error by hand."""
     own = np.array([0.0, 1.0], np.float32)
     peers = np.array([[1, 0], [0, 1], [-1, -2], [np.nan, 0]], np.float32)
-    a, b, c = (np.asarray(explained(Linear(2), m, DATA, LOG), float)[:2] for m in peers[:3])
+    a, b, c = (np.asarray(worth(m), float)[:2] for m in peers[:3])
     statistics = [np.mean(x - b) / max(np.std(x - b, ddof=1) / np.sqrt(2), 1e-12) for x in (a, c)]
     for threshold in (0.0, 0.9 * statistics[0], 1.1 * statistics[0]):
         found = screened(Linear(2), own, peers, DATA, LOG, threshold)

@@ -303,23 +303,25 @@ def screened(
     """
     log = Log(*map(jnp.asarray, log))
     features, where = jnp.asarray(data.features), jnp.asarray(data.where)
+    counted = log.pattern > 0
+    many = jnp.sum(counted)
 
-    def ranked(weights: Array, features: Array, where: Array, chosen: Array) -> Array:
-        return jax.vmap(lambda x, w, c: ranks(ranker.scores(weights, x), w, c))(features, where, chosen)
+    def logged(query: AnyArray, shown: AnyArray) -> Array:
+        return ranks(ranker.scores(jnp.asarray(model), features[query]), where[query], shown)
 
-    def better(rank: Array) -> Array:
+    own = explained(jax.vmap(logged)(log.query, log.shown), log)
+
+    def better(peer: Array) -> Array:
+        finite = jnp.all(jnp.isfinite(peer))
+        weights, everything = jnp.where(finite, peer, 0.0), jnp.arange(where.shape[1])
+        # Of all queries: peers are the same at all devices, so that this is computed once for all of them.
+        rank = jax.lax.map(
+            lambda q: ranks(ranker.scores(weights, q[0]), q[1], everything), (features, where), batch_size=64
+        )
         x = jnp.where(counted, explained(rank[log.query[:, None], log.shown], log) - own, 0.0)
         mean = jnp.sum(x) / jnp.maximum(many, 1)
         spread = jnp.sum(jnp.where(counted, (x - mean) ** 2, 0.0)) / jnp.maximum(many - 1, 1)
         error = jnp.sqrt(spread / jnp.maximum(many, 1))
-        return (many >= 2) & (mean > threshold * error) & (mean > 0)
+        return (many >= 2) & (mean > threshold * error) & (mean > 0) & finite
 
-    own = explained(ranked(jnp.asarray(model), features[log.query], where[log.query], log.shown), log)
-    counted = log.pattern > 0
-    many = jnp.sum(counted)
-    peers = jnp.asarray(peers)
-    finite = jnp.all(jnp.isfinite(peers), axis=1)
-    # Of all queries: peers are the same at all devices, so that these are computed once for all of them.
-    everything = jnp.broadcast_to(jnp.arange(where.shape[1]), where.shape)
-    theirs = jax.lax.map(lambda peer: ranked(peer, features, where, everything), jnp.where(finite[:, None], peers, 0.0))
-    return jax.vmap(better)(theirs) & finite
+    return jax.lax.map(better, jnp.asarray(peers))

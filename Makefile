@@ -102,10 +102,10 @@ bench-slates: $(VENV)/.stamp-dev ## measure platforms that share users: steps of
 	@$(BIN)/python -m benchmarks.slate_training
 
 bench-hub: $(VENV)/.stamp-dev ## measure a hub: reports per second, kill -9 in a loop, devices that die (25 minutes)
-	@$(BIN)/python -m benchmarks.hub_load
-	@$(BIN)/python -m benchmarks.hub_faults deaths
-	@$(BIN)/python -m benchmarks.hub_faults clock
-	@$(BIN)/python -m benchmarks.hub_faults kills
+	@$(BIN)/python -m benchmarks.hub.load
+	@$(BIN)/python -m benchmarks.hub.faults deaths
+	@$(BIN)/python -m benchmarks.hub.faults clock
+	@$(BIN)/python -m benchmarks.hub.faults kills
 
 docs: $(VENV)/.stamp-docs ## build the documentation into docs/_build/html; a warning is an error
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

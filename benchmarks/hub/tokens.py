@@ -1,6 +1,6 @@
 """What a report costs a hub: with a device's token, with a blind token, through the gateway; and what a purchase costs.
 
-    python -m benchmarks.hub_tokens [--requests 4000] [--connections 64]
+    python -m benchmarks.hub.tokens [--requests 4000] [--connections 64]
 
 The hub is a process of its own, and its processor time is what is measured: it does not depend on what else the machine
 does. Reports and purchases are written (``synchronous = FULL``) before they are answered, as ever. Tokens are signed
@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
 from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-from benchmarks.hub_load import _drive
-from benchmarks.hubs import make_hub, random_replies, served
+from benchmarks.hub.hubs import make_hub, random_replies, served
+from benchmarks.hub.load import _drive
 from fedrank.deploy.oblivious.binary_http import BinaryRequest, encode_request
 from fedrank.deploy.oblivious.encapsulation import encapsulate
 from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH

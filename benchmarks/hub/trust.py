@@ -1,10 +1,10 @@
 """Speed and numbers do not decide, and a sinking model is noticed: races, liars and checks against a real hub.
 
-    python -m benchmarks.hub_trust [--data mq2008] [--seeds 5] [--only race liars checkers life]
+    python -m benchmarks.hub.trust [--data mq2008] [--seeds 5] [--only race liars checkers life]
 
 The hub is the real one, with its log and its writer, in this process. Messages are made by what a simulation or a
 device runs, from simulated users on ranking data. In the race time is scaled: a second of the story takes ``--second``
-seconds here. Writes ``benchmarks/hub_trust.json``, which the documentation quotes.
+seconds here. Writes ``benchmarks/hub/trust.json``, which the documentation quotes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fedrank.ranking.on_device.interleave import credited, draft
 from fedrank.ranking.on_device.scores import portable_scores
 
 #: Where results go.
-RESULTS = Path(__file__).with_name("hub_trust.json")
+RESULTS = Path(__file__).with_suffix(".json")
 #: Seconds between two reports of an honest device of the race, in the story.
 _PERIOD = 5.0
 

@@ -1,8 +1,8 @@
 """A hub that is killed again and again while devices report, devices that die in a round, and a clock that jumps.
 
-    python -m benchmarks.hub_faults kills [--kills 1000] [--minutes 20]
-    python -m benchmarks.hub_faults deaths [--rounds 30] [--share 0.3]
-    python -m benchmarks.hub_faults clock [--rounds 20]
+    python -m benchmarks.hub.faults kills [--kills 1000] [--minutes 20]
+    python -m benchmarks.hub.faults deaths [--rounds 30] [--share 0.3]
+    python -m benchmarks.hub.faults clock [--rounds 20]
 
 ``kills``: ``kill -9``, start, and so on: half of the times at any moment from the start on, half of the times while
 devices report. Afterwards every report that was ever acknowledged must be in the log, with the bytes that were sent;
@@ -32,7 +32,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.hubs import Client, connect, make_hub, random_replies, request, served
+from benchmarks.hub.hubs import Client, connect, make_hub, random_replies, request, served
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 

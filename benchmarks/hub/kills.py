@@ -1,7 +1,7 @@
 """Kill the processes of a hub again and again under devices that share no code with it, and look for what was lost.
 
-    python -m benchmarks.hub_kills [--kills 200] [--minutes 20]
-    python -m benchmarks.hub_kills --postgres [--processes 3] [--kills 50]
+    python -m benchmarks.hub.kills [--kills 200] [--minutes 20]
+    python -m benchmarks.hub.kills --postgres [--processes 3] [--kills 50]
 
 Half of the kills come at any moment from the start on, half while reports are acknowledged. With ``--postgres``,
 several processes share a PostgreSQL server that is started for this, and any of them is killed, the leader included.
@@ -29,7 +29,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.hub_faults import _free_port, _hub
+from benchmarks.hub.faults import _free_port, _hub
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings
@@ -173,7 +173,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         url = ""
         if asked.postgres:
-            sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+            sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
             import postgres_server
 
             url = stack.enter_context(postgres_server.Server()).database("hub")

@@ -1,6 +1,6 @@
 """Devices that share no line with the package, written from the wire document: standard library only.
 
-    python -I benchmarks/foreign_devices.py NOTES ENROLMENT_TOKEN_FILE PORT [PORT …]
+    python -I benchmarks/hub/foreign_devices.py NOTES ENROLMENT_TOKEN_FILE PORT [PORT …]
 
 Each thread is a device: it enrols, asks for the model, and reports the same bytes until it has an answer, at whichever
 port hears it. What was acknowledged, and which model was handed out for a round, goes to the file NOTES, a line each,

@@ -1,6 +1,6 @@
 """How many reports a hub acknowledges in a second, how long each waits, and a round of 100,000 devices.
 
-    python -m benchmarks.hub_load [--reports 100000] [--connections 128]
+    python -m benchmarks.hub.load [--reports 100000] [--connections 128]
 
 The hub is a process of its own; the devices share this one, and the machine's cores with it. Every report has been
 committed (SQLite, ``synchronous = FULL``) before its answer is sent. Stops by itself after the reports.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.hubs import connect, make_hub, random_replies, request, served
+from benchmarks.hub.hubs import connect, make_hub, random_replies, request, served
 from fedrank.deploy.hub.audit import replay_log
 
 

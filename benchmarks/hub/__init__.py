@@ -1,0 +1,1 @@
+"""A hub under load, faults, kill -9, attackers and devices that do not trust it."""

@@ -104,8 +104,8 @@ def documents(
 ) -> None:
     """Attack the documents of a collection: who reads their words, and is a given text there?
 
-    Sketches that owners publish once, read by another owner and by the server; the statistics of a search that is
-    served, read by an owner; its scores, read by an asker who asks about one document as often as he may.
+    Sketches of a run, as its mode shows them, read by another owner and by the server; the statistics of a search that
+    is served, read by an owner; its scores, read by an asker who asks about one document as often as he may.
 
     Args:
         collection: Name of a collection of texts, or a folder.

@@ -2,7 +2,7 @@
 
 Both papers report silos whose ranking a federation made worse. Only the silo knows its held-out queries, and nothing
 crosses: the silo decides by itself. It adopts where the lower end of an interval of the mean difference over queries is
-above 0; two or three queries seldom show that, and then it keeps what it has.
+above 0; a few queries seldom show that, and then it keeps what it has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy import stats
 from fedrank.core.trees import Json
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
-from fedrank.texts.silo_sketch.state import TEST, VALI
+from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI
 
 #: Probability with which a silo adopts a ranker that is no better than what it has, at most.
 ERROR = 0.05
@@ -29,7 +29,7 @@ def gate(
     measure: str,
     seeds: Sequence[int],
     names: Sequence[str],
-    queries: Sequence[Sequence[Sequence[str]]] | None = None,
+    held: Mapping[str, Float[np.ndarray, "seeds silos queries"]] | None = None,
 ) -> dict[str, Json]:
     """Which silos adopt the federation's ranker, and their gain on test queries.
 
@@ -37,9 +37,8 @@ def gate(
     the federation's ranker where that is better still, and the lower end of the interval says so. This is about ranking
     the silo's own documents; the gate does not decide whether to show documents of others.
 
-    Held out are the validation queries. Where all seeds have the same silos, whose queries each seed divides anew, that
-    is a cross-validation: a query counts with its mean difference over the seeds in which it was not learnt from. Test
-    queries of the seed that is decided for never count.
+    Held out are all queries but those of the test, each ranked by rankers that did not learn from it
+    (:mod:`fedrank.texts.folds`); without such values, the validation queries. Test queries never count.
 
     Args:
         values: Values of queries by method, scope and measure, float [seeds, silos, queries].
@@ -47,35 +46,38 @@ def gate(
         measure: Name of the measure that decides.
         seeds: Seeds of the runs.
         names: Names of the silos.
-        queries: Ids of each seed's and silo's queries, where the silos of all seeds are the same; None where they are
-            not.
+        held: By method, values of queries by rankers that did not learn from them; NaN where there are none.
 
     Returns:
         The content of ``gate.json``: ``measure``, and in ``decisions`` for each seed and silo ``against`` (the better
-        of its own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that), ``low`` (lower
-        end of the one-sided 95 % interval of ``vali``), ``held`` (queries that decided), ``adopted``, and ``kept``
-        (gain on test queries with the gate).
+        of its own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that on held-out and on
+        test queries), ``low`` (lower end of the one-sided 95 % interval of ``vali``), ``held`` (queries that decided),
+        ``adopted``, and ``kept`` (gain on test queries with the gate).
     """
     own = {name: values[name]["own"][measure] for name in ("Local", UNTRAINED) if name in values}
     if not own:
         return {"measure": measure, "decisions": []}
-    federated = values[FEDERATED]["own"][measure]
+    ours = {FEDERATED: values[FEDERATED]["own"][measure]}
     decisions = []
     for s, seed in enumerate(seeds):
         for k, name in enumerate(names):
-            held = {name: _held_out(own[name], part, queries, s, k) for name in own}
-            against = max(own, key=lambda ranker: _mean(held[ranker]))
-            differences = _held_out(federated, part, queries, s, k) - held[against]
-            vali, low = _mean(differences), lower_end(differences)
+            if held is None:
+                decide = {name: table[s, k][part[s, k] == VALI] for name, table in (own | ours).items()}
+            else:
+                learnt = np.isin(part[s, k], (TRAIN, VALI)) & np.isfinite(held[FEDERATED][s, k])
+                decide = {name: held[name][s, k][learnt] for name in own | ours}
+            against = max(own, key=lambda ranker: _mean(decide[ranker]))
+            differences = decide[FEDERATED].astype(np.float64) - decide[against].astype(np.float64)
+            mean, low = _mean(differences), lower_end(differences)
             there = part[s, k] == TEST
-            test = _mean((federated[s, k] - own[against][s, k])[there])
+            test = _mean((ours[FEDERATED][s, k] - own[against][s, k])[there])
             adopted = bool(low > 0)
             decisions.append(
                 {
                     "seed": int(seed),
                     "silo": name,
                     "against": against,
-                    "vali": vali,
+                    "vali": mean,
                     "low": low,
                     "held": len(differences),
                     "test": test,
@@ -97,26 +99,6 @@ def lower_end(differences: Float[np.ndarray, " queries"]) -> float:
         return -math.inf
     half = float(stats.t.ppf(1 - ERROR, n - 1) * differences.std(ddof=1) / math.sqrt(n))
     return float(differences.mean()) - half
-
-
-def _held_out(
-    values: Float[np.ndarray, "seeds silos queries"],
-    part: Integer[np.ndarray, "seeds silos queries"],
-    queries: Sequence[Sequence[Sequence[str]]] | None,
-    seed: int,
-    silo: int,
-) -> Float[np.ndarray, " held"]:
-    """A ranker's value of each query that decides for a seed and silo, in an order that all rankers share."""
-    if queries is None:
-        return values[seed, silo][part[seed, silo] == VALI].astype(np.float64)
-    names = queries[seed][silo]
-    tested = {name for name, where in zip(names, part[seed, silo], strict=False) if where == TEST}
-    found: dict[str, list[float]] = {}
-    for other in range(len(values)):
-        for name, where, value in zip(queries[other][silo], part[other, silo], values[other, silo], strict=False):
-            if where in (VALI, TEST) and name not in tested:
-                found.setdefault(name, []).append(float(value))
-    return np.array([np.mean(found[name]) for name in sorted(found)])
 
 
 def _mean(values: Float[np.ndarray, " queries"]) -> float:

@@ -32,6 +32,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.features import NAMES
+from fedrank.texts.folds import cross_validated
 from fedrank.texts.gate import gate
 from fedrank.texts.model import TextModel
 from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
@@ -299,9 +300,8 @@ class TextRunner(Runner):
         self.home.metrics(self.metrics())
         primary = next(iter(self.experiment.measures))
         part = np.asarray(self.setups.arrays.rows.part)[0]
-        first, *others = self.experiment.federations
-        same = self.setups.queries if all(other is first for other in others) else None
-        self.home.json("gate.json", gate(values, part, primary, self.seeds, self.experiment.names, same))
+        found = gate(values, part, primary, self.seeds, self.experiment.names, self._held_out(values))
+        self.home.json("gate.json", found)
         self._write_baselines()
         self._write_queries(values, part)
         models = np.asarray(self.simulator.server(states).weights)
@@ -328,6 +328,24 @@ class TextRunner(Runner):
             ]
             written.append({"name": method, "notes": [], "values": scores})
         self.home.json("baselines.json", {"baselines": written})
+
+    def _held_out(self, values: dict[str, Any]) -> dict[str, np.ndarray] | None:
+        """Values of queries by rankers that did not learn from them; None where validation queries decide."""
+        e, config = self.experiment, self.config
+        if not config.evaluation.folds or not any(variant.features == ISOLATED for variant in self.variants):
+            return None
+        chunk = max(1, config.compute.chunk // (2 * config.seeds))
+        made = cross_validated(
+            e.protocol,
+            self.setups.arrays,
+            list(self.seeds),
+            config.rounds,
+            config.evaluation.folds,
+            next(iter(e.measures.values())),
+            Simulator(e.protocol, chunk, config.compute.debug, e.conditions),
+            self.listener.stage,
+        )
+        return {name: table for name, table in made.items() if name in values}
 
     def _write_queries(self, values: dict[str, Any], part: np.ndarray) -> None:
         """Values of every test query, mean over the seeds in which it is a test query."""

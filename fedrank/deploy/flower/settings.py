@@ -36,7 +36,7 @@ Scalar = bool | int | float | str
 #: made an attacker.
 SIMULATED = {
     *("seeds", "budget", "devices.dropout", "devices.late", "devices.delay", "attack.kind", "attack.share"),
-    *("evaluation.baselines", "compute.checkpoint_seconds", "compute.debug"),
+    *("evaluation.baselines", "evaluation.folds", "compute.checkpoint_seconds", "compute.debug"),
 }
 #: Names of settings that Flower has a word of its own for.
 _RENAMED = {"rounds": "num-server-rounds"}

@@ -57,7 +57,7 @@ def gate_figure(run: Run) -> Any | None:
             "value": one.test,
             "decision": "adopted" if one.adopted else "refused",
             "note": f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
-            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, validation "
+            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, held out "
             f"{describe.measured(one.vali, signed=True, digits=DIGITS)}",
         }
         for one in texts.decisions
@@ -89,7 +89,7 @@ def gate_figure(run: Run) -> Any | None:
         )
     )
     said = [
-        "A point a seed; right of 0 the federation’s ranker beats the better of BM25 and Local on validation",
+        "A point a seed; right of 0 the federation’s ranker beats the better of BM25 and Local on test queries",
         *describe.caveats(run),
     ]
     lines = [line for one in said for line in textwrap.wrap(one, 62)]

@@ -16,7 +16,7 @@ import polars as pl
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
-from fedrank.texts.attacks.documents.told import READABLE
+from fedrank.texts.attacks.documents.told import FOUND, READABLE
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
@@ -83,7 +83,7 @@ class Decision:
     Attributes:
         seed: Seed of the run.
         silo: Name of the silo.
-        vali: Gain of the federation's ranker over the silo's own best, mean over its validation queries.
+        vali: Gain of the federation's ranker over the silo's own best, mean over its held-out queries.
         test: The same over its test queries.
         adopted: Whether the silo adopts the federation's ranker.
         kept: Gain on test queries with the gate: ``test``, or 0 where the silo does not adopt.
@@ -110,17 +110,27 @@ class Insider:
         low: Lower end of a 99 % interval.
         high: Upper end.
         documents: Documents that it tried to read.
+        found: Area under the curve of its test whether a text is among the documents, with the ends of a 99 %
+            interval; None in runs that did not measure it.
+        texts: Texts that it looked for.
     """
 
     share: float
     low: float
     high: float
     documents: int
+    found: tuple[float, float, float] | None = None
+    texts: int = 0
 
     @property
     def readable(self) -> bool:
         """Whether documents count as readable: more than 5 % of their words are read."""
         return self.share > READABLE
+
+    @property
+    def finds(self) -> bool:
+        """Whether it finds texts: the area is above 0.6, where 0.5 is chance."""
+        return self.found is not None and self.found[0] > FOUND
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +345,11 @@ def _insider(raw: Mapping[str, Json] | None) -> Insider | None:
     if raw is None:
         return None
     share, low, high = (float(raw[name]) for name in ("share", "low", "high"))  # type: ignore[arg-type]
-    return Insider(share, low, high, int(raw["documents"]))  # type: ignore[arg-type]
+    found = None
+    if raw.get("found") is not None:
+        area, least, most = (float(raw[name]) for name in ("found", "found_low", "found_high"))  # type: ignore[arg-type]
+        found = (area, least, most)
+    return Insider(share, low, high, int(raw["documents"]), found, int(raw.get("texts", 0)))  # type: ignore[arg-type]
 
 
 def _decision(raw: Mapping[str, Json]) -> Decision:

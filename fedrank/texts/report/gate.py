@@ -110,13 +110,21 @@ def gate_table(run: Run) -> Table | None:
     notes = (
         f"By itself a silo has Local and plain BM25, and goes by whichever ranks its held-out queries better by "
         f"{texts.measure}: that is what the decision is against. It adopts the federation’s ranker where the lower end "
-        f"of a one-sided 95 % interval of the difference over queries is above 0 ({held} queries). A few queries "
-        "seldom show a gain, and then a silo keeps what it has.",
+        f"of a one-sided 95 % interval of the difference over queries is above 0 ({held} queries{_how(run)}). A few "
+        "queries seldom show a gain, and then a silo keeps what it has.",
         "Gained and lost: against the same, on test queries, which the decision does not see.",
         NOT_DECIDED,
         f"Counts are seeds, of {len(run.seeds)}. " + spread(run, ""),
     )
     return Table("Do no harm: who adopts the federation’s ranker", columns, tuple(rows), notes)
+
+
+def _how(run: Run) -> str:
+    """How queries were held out."""
+    folds = run.setting("evaluation.folds")
+    if not folds:
+        return ""
+    return f": all but those of the test, each ranked by rankers of {folds} folds that did not learn from it"
 
 
 def _mean(values: Mapping[int, float]) -> Estimate | None:

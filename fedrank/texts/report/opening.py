@@ -9,7 +9,7 @@ from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.texts.report import privacy
-from fedrank.texts.report.files import BM25, FEDERATED, LOCAL
+from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL
 from fedrank.texts.report.tables import details_of, gain, lead, unjudged
 from fedrank.texts.report.words import UNPROTECTED
 
@@ -28,6 +28,8 @@ def opening_of(run: Run) -> Opening:
         sentence += " Nothing protects the documents: see the warning."
     elif texts.insider is not None and texts.insider.readable:
         sentence += " Other silos can read the documents: see the warning."
+    elif texts.insider is not None and texts.insider.found is not None and not texts.insider.finds:
+        sentence += _hidden(run)
     costs = []
     if run.ledger is not None and len(run.ledger):
         up, down = (run.ledger.bytes_from(who) / len(texts.silos) for who in ("parties", "server"))
@@ -70,6 +72,18 @@ def _searched(run: Run) -> tuple[str, list[Number]]:
         sentence += f"; the trained ranker is {sentences.against(trained, plain, 'plain BM25 in the same search')}"
         numbers.append(Number("Training against BM25 in that search", sentences.signed(trained.mean), _note(trained)))
     return f"{sentence}.", numbers
+
+
+def _hidden(run: Run) -> str:
+    """What is left of a search where other silos neither read documents nor find texts."""
+    said = " Other silos neither read the documents nor tell whether a text is there"
+    seen, exact = (_mean(run, name, "federation") for name in (BM25, BM25_EXACT))
+    if unjudged(run) or not exact:
+        return f"{said}."
+    return (
+        f"{said}: BM25 reaches {seen:.3f} in what they see, and {exact:.3f} with exact counts, which owners have who "
+        "look queries up at home (fedrank serve search)."
+    )
 
 
 def _own(run: Run) -> tuple[str, list[Number]]:

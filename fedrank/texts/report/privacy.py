@@ -12,7 +12,7 @@ from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 from fedrank.texts.attacks.documents.told import READABLE
-from fedrank.texts.report.files import UNPROTECTED, TextRun
+from fedrank.texts.report.files import UNPROTECTED, Insider, TextRun
 from fedrank.texts.report.tables import details_of
 from fedrank.texts.sketch.account import ANSWER, PAPER_ATTACK, QUERIER
 
@@ -21,16 +21,18 @@ _LARGE_ERROR = 1.0
 
 
 def warning(run: Run) -> tuple[str, list[str]] | None:
-    """Title and sentences of the warning where documents are readable to other silos; None where they are not."""
+    """Title and sentences of the warning where other silos read documents, or find a text there; None elsewhere."""
     texts = details_of(run)
     mode, read = texts.mode, reading_words(run)
     if mode not in UNPROTECTED:
-        if read is None or texts.insider is None or not texts.insider.readable:
+        if read is None or texts.insider is None or not (texts.insider.readable or texts.insider.finds):
             return None
-        return "Warning: other silos can read the documents", [
+        can = "can read the documents" if texts.insider.readable else "can tell whether a text is among the documents"
+        return f"Warning: other silos {can}", [
             read,
             "Noise on single occurrences bounds what one word shows, not what a document shows. Take this mode only "
-            "among silos that may read each other, or search at home: fedrank search.",
+            "among silos that may know that of each other; else take a smaller ε, or leave documents with their "
+            "owners: fedrank serve search.",
         ]
     measured = [] if read is None else [read]
     if mode == "plain":
@@ -59,7 +61,19 @@ def reading_words(run: Run) -> str | None:
     return (
         f"Documents are {name} to other silos: one that has documents of its own reads {share} % of the words of "
         f"another’s (99 % interval {low} to {high}, {counted(found.documents, 'document')}; readable is more than "
-        f"{100 * READABLE:.0f} %)."
+        f"{100 * READABLE:.0f} %).{_found_words(found)}"
+    )
+
+
+def _found_words(read: Insider) -> str:
+    """What came out of the test whether a text is there; empty where it was not made."""
+    if read.found is None:
+        return ""
+    area, low, high = (f"{part:.2f}" for part in read.found)
+    says = "tells" if read.finds else "does not tell"
+    return (
+        f" It {says} whether a text is among them: AUC {area} (99 % interval {low} to {high}, "
+        f"{counted(read.texts, 'text')}; 0.5 is chance)."
     )
 
 

@@ -162,6 +162,8 @@ class TextsShown(Shown):
         warned = privacy.warning(run)
         if warned is not None:
             out += [Line(line, warning=True) for line in (warned[0], *warned[1])]
+        elif (read := privacy.reading_words(run)) is not None:
+            out.append(Line(read))
         shown = [(tables.methods_table(run), ("m0", "gain", "lead"))]
         shown += [(tables.search_table(run), ("everywhere", "gain", "lead"))]
         out += [(made, ("method", *keys)) for made, keys in shown if made is not None]

@@ -157,7 +157,20 @@ def _taken(run: Run, scope: str) -> list[str]:
     )
     return [
         f"{cause} the gain over Local: with exact features in place of sketches there is one, {ends(exact)}. What "
-        f"sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
+        f"sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}.",
+        *(_at_owners(run) if scope == "federation" else []),
+    ]
+
+
+def _at_owners(run: Run) -> list[str]:
+    """What a search is worth that protects documents by leaving them where they are."""
+    search = lead(run, BM25_EXACT, BM25, scope="federation", at="home")
+    if search is None or direction(search) != "gain":
+        return []
+    return [
+        "To search documents of others without reading them, let their owners look queries up (fedrank serve search): "
+        f"BM25 with exact counts in all documents minus BM25 at home, {ends(search)}, less what the noise on their "
+        "statistics costs."
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer, Shaped
+from jaxtyping import Bool, Integer, Shaped
 
 from fedrank.texts.silo_sketch.state import TRAIN, UNUSED, SketchRows
 
@@ -67,12 +67,25 @@ def silo_arrays(
         "cross_y": np.zeros((q, c), np.int32) if truth is None else grown(truth.astype(np.int32), (q, c), 0),
         "cross_where": grown(own["cross_where"], (q, c), False),
     }
-    training = out["part"] == TRAIN
-    for name, where in (("rows", "where"), ("cross_rows", "cross_where")):
-        out[name] = np.flatnonzero((out[where] & training[:, None]).reshape(-1)).astype(np.int32)
-    out["queries"] = np.flatnonzero(training).astype(np.int32)
-    out["counts"] = np.array([len(out[name]) for name in ("rows", "cross_rows", "queries")], np.int32)
-    return out
+    return {**out, **places_of(out["part"], out["where"], out["cross_where"])}
+
+
+def places_of(
+    part: Integer[np.ndarray, " queries"],
+    where: Bool[np.ndarray, "queries documents"],
+    cross_where: Bool[np.ndarray, "queries foreign"],
+) -> dict[str, np.ndarray]:
+    """Where the training rows of a silo are: ``rows``, ``cross_rows``, ``queries`` and their ``counts``.
+
+    Args:
+        part: Part of each query.
+        where: False on padding.
+        cross_where: The same of others' documents.
+    """
+    training = part == TRAIN
+    out = {"rows": where & training[:, None], "cross_rows": cross_where & training[:, None], "queries": training}
+    places = {name: np.flatnonzero(chosen.reshape(-1)).astype(np.int32) for name, chosen in out.items()}
+    return {**places, "counts": np.array([len(places[name]) for name in out], np.int32)}
 
 
 def alone(own: Mapping[str, np.ndarray]) -> SketchRows:

@@ -61,7 +61,8 @@ _SILOS = (
 _TEXTS = (
     "--rounds 4 --seeds 2 --evaluation.every 2 --evaluation.measures nDCG@10 --evaluation.measures MAP "
     "--texts.silos 3 --texts.depth 8 --texts.negatives 2 --texts.foreign 4 "
-    "--training.local-steps 5 --training.batch 16 --training.cross-batch 16 --training.ramp 2 --quiet --out @"
+    "--training.local-steps 5 --training.batch 16 --training.cross-batch 16 --training.ramp 2 --evaluation.folds 0 "
+    "--quiet --out @"
 )
 _SMALL = "--sketch.z 2 --sketch.w 64 --sketch.statistics-z 2 --sketch.statistics-w 512"
 _ASKING = "--sketch.z 6 --sketch.z1 2 --sketch.w 64 --sketch.statistics-z 2 --sketch.statistics-w 512"
@@ -204,8 +205,8 @@ _DOCUMENTS = [
     ),
     _run(
         "sketch-gaussian",
-        "silo-sketch --sketch.noise gaussian --sketch.kind count-min --sketch.estimate median --texts.scale federation "
-        f"--training.loss regression --training.serial {_SMALL} {_TEXTS} {_NONE}",
+        "silo-sketch --sketch.epsilon 8 --sketch.noise gaussian --sketch.kind count-min --sketch.estimate median "
+        f"--texts.scale federation --training.loss regression --training.serial {_SMALL} {_TEXTS} {_NONE}",
     ),
     _run(
         "sketch-questions",
@@ -373,7 +374,8 @@ _REAL = [
         (
             "run silo-sketch --data adi --sketch.mode plain --rounds 2 --seeds 1 --evaluation.every 2 "
             "--evaluation.measures nDCG@10 --texts.silos 2 --texts.depth 8 --texts.foreign 4 "
-            f"--training.local-steps 5 --training.batch 16 --training.cross-batch 16 {_SMALL} --quiet --out @",
+            f"--training.local-steps 5 --training.batch 16 --training.cross-batch 16 --evaluation.folds 0 "
+            f"{_SMALL} --quiet --out @",
         ),
         real=True,
     ),

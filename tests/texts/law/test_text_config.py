@@ -150,9 +150,9 @@ def test_every_silo_learns_chooses_and_is_tested_and_a_seed_cuts_anew(small):
 
 
 def test_epsilon_by_mode_is_what_the_account_says(small):
-    """publish-once: 8 of an occurrence for good; per-query: what makes 8 last for all questions, and no more."""
+    """publish-once: 0.2 of an occurrence for good; per-query: what makes 8 last for all questions, and no more."""
     once = build_texts(_config(data=small, sketch={"z": 3})).protocol.promise
-    assert once.epsilon(Unit.OCCURRENCE) == 8.0 and once.details["scale"] == pytest.approx(3 / (0.8 * 8))
+    assert once.epsilon(Unit.OCCURRENCE) == 0.2 and once.details["scale"] == pytest.approx(3 / (0.8 * 0.2))
     experiment = build_texts(_config(data=small, sketch={"mode": "per-query", "z": 10}))
     setup, promise = experiment.setup, experiment.protocol.promise
     questions = 3 * max(len(one.words) for one in experiment.texts[0])

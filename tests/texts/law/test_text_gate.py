@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from fedrank.texts.gate import gate
+from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 
@@ -68,23 +69,25 @@ def test_a_silo_adopts_what_is_no_better_in_one_case_of_twenty():
     assert found[0]["low"] == pytest.approx(interval.low) and found[0]["held"] == 12
 
 
-def test_seeds_that_divide_the_same_queries_make_a_cross_validation():
-    """Three divisions of six queries: a query counts where it was not learnt from, and never where it is the test."""
-    part = np.array([[[TRAIN, TRAIN, VALI, VALI, TEST, TEST]], [[TEST, VALI, TRAIN, VALI, TRAIN, TEST]],
-                     [[VALI, TEST, VALI, TRAIN, TRAIN, TRAIN]]])  # fmt: skip
+def test_where_queries_were_held_out_in_folds_all_but_those_of_the_test_decide():
+    part = np.array([[[TRAIN, TRAIN, VALI, VALI, TEST, UNUSED]]])
     rng = np.random.default_rng(4)
-    federated, local = rng.random(part.shape), rng.random(part.shape)
-    values = {name: {"own": {"nDCG@10": table}} for name, table in ((FEDERATED, federated), ("Local", local))}
-    queries = [[list("abcdef")]] * 3
-    decisions = gate(values, part, "nDCG@10", [0, 1, 2], ["north"], queries)["decisions"]
-    gain = (federated - local)[:, 0]
-    expected = [gain[1:, 0].mean(), gain[1:, 1].mean(), gain[[0, 2], 2].mean(), gain[:2, 3].mean()]
-    assert decisions[0]["vali"] == pytest.approx(np.mean(expected)) and decisions[0]["held"] == 4
-    assert decisions[0]["test"] == pytest.approx(gain[0, 4:].mean())
-    # The test queries of a seed change nothing for it, in whichever seed they are ranked.
-    federated[:, 0, 4:] = rng.random((3, 2))
-    again = gate(values, part, "nDCG@10", [0, 1, 2], ["north"], queries)["decisions"]
-    assert again[0]["vali"] == decisions[0]["vali"] and again[2]["vali"] != decisions[2]["vali"]
+    names = (FEDERATED, "Local", UNTRAINED)
+    tables = {name: rng.random(part.shape) for name in names}
+    held = {name: np.where(part == TEST, np.nan, rng.random(part.shape)) for name in names}
+    values = {name: {"own": {"nDCG@10": table}} for name, table in tables.items()}
+    (one,) = gate(values, part, "nDCG@10", [0], ["north"], held)["decisions"]
+    best = max(names[1:], key=lambda name: held[name][0, 0, :4].mean())
+    gain = (held[FEDERATED] - held[best])[0, 0, :4]
+    assert (one["against"], one["held"]) == (best, 4) and one["vali"] == pytest.approx(gain.mean())
+    assert one["low"] == pytest.approx(stats.ttest_1samp(gain, 0.0).confidence_interval(0.9).low)
+    assert one["test"] == pytest.approx(tables[FEDERATED][0, 0, 4] - tables[best][0, 0, 4])
+    # What was learnt from, what is tested and what is unused decide nothing.
+    for name in names:
+        tables[name][:] = rng.random(part.shape)
+        held[name][..., 4:] = 9.0
+    (again,) = gate(values, part, "nDCG@10", [0], ["north"], held)["decisions"]
+    assert (again["vali"], again["low"]) == (one["vali"], one["low"]) and again["test"] != one["test"]
 
 
 def test_a_tie_keeps_what_the_silo_has():

@@ -14,8 +14,9 @@ from fedrank.texts.attacks.documents.collection import holdings_of
 from fedrank.texts.attacks.documents.in_run import insider_reads
 from fedrank.texts.attacks.documents.served import scores_tell, statistics_tell
 from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.documents.sketches import attack_sketched, insider_asks
+from fedrank.texts.attacks.documents.sketches import Shown, attack_sketched, insider, is_there
 from fedrank.texts.attacks.documents.told import Reading, auc, finding_of_auc
+from fedrank.texts.config import Sketch
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.served.statistics import StatisticsTerms
 from fedrank.texts.sketch import SketchShape, encode, hash_terms
@@ -35,14 +36,16 @@ def attacked(held, **settings):
 
 
 def test_without_noise_an_insider_reads_everything(held):
-    found = attacked(held, sketch_epsilon=999.0, z=3, w=1 << 14)
+    found = attacked(held, sketch_epsilon=999.0, z=3, w=1 << 14, sketch_mode="publish-once")
     # Words of the target that no document of his own holds are in his dictionary all the same.
     assert found["insider reads"].measured + 0.05 > share_beyond_a_guess(held) and found["insider reads"].broken
     assert found["is it there?"].measured == 1.0 and found["is it there?"].broken
 
 
 def test_who_passes_sealed_sketches_on_is_left_with_a_guess(held):
-    every = attack_sketched(held, DocumentAttack(owners=OWNERS, known=0.2), np.random.default_rng(2))
+    every = attack_sketched(
+        held, DocumentAttack(owners=OWNERS, known=0.2, sketch_epsilon=8.0), np.random.default_rng(2)
+    )
     sealed, open_to_all = (one for one in every if one.attack == "server reads")
     assert (sealed.measured, sealed.low, sealed.broken) == (0.0, 0.0, False)
     assert "sealed" in sealed.mode and open_to_all.measured > 0.1
@@ -54,13 +57,13 @@ def test_who_asks_reads_the_words_that_he_asks_about_and_no_others(held):
     clean = encode(held.counts[targets], hashes, shape)
     prior = held.prior(held.of(0))
     likeliest = np.argsort(-np.where(prior < 0.5, prior, 0), kind="stable")[:20]
-    reading = insider_asks(held, clean, hashes, noise, targets, 20, np.random.default_rng(0))
+    reading = insider(held, clean, Shown(hashes, noise, 20), targets, np.random.default_rng(0))
     for place, target in enumerate(targets):
         true = held.counts[[target]].indices
         assert reading.share[place] == pytest.approx(len(np.intersect1d(likeliest, true)) / len(true))
     assert reading.precision.min() == 1.0
     paper = SketchNoise("paper", 0.5, 8)  # noise of scale 2 in every cell, the same in all: it comes off
-    every = insider_asks(held, clean, hashes, paper, targets, 10**6, np.random.default_rng(0))
+    every = insider(held, clean, Shown(hashes, paper, 10**6), targets, np.random.default_rng(0))
     assert every.share.mean() > 0.9 * share_beyond_a_guess(held)
 
 
@@ -72,12 +75,34 @@ def test_who_asks_reads_the_words_that_he_asks_about_and_no_others(held):
 def test_a_run_says_what_another_silo_reads_of_its_documents(mode, settings, readable):
     found = insider_reads(setup_of(mode, **settings), small_federation())
     assert 0 <= found.low <= found.share <= found.high <= 1 and found.documents == 22
-    assert (found.share > 0.05) == readable
+    assert found.found_low <= found.found <= found.found_high and found.texts == 44
+    assert (found.share > 0.05) == readable and (found.found > 0.9) == (found.found_low > 0.6) == readable
     if readable:  # five wide rows: whatever is no guess is read
         whole, own, other = small_federation().whole.counts[0], *small_federation().documents[:2]
         there = whole.toarray() > 0
         rare = np.maximum(there[own].sum(axis=0), 0.5) / (len(own) + 1) < 0.5
         assert found.share == pytest.approx(((there[other] & rare).sum(axis=1) / there[other].sum(axis=1)).mean())
+
+
+def test_the_default_of_a_run_is_attacked_where_nothing_is_chosen(held):
+    """The documents that a run shows by default are neither read nor found; those of the old default are."""
+    mode, epsilon = Sketch().mode, Sketch().with_defaults().epsilon
+    quiet, loud = attacked(held, trials=80), attacked(held, trials=80, sketch_epsilon=8.0)
+    assert {one.mode for one in quiet.values()} >= {f"{mode}, ε = {epsilon:g}"}
+    for name in ("insider reads", "is it there?"):
+        assert not quiet[name].broken and quiet[name].measured < quiet[name].promised and loud[name].broken
+
+
+@pytest.mark.parametrize(("mode", "epsilon", "there"), [("per-query", 4000.0, True), ("per-query", 0.5, False),
+                                                        ("paper", 0.5, True), ("plain", None, True)])  # fmt: skip
+def test_a_text_is_found_by_asking_for_its_words_where_answers_tell_them(held, mode, epsilon, there):
+    shape = SketchShape(8, 512)
+    shown = Shown(hash_terms(held.vocabulary, shape, bytes(32)), SketchNoise(mode, epsilon, 8), 10**6)
+    clean = encode(held.counts, shown.hashes, shape)
+    area, texts = is_there(held, clean, shown, 60, np.random.default_rng(0))
+    assert texts == 60 and (area == 1.0 if there else 0.3 < area < 0.7)
+    if shown.asks:  # no word may be asked about: nothing is told
+        assert is_there(held, clean, shown._replace(questions=0), 60, np.random.default_rng(0))[0] == 0.5
 
 
 def test_in_noise_nobody_reads_anything(held):
@@ -149,7 +174,9 @@ def test_a_guess_is_not_reading(held):
     assert read.share[0] == pytest.approx((len(true) - 1) / len(true)) and read.precision[0] == 1.0
 
 
-@pytest.mark.parametrize("wrong", [{"sketch_epsilon": 0.0}, {"known": 0.6}, {"step": -1.0}, {"owners": 1}])
+@pytest.mark.parametrize(
+    "wrong", [{"sketch_epsilon": 0.0}, {"known": 0.6}, {"step": -1.0}, {"owners": 1}, {"sketch_mode": "secret"}]
+)
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         DocumentAttack(**wrong)

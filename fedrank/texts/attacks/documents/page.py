@@ -46,7 +46,8 @@ def chart(found: Sequence[Finding]) -> Any:
 
 def write_page(found: Sequence[Finding], collection: str, s: DocumentAttack, file: str | os.PathLike[str]) -> Path:
     """Write the page and return its file."""
-    about = f"fedrank attack documents {collection} · {s.owners} owners, z = {s.z}, w = {s.w}, seed {s.seed}"
+    shape = f"z = {s.sketch().z}, w = {s.sketch().w}"
+    about = f"fedrank attack documents {collection} · {s.owners} owners, {shape}, seed {s.seed}"
     caveats = ("Documents given out by chance", "Simulated noise, seeded")
     words = [f"{one.attack}, {one.mode}: {one.words}." for one in found]
     title = "Attacks on documents"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
+from fedrank.texts.config import SHAPES, Sketch
+
+#: Ways in which owners show their documents.
+MODES = tuple(SHAPES)
 
 
 @dataclass(frozen=True)
@@ -16,9 +20,11 @@ class DocumentAttack:
         ConfigError: A setting is out of range.
     """
 
-    sketch_epsilon: float = setting(8.0, "ε of an occurrence in the sketches that owners publish once.")
-    z: int = setting(1, "Rows of a sketch.")
-    w: int = setting(4096, "Cells of a row.")
+    sketch_mode: str = setting(Sketch().mode, f"How owners show their documents: {', '.join(MODES)}.")
+    sketch_epsilon: float | None = setting(None, "ε as sketch.epsilon of a run has it; without it the mode's default.")
+    z: int = setting(0, "Rows of a sketch; 0: the mode's default.")
+    w: int = setting(0, "Cells of a row; 0: the mode's default.")
+    sketch_questions: int = setting(900, "per-query: questions that the budget is divided over; paper: as many.")
     statistics_epsilon: float = setting(1.0, "ε of a document in the statistics of a search that is served.")
     owners: int = setting(4, "Owners of the documents; the first attacks, or asks, the second.")
     known: float = setting(0.05, "Part of the documents that the server of the sketches has from elsewhere.")
@@ -30,8 +36,9 @@ class DocumentAttack:
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("z", 1, 100),
-            ("w", 2, 1 << 20),
+            ("z", 0, 100),
+            ("w", 0, 1 << 20),
+            ("sketch_questions", 1, 10**6),
             ("owners", 2, 100),
             ("questions", 1, 10**6),
             ("targets", 1, 10**6),
@@ -41,9 +48,22 @@ class DocumentAttack:
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} must be in {low}..{high}, got {getattr(self, name)}.")
         for name in ("sketch_epsilon", "statistics_epsilon"):
-            if not 0 < getattr(self, name) < 1000:
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < 1000:
                 raise ConfigError(f"{name} must be above 0 and below 1000, got {getattr(self, name)}.")
+        if self.sketch_mode not in MODES:
+            raise UnknownNameError("sketch_mode", self.sketch_mode, MODES)
+        if self.sketch_mode == "plain" and self.sketch_epsilon is not None:
+            raise ConfigError("sketch_mode = 'plain' has no noise; leave sketch_epsilon out.")
         if not 0 < self.known <= 0.5:
             raise ConfigError(f"known must be above 0 and at most 0.5, got {self.known}.")
         if not 0 <= self.step <= 100:
             raise ConfigError(f"step must be in 0..100, got {self.step}.")
+
+    def sketch(self) -> Sketch:
+        """The settings of a run in which documents are shown so, with the defaults of the mode."""
+        return Sketch(
+            mode=self.sketch_mode,  # type: ignore[arg-type]
+            epsilon=self.sketch_epsilon,
+            z=self.z,
+            w=self.w,
+        ).with_defaults()

@@ -74,13 +74,24 @@ def finding_of_reading(attack: str, mode: str, reading: Reading, words: str) -> 
     )
 
 
-def finding_of_auc(attack: str, mode: str, area: float, trials: int, words: str) -> Finding:
-    """How well a text is found; the interval is that of Hanley and McNeil (1982)."""
+def interval_of_auc(area: float, trials: int) -> tuple[float, float]:
+    """Ends of a 99 % interval of an area under the curve, by Hanley and McNeil (1982).
+
+    Args:
+        area: The area.
+        trials: Number of texts; half of them are there.
+    """
     half = trials / 2
     first, second = area / (2 - area), 2 * area * area / (1 + area)
     spread = area * (1 - area) + (half - 1) * (first + second - 2 * area * area)
     deviation = math.sqrt(max(spread, 0.0)) / half
     low, high = (float(np.clip(area + sign * _QUANTILE * deviation, 0.0, 1.0)) for sign in (-1, 1))
+    return low, high
+
+
+def finding_of_auc(attack: str, mode: str, area: float, trials: int, words: str) -> Finding:
+    """How well a text is found."""
+    low, high = interval_of_auc(area, trials)
     return Finding(attack, mode, "AUC", area, low, high, FOUND, low > FOUND, trials, words)
 
 

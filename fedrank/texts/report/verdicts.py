@@ -150,6 +150,12 @@ def _taken(run: Run, scope: str) -> list[str]:
             f"With exact features in place of sketches it is {ends(exact)} over Local: the seeds do not tell that from "
             f"no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
         ]
+    cost = lead(run, EXACT, FEDERATED, scope=scope)
+    if cost is None or direction(cost) != "gain":
+        return [
+            f"With exact features in place of sketches it is {ends(exact)} over Local; the seeds do not tell that "
+            f"sketches cost anything, exact features minus {FEDERATED}: {_cost(run, scope)}."
+        ]
     cause = (
         "What words share in the sketches takes"
         if details_of(run).mode == "plain"

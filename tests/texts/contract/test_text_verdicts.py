@@ -15,8 +15,10 @@ from fedrank.cli.report import compare
 from fedrank.report import describe, words
 from fedrank.report.compare import labelled
 from fedrank.report.load import load
+from fedrank.report.statistics import mean_interval
 from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import tables as text_tables
+from fedrank.texts.report import verdicts as texts_verdicts
 from fedrank.texts.report.verdicts import direction, verdicts
 
 
@@ -123,6 +125,18 @@ def test_where_exact_features_do_not_gain_either_noise_is_not_blamed(tmp_path):
     said = verdicts(load(make_text_run(tmp_path / "run", worth=lost, noise=0.01)))
     assert not any("takes the gain" in line for line in said)
     assert any("do not tell that from no gain either" in line for line in said)
+
+
+def test_noise_that_costs_nothing_told_is_not_blamed_for_a_gain_not_told(one, monkeypatch):
+    """Exact features gain by seeds that agree, sketches as much by seeds that do not: nothing is known to be taken."""
+    gains = {"CS-F-LTR": [0.0, 0.09, 0.01, 0.04], "exact features": [0.03, 0.04, 0.03, 0.04]}
+    monkeypatch.setattr(texts_verdicts, "gain", lambda _, method="CS-F-LTR", **__: mean_interval(gains[method]))
+    more = [b - a for a, b in zip(*gains.values(), strict=True)]
+    monkeypatch.setattr(texts_verdicts, "lead", lambda *_, **__: mean_interval(more))
+    (said,) = texts_verdicts._taken(one[0], "own")
+    assert "takes the gain" not in said and "do not tell that sketches cost anything" in said
+    monkeypatch.setattr(texts_verdicts, "lead", lambda *_, **__: mean_interval([0.02, 0.03, 0.02, 0.03]))
+    assert "takes the gain" in texts_verdicts._taken(one[0], "own")[0]
 
 
 def test_sketches_without_noise_are_not_called_noise(tmp_path):

@@ -175,6 +175,20 @@ def test_what_another_silo_reads_stands_beside_epsilon_and_names_the_mode(tmp_pa
     assert "read" not in [column.key for column in without.columns]
 
 
+@pytest.mark.parametrize(("found", "told"), [(0.9, True), (0.52, False)])
+def test_whether_another_silo_finds_a_text_is_said_warned_of_and_stands_in_the_opening(tmp_path, found, told):
+    folder = make_text_run(tmp_path / "run", read=0.01)
+    content = json.loads((folder / "federation.json").read_text())
+    content["insider"] |= {"found": found, "found_low": found - 0.1, "found_high": found + 0.1, "texts": 200}
+    (folder / "federation.json").write_text(json.dumps(content))
+    page = page_of(folder)
+    assert ("warning" in page.classes) == told and ("can tell whether a text is among" in page.words) == told
+    assert (
+        "It tells" if told else "It does not tell"
+    ) + f" whether a text is among them: AUC {found:.2f}" in page.words
+    assert ("neither read the documents nor tell whether a text is there" in page.words) == (not told)
+
+
 def test_the_size_of_true_counts_stands_beside_the_error_where_the_run_wrote_it(tmp_path):
     folder = make_text_run(tmp_path / "run", names=("a",))
     changed(folder, "federation.json", lambda f: f.update(true_count={"all": [0.1] * 3, "held": [1.5, None, 2.5]}))

@@ -62,20 +62,38 @@ def static(cls: Class) -> Class:
     return cls
 
 
-def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+#: Less optimisation, for programs that compute little: half the time to compile, and as fast (measured for rounds and
+#: evaluations of slates with 10 and 100 candidates on two cores).
+_LESS = {"xla_backend_optimization_level": 1}
+#: The same with the older code generator for loops, in JAX that has both: two thirds of that time, and as fast.
+_LEAST = {**_LESS, "xla_cpu_use_fusion_emitters": False}
+
+
+def jit(function: Callable[..., Any], *, quick: bool = False, **options: Any) -> Callable[..., Any]:
     """``jax.jit`` of a function, made when it is first called.
 
     Args:
         function: The function.
+        quick: It computes little, so that it is compiled with less optimisation.
         options: Of ``jax.jit``.
     """
 
     @functools.cache
     def made() -> Callable[..., Any]:
-        return jax.jit(function, **options)
+        return jax.jit(function, **options, **({"compiler_options": quick_options()} if quick else {}))
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return made()(*args, **kwargs)
 
     return call
+
+
+@functools.cache
+def quick_options() -> dict[str, Any]:
+    """Options of the compiler for programs that compute little, as this JAX has them."""
+    try:
+        jax.jit(lambda: 0, compiler_options=_LEAST).lower().compile()
+    except jax.errors.JaxRuntimeError:  # this JAX has no such option any more, or not yet
+        return _LESS
+    return _LEAST

@@ -37,9 +37,9 @@ import polars as pl
 
 from fedrank import __version__
 from fedrank.core.backends import device_kind
-from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
+from fedrank.core.optional import installed
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
@@ -300,22 +300,17 @@ def rows(
 
 def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Json]:
     """What the run ran on."""
-    if COMPILES:
-        import numba
-
-        compiler, threads = numba.__version__, numba.get_num_threads()
-    else:
-        compiler, threads = None, None
+    numba = sys.modules.get("numba")  # a run without kernels does not import it
     return {
         "fedrank": __version__,
         "python": platform.python_version(),
         "jax": version("jax"),
         "numpy": np.__version__,
-        "numba": compiler,
+        "numba": version("numba") if installed("numba") else None,
         "platform": platform.platform(terse=True),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "threads": threads,
+        "threads": numba.get_num_threads() if numba is not None else None,
         "device": device_kind(),
         "kernels": kernels,
         "citations": list(citations),

@@ -79,7 +79,8 @@ class _Answered:
     ) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
         """The server's new state, what the parties keep, their replies [parties, ...], and the counts of messages.
 
-        The counts are int32 [2]: how many requests and replies crossed.
+        Replies are there where the simulator records them, else (). The counts are int32 [2]: how many requests and
+        replies crossed.
         """
         s, exchange, parties = self.simulator, self.exchange, leading(own)
         asked = exchange.asked(state, parties)
@@ -91,10 +92,13 @@ class _Answered:
             replies = s.conditions.attack.tamper(mine, request, replies, attackers, s.protocol)
         count = jnp.stack([jnp.int32(parties) if asked is None else jnp.sum(asked), jnp.sum(arrived)])
         count = jnp.zeros_like(count) if exchange.silent else count
-        return exchange.tell(state, replies, arrived), own, replies, count.astype(jnp.int32)
+        kept = replies if s.record else ()
+        return exchange.tell(state, replies, arrived), own, kept, count.astype(jnp.int32)
 
     def not_due(self, state: PyTree, own: PyTree, request: PyTree) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
         """The result of a round in which the exchange does not take place: nothing changes and nothing crosses."""
+        if not self.simulator.record:
+            return state, own, (), jnp.zeros(2, jnp.int32)
         shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, leading(own)))[1])
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return state, own, nothing, jnp.zeros(2, jnp.int32)
@@ -392,4 +396,4 @@ def _advance_(simulator, rounds, keys, states, shared, own, first_round):
 
 
 _advance = jit(_advance_, static_argnums=(0, 1))
-_advance_quick = jit(_advance_, static_argnums=(0, 1), compiler_options={"xla_backend_optimization_level": 1})
+_advance_quick = jit(_advance_, quick=True, static_argnums=(0, 1))

@@ -114,17 +114,17 @@ def _panel(
     y = alt.Y("y:Q").scale(down).axis(None).title(None)
     base = alt.Chart(frame)
     layers = [
-        alt.Chart(rules).mark_rule(color=RULE, strokeWidth=1).encode(x=alt.value(0), x2=alt.value(_WIDTH), y=y),
-        base.mark_rule(strokeWidth=2, opacity=0.55).encode(x=start, x2="high:Q", y=y, color=colour),
+        alt.Chart(rules).mark_rule(color=RULE, strokeWidth=1).encode(x=alt.XValue(0), x2=alt.X2Value(_WIDTH), y=y),
+        base.mark_rule(strokeWidth=2, opacity=0.55).encode(x=start, x2=alt.X2("high:Q"), y=y, color=colour),
         base.transform_filter("datum.filled > 0")
         .mark_point(filled=True, size=70, opacity=1)
-        .encode(x=x, y=y, color=colour, description="note:N"),
+        .encode(x=x, y=y, color=colour, description=alt.Description("note:N")),
         base.transform_filter("datum.filled == 0")
         .mark_point(filled=False, size=55, strokeWidth=2, opacity=1)
-        .encode(x=x, y=y, color=colour, description="note:N"),
+        .encode(x=x, y=y, color=colour, description=alt.Description("note:N")),
         alt.Chart(names)
         .mark_text(align="right", baseline="middle", fontSize=12.5, color=INK)
-        .encode(x=alt.value(-8), y=y, text="row:N"),
+        .encode(x=alt.XValue(-8), y=y, text=alt.Text("row:N")),
     ]
     if signed and domain[0] < 0 < domain[1]:
         zero = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=MUTED, strokeWidth=1.4)

@@ -288,7 +288,7 @@ def line_chart(
     layers: list[Any] = []
     if frame["low"].null_count() < len(frame):
         shade = alt.Chart(frame.select("x", "low", "high", "series")).mark_area(opacity=0.18)
-        layers.append(shade.encode(x=x, y=low, y2="high:Q", color=colour))
+        layers.append(shade.encode(x=x, y=low, y2=alt.Y2("high:Q"), color=colour))
     # Beyond the palette, colours repeat and dashes tell runs apart.
     dashes = [[1, 0], [6, 3], [2, 2]]
     dash_scale = alt.Scale(domain=list(colours), range=[dashes[i // len(OKABE_ITO) % 3] for i in range(len(colours))])
@@ -298,8 +298,8 @@ def line_chart(
     if lines:
         rows = [{"x": end, "mean": value, "series": name} for name, value in lines.items() for end in ends]
         rules = alt.Chart(pl.DataFrame(rows)).mark_line(strokeDash=[5, 4], strokeWidth=1.5, opacity=0.9)
-        shown = alt.value(INK) if comparing else colour
-        layers.append(rules.encode(x=x, y=y, color=shown, detail="series:N"))
+        shown = alt.ColorValue(INK) if comparing else colour
+        layers.append(rules.encode(x=x, y=y, color=shown, detail=alt.Detail("series:N")))
     for value in (marks or {}).values():
         rule = alt.Chart(pl.DataFrame({"x": ends, "mean": [value, value]}))
         layers.append(rule.mark_line(strokeDash=[5, 4], strokeWidth=1.5, color=MUTED).encode(x=x, y=y))
@@ -308,7 +308,7 @@ def line_chart(
         names[run.baseline.label] = max(lines.values())
     layers.extend(_names(names, domain, width))
     hovers = alt.Chart(_hovers(run, frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
-    layers.append(hovers.encode(x=x, y=y, color=colour, description="note:N"))
+    layers.append(hovers.encode(x=x, y=y, color=colour, description=alt.Description("note:N")))
     heading = alt.Title(textwrap.wrap(title, 40), subtitle=subtitle, anchor="start", frame="group")
     return styled(alt.layer(*layers).properties(width=width, height=HEIGHT, title=heading))
 
@@ -378,8 +378,8 @@ def _names(names: Mapping[str, float], domain: tuple[float, float], width: int) 
             align="left", baseline="middle", fontSize=12, lineBreak="\n", lineHeight=_LINE
         )
         first = middle - _LINE * (len(lines) - 1) / 2  # the place of a text is that of its first line
-        place = {"x": alt.value(width + 6), "y": alt.value(first)}
-        layers.append(text.encode(**place, text="text:N", color=alt.value(INK)))
+        place = {"x": alt.XValue(width + 6), "y": alt.YValue(first)}
+        layers.append(text.encode(**place, text=alt.Text("text:N"), color=alt.ColorValue(INK)))
     return layers
 
 
@@ -444,14 +444,14 @@ def levels_figure(
     y, above = (alt.Y(f"{name}:Q").scale(down).axis(None).title(None) for name in ("y", "above"))
     colour = alt.condition("datum.ours", alt.value(OKABE_ITO[0]), alt.value(MUTED))
     layers = [
-        base.mark_rule(strokeWidth=1, color=RULE).encode(x=alt.value(0), x2=alt.value(_LEVEL_WIDTH), y=y),
-        base.mark_rule(strokeWidth=6, opacity=0.3).encode(x=start, x2="high:Q", y=y, color=colour),
+        base.mark_rule(strokeWidth=1, color=RULE).encode(x=alt.XValue(0), x2=alt.X2Value(_LEVEL_WIDTH), y=y),
+        base.mark_rule(strokeWidth=6, opacity=0.3).encode(x=start, x2=alt.X2("high:Q"), y=y, color=colour),
         base.mark_point(filled=True, size=110, opacity=1).encode(x=x, y=y, color=colour),
         base.mark_text(align="left", baseline="middle", fontSize=13, color=INK).encode(
-            x=alt.value(0), y=above, text="name:N"
+            x=alt.XValue(0), y=above, text=alt.Text("name:N")
         ),
         base.mark_text(align="right", baseline="middle", fontSize=13, fontWeight=600).encode(
-            x=alt.value(_LEVEL_WIDTH), y=above, text="number:N", color=colour
+            x=alt.XValue(_LEVEL_WIDTH), y=above, text=alt.Text("number:N"), color=colour
         ),
     ]
     if signed and low < 0 < high:

@@ -6,6 +6,7 @@ run and a baseline is one of slates and not of users.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,20 +14,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
+from fedrank.core.lazy import jit
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.build import SlateExperiment
-from fedrank.slates.world.optimum import OptimalPolicy, solve
+from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
 from fedrank.slates.world.policies import BASELINES, OneOf
 from fedrank.slates.world.rollout import Played, Policy, played
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
 BASELINE_EPISODES = 2000
-#: Name of the optimal policy among the baselines.
-OPTIMUM = "optimum"
+#: Names of the optimal policy among the baselines, and of the one that plans for the tick alone.
+OPTIMUM, MYOPIC = "optimum", "myopic"
 #: Name of the row in which one platform serves by another's values, and of the run itself in ``stays.json``.
 COPYING, OURS = "copying", "run"
 #: Name of the measure.
@@ -39,7 +41,7 @@ _NOTES = {
     "random": "Every slate is drawn at random.",
     "choc": "Every slate has the items with most chocolate.",
     "kale": "Every slate has the items with least chocolate.",
-    "myopic": "The slate with the largest expected engagement of the tick, by the true user and the true model.",
+    MYOPIC: "The slate with the largest expected engagement of the tick, by the true user and the true model.",
     COPYING: "The run's own last policy, but every platform shows what the first one with feedback would show of its "
     "candidates. What platforms learn from each other is worth what they bring above this.",
     OPTIMUM: "Dynamic programming over the user's exposure, which no platform sees, for the engagement of all "
@@ -122,7 +124,19 @@ def fresh_users(keys: Key[Array, " runs"], episodes: int) -> Key[Array, "runs ep
         keys: The runs' keys.
         episodes: Users a run.
     """
+    return _fresh(keys, episodes)
+
+
+@functools.partial(jit, quick=True, static_argnums=1)
+def _fresh(keys: Key[Array, " runs"], episodes: int) -> Key[Array, "runs episodes"]:
     return jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, FRESH), episodes))(keys)
+
+
+@functools.partial(jit, quick=True)
+def _everybody(keys: Key[Array, "runs episodes"], key: PRNGKeyArray) -> Key[Array, " users"]:
+    """The users that all baselines share, of a key of their own, then those of the runs."""
+    shared = jax.random.split(jax.random.fold_in(key, USERS), BASELINE_EPISODES)
+    return jnp.concatenate([shared, keys.reshape(-1)])
 
 
 def baselines(
@@ -136,12 +150,16 @@ def baselines(
         keys: :func:`fresh_users` of the runs.
         seed: Of the fresh users that all baselines share, and of the optimum's samples.
     """
-    mine = jax.random.split(jax.random.fold_in(jax.random.key(seed), USERS), BASELINE_EPISODES)
-    together = jnp.concatenate([mine, keys.reshape(-1)])
-    made, out = [_policy(world, name, seed) for name in names], []
-    for place, (name, (_, solution)) in enumerate(zip(names, made, strict=True)):
-        policy = OneOf(tuple(policy for policy, _ in made), jnp.int32(place))
-        all_of_it = jax.tree.map(np.asarray, played(world, policy, together))
+    together = _everybody(keys, jax.random.key(seed))
+    solved = solve(world, seed=seed) if OPTIMUM in names else None
+    policies = [_policy(world, name, solved) for name in names]
+    kinds = {jax.tree.structure(policy): policy for policy in policies}
+    out = []
+    for name, policy in zip(names, policies, strict=True):
+        mine = jax.tree.structure(policy)
+        one_of = OneOf(tuple({**kinds, mine: policy}.values()), np.int32(list(kinds).index(mine)))
+        all_of_it = jax.tree.map(np.asarray, played(world, one_of, together))
+        solution = (float(solved.total), float(solved.error)) if solved and name == OPTIMUM else None
         found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)
         out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
@@ -170,8 +188,10 @@ def stay_json(found: Played, names: Sequence[str]) -> dict[str, Json]:
     return {"kale": shares, "satisfaction": satisfaction.round(5).tolist()}
 
 
-def _policy(world: Satisfaction, name: str, seed: int) -> tuple[Policy, tuple[float, float] | None]:
-    if name != OPTIMUM:
-        return BASELINES.get(name)(world), None
-    solved = solve(world, seed=seed)
-    return OptimalPolicy(world, solved), (float(solved.total), float(solved.error))
+def _policy(world: Satisfaction, name: str, solved: Solution | None) -> Policy:
+    """A baseline's policy; with the optimum at hand, myopia is to plan with nothing to come: one kind for both."""
+    if solved is None or name not in (OPTIMUM, MYOPIC):
+        return BASELINES.get(name)(world)
+    return OptimalPolicy(
+        world, solved if name == OPTIMUM else solved._replace(series=np.zeros(solved.series.shape, np.float32))
+    )

@@ -73,6 +73,14 @@ class PlatformProtocol(Protocol):
 
         return jax.vmap(of_run)(states, own, keys)
 
+    def changing(self, first: int, last: int) -> bool:
+        """Whether what platforms show without exploration may change in the rounds from ``first`` to before ``last``.
+
+        Where it does not, it is not played again for the same fresh users.
+        """
+        del first, last
+        return True
+
     def describe(self) -> Mapping[str, Json]:
         """Kinds and sizes of the networks, as ``model.json`` has them."""
         return {"network": self.name}

@@ -19,12 +19,12 @@ import json
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 from jaxtyping import Array, Bool, Float32, Key
 
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
@@ -40,7 +40,7 @@ from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import about as described_world
 from fedrank.slates.results import read_baselines, results
-from fedrank.slates.world.rollout import QUICK, Played
+from fedrank.slates.world.rollout import Played
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
@@ -59,7 +59,7 @@ _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "repl
 _UNFINISHED = "checkpoint/unfinished.parquet"
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
+@functools.partial(jit, quick=True, static_argnums=(0, 1))
 def evaluated(
     protocol: PlatformProtocol,
     world: Satisfaction,
@@ -109,7 +109,7 @@ class SlateRunner(Runner):
             return self.simulator.start(keys, self.experiment.first_parties(keys), per_run=True)
 
         # One program instead of one for each operation.
-        return self.keys, *(jax.jit(first) if self.simulator.protocol.quick else first)(self.keys)
+        return self.keys, *(jit(first, quick=True) if self.simulator.protocol.quick else first)(self.keys)
 
     def _step(self) -> int:
         every = self.config.evaluation.every
@@ -219,7 +219,10 @@ class SlateRunner(Runner):
 
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Measure the mean engagement of fresh users without exploration, always the same users."""
-        self.judged = done, self._played(states, own)
+        before, found = self.judged
+        if before < 0 or self.experiment.protocol.changing(before, done):
+            found = self._played(states, own)
+        self.judged = done, found
         means = np.asarray(self.judged[1].engagement, np.float64).mean(axis=1)
         for measure, values in by_measure(means, self.experiment.names).items():
             rounds = np.full(self.runs, done)
@@ -227,7 +230,7 @@ class SlateRunner(Runner):
 
     def _played(self, states: PyTree, own: PyTree, *, copying: bool = False) -> Played:
         e = self.experiment
-        return evaluated(e.protocol, e.world, self.simulator.server(states), own, self.users, jnp.bool_(copying))
+        return evaluated(e.protocol, e.world, self.simulator.server(states), own, self.users, np.bool_(copying))
 
     # -- going on ------------------------------------------------------------------------------------------------
 
@@ -345,7 +348,7 @@ class SlateRunner(Runner):
         if done != self.done:
             ours = self._played(states, own)
         kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        together = jax.tree.map(lambda leaf: np.mean(leaf, axis=0), ours)
+        together = jax.tree.map(lambda leaf: np.mean(np.asarray(leaf), axis=0), ours)
         self.home.json("stays.json", {**kept, OURS: stay_json(together, self.experiment.names)})
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
+from fedrank.core.optional import installed
 from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
 
 
@@ -111,7 +111,7 @@ def _begin(threads: int) -> None:
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(threads)
-    if COMPILES:
+    if installed("numba"):
         import numba
 
         numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]

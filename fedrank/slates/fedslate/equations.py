@@ -6,9 +6,9 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from fedrank.core.lazy import optax
 from fedrank.slates.fedslate.platform import best_slate, choice_scores
 from fedrank.slates.fedslate.secure_sum import SecureSum, total
 from fedrank.slates.fedslate.settings import SlateSettings

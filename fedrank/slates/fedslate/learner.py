@@ -14,10 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
+from fedrank.core.lazy import optax
 from fedrank.slates.fedslate import equations
 from fedrank.slates.fedslate.platform import (
     best_slate,

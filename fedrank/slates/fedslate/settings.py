@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Literal
 
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Shaped
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import optax
 from fedrank.privacy.noise.values import ValueNoise
 from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate_2024 import PAST, Fault

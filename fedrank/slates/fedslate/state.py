@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from fedrank.core.lazy import optax
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate_2024 import PAST, Fault
 from fedrank.slates.learners import choice_fit

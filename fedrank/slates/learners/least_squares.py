@@ -63,7 +63,7 @@ class LeastSquares(SumLearner):
     width: int = 0
     seed: int = 0
 
-    name = "least-squares"
+    name, steady = "least-squares", True
 
     def __post_init__(self):
         SumLearner.__post_init__(self)

@@ -137,6 +137,52 @@ def exact(
     return dinkelbach(v, q, v0, largest(q, n))
 
 
+def best_value(
+    v: Float[Array, "candidates *batch"],
+    q: Float[Array, "candidates *batch"],
+    n: int,
+    v0: Float[Array, "*batch"],
+) -> Float[Array, "*batch"]:
+    """What the best slates of many lists are worth, by Dinkelbach's method for all at once: values, and no slates.
+
+    Candidates come first, so that a pass over them takes neighbouring lists together: several times quicker on a CPU
+    than :func:`exact` for each list.
+
+    Args:
+        v: Scores of being clicked, positive and finite.
+        q: Values of a click, finite.
+        n: Items of a slate, at most N.
+        v0: Scores of no click.
+    """
+
+    def worth(order):
+        mass = jnp.where(_shown(order, n), v, 0.0)
+        return _ratio(jnp.sum(mass * q, axis=0), jnp.sum(mass, axis=0) + v0)
+
+    def improves(state):
+        step, _, rising = state
+        return rising & (step < MAX_STEPS)
+
+    def improve(state):
+        step, value, _ = state
+        higher = worth(v * (q - value[None]))
+        return step + 1, jnp.maximum(value, higher), jnp.any(higher > value)
+
+    return jax.lax.while_loop(improves, improve, (jnp.int32(0), worth(q), jnp.bool_(True)))[1]
+
+
+def _shown(values: Float[Array, "candidates *batch"], n: int) -> Bool[Array, "candidates *batch"]:
+    """Where the ``n`` largest values of each list are; of equals, the first."""
+    order = jax.lax.broadcasted_iota(jnp.int32, values.shape, 0)
+
+    def one_less(_, free):
+        left = jnp.where(free, values, -jnp.inf)
+        largest = left == jnp.max(left, axis=0, keepdims=True)
+        return free & (order != jnp.min(jnp.where(largest, order, values.shape[0]), axis=0, keepdims=True))
+
+    return ~jax.lax.fori_loop(0, n, one_less, jnp.ones(values.shape, bool), unroll=n <= _PASSES)
+
+
 def dinkelbach(
     v: Float[Array, " candidates"], q: Float[Array, " candidates"], v0: Score, start: Int[Array, " slots"]
 ) -> Int[Array, " slots"]:

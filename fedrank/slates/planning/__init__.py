@@ -82,7 +82,7 @@ class PlanLearner(SumLearner):
     observed: bool = False
     spread: float = 1.0
 
-    name = "planned-slates"
+    name, steady = "planned-slates", True
     parameters = FEATURES
 
     def __post_init__(self):

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32
 
+from fedrank.core.lazy import jit
 from fedrank.slates.sums.exploring import next_taste, taste_slate
 from fedrank.slates.sums.learner import item_feature
-from fedrank.slates.world.rollout import QUICK
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Features of a click: a constant, the trace, the item; and which of them is the trace.
@@ -68,7 +68,7 @@ def whitening(world: Satisfaction, fade: float, hold: float) -> Float32[np.ndarr
     return np.linalg.inv(np.linalg.cholesky(squares + 1e-6 * np.eye(FEATURES))).astype(np.float32)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=QUICK)
+@partial(jit, quick=True, static_argnums=(0, 1, 2))
 def _design(
     world: Satisfaction,
     fade: float,
@@ -91,7 +91,7 @@ def _design(
     def one_round(carry, given):
         return jax.vmap(of_user)(carry, *given)
 
-    start = (jnp.zeros(_USERS), jnp.zeros(_USERS))
+    start = (np.zeros(_USERS, np.float32), np.zeros(_USERS, np.float32))
     return jnp.mean(jax.lax.scan(one_round, start, (documents, uniform))[1], axis=(0, 1))
 
 

@@ -19,9 +19,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from fedrank.slates.learners.slate_choice import best_value
 from fedrank.slates.planning.engagement import features
 from fedrank.slates.sums.learner import item_feature
 from fedrank.slates.world.best_slate import best_slate
+from fedrank.slates.world.choice import Cascade
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Nodes of the grid in the trace.
@@ -121,17 +123,25 @@ def plan(
         number: Number of the platform.
     """
     nodes = jnp.linspace(-largest_trace(fade), largest_trace(fade), GRID)
+    scores = jax.vmap(lambda documents: world.choice.weights(world.appeal(documents)), out_axes=1)(lists)
 
-    def of_list(later, left, trace, documents):
-        others = others_ticks(world, number, left)
+    def of_list(later, others, trace, documents):
         values = worth(world, fade, model, later, trace, item_feature(documents), others, typical)
         slate = planned_slate(world, documents, values)
         return jnp.vdot(
             world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
         )
 
+    def at_node(later, others, trace):
+        if isinstance(world.choice, Cascade):
+            return jnp.mean(jax.vmap(lambda documents: of_list(later, others, trace, documents))(lists))
+        every = jax.vmap(lambda item: worth(world, fade, model, later, trace, item, others, typical), out_axes=1)
+        values = every(item_feature(lists))
+        best = best_value(scores[:-1], values[:-1] - values[-1:], world.slate, scores[-1])
+        return jnp.mean(best + values[-1])
+
     def one_round(later, left):
-        each = jax.vmap(lambda trace: jax.vmap(lambda documents: of_list(later, left, trace, documents))(lists))
-        return jnp.mean(each(nodes), axis=1), later
+        others = others_ticks(world, number, left)
+        return jax.vmap(lambda trace: at_node(later, others, trace))(nodes), later
 
     return jax.lax.scan(one_round, jnp.zeros(GRID), 1 + jnp.arange(world.rounds_per_episode))[1]

@@ -401,6 +401,11 @@ class SummedSlates(PlatformProtocol):
         return LearnedPolicy(self.settings.learner, state.model, own)
 
     @override
+    def changing(self, first: int, last: int) -> bool:
+        learner = self.settings.learner
+        return not learner.steady or any(first <= number < last for number in learner.release_rounds)
+
+    @override
     def describe(self) -> dict[str, Json]:
         learner = self.settings.learner
         return {"network": learner.name, "n_features": learner.numbers, "parameters": learner.parameters}

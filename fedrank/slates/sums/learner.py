@@ -117,6 +117,8 @@ class SumLearner(SlateLearner):
             them, ``clip`` is the middle of what is tried.
         numbers: Length of what a click contributes, and of the sums that cross.
         parameters: Length of the model.
+        steady: Between models, the same user is served the same: what :meth:`learnt_after` does makes no difference to
+            ``values``.
 
     Raises:
         ConfigError: A number out of range, or nobody has feedback.
@@ -132,6 +134,7 @@ class SumLearner(SlateLearner):
 
     numbers = 1
     parameters = 1
+    steady = False
 
     def __post_init__(self):
         if self.fade is None:

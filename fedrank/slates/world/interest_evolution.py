@@ -26,9 +26,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jit
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Proportional
-from fedrank.slates.world.rollout import QUICK
 
 #: Topics, and those of them that are trash.
 TOPICS, TRASH = 20, 14
@@ -190,7 +190,7 @@ class Session(NamedTuple):
     stayed: Bool[Array, "*viewers"]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
+@functools.partial(jit, quick=True, static_argnums=(0, 1))
 def sessions(world: InterestEvolution, ahead: bool, price: Float[Array, ""], keys: Key[Array, " viewers"]) -> Session:
     """Viewers from their first slate to their last.
 

@@ -31,10 +31,11 @@ from numpy.polynomial.chebyshev import chebpts1, chebvander
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jit
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
 from fedrank.slates.world.policies import expected_exposure
-from fedrank.slates.world.rollout import QUICK, Policy
+from fedrank.slates.world.rollout import Policy
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Terms of the series in u.
@@ -118,7 +119,7 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     shape = Satisfaction(**{name: getattr(world, name) for name in kept})
     series, total, error = _solve(shape, samples, _operators(world, grid), jax.random.key(seed))
-    return Solution(series, jnp.float32(_bound(world)), total, error)
+    return Solution(series, np.float32(_bound(world)), total, error)
 
 
 def kale_threshold(world: Satisfaction, discount: float = 1.0, team: bool = True) -> float:
@@ -189,10 +190,10 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
         after(beta * x),
         chebvander(new / bound, grid - 1).mean(axis=0) @ series,
     )
-    return _Operators(*(jnp.asarray(array, jnp.float32) for array in arrays))
+    return _Operators(*(np.asarray(array, np.float32) for array in arrays))
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+@functools.partial(jit, quick=True, static_argnums=0)
 def _of_world(
     world: Satisfaction,
     chocolate: Float[Array, " terms"],
@@ -209,7 +210,7 @@ def _of_world(
     return now, world.new_user(uniform).exposure
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=QUICK)
+@functools.partial(jit, quick=True, static_argnums=(0, 1))
 def _solve(world: Satisfaction, samples: int, operators: _Operators, key: PRNGKeyArray) -> tuple[Array, ...]:
     def one_tick(candidates, later, now):
         """Values [G, S] before a tick, from those after it."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.slates.learners.slate_choice import OPTIMISERS, exact, slate_value
+from fedrank.slates.learners.slate_choice import OPTIMISERS, best_value, exact, slate_value
 from fedrank.slates.learners.slateq import TARGETS, huber, next_value
 
 NAMES = ("top-k", "greedy", "exact")
@@ -25,6 +25,11 @@ def programs(n):
         return jnp.stack(slates), jnp.stack([slate_value(v, q, slate, v0) for slate in slates])
 
     return jax.jit(jax.vmap(one))
+
+
+@functools.cache
+def best_of_many(n):
+    return jax.jit(lambda v, q, v0: best_value(v.T, q.T, n, v0))
 
 
 def cases(candidates, rows=60, seed=0):
@@ -59,6 +64,7 @@ def check_small(candidates, n):
     slates, said = (np.asarray(part) for part in programs(n)(v, q, v0))
     assert slates.dtype == np.int32 and slates.shape == (len(v), 3, n)
     assert np.isfinite(said).all()
+    together = np.asarray(best_of_many(n)(v, q, v0))
     for row in range(len(v)):
         assert all(len(set(slate)) == n and set(slate) <= set(range(candidates)) for slate in slates[row].tolist())
         mine = np.array([worth(v[row], q[row], v0[row], slate) for slate in slates[row]])
@@ -66,6 +72,7 @@ def check_small(candidates, n):
         np.testing.assert_allclose(said[row], mine, atol=scale)
         best = worth(v[row], q[row], v0[row], every_slate(candidates, n)).max()
         assert mine[2] >= best - scale and mine.max() <= best + scale
+        assert abs(together[row] - best) <= scale
         order = np.argsort(-(v[row] * q[row]), kind="stable")[:n]
         np.testing.assert_array_equal(slates[row, 0], order)
         check_greedy(v[row], q[row], v0[row], slates[row, 1], scale)

@@ -75,14 +75,16 @@ class _Answered:
     past: PyTree
 
     def __call__(
-        self, state: PyTree, own: PyTree, request: PyTree
+        self, state: PyTree, own: PyTree, request: PyTree | None
     ) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
         """The server's new state, what the parties keep, their replies [parties, ...], and the counts of messages.
 
+        Without a request, the server asks here.
         Replies are there where the simulator records them, else (). The counts are int32 [2]: how many requests and
         replies crossed.
         """
         s, exchange, parties = self.simulator, self.exchange, leading(own)
+        request = exchange.ask(state) if request is None else request
         asked = exchange.asked(state, parties)
         arrived = self.arrived if asked is None else self.arrived & asked
         own, replies = self._replies(own, request, asked)
@@ -95,11 +97,18 @@ class _Answered:
         kept = replies if s.record else ()
         return exchange.tell(state, replies, arrived), own, kept, count.astype(jnp.int32)
 
-    def not_due(self, state: PyTree, own: PyTree, request: PyTree) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
+    def not_due(
+        self, state: PyTree, own: PyTree, request: PyTree | None
+    ) -> tuple[PyTree, PyTree, PyTree, Int32[Array, " 2"]]:
         """The result of a round in which the exchange does not take place: nothing changes and nothing crosses."""
         if not self.simulator.record:
             return state, own, (), jnp.zeros(2, jnp.int32)
-        shapes = jax.eval_shape(lambda: self._replies(own, request, self.exchange.asked(state, leading(own)))[1])
+
+        def answers() -> PyTree:
+            question = self.exchange.ask(state) if request is None else request
+            return self._replies(own, question, self.exchange.asked(state, leading(own)))[1]
+
+        shapes = jax.eval_shape(answers)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return state, own, nothing, jnp.zeros(2, jnp.int32)
 
@@ -298,10 +307,11 @@ class Simulator(Rounds):
             state, past = state
         asked, kept, crossed, lived = [], [], [], {}
         for index, exchange in enumerate(self.protocol.exchanges):
-            request = exchange.ask(state)
-            asked.append(request)
             answered = _Answered(self, exchange, index, key, shared, number, late, arrived, attack, past)
             due = exchange.due(number)
+            # What a round in which the exchange is not due need not compute stands inside the condition.
+            request = exchange.ask(state) if due is True or c.late else None
+            asked.append(request)
             if due is True:
                 state, own, replies, count = answered(state, own, request)
             else:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 from typing_extensions import override
 
@@ -174,7 +175,8 @@ class FormTargets(LearningExchange):
         def of_platform(p):
             return joint_values(s, weights, following[p], others_mean(s, theirs, p))
 
-        return jax.vmap(of_platform)(jnp.arange(s.platforms))
+        told = np.flatnonzero(s.feedback)  # nobody else is asked
+        return jnp.zeros_like(following).at[told].set(jax.vmap(of_platform)(told))
 
     @override
     def respond(self, request, party, draws):

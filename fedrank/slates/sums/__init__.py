@@ -18,6 +18,7 @@ users are others. The clip can be found by other users before (``bound``, ``clip
 
 from __future__ import annotations
 
+import abc
 import functools
 import operator
 from dataclasses import dataclass, replace
@@ -192,25 +193,20 @@ class AfterExplorers(Exchange):
     def due(self, number):
         return functools.reduce(operator.or_, (number == one for one in self.rounds))
 
-    def noise(self, key: PRNGKeyArray | None, numbers: int, sigma: float | None) -> Int[Array, " numbers"] | tuple:
-        """Discrete Gaussian noise; () without. ``key``: of a simulated platform; None: from the operating system."""
-        if sigma is None:
-            return ()
-        if key is None:
-            return jnp.asarray(discrete_gaussian(sigma, numbers), jnp.int32)
-        return simulated_discrete_gaussian(key, (numbers,), sigma)
-
 
 @dataclass(frozen=True)
-class CountNorms(AfterExplorers, request=RoundStart, reply=NormCounts):
-    """Once, before the explorers: platforms with feedback say how long their users' vectors are."""
-
-    name = "bound"
+class IntegersOfUsers(AfterExplorers):
+    """Platforms with feedback send integers over users, each with discrete Gaussian noise of its own."""
 
     @property
-    @override
-    def rounds(self):
-        return (self.settings.learner.bound_round,)
+    @abc.abstractmethod
+    def numbers(self) -> int:
+        """How many integers."""
+
+    @property
+    @abc.abstractmethod
+    def sigma(self) -> float | None:
+        """σ of the noise on each; None without noise."""
 
     @override
     def asked(self, state, parties):
@@ -226,16 +222,37 @@ class CountNorms(AfterExplorers, request=RoundStart, reply=NormCounts):
 
     @override
     def draw(self, key: PRNGKeyArray):
-        return self.noise(key, BINS, self.settings.bound_sigma)
+        return () if self.sigma is None else simulated_discrete_gaussian(key, (self.numbers,), self.sigma)
 
     @override
     def draw_from_os(self):
-        return self.noise(None, BINS, self.settings.bound_sigma)
+        return () if self.sigma is None else jnp.asarray(discrete_gaussian(self.sigma, self.numbers), jnp.int32)
+
+    def noisy(self, integers: Int[Array, " numbers"], draws: Int[Array, " numbers"] | tuple) -> Int[Array, " numbers"]:
+        """What leaves the platform; ``draws`` is the noise, () without."""
+        return integers if self.sigma is None else integers + draws
+
+
+@dataclass(frozen=True)
+class CountNorms(IntegersOfUsers, request=RoundStart, reply=NormCounts):
+    """Once, before the explorers: platforms with feedback say how long their users' vectors are."""
+
+    name = "bound"
+    numbers = BINS
+
+    @property
+    @override
+    def rounds(self):
+        return (self.settings.learner.bound_round,)
+
+    @property
+    @override
+    def sigma(self):
+        return self.settings.bound_sigma
 
     @override
     def respond(self, request, party, draws):
-        norms = party.own.norms
-        return party, NormCounts(norms if self.settings.bound_sigma is None else norms + draws)
+        return party, NormCounts(self.noisy(party.own.norms, draws))
 
     @override
     def tell(self, state, replies, arrived):
@@ -271,38 +288,27 @@ class SetClip(AfterExplorers, request=Bound, reply=Done):
 
 
 @dataclass(frozen=True)
-class Release(AfterExplorers, request=RoundStart, reply=Statistics):
+class Release(IntegersOfUsers, request=RoundStart, reply=Statistics):
     """After explorers: platforms with feedback send their sums; the coordinator solves for the model."""
 
     name = "release"
 
+    @property
     @override
-    def asked(self, state, parties):
-        return jnp.asarray(self.settings.feedback)
+    def numbers(self):
+        return self.settings.learner.numbers
 
+    @property
     @override
-    def max_asked(self, parties):
-        return self.settings.releases
-
-    @override
-    def ask(self, state):
-        return RoundStart(state.round)
-
-    @override
-    def draw(self, key: PRNGKeyArray):
-        return self.noise(key, self.settings.learner.numbers, self.settings.sigma)
-
-    @override
-    def draw_from_os(self):
-        return self.noise(None, self.settings.learner.numbers, self.settings.sigma)
+    def sigma(self):
+        return self.settings.sigma
 
     @override
     def respond(self, request, party, draws):
         sums = party.own.sums
-        noisy = sums if self.settings.sigma is None else sums + draws
         if len(self.rounds) > 1:  # a user counts in one release
             party = party._replace(own=party.own._replace(sums=jnp.zeros_like(sums)))
-        return party, Statistics(noisy)
+        return party, Statistics(self.noisy(sums, draws))
 
     @override
     def tell(self, state, replies, arrived):

@@ -236,7 +236,11 @@ def main() -> None:
         share, over = found["rows"][name]["share of the gap"], found["rows"][name]["over random"]
         print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap, {over['mean']:+.1f}")
     if not given.only or "attack" in given.only:
-        sent = {"": {}, ", the matrix sent": {"design": "sent"}, ", satisfaction as well": {"observed": True}}
+        sent = {
+            "": {"observed": False},
+            ", the matrix sent": {"observed": False, "design": "sent"},
+            ", satisfaction as well": {"observed": True},
+        }
         for what, more in sent.items():
             title = f"R² of the attack{what}"
             found[title] = {str(epsilon): attacked(epsilon, more, given.seed) for epsilon in (None, 2.0, 0.5)}

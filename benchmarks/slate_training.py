@@ -6,8 +6,8 @@ long this machine takes for their multiplications if nothing else took time. CPU
 machine that others use it is more for the same work, which the floor and the world show.
 
 Run it from a clone: ``python -m benchmarks.slate_training [--candidates 10] [--slate 3] [--seeds 8] [--write]``; with
-``--write`` the numbers go to ``benchmarks/slate_training.json``. Exits with 1 below ``--at-least`` episodes of the networks
-a CPU-second.
+``--write`` the numbers go to ``benchmarks/slate_training.json``. Exits with 1 below ``--at-least`` episodes of the
+networks a CPU-second.
 """
 
 from __future__ import annotations

@@ -395,7 +395,7 @@ class Planning(Exploring):
 
     scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
     observed: bool = setting(
-        False, "What platforms observe of the satisfaction says what the past does, beside engagement."
+        True, "What platforms observe of the satisfaction says what the past does, beside engagement."
     )
     design: Literal["known", "sent"] = setting(
         "known",

@@ -7,7 +7,8 @@ and when the user leaves. So, as a learner from sums (:mod:`fedrank.slates.sums`
 
     explore   slates of one taste for several rounds, then of the other
     release   Σ f y over the users' stays, with f = (1, trace / 2, item), whitened, and y the logarithm of engagement:
-              three numbers, which are added up
+              three numbers, which are added up; and three more with f times the satisfaction that was observed in
+              place of y, which say with less noise what the trace does
     improve   θ, the weights of least squares: three numbers. Each plans the stay by dynamic programming over its own
               trace and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores again
 
@@ -79,7 +80,7 @@ class PlanLearner(SumLearner):
 
     scale: float = 10.0
     design: str = "known"
-    observed: bool = False
+    observed: bool = True
     spread: float = 1.0
 
     name, steady = "planned-slates", True

@@ -140,8 +140,8 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
     again = coordinator_in(tmp_path, agreed, peers)
     assert again.done and np.array_equal(again.state.model, coordinator.state.model)
     ledger = ledger_of(again)
-    # A's three sums of four bytes, and two who have done so; both are told three weights. A message begins with a byte.
-    assert ledger.bytes_from("parties") == (1 + 12) + 1 + 1 and ledger.bytes_from("server") == (1 + 4) + 2 * (1 + 12)
+    # A's six sums of four bytes, and two who have done so; both are told three weights. A message begins with a byte.
+    assert ledger.bytes_from("parties") == (1 + 24) + 1 + 1 and ledger.bytes_from("server") == (1 + 4) + 2 * (1 + 12)
     crossed = seen["crossed"][:, 0].sum(axis=0)
     np.testing.assert_array_equal(again.crossed[0][1][1:], crossed[1:])
     assert [first for first, _ in again.crossed] == [LAST // 5 * 5]
@@ -304,7 +304,7 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
             attempts.append(place)
             if len(attempts) == 3:
                 stop.set()
-            return layout.encode(layout.message(np.array([2**14 * EXPLORERS, 2**13, 0], np.int32)))
+            return layout.encode(layout.message(np.array([2**14 * EXPLORERS, 2**13, 0, 0, 0, 0], np.int32)))
 
     with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
         coordinator.run()

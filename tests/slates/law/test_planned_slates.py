@@ -30,7 +30,7 @@ MODEL = np.array([0.1, 0.3, 0.25], np.float32)
 
 
 def _learner(**given):
-    return PlanLearner(**({"world": SMALL, "feedback": (True, False), "explorers": (4,)} | given))
+    return PlanLearner(**({"world": SMALL, "feedback": (True, False), "explorers": (4,), "observed": False} | given))
 
 
 def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
@@ -238,7 +238,7 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
     folder = run("planned-slates", tmp_path / "run", **settings)
     ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     sums = [line for line in ledger if line["message"] == "Statistics"]
-    assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(1, 13, 3)]
+    assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(1, 25, 3)]
     assert json.loads((folder / "privacy.json").read_text())["promises"][1]["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert set(pl.read_parquet(folder / "metrics.parquet")["split"]) == {"online", "test"}
     page = write_page(folder).read_text(encoding="utf-8")

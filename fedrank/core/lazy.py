@@ -80,7 +80,9 @@ def jit(function: Callable[..., Any], *, quick: bool = False, **options: Any) ->
 
     @functools.cache
     def made() -> Callable[..., Any]:
-        return jax.jit(function, **options, **({"compiler_options": quick_options()} if quick else {}))
+        if quick:
+            options["compiler_options"] = quick_options()
+        return jax.jit(function, **options)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

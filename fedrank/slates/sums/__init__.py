@@ -23,7 +23,7 @@ import functools
 import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -228,7 +228,7 @@ class IntegersOfUsers(AfterExplorers):
     def draw_from_os(self):
         return () if self.sigma is None else jnp.asarray(discrete_gaussian(self.sigma, self.numbers), jnp.int32)
 
-    def noisy(self, integers: Int[Array, " numbers"], draws: Int[Array, " numbers"] | tuple) -> Int[Array, " numbers"]:
+    def noisy(self, integers: Int[Array, " numbers"], draws: Any) -> Int[Array, " numbers"]:
         """What leaves the platform; ``draws`` is the noise, () without."""
         return integers if self.sigma is None else integers + draws
 
@@ -238,7 +238,7 @@ class CountNorms(IntegersOfUsers, request=RoundStart, reply=NormCounts):
     """Once, before the explorers: platforms with feedback say how long their users' vectors are."""
 
     name = "bound"
-    numbers = BINS
+    numbers = BINS  # type: ignore[assignment] - elsewhere a property
 
     @property
     @override

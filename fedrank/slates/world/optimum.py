@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 from numpy.polynomial.chebyshev import chebpts1, chebvander
 from typing_extensions import override
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jit
 from fedrank.slates.world.best_slate import best_slate
@@ -60,7 +61,7 @@ class Solution(NamedTuple):
     """
 
     series: Float[Array, "ticks grid"]
-    bound: Float[Array, ""]
+    bound: Float[AnyArray, ""]
     total: Float[Array, ""]
     error: Float[Array, ""]
 
@@ -91,11 +92,11 @@ class _Operators(NamedTuple):
         newcomers: Mean over new users.
     """
 
-    series: Float[Array, "grid grid"]
-    now: Float[Array, "ticks grid terms"]
-    onward: Float[Array, "grid terms grid"]
-    nothing: Float[Array, "grid grid"]
-    newcomers: Float[Array, " grid"]
+    series: Float[AnyArray, "grid grid"]
+    now: Float[AnyArray, "ticks grid terms"]
+    onward: Float[AnyArray, "grid terms grid"]
+    nothing: Float[AnyArray, "grid grid"]
+    newcomers: Float[AnyArray, " grid"]
 
 
 def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0) -> Solution:
@@ -119,7 +120,7 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     shape = Satisfaction(**{name: getattr(world, name) for name in kept})
     series, total, error = _solve(shape, samples, _operators(world, grid), jax.random.key(seed))
-    return Solution(series, np.float32(_bound(world)), total, error)
+    return Solution(series, np.asarray(_bound(world), np.float32), total, error)
 
 
 def kale_threshold(world: Satisfaction, discount: float = 1.0, team: bool = True) -> float:

@@ -256,7 +256,10 @@ class NodeSide(abc.ABC):
             if name == "most-epsilon":
                 what, promised = "a round", self.protocol.account(1, delta).epsilon_round
             else:
-                what, promised = f"a party's {rounds} rounds", self.protocol.account(rounds, delta).epsilon(Unit.USER)
+                report = self.protocol.account(rounds, delta)
+                # Of a silo, what is hidden is one record of its table; of a user, all that the user does.
+                promised = min(report.epsilon(Unit.USER), report.epsilon(Unit.RECORD))
+                what = f"a party's {rounds} rounds"
             if not promised <= most:
                 raise ConfigError(
                     f"{what} of this run: ε = {promised:.4g}; this node agrees to {most:.4g} ({name} in its "

@@ -47,6 +47,8 @@ from fedrank.silos.party import (
     rows_of,
     update_rows,
 )
+from fedrank.silos.private_sgd import PrivateSgd
+from fedrank.silos.records.account import run_account
 
 
 class ServerState(NamedTuple):
@@ -140,15 +142,13 @@ class PersonalisedProtocol(SiloProtocol):
         """The model that a silo would use, given the weights handed out after a round and what it has itself."""
         return self.whole_model(weights, party.own)
 
-    def local_update(
-        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
-    ) -> PersonalOwn:
+    def local_update(self, start: Float[Array, " size"], party: Party, rng_bits: PyTree) -> PersonalOwn:
         """A silo after its training of a round.
 
         Args:
             start: What the round's training starts from.
             party: The silo.
-            rng_bits: Random bits of the shuffles of all trainings of the round.
+            rng_bits: Random numbers of all trainings of the round, as the exchange draws them.
         """
         return party.own._replace(model=self.train(start, party, rng_bits))
 
@@ -172,6 +172,8 @@ class PersonalisedProtocol(SiloProtocol):
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
+        if isinstance(self.sgd, PrivateSgd):
+            return run_account(self.sgd, rounds, delta, pretrain=self.pretrain)
         return PrivacyReport.none(rounds, SEEN, (self.revealed,))
 
 

@@ -23,6 +23,7 @@ from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.party import Part, SiloProtocol
+from fedrank.silos.private_sgd import PrivateSgd
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
 BASELINES = {
@@ -63,9 +64,10 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
     """Train the baselines of these names; all of them, all targets and all seeds in one program."""
     if experiment.n_parties < 2:
         return []
-    if not experiment.conditions.dropout:
+    private = isinstance(experiment.protocol.sgd, PrivateSgd)
+    if not experiment.conditions.dropout and not private:
         return _trained(experiment, names, experiment.conditions) if names else []
-    # Who trains alone loses no round because somebody is not heard.
+    # Who trains alone loses no round because somebody is not heard, and needs no noise.
     conditions = {"alone": Conditions(), "everyone": experiment.conditions}
     return [baseline for name in names for baseline in _trained(experiment, (name,), conditions[name])]
 
@@ -73,6 +75,8 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
 def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
     base, config = experiment.protocol, experiment.config
     common = {f.name: getattr(base, f.name) for f in dataclasses.fields(SiloProtocol)}
+    if isinstance(base.sgd, PrivateSgd) and names == ("alone",):
+        common["sgd"] = base.sgd.without_noise()
     pretrain = base.pretrain if isinstance(base, BanditFedAvg) else True
     protocol = BanditFedAvg(**common, rule=make_rule("fixed", fixed=1), arms="everyone", alone=True, pretrain=pretrain)
     seeds = np.asarray(config.all_seeds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,13 +20,16 @@ from fedrank.engine.simulator import Conditions
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.config import ALL, SILO_BASELINES, SilosConfig
 from fedrank.silos.data.reader import SiloReader
-from fedrank.silos.data.splits import SiloArrays, Sizes, pooled, split_many, training_notes, undefined_auc
+from fedrank.silos.data.splits import SiloArrays, Sizes, Standards, pooled, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.leave_one_out import LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import SiloProtocol
 from fedrank.silos.personalised import Pooled
+
+#: Range of a column of generated data.
+_GENERATED_RANGE = (-3.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Parts:
         most_rows: Training rows of the silo that has most.
         measure: What models are judged by.
         target: Number of the silo to personalise for; the first of several.
+        rounds: Rounds of the run.
     """
 
     sgd: LocalSgd
@@ -45,6 +50,7 @@ class Parts:
     most_rows: int
     measure: str
     target: int
+    rounds: int = 1
 
     @property
     def common(self) -> dict[str, Any]:
@@ -158,22 +164,36 @@ def build_silos(
         )
     table = load_table(config, folder, data)
     table = _large_enough(table, config)
-    arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified)
+    public = public_standards(config, table.feature_names)
+    arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified, public)
     targets, undefined = _targets(config, table, arrays)
     first, *others = targets
     network = config.network
+    training: dict[str, Any] = {
+        "network": TabularNetwork(table.n_features, network.widths, network.norm, network.momentum),
+        "epochs": network.epochs,
+        "batch": network.batch,
+        "learning_rate": config.learning_rate,
+        "weight_decay": network.weight_decay,
+    }
+    sgd = LocalSgd(**training)
+    if (privacy := config.record_privacy) is not None and protocol is None:
+        from fedrank.silos.private_sgd import PrivateSgd
+
+        sgd = PrivateSgd(
+            **training,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            clip=privacy.clip,
+            trainings=config.rounds + 1,  # one before the first round
+        ).for_rows(set(np.ravel(arrays.train.n).tolist()))
     parts = Parts(
-        sgd=LocalSgd(
-            network=TabularNetwork(table.n_features, network.widths, network.norm, network.momentum),
-            epochs=network.epochs,
-            batch=network.batch,
-            learning_rate=config.learning_rate,
-            weight_decay=network.weight_decay,
-        ),
+        sgd=sgd,
         silos=table.n_silos,
         most_rows=arrays.train.x.shape[-2],
         measure=config.silos.measure,
         target=first,
+        rounds=config.rounds,
     )
     if protocol is None:
         made: Any = method(config.protocol).make(config, parts)
@@ -187,9 +207,41 @@ def build_silos(
         own: SiloProtocol = made
     else:
         own = protocol
-    notes = (*table.notes, *training_notes(arrays, table.names))
+    notes = (*table.notes, *training_notes(arrays, table.names), *_noise_notes(config))
     conditions = Conditions(dropout=config.devices.dropout)
     return SiloExperiment(config, table, arrays, own, targets, notes, undefined, conditions)
+
+
+def public_standards(config: SilosConfig, names: Sequence[str]) -> Standards | None:
+    """Mean and deviation of columns by their public ranges, where a record has an ε; else None.
+
+    Means of rows would depend on every record, and so would, by them, the
+    gradient of every other one.
+
+    Args:
+        config: The run.
+        names: Names of the columns.
+
+    Raises:
+        FedrankError: A column has no range, or one is of no column.
+    """
+    if (privacy := config.record_privacy) is None:
+        return None
+    from fedrank.silos.records.ranges import parsed, ranges_of
+
+    given = parsed(privacy.ranges)
+    if config.data.lower() == "generated":
+        given = dict.fromkeys(names, _GENERATED_RANGE) | given
+    return ranges_of(names, given).standards
+
+
+def _noise_notes(config: SilosConfig) -> tuple[str, ...]:
+    if (privacy := config.record_privacy) is None:
+        return ()
+    return (
+        f"What crosses has noise: ε = {privacy.epsilon:g} of a record. Networks that train alone have none, as they "
+        "stay where they are, nor have the models that one tries first.",
+    )
 
 
 def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:

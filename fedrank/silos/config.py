@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
+from fedrank.core.privacy_report import DELTA
 from fedrank.engine.config import Evaluation, RunConfig
 
 #: What a target is compared with.
@@ -147,6 +148,28 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordPrivacy:
+    """Noise that hides every record of a silo in what crosses during a run."""
+
+    epsilon: float | None = setting(
+        None, "ε of a record, of all that crosses in the run: DP-SGD, and noise on AUCs; without it nothing has noise."
+    )
+    delta: float = setting(DELTA, "δ of it.", needs=("privacy.epsilon", ()))
+    clip: float = setting(1.0, "Longest gradient of one row.", needs=("privacy.epsilon", ()))
+    ranges: tuple[str, ...] = setting(
+        (), "Public range of each column, such as age=20:90, by which rows are scaled.", needs=("privacy.epsilon", ())
+    )
+
+    def __post_init__(self):
+        if self.epsilon is not None and not 0 < self.epsilon <= 100:
+            raise ConfigError(f"privacy.epsilon of a record must be above 0 and at most 100, got {self.epsilon:g}.")
+        if not 0 < self.delta < 0.1:
+            raise ConfigError(f"privacy.delta must be above 0 and below 0.1, got {self.delta:g}.")
+        if not 0 < self.clip < 1e6:
+            raise ConfigError(f"privacy.clip must be positive and finite, got {self.clip:g}.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SilosEvaluation(Evaluation):
     """What is measured about the models while they learn."""
 
@@ -185,11 +208,33 @@ class SilosConfig(RunConfig):
             raise ConfigError(
                 f"silos.{changed[0]} is about a file of one's own; it means nothing to data = {self.data!r}."
             )
+        private = self.record_privacy is not None
+        if private:
+            self._refuse_without_noise()
         if self.silos.train is not None:
             return self
         if self.data.lower() == "generated":
             return replace(self, silos=replace(self.silos, train=TRAIN_GENERATED))
-        return replace(self, silos=replace(self.silos, train=TRAIN, stratified=True))
+        return replace(self, silos=replace(self.silos, train=TRAIN, stratified=not private))
+
+    @property
+    def record_privacy(self) -> RecordPrivacy | None:
+        """The settings of noise, where a record has an ε."""
+        privacy = getattr(self, "privacy", None)
+        return privacy if privacy is not None and privacy.epsilon is not None else None
+
+    def _refuse_without_noise(self) -> None:
+        """Refuse what would tell of records without noise, beside a record's ε."""
+        if self.silos.stratified:
+            raise ConfigError(
+                "silos.stratified divides rows by their labels, so that one record moves others; leave it out where a "
+                "record has an ε (privacy.epsilon)."
+            )
+        if self.silos.first_look:
+            raise ConfigError(
+                "silos.first_look sends exact sums of rows; with privacy.epsilon leave it out, or take fedrank silos "
+                "send."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +249,7 @@ class BanditFedAvgConfig(AveragingConfig):
     """Settings of MAB-FL: a bandit chooses the silos whose models are averaged."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("bandit-fedavg", _NAME)
+    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
     bandit: Bandit = field(default_factory=Bandit)
 
 
@@ -212,6 +258,7 @@ class FedAvgConfig(AveragingConfig):
     """Settings of federated averaging (FedAvg), the mean of all silos' models."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("fedavg", _NAME)
+    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +266,7 @@ class FineTunedConfig(AveragingConfig):
     """Settings of federated averaging with local training afterwards."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("fedavg-finetune", _NAME)
+    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
 
 
 @dataclass(frozen=True, kw_only=True)

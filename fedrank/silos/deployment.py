@@ -15,11 +15,19 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
-from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, SetupSide, hash_of, part_of
+from fedrank.engine.deployment import (
+    Block,
+    HeldParties,
+    NodeSettings,
+    ServerSide,
+    SetupSide,
+    delta_of,
+    hash_of,
+    part_of,
+)
 from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos
@@ -28,6 +36,7 @@ from fedrank.silos.first_look import FirstLook
 from fedrank.silos.first_look.simulated import look_of
 from fedrank.silos.model import SiloModel
 from fedrank.silos.own_table import own_rows, read_table, refuse_undefined, stand_in
+from fedrank.silos.private_sgd import PrivateSgd
 from fedrank.silos.sceptic.rows import Own, rows_of
 
 _log = logging.getLogger("fedrank.silos")
@@ -77,7 +86,7 @@ class SilosServer(ServerSide):
             generated=known and table.generated,
             seed=config.seed,
             rounds=rounds,
-            privacy=experiment.protocol.account(rounds, DELTA),
+            privacy=experiment.protocol.account(rounds, delta_of(config)),
         )
         # Silos that have tables of their own do not tell the server the names of their columns.
         described: dict[str, Json] = (
@@ -172,6 +181,8 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     arrays, names = own_rows(Path(settings.data).expanduser(), config)
     whole = stand_in(config, len(names))
     protocol = dataclasses.replace(whole.protocol, most_rows=arrays.train.x.shape[-2])
+    if isinstance(sgd := protocol.sgd, PrivateSgd):
+        protocol = dataclasses.replace(protocol, sgd=sgd.for_rows({protocol.most_rows}))
     if getattr(protocol, "target", None) == number and protocol.measure == "auc":
         refuse_undefined(arrays, "of the target")
     own = jax.tree.map(lambda leaf: leaf[number : number + 1], whole.parties.own)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, Key, UInt32
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.network import TabularNetwork
 
@@ -33,6 +36,9 @@ class LocalSgd:
     learning_rate: float = 0.05
     weight_decay: float = 0.0
 
+    #: Whether a training draws noise for every number of the network in every step.
+    draws_noise: ClassVar[bool] = False
+
     def __post_init__(self):
         if not 1 <= self.epochs <= 10_000:
             raise ConfigError(f"epochs must be in 1..10,000, got {self.epochs}.")
@@ -46,6 +52,19 @@ class LocalSgd:
     def rng_shape(self, rows: int) -> tuple[int, int]:
         """Shape of the random bits of one training, [epochs, rows]: rows are shuffled in every epoch."""
         return self.epochs, rows
+
+    def draw(self, key: Key[Array, ""], shape: tuple[int, int]) -> PyTree:
+        """The random numbers of a simulated silo's training, or of several.
+
+        Args:
+            key: Consumed.
+            shape: As of :meth:`rng_shape`, with the epochs of all trainings.
+        """
+        return jax.random.bits(key, shape, jnp.uint32)
+
+    def draw_from_os(self, shape: tuple[int, int]) -> PyTree:
+        """The same of a real silo, from the operating system. The order of rows protects nobody."""
+        return jnp.asarray(os_words(shape))
 
     def train(
         self,

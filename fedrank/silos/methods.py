@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedrank.engine.methods import Method
@@ -46,7 +47,7 @@ def _bandit_fedavg(config: BanditFedAvgConfig, parts: Any) -> Any:
         chance=b.chance,
         fixed=b.fixed,
     )
-    return BanditFedAvg(
+    made = BanditFedAvg(
         **parts.common,
         crossing=config.network.crossing,
         rule=rule,
@@ -61,6 +62,13 @@ def _bandit_fedavg(config: BanditFedAvgConfig, parts: Any) -> Any:
         probe=b.probe,
         patience=b.patience,
     )
+    if (privacy := config.record_privacy) is None:
+        return made
+    from fedrank.silos.records.judgements import NoisyJudgements
+
+    assert privacy.epsilon is not None
+    noise = NoisyJudgements(privacy.epsilon, privacy.delta, made.values_judged(parts.rounds))
+    return replace(made, judgements=noise)
 
 
 def _fedavg(config: FedAvgConfig, parts: Any) -> Any:

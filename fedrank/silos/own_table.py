@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.silos.build import SiloExperiment, build_silos, sizes
+from fedrank.silos.build import SiloExperiment, build_silos, public_standards, sizes
 from fedrank.silos.config import Silos, SilosConfig
 from fedrank.silos.data.files import MISSING
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
@@ -52,7 +52,11 @@ def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
             rows.writerow(["silo", "label", *(f"x{column}" for column in range(n_features))])
             for number in range(s.count):
                 rows.writerows([number, row % 2, *([row] * n_features)] for row in range(_ROWS))
-        return build_silos(dataclasses.replace(config, data=str(path), silos=silos))
+        made = dataclasses.replace(config, data=str(path), silos=silos)
+        if (privacy := config.record_privacy) is not None:
+            ranges = tuple(f"x{column}=0:1" for column in range(n_features))
+            made = dataclasses.replace(made, privacy=dataclasses.replace(privacy, ranges=ranges))
+        return build_silos(made)
 
 
 def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
@@ -140,7 +144,8 @@ def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ..
     """
     silo, names = read_table(path, config.silos)
     table = SiloTable(silo.name, (silo,), names, config.silos.label)
-    return split_many(table, [config.seed], sizes(config), config.silos.stratified), names
+    public = public_standards(config, names)
+    return split_many(table, [config.seed], sizes(config), config.silos.stratified, public), names
 
 
 def refuse_undefined(arrays: SiloArrays, what: str) -> None:

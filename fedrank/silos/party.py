@@ -25,7 +25,6 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.metrics.auc import auc, log_loss
-from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
@@ -174,10 +173,8 @@ class SiloProtocol(Protocol):
         """The model that a silo's training starts from, given the weights of :meth:`offer`."""
         return self.whole_model(weights, party.own)
 
-    def train(
-        self, model: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"], **how: Any
-    ) -> Float[Array, " size"]:
-        """A model after the silo's local training; ``how`` as :meth:`LocalSgd.train` has it.
+    def train(self, model: Float[Array, " size"], party: Party, rng_bits: PyTree, **how: Any) -> Float[Array, " size"]:
+        """A model after the silo's local training; ``rng_bits`` and ``how`` as :meth:`LocalSgd.train` has them.
 
         Where the training diverges it is not finite. It cannot cross then and the silo is not heard; see :meth:`keep`.
         """
@@ -227,12 +224,11 @@ class SiloExchange(Exchange):
 
     @override
     def draw(self, key: Key[Array, ""]) -> PyTree:
-        return jax.random.bits(key, self.rng_shape(), jnp.uint32) if self.trains else ()
+        return self.settings.sgd.draw(key, self.rng_shape()) if self.trains else ()
 
     @override
     def draw_from_os(self) -> PyTree:
-        # The order of rows protects nobody; the operating system is as good a source as any.
-        return jnp.asarray(os_words(self.rng_shape())) if self.trains else ()
+        return self.settings.sgd.draw_from_os(self.rng_shape()) if self.trains else ()
 
     def rng_shape(self) -> tuple[int, int]:
         """Shape of the random bits of an answer: [epochs, rows]."""

@@ -25,8 +25,8 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
-from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
+from fedrank.engine.deployment import delta_of
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
@@ -36,7 +36,7 @@ from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits.rules import KINDS
 from fedrank.silos.baselines import SiloBaseline, run_baselines
-from fedrank.silos.build import SiloExperiment, sizes
+from fedrank.silos.build import SiloExperiment, public_standards, sizes
 from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evaluate import SiloEvaluator, models_of
@@ -314,7 +314,7 @@ class SiloRunner(Runner):
     def write_crossed(self, done: int) -> None:
         # The ledger is of the first run; crossed.parquet has all.
         protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, DELTA).as_json())
+        self.home.json("privacy.json", protocol.account(done, delta_of(self.config)).as_json())
         exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
         ledger = Ledger()
         seed, target = self._names(0)
@@ -404,7 +404,8 @@ def silo_model(
     """
     e, c, network = experiment, experiment.config, experiment.protocol.network
     # Of pooled rows, too: the target's own rows are standardised by the target's own training rows.
-    mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, target)
+    public = public_standards(c, e.table.feature_names)
+    mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, target) if public is None else public
     recalibrated = e.protocol.crossing == "recalibrate"
     about = provenance(
         c,
@@ -412,7 +413,7 @@ def silo_model(
         generated=e.table.generated,
         seed=seed,
         rounds=c.rounds,
-        privacy=e.protocol.account(c.rounds, DELTA),
+        privacy=e.protocol.account(c.rounds, delta_of(c)),
     )
     return SiloModel(
         network=network,

@@ -63,3 +63,34 @@ def record_model(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         return np.rint([one.beta.sum() / one.sigma * _STEPS for one in made]).astype(np.int64)
 
     return Audit("record-model", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
+
+
+def record_network(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
+    """A small network trained by DP-SGD for two steps on all rows.
+
+    Args:
+        epsilon: ε of a record, in nats.
+        delta: δ.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from fedrank.silos.data.rows import Rows
+    from fedrank.silos.network import TabularNetwork
+    from fedrank.silos.private_sgd import PrivateSgd
+
+    network = TabularNetwork(_COLUMNS, (), "none")
+    sgd = PrivateSgd(network, epochs=2, batch=_ROWS, epsilon=epsilon, delta=delta).for_rows({_ROWS})
+    ((_, z),) = sgd.multipliers
+    train = jax.jit(jax.vmap(sgd.train, in_axes=(None, None, 0)))
+
+    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+        x, y = (jnp.asarray(one, jnp.float32) for one in _world(world))
+        each = [sgd.draw_from_os(sgd.rng_shape(_ROWS)) for _ in range(trials)]
+        draws = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+        made = np.asarray(train(jnp.zeros(network.size), Rows(x, y, jnp.int32(_ROWS)), draws), float)
+        # Weights and biases of label 1 less those of label 0: along it the record's label moves the network.
+        along = (made.reshape(trials, -1, 2) @ np.array([-1.0, 1.0])).sum(axis=1)
+        return np.rint(along / (z * sgd.learning_rate / _ROWS) * _STEPS).astype(np.int64)
+
+    return Audit("record-network", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)

@@ -26,6 +26,7 @@ from fedrank.silos.attacks.settings import MODES, RecordAttack
 from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.records.perturbed import perturbed
 from fedrank.silos.records.ranges import Ranges
+from fedrank.silos.records.sgd import largest_attack
 from fedrank.silos.records.statistics import noise_of, released
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import design, fit_glm
@@ -35,6 +36,10 @@ from fedrank.silos.sceptic.rows import Own
 _FEWEST = 20
 #: Share of wrong accusations at which the share of right ones is shown.
 _FALSE = 0.05
+#: Networks as a run of silos has them, and the epochs of all its rounds.
+_WIDTHS, _EPOCHS = (32, 16, 8), 90
+#: Networks whose noise is drawn at once.
+_AT_ONCE = 16
 #: Density beside the two normal ones, so that nothing is certain.
 _NARROW = 1e-6
 
@@ -100,6 +105,12 @@ def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> l
                 out.append(_judged(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
             elif mode == "statistics-exact":
                 out.append(_judged(mode, None, _all(_sums(own), used), used, 1.0))
+            elif mode == "noisy-network" and ranges is not None:
+                for epsilon in settings.epsilon:
+                    sgd = _private(own, int(used[0].sum()), epsilon, settings.delta)
+                    ((_, z),) = sgd.multipliers
+                    most = largest_attack(z, sgd.share(own.rows // 2), sgd.steps(own.rows // 2))
+                    out.append(_judged(mode, epsilon, _networks(own, used, settings.seed, sgd, ranges), used, most))
             elif ranges is not None:
                 for epsilon in settings.epsilon:
                     make = _noisy(mode, own, ranges, epsilon, settings.delta, rng)
@@ -167,7 +178,18 @@ def _matched(
     return along @ (rest / values[kept])
 
 
-def _networks(own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int) -> Float[np.ndarray, "shadows rows"]:
+def _private(own: Own, rows: int, epsilon: float, delta: float) -> Any:
+    """DP-SGD of a silo of so many rows: fifteen rounds of six epochs are one training here."""
+    from fedrank.silos.network import TabularNetwork
+    from fedrank.silos.private_sgd import PrivateSgd
+
+    network = TabularNetwork(own.x.shape[1], _WIDTHS, "layer")
+    return PrivateSgd(network, epochs=_EPOCHS, epsilon=epsilon, delta=delta).for_rows({rows})
+
+
+def _networks(
+    own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int, sgd: Any = None, ranges: Ranges | None = None
+) -> Float[np.ndarray, "shadows rows"]:
     """Networks of a run of silos, each trained by itself for fifteen rounds of six epochs, all at once."""
     import jax
     import jax.numpy as jnp
@@ -176,22 +198,26 @@ def _networks(own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int) -> Fl
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
-    moments = moments_of([own.x])
-    x = jnp.asarray(moments.standardised(own.x), jnp.float32)
+    standard = moments_of([own.x]).standardised(own.x) if ranges is None else ranges.scaled(own.x)
+    x = jnp.asarray(standard, jnp.float32)
     y = jnp.asarray(own.y, jnp.float32)
-    network = TabularNetwork(x.shape[1], (32, 16, 8), "batch", 0.1)
-    sgd = LocalSgd(network, epochs=90)
+    if sgd is None:
+        sgd = LocalSgd(TabularNetwork(x.shape[1], _WIDTHS, "batch", 0.1), epochs=_EPOCHS)
+    network = sgd.network
     size = int(used[0].sum())
     chosen = jnp.asarray(np.array([np.flatnonzero(one) for one in used]))
     keys = jax.random.split(jax.random.key(seed), len(used))
 
     def train(key: Any, rows: Any) -> Any:
         first, shuffled = jax.random.split(key)
-        bits = jax.random.bits(shuffled, sgd.rng_shape(size), jnp.uint32)
+        bits = sgd.draw(shuffled, sgd.rng_shape(size))
         made = sgd.train(network.initial(first), Rows(x[rows], y[rows], jnp.int32(size)), bits)
         return network.scores(made, x)
 
-    scores = np.asarray(jax.jit(jax.vmap(train))(keys, chosen), float)
+    at_once = _AT_ONCE if sgd.draws_noise else len(used)
+    trained = jax.jit(jax.vmap(train))
+    parts = [trained(keys[k : k + at_once], chosen[k : k + at_once]) for k in range(0, len(used), at_once)]
+    scores = np.concatenate([np.asarray(part, float) for part in parts])
     return np.array([_signed(one, own.y) for one in scores])
 
 

@@ -14,6 +14,7 @@ MODES = {
     "statistics-exact": "sums of squares and products as they are",
     "noisy-statistics": "the sums with noise: fedrank silos send",
     "noisy-model": "a logistic model with noise on its coefficients",
+    "noisy-network": "a network trained by DP-SGD, with as many epochs",
 }
 
 

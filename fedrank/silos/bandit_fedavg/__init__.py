@@ -50,7 +50,10 @@ from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, freeze_
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits import rules
 from fedrank.silos.messages import SEEN, Judged, encode_undefined
-from fedrank.silos.party import Pretrain, SiloProtocol
+from fedrank.silos.party import Pretrain, SiloProtocol, rows_of
+from fedrank.silos.private_sgd import PrivateSgd
+from fedrank.silos.records.account import run_account
+from fedrank.silos.records.judgements import NoisyJudgements
 
 #: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
 #: clusters of silos whose updates are alike; all silos.
@@ -78,6 +81,7 @@ class BanditFedAvg(SiloProtocol):
         pretrain: Train for E epochs before the first round.
         probe: Let the target judge every silo's first model.
         patience: Rounds without a better θ after which nothing is asked any more; None: never.
+        judgements: Noise on what the target tells of models; None: there is none.
     """
 
     rule: rules.Rule = field(default_factory=lambda: rules.make_rule("epsilon-greedy"), compare=False)
@@ -93,6 +97,7 @@ class BanditFedAvg(SiloProtocol):
     pretrain: bool = True
     probe: bool = False
     patience: int | None = None
+    judgements: NoisyJudgements | None = None
 
     name = "bandit-fedavg"
 
@@ -126,6 +131,11 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError(f"patience must be at least 1 round, got {self.patience}.")
         if (self.arms == "clusters" or self.probe) and not self.pretrain:
             raise ConfigError("clusters and probe look at the silos' first models; they need pretrain.")
+        if isinstance(self.sgd, PrivateSgd) and (self.delayed or self.measure != "auc"):
+            raise ConfigError(
+                "a record's ε (privacy.epsilon) is known of AUCs in the round itself; leave bandit.delayed out, and "
+                "take silos.measure = 'auc'."
+            )
         if not int(self.rule.fixed) < self.n_arms:
             raise ConfigError(f"the fixed arm must be in 0..{self.n_arms - 1}, got {int(self.rule.fixed)}.")
 
@@ -250,6 +260,9 @@ class BanditFedAvg(SiloProtocol):
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
+        if self.judgements is not None and isinstance(self.sgd, PrivateSgd):
+            judged = self.judgements.spent(self.values_judged(rounds), delta)
+            return run_account(self.sgd, rounds, delta, pretrain=self.pretrain, judged=judged)
         return PrivacyReport.none(rounds, SEEN, revealed(self.measure, self.probe))
 
     @override
@@ -297,10 +310,25 @@ class BanditFedAvg(SiloProtocol):
         shared = others / jnp.maximum(total, 1.0) * (1 - self.target_weight) + self.target_weight * is_target
         return jnp.where(total > 0, shared, by_rows)
 
-    def judge(self, weights: Float[Array, "models parameters"], party: Party) -> Judged:
-        """At the target: y₁ of its own local model, and y₂ of models that crossed."""
+    def values_judged(self, rounds: int) -> int:
+        """How many performances the target tells in so many rounds at most."""
+        each = {"one": 1, "all": self.n_candidates, "either": max(1, self.n_candidates)}[str(self.evaluates)]
+        return rounds * (1 + each) + (1 + self.silos) * int(self.probe and rounds > 0)
+
+    def judge(
+        self, weights: Float[Array, "models parameters"], party: Party, noise: Int[Array, " values"] | tuple[()] = ()
+    ) -> Judged:
+        """At the target: y₁ of its own local model, and y₂ of models that crossed.
+
+        Args:
+            weights: These models.
+            party: The target.
+            noise: Noise on y₁ and y₂, as the exchange draws it; empty where there is none.
+        """
         models = jax.vmap(lambda w: self.whole_model(w, party.own))(weights)
         values = jax.vmap(lambda m: self.performance(m, party))(jnp.concatenate([party.own.model[None], models]))
+        if self.judgements is not None:
+            values = self.judgements.told(values, rows_of(party, "vali"), jnp.asarray(noise))
         values = encode_undefined(values)
         return Judged(values[0], values[1:])
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Key
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -24,6 +24,7 @@ from fedrank.silos.messages import (
     decode_undefined,
 )
 from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows
+from fedrank.silos.private_sgd import os_noise, simulated_noise
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,25 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
 
 
 @dataclass(frozen=True)
-class Probe(SiloExchange, request=Candidates, reply=Judged):
+class Judging(SiloExchange):
+    """An exchange in which the target tells how good models are, with noise where the protocol has some."""
+
+    trains = False
+
+    @override
+    def draw(self, key: Key[Array, ""]) -> PyTree:
+        return () if self.settings.judgements is None else simulated_noise(key, (1 + self.sizes["models"],))
+
+    @override
+    def draw_from_os(self) -> PyTree:
+        return () if self.settings.judgements is None else jnp.asarray(os_noise((1 + self.sizes["models"],)))
+
+
+@dataclass(frozen=True)
+class Probe(Judging, request=Candidates, reply=Judged):
     """The target judges every silo's first model by itself: below one half, labels look inverted."""
 
     name = "probe"
-    trains = False
 
     @property
     @override
@@ -80,7 +95,7 @@ class Probe(SiloExchange, request=Candidates, reply=Judged):
 
     @override
     def respond(self, request: Candidates, party: Party, draws: PyTree) -> tuple[Party, Judged]:
-        return party, self.settings.judge(request.models, party)
+        return party, self.settings.judge(request.models, party, draws)
 
     @override
     def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, " silos"]) -> ServerState:
@@ -129,7 +144,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
 
 
 @dataclass(frozen=True)
-class Judge(SiloExchange, request=Candidates, reply=Judged):
+class Judge(Judging, request=Candidates, reply=Judged):
     """Steps 4 and 6 of Algorithm 7: the target judges one average, or all.
 
     Attributes:
@@ -139,8 +154,6 @@ class Judge(SiloExchange, request=Candidates, reply=Judged):
 
     which: str = "one"
     last: bool = True
-
-    trains = False
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -172,7 +185,7 @@ class Judge(SiloExchange, request=Candidates, reply=Judged):
 
     @override
     def respond(self, request: Candidates, party: Party, draws: PyTree) -> tuple[Party, Judged]:
-        judged = self.settings.judge(request.models, party)
+        judged = self.settings.judge(request.models, party, draws)
         return self.settings.record_best(party, judged, self.which == "all" and self.settings.has_alone), judged
 
     @override

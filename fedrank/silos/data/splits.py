@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -139,7 +139,13 @@ _PARTS = ("train", "vali", "test")
 _TITLES = {"train": "training", "vali": "validation", "test": "test"}
 
 
-def split(table: SiloTable, seed: int, sizes: Sizes, stratified: bool = False) -> SiloArrays:
+#: Mean and deviation of each column by which rows are standardised.
+Standards: TypeAlias = tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]
+
+
+def split(
+    table: SiloTable, seed: int, sizes: Sizes, stratified: bool = False, public: Standards | None = None
+) -> SiloArrays:
     """Divide and standardise every silo, uniformly at random.
 
     A silo's division depends on the seed, its name and its number of rows, and on nothing of any other silo: leaving a
@@ -150,6 +156,7 @@ def split(table: SiloTable, seed: int, sizes: Sizes, stratified: bool = False) -
         seed: At least 0, of NumPy's PCG64.
         sizes: How many rows go where.
         stratified: Whether all parts have a silo's share of positive labels, up to one row. The thesis draws uniformly.
+        public: Mean and deviation for all silos that come from no row; None: those of each silo's training rows.
 
     Returns:
         NumPy arrays with the leading axis [silos]. A training part may have one row or one class.
@@ -166,13 +173,19 @@ def split(table: SiloTable, seed: int, sizes: Sizes, stratified: bool = False) -
     for silo, taken in zip(table.silos, numbers, strict=True):
         order = _order(silo, seed, stratified)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
-        x = standardised(silo.features, *moments(silo.features[train]))
+        x = standardised(silo.features, *(moments(silo.features[train]) if public is None else public))
         y = silo.labels.astype(np.float32)
         silos.append([_padded(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
     return SiloArrays(*(_stacked([silo[part] for silo in silos]) for part in range(len(_PARTS))))
 
 
-def split_many(table: SiloTable, seeds: Sequence[int], sizes: Sizes, stratified: bool = False) -> SiloArrays:
+def split_many(
+    table: SiloTable,
+    seeds: Sequence[int],
+    sizes: Sizes,
+    stratified: bool = False,
+    public: Standards | None = None,
+) -> SiloArrays:
     """Several divisions at once; arguments and errors as :func:`split`.
 
     Returns:
@@ -183,7 +196,7 @@ def split_many(table: SiloTable, seeds: Sequence[int], sizes: Sizes, stratified:
     """
     if not len(seeds):
         raise ConfigError("dividing silos needs one seed at least, got none.")
-    many = [split(table, seed, sizes, stratified) for seed in seeds]
+    many = [split(table, seed, sizes, stratified, public) for seed in seeds]
     return SiloArrays(*(_stacked([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 
 
@@ -267,9 +280,7 @@ def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
     return order[np.argsort(turn, kind="stable")]
 
 
-def standards(
-    table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int
-) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
+def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int) -> Standards:
     """Mean and deviation that standardise a silo's rows; see :func:`standardised`.
 
     Args:

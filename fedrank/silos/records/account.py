@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from fedrank.core.privacy_report import (
     BASIC,
     KNOWN_RANDOMNESS,
+    MORE_ROUNDS,
     NOBODY,
+    PARTICIPATION,
+    SIMULATION,
     TRANSPORT,
     AuditedBy,
     PrivacyReport,
@@ -15,7 +18,12 @@ from fedrank.core.privacy_report import (
     Unit,
 )
 from fedrank.privacy.calibration import concentrated_epsilon
+from fedrank.silos.private_sgd import PrivateSgd
 from fedrank.silos.records.gaussian import RecordNoise
+from fedrank.silos.records.sgd import sgd_epsilon
+
+#: How the steps of DP-SGD are composed.
+_COMPOSED = "privacy loss distribution"
 
 _COVERS = (
     "One row of the silo's table, its label included: replaced by any other, messages become at most e^ε times as "
@@ -59,4 +67,59 @@ def record_account(releases: Mapping[str, RecordNoise], delta: float) -> Privacy
         details={"rho": rho, "delta": delta, "releases": len(noises)},
         words=(said,),
         audit=AuditedBy("record-statistics", {"epsilon": first.epsilon, "delta": first.delta}) if first else None,
+    )
+
+
+def run_account(
+    sgd: PrivateSgd, rounds: int, delta: float, *, pretrain: bool, judged: float | None = None
+) -> PrivacyReport:
+    """The report of a run in which silos send networks trained by DP-SGD.
+
+    A record is among a silo's training rows, whose ε is that of the models, or among its validation rows, whose ε is
+    that of AUCs, or tests, where nothing crosses. Which it is was drawn without a look at any value.
+
+    Args:
+        sgd: Local training.
+        rounds: Rounds of the run.
+        delta: δ.
+        pretrain: Silos train once before the first round.
+        judged: ε of what the target tells of its validation rows; None: nothing is told.
+    """
+    trainings = rounds + pretrain if rounds else 0
+    each = {rows: sgd_epsilon(z, sgd.share(rows), sgd.steps(rows, trainings), delta) for rows, z in sgd.multipliers}
+    trained = max(each.values(), default=0.0)
+    promises = [
+        Promise(Unit.RECORD, max(trained, judged or 0.0), delta, _COMPOSED),
+        Promise(Unit.RECORD, trained, delta, _COMPOSED, scope="training rows"),
+    ]
+    said = [
+        f"A silo's network is trained with noise on clipped gradients (DP-SGD), from the operating system where it is "
+        f"deployed. One record of the training rows: ε = {trained:.3g} at δ = {delta:.0e} of all {trainings} trainings "
+        "together, without trust in anybody."
+    ]
+    covers = [_COVERS[0]]
+    if judged is not None:
+        promises.append(Promise(Unit.RECORD, judged, delta, "concentrated differential privacy", "validation rows"))
+        said.append(
+            f"AUCs that the target tells have noise of their own. One record of its validation rows: ε = {judged:.3g}; "
+            "it is replaced by another one of its label, and how many rows have each label is public."
+        )
+    smallest = min(sgd.multipliers, default=(0, 0.0))
+    return PrivacyReport(
+        mechanism="discrete Gaussian noise on clipped gradients",
+        trust=NOBODY,
+        promises=tuple(promises),
+        covers=tuple(covers),
+        not_covered=(*_NOT_COVERED, PARTICIPATION, MORE_ROUNDS, SIMULATION),
+        details={
+            "delta": delta,
+            "clip": sgd.clip,
+            "noise_multiplier": smallest[1],
+            "rows": smallest[0],
+            "sampling": sgd.share(smallest[0]) if smallest[0] else 1.0,
+            "steps": sgd.steps(smallest[0], trainings) if smallest[0] else 0,
+            "rounds": rounds,
+        },
+        words=tuple(said),
+        audit=AuditedBy("record-network", {"epsilon": sgd.epsilon, "delta": delta}),
     )

@@ -33,6 +33,16 @@ class Ranges(NamedTuple):
     high: Float[np.ndarray, " columns"]
     clip: float
 
+    @property
+    def standards(self) -> tuple[Float[np.ndarray, " columns"], Float[np.ndarray, " columns"]]:
+        """Mean and deviation by which a network's inputs are scaled: the middle of a range, and a quarter of it."""
+        return (self.low + self.high) / 2, (self.high - self.low) / 4
+
+    def scaled(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns"]:
+        """Rows by :attr:`standards`; 0 for what is missing. A network's gradient is bounded, its inputs need not be."""
+        middle, quarter = self.standards
+        return np.nan_to_num((x - middle) / quarter, nan=0.0)
+
     def rows(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns+1"]:
         """Rows with a one in front, each column from −1 to 1, and no row but for the one longer than ``clip``.
 

@@ -1,0 +1,63 @@
+"""Noise on what a target says of models during a run: all its AUCs together have a record's ε.
+
+How many validation rows have each label is public. A record in the place of another one of its label moves an AUC by at
+most one part in the number of rows of the rarer label; m of them by √m times that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
+from fedrank.silos.data.rows import Rows
+from fedrank.silos.private_sgd import SIGMA
+
+
+@lru_cache(maxsize=64)
+def _multiple(epsilon: float, delta: float) -> float:
+    return gaussian_sigma(epsilon, delta, 1.0)
+
+
+@dataclass(frozen=True)
+class NoisyJudgements:
+    """Noise on AUCs.
+
+    Attributes:
+        epsilon: ε of a record, in nats, of all AUCs of the run.
+        delta: δ.
+        values: How many AUCs the target tells in the run at most.
+    """
+
+    epsilon: float
+    delta: float
+    values: int
+
+    @property
+    def length(self) -> float:
+        """How far a record moves one AUC, in steps of the grid on which σ is :data:`SIGMA`."""
+        return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
+
+    def told(
+        self, values: Float[Array, " models"], rows: Rows, noise: Int32[Array, " models"]
+    ) -> Float[Array, " models"]:
+        """The AUCs with noise, in [0, 1]; what is undefined stays so.
+
+        Args:
+            values: AUCs of models on the target's validation rows.
+            rows: These rows.
+            noise: Whole numbers of σ = :data:`SIGMA`.
+        """
+        there = jnp.arange(rows.x.shape[0]) < rows.n
+        positive = jnp.sum(jnp.where(there, rows.y > 0.5, False))
+        rarer = jnp.maximum(jnp.minimum(positive, rows.n - positive), 1)
+        grid = 1 / (rarer * (self.length - 1))  # rounding moves two numbers apart by one step at most
+        return jnp.clip((jnp.round(values / grid) + noise) * grid, 0.0, 1.0)
+
+    def spent(self, values: int, delta: float) -> float:
+        """ε at δ of so many AUCs."""
+        return concentrated_epsilon(values * (self.length / SIGMA) ** 2 / 2, delta) if values else 0.0

@@ -1,0 +1,87 @@
+"""Runs in which a record has an ε: what is written, how rows are scaled, and a silo's node with a table of its own."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import fedrank
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.privacy_report import PrivacyReport, Unit
+from fedrank.engine.deployment import NodeSettings
+from fedrank.engine.run import run
+from fedrank.silos.build import load_table, public_standards, sizes
+from fedrank.silos.config import BanditFedAvgConfig, FedAvgConfig, Network, RecordPrivacy, Silos, SilosEvaluation
+from fedrank.silos.data.splits import split_many
+from fedrank.silos.deployment import silos_node
+
+pytestmark = pytest.mark.slow
+NETWORK = Network(widths=(2,), norm="layer", epochs=1)
+PRIVACY = RecordPrivacy(epsilon=3.0)
+
+
+def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_path):
+    config = BanditFedAvgConfig(
+        rounds=2,
+        silos=Silos(rows=60, count=3),
+        network=NETWORK,
+        privacy=PRIVACY,
+        evaluation=SilosEvaluation(sceptic=False),
+    )
+    run(config, tmp_path / "run")
+    report = PrivacyReport.from_json(json.loads((tmp_path / "run" / "privacy.json").read_text()))
+    assert 2.9 < report.epsilon(Unit.RECORD, scope="training rows") <= 3.0
+    assert 2.9 < report.epsilon(Unit.RECORD, scope="validation rows") <= 3.0
+    assert any("DP-SGD" in said for said in report.words)
+    model = fedrank.load(tmp_path / "run")
+    assert set(model.mean) == {0.0} and set(model.deviation) == {1.5}
+
+
+def test_one_record_in_anothers_place_changes_one_row_of_one_part():
+    config = FedAvgConfig(silos=Silos(rows=60, count=2), network=NETWORK, privacy=PRIVACY).resolved()
+    table = load_table(config)
+    public = public_standards(config, table.feature_names)
+    before = split_many(table, [0], sizes(config), config.silos.stratified, public)
+    table.silos[0].features[3] += 2.5
+    table.silos[0].labels[3] = 1 - table.silos[0].labels[3]
+    after = split_many(table, [0], sizes(config), config.silos.stratified, public)
+    changed = [np.any(a.x != b.x, axis=-1) | (a.y != b.y) for a, b in zip(after, before, strict=True)]
+    assert sum(int(one.sum()) for one in changed) == 1
+
+
+def test_a_node_with_its_own_table_trains_with_noise_for_its_rows_from_the_operating_system(tmp_path):
+    rng = np.random.default_rng(0)
+    lines = ["age,dose,label", *(f"{rng.integers(20, 80)},{rng.random():.3f},{k % 2}" for k in range(50))]
+    (tmp_path / "own.csv").write_text("\n".join(lines))
+    ranges = ("age=20:90", "dose=0:1")
+    config = FedAvgConfig(
+        data="own",
+        rounds=2,
+        silos=Silos(count=2),
+        network=NETWORK,
+        privacy=RecordPrivacy(epsilon=3.0, ranges=ranges),
+        evaluation=SilosEvaluation(sceptic=False),
+    ).resolved()
+    node = silos_node(config, NodeSettings(partition_id=0, num_partitions=2, data=str(tmp_path / "own.csv")))
+    node.refuse_unprotected()
+    careful = NodeSettings(partition_id=0, num_partitions=2, data=str(tmp_path / "own.csv"), most_run_epsilon=2.0)
+    with pytest.raises(ConfigError, match="agrees to 2"):
+        silos_node(config, careful).refuse_unprotected()
+    block = node.block({})
+    ((rows, z),) = block.protocol.sgd.multipliers
+    assert rows == 30 == block.protocol.most_rows and z > 1
+    np.testing.assert_allclose(public_standards(config, ("age", "dose"))[0], [55, 0.5])
+    train = block.protocol.exchanges[-1]
+    party = block.parties._replace(own=jax.tree.map(lambda leaf: leaf[0], block.parties.own))
+    request = train.ask(block.protocol.init(jax.random.key(0)))
+    one, other = (train.respond(request, party, train.draw_from_os())[1].weights for _ in range(2))
+    assert np.isfinite(one).all() and np.abs(one - other).max() > 1e-3
+
+
+def test_columns_without_a_range_and_ranges_of_no_column_are_refused():
+    config = FedAvgConfig(data="own", privacy=RecordPrivacy(epsilon=1.0, ranges=("age=20:90",)))
+    with pytest.raises(ConfigError, match="codebook"):
+        public_standards(config, ("age", "dose"))
+    with pytest.raises(UnknownNameError):
+        public_standards(config, ("dose",))

@@ -1,0 +1,216 @@
+"""DP-SGD: gradients row by row, noise, and an account against calculations of other origin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import Unit
+from fedrank.silos.config import FedAvgConfig, RecordPrivacy, Silos
+from fedrank.silos.data.rows import Rows
+from fedrank.silos.network import TabularNetwork
+from fedrank.silos.private_sgd import SIGMA, Draws, PrivateSgd, os_noise, simulated_noise
+from fedrank.silos.records.account import run_account
+from fedrank.silos.records.judgements import NoisyJudgements
+from fedrank.silos.records.sgd import largest_attack, noise_multiplier, room, sgd_epsilon
+
+NETWORK = TabularNetwork(4, (3,), "layer")
+ROWS = 9
+CLIP = 0.95
+
+
+def silo(n=ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal((ROWS, 4)) * 3, (rng.random(ROWS) < 0.5).astype(float)
+    x[n:], y[n:] = 1e9, 1
+    return Rows(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.int32(n))
+
+
+def made(**settings):
+    settings = {"epochs": 1, "batch": 4, "learning_rate": 0.5, "clip": CLIP, "epsilon": 3.0} | settings
+    return PrivateSgd(NETWORK, **settings).for_rows({ROWS, 7})
+
+
+def loss_of_one_row(theta, x, y):
+    """By hand: no batch, no mask."""
+    w1, b1, g, s, w2, b2 = jnp.split(theta, np.cumsum([12, 3, 3, 3, 6]))
+    h = x @ w1.reshape(4, 3) + b1
+    h = (h - h.mean()) / jnp.sqrt(h.var() + 1e-5) * g + s
+    logits = jnp.maximum(h, 0) @ w2.reshape(3, 2) + b2
+    return jax.nn.logsumexp(logits) - logits[y.astype(int)]
+
+
+_BY_HAND = jax.jit(jax.grad(loss_of_one_row))
+
+
+@pytest.mark.parametrize(("n", "batch"), [(ROWS, 4), (7, 4), (7, 9)])
+def test_a_step_is_the_sum_of_clipped_gradients_of_rows_one_by_one(n, batch):
+    sgd, rows = made(batch=batch, weight_decay=0.2), silo(n)
+    theta = NETWORK.initial(jax.random.key(3))
+    draws = sgd.draw(jax.random.key(1), sgd.rng_shape(ROWS))
+    draws = Draws(draws.batches, jnp.zeros_like(draws.noise))
+    q = min(1.0, batch / n)
+    wanted, lengths, sizes = np.asarray(theta, float), [], []
+    for bits in np.asarray(draws.batches)[: -(-n // min(batch, n))]:
+        total, chosen = np.zeros(NETWORK.trainable), [i for i in range(n) if q == 1 or bits[i] < q * 2**32]
+        for i in chosen:
+            gradient = np.asarray(_BY_HAND(jnp.asarray(wanted, jnp.float32), rows.x[i], rows.y[i]), float)
+            lengths.append(np.linalg.norm(gradient))
+            total += gradient * min(1, CLIP / lengths[-1])
+        sizes.append(len(chosen))
+        wanted = wanted - 0.5 * (total / (q * n) + 0.2 * wanted)
+    np.testing.assert_allclose(sgd.train(theta, rows, draws), wanted, rtol=2e-4, atol=2e-4)
+    assert min(lengths) < CLIP < max(lengths) and (batch == 9 or len(set(sizes)) > 1 or n == 7)
+
+
+def test_no_record_moves_a_step_further_than_the_noise_is_made_for():
+    """Whatever stands in a row, with rounding: at most σ/z each way, for opposite gradients."""
+    sgd, rng = made(batch=9), np.random.default_rng(0)
+    theta = jnp.asarray(NETWORK.initial(jax.random.key(0)))
+    none = Draws(jnp.zeros((1, ROWS), jnp.uint32), jnp.zeros((1, NETWORK.trainable), jnp.int32))
+    z = dict(sgd.multipliers)[ROWS]
+    # With σ of the noise z C the sum moves by η z C / n for each σ of noise: what the update moves in that unit.
+    one = Draws(none.batches, none.noise.at[0, 0].set(SIGMA))
+    step = jax.jit(sgd.train)
+    sigma = float(jnp.abs(step(theta, silo(), one) - step(theta, silo(), none)).max())
+    far = 0.0
+    for scale in (1e-3, 1.0, 1e3, 1e30, np.inf):
+        out = []
+        for sign in (-1, 1):
+            rows = silo()
+            x = rows.x.at[2].set(jnp.asarray(rng.standard_normal(4) * sign * scale, jnp.float32))
+            out.append(step(theta, Rows(x, rows.y.at[2].set(float(sign > 0)), rows.n), none))
+        assert np.isfinite(out).all()
+        far = max(far, float(jnp.linalg.norm(out[0] - out[1])) / sigma)
+    assert 0.9 < far * z <= 2 * 1.0001
+
+
+@pytest.mark.parametrize("noise", [os_noise, lambda shape: simulated_noise(jax.random.key(0), shape)])
+def test_noise_has_the_deviation_it_should_have(noise):
+    drawn = np.asarray(noise((200, 200)), float) / SIGMA
+    count = drawn.size
+    assert abs(drawn.mean()) < 4 / count**0.5
+    low, high = stats.chi2.ppf([1e-5, 1 - 1e-5], count) / count
+    assert low < (drawn**2).mean() < high
+    assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-4
+    assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 5 / count**0.5
+
+
+def test_noise_of_a_step_is_z_times_the_longest_gradient():
+    sgd, rows = made(batch=9), silo()
+    theta = NETWORK.initial(jax.random.key(0))
+    draws = jax.vmap(lambda key: sgd.draw(key, sgd.rng_shape(ROWS)))(jax.random.split(jax.random.key(5), 400))
+    out = np.asarray(jax.vmap(sgd.train, in_axes=(None, None, 0))(theta, rows, draws))
+    z = dict(sgd.multipliers)[ROWS]
+    # η/n times z C, and a little for rounding, that is less than a part in a hundred here.
+    assert out.std(axis=0).mean() == pytest.approx(0.5 / ROWS * z * CLIP, rel=0.02)
+
+
+def gaussian_delta(distance, epsilon):
+    """δ of two normal distributions of deviation 1 so far apart (Balle and Wang, ICML 2018, Theorem 8)."""
+    cdf = stats.norm.cdf
+    return cdf(distance / 2 - epsilon / distance) - np.exp(epsilon) * cdf(-distance / 2 - epsilon / distance)
+
+
+@pytest.mark.parametrize(("z", "steps"), [(5.0, 1), (20.0, 30), (60.0, 96)])
+def test_without_sampling_the_account_is_gaussian_noise_in_closed_form(z, steps):
+    """Steps of the Gaussian mechanism are one with a distance √T times as large; the other record is 2 C away."""
+    delta = 1e-5
+    wanted = optimize.brentq(lambda e: gaussian_delta(2 / z * steps**0.5, e) - delta, 0, 60)
+    assert wanted <= sgd_epsilon(z, 1.0, steps, delta) <= wanted * 1.02 + 2e-3
+    attack = stats.norm.cdf(2 / z * steps**0.5 / 2**0.5)
+    assert attack - 1e-6 <= largest_attack(z, 1.0, steps) <= attack + 0.01
+
+
+@pytest.mark.parametrize(("z", "q"), [(1.5, 0.1), (4.0, 0.5)])
+def test_with_sampling_one_step_is_the_integral_of_the_mixtures(z, q):
+    def density(x, side):
+        return (1 - q) * stats.norm.pdf(x, 0, z) + q * stats.norm.pdf(x, side, z)
+
+    epsilon = sgd_epsilon(z, q, 1, 1e-3)
+    (delta, _) = integrate.quad(
+        lambda x: max(0.0, density(x, 1) - np.exp(epsilon) * density(x, -1)), -12 * z, 12 * z, limit=500, epsabs=1e-9
+    )
+    assert 0.95e-3 < delta <= 1e-3
+
+
+def test_many_sampled_steps_agree_with_renyi_divergences_by_quadrature():
+    """Rényi divergence of one step by numerical integration, times the steps, to ε (Mironov 2017): never much below."""
+    z, q, steps, delta = 3.0, 0.05, 500, 1e-5
+    x = np.linspace(-40, 40, 4001)
+    p, o = ((1 - q) * stats.norm.pdf(x, 0, z) + q * stats.norm.pdf(x, side, z) for side in (1, -1))
+    orders = np.arange(1.5, 40, 0.5)
+    renyi = [np.log(np.sum(np.exp(a * np.log(p) + (1 - a) * np.log(o))) * (x[1] - x[0])) / (a - 1) for a in orders]
+    bound = min(
+        steps * r + np.log((a - 1) / a) - (np.log(delta) + np.log(a)) / (a - 1)
+        for a, r in zip(orders, renyi, strict=True)
+    )
+    assert 0.8 * bound < sgd_epsilon(z, q, steps, delta) < bound
+
+
+def test_the_noise_is_the_least_for_its_epsilon_and_a_batch_has_room():
+    z = noise_multiplier(0.1, 300, 2.0, 1e-6)
+    assert sgd_epsilon(z, 0.1, 300, 1e-6) <= 2.0 < sgd_epsilon(z / 1.005, 0.1, 300, 1e-6)
+    width = room(200, 0.08, 1000, 8.0, 1e-6)
+    chance = 1000 * stats.binom.sf(width, 200, 0.08) * (1 + np.e**8)
+    assert chance <= 1e-8 < 1000 * stats.binom.sf(width - 1, 200, 0.08) * (1 + np.e**8)
+    assert room(20, 1.0, 10, 1.0, 1e-6) == 20
+
+
+def test_a_run_is_counted_with_its_first_training_and_the_silo_that_has_least():
+    sgd = made(trainings=6, epsilon=2.0)
+    report = run_account(sgd, 5, 1e-6, pretrain=True, judged=3.0)
+    assert report.epsilon(Unit.RECORD) == 3.0 and 1.9 < report.epsilon(Unit.RECORD, scope="training rows") <= 2.0
+    assert run_account(sgd, 2, 1e-6, pretrain=True).epsilon(Unit.RECORD) < 1.6
+    assert run_account(sgd, 0, 1e-6, pretrain=True).epsilon(Unit.RECORD) == 0.0
+
+
+def test_what_a_target_tells_has_the_epsilon_of_gaussian_noise():
+    noise, rng = NoisyJudgements(4.0, 1e-6, 60), np.random.default_rng(0)
+    rows = silo(7)
+    rarer = min(int(rows.y[:7].sum()), 7 - int(rows.y[:7].sum()))
+    values = jnp.full(4000, 0.5)
+    told = np.asarray(noise.told(values, rows, jnp.asarray(np.rint(SIGMA / 50 * rng.standard_normal(4000)), jnp.int32)))
+    sigma = told.std() * 50
+    # 60 AUCs, each moved by 1/rarer at most.
+    apart = 60**0.5 / rarer / sigma
+    assert gaussian_delta(apart, 4.0) < 1e-6 < gaussian_delta(apart * 1.2, 4.0)
+    assert noise.spent(60, 1e-6) == pytest.approx(4.0, rel=1e-4) and noise.spent(15, 1e-6) < 2.0
+    assert np.isnan(noise.told(jnp.array([jnp.nan]), rows, jnp.array([0])))[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"epsilon": 0.0}, "above 0"),
+        ({"delta": 0.5}, "below 0.1"),
+        ({"clip": 0.0}, "clip"),
+        ({"trainings": 0}, "trainings"),
+        ({"network": TabularNetwork(4, (3,), "batch")}, "layer"),
+        ({"network": TabularNetwork(4, (3000, 3000), "none"), "epsilon": 1.0, "trainings": 100}, "too large"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, said):
+    network = settings.pop("network", NETWORK)
+    with pytest.raises(ConfigError, match=said):
+        PrivateSgd(network, **settings).for_rows({ROWS})
+
+
+@pytest.mark.parametrize(
+    ("silos", "said"), [({"stratified": True, "train": 0.5}, "stratified"), ({"first_look": True}, "first_look")]
+)
+def test_a_run_refuses_what_would_tell_of_records_without_noise(silos, said):
+    with pytest.raises(ConfigError, match=said):
+        FedAvgConfig(privacy=RecordPrivacy(epsilon=1.0), silos=Silos(**silos)).resolved()
+
+
+def test_a_penalty_has_no_epsilon():
+    with pytest.raises(ConfigError, match="fedavg"):
+        made().train(
+            NETWORK.initial(jax.random.key(0)),
+            silo(),
+            made().draw(jax.random.key(0), (1, ROWS)),
+            penalty=lambda t: t.sum(),
+        )

@@ -22,7 +22,7 @@ from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.party import Part, SiloProtocol
+from fedrank.silos.party import Part, SiloProtocol, started
 from fedrank.silos.private_sgd import PrivateSgd
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
@@ -92,7 +92,7 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
         return protocol.begin(key, protocol.rule._replace(fixed=arm), target)
 
     each = (jnp.asarray(arms, jnp.int32), jnp.asarray(targets, jnp.int32))
-    states, own = simulator.start(keys, parties, per_run=True, begin=begin, each=each)
+    states, own = started(simulator, keys, parties, begin, each)
     states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, config.rounds)
     values = jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1]))
     return [

@@ -9,7 +9,8 @@ Axes of arrays: ``size`` numbers of a whole model, ``parameters`` of them cross,
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -24,6 +25,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.engine.simulator import Simulator
 from fedrank.metrics.auc import auc, log_loss
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.splits import SiloArrays
@@ -141,15 +143,19 @@ class SiloProtocol(Protocol):
                 f"{self.network.n_features} features, the data has {silos} of {rows} with {features}."
             )
         shape = (silos,) if splits is None else (len(splits), silos)
-        which = jnp.zeros((1,), jnp.int32) if splits is None else jnp.asarray(splits, jnp.int32)[:, None]
+        which = np.zeros(1, np.int32) if splits is None else np.asarray(splits, np.int32)[:, None]
         # What never crosses begins here: γ = 1, statistics that do nothing, a last layer that is the same everywhere.
-        fresh = self.network.initial(jax.random.key(_LOCAL_SEED))
-        own = SiloOwn(
-            jnp.broadcast_to(jnp.arange(silos, dtype=jnp.int32), shape),
-            jnp.broadcast_to(which, shape),
-            jnp.broadcast_to(fresh, (*shape, self.network.size)),
-            jnp.full(shape, -jnp.inf, jnp.float32),
-            jnp.broadcast_to(fresh, (*shape, self.network.size)),
+        # All but this in NumPy: each operation of JAX outside a program is a program of its own.
+        fresh = np.asarray(_local_model(self.network))
+        own = jax.tree.map(
+            jnp.asarray,
+            SiloOwn(
+                np.broadcast_to(np.arange(silos, dtype=np.int32), shape),
+                np.broadcast_to(which, shape),
+                np.broadcast_to(fresh, (*shape, self.network.size)),
+                np.full(shape, -np.inf, np.float32),
+                np.broadcast_to(fresh, (*shape, self.network.size)),
+            ),
         )
         return Party(jax.tree.map(jnp.asarray, arrays), own)
 
@@ -260,6 +266,36 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
     @override
     def tell(self, state: PyTree, replies: PyTree, arrived: Bool[Array, " silos"]) -> PyTree:
         return state._replace(rows=update_rows(state.rows, replies.rows, arrived))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _local_model(network: TabularNetwork) -> Float[Array, " size"]:
+    return network.initial(jax.random.key(_LOCAL_SEED))
+
+
+def started(
+    simulator: Simulator,
+    keys: Key[Array, " runs"],
+    parties: Party,
+    begin: Callable[..., PyTree] | None = None,
+    each: tuple[PyTree, ...] = (),
+) -> tuple[PyTree, PyTree]:
+    """:meth:`Simulator.start` of silos that have other rows in each run, as one program instead of a hundred.
+
+    Args:
+        simulator: With the protocol.
+        keys: Typed keys [runs].
+        parties: Leaves of ``own`` are [runs, silos, ...].
+        begin: As of :meth:`Simulator.start`.
+        each: Its further arguments.
+    """
+
+    def first(keys: Any, each: Any) -> PyTree:
+        return simulator.start(keys, parties, per_run=True, begin=begin, each=each)[0]
+
+    if simulator.world is not None or simulator.debug:
+        return simulator.start(keys, parties, per_run=True, begin=begin, each=each)
+    return jax.jit(first)(keys, each), parties.own
 
 
 def rows_of(party: Party, part: Part) -> Rows:

@@ -43,6 +43,7 @@ from fedrank.silos.evaluate import SiloEvaluator, models_of
 from fedrank.silos.evidence import against, evidence, with_differences
 from fedrank.silos.first_look.simulated import first_looks
 from fedrank.silos.model import SiloModel
+from fedrank.silos.party import started
 from fedrank.silos.personalised import Pooled
 from fedrank.silos.sceptic.in_runs import sceptics_rows
 
@@ -122,10 +123,10 @@ class SiloRunner(Runner):
                 self.listener.stage(f"Look at this first: {said}")
         keys = run_keys(self.experiment.seeds_of_runs)
         if not isinstance(protocol := self.experiment.protocol, BanditFedAvg):
-            return keys, *self.simulator.start(keys, self.parties, per_run=True)
+            return keys, *started(self.simulator, keys, self.parties)
         targets = jnp.asarray(self.experiment.targets_of_runs)
         begin = functools.partial(_begin, protocol)
-        return keys, *self.simulator.start(keys, self.parties, per_run=True, begin=begin, each=(targets,))
+        return keys, *started(self.simulator, keys, self.parties, begin, (targets,))
 
     def _names(self, run: int) -> tuple[int, str]:
         target = self.experiment.targets_of_runs[run]

@@ -94,7 +94,9 @@ class TabularNetwork:
                 scale[here] = np.sqrt(2 / shape[0])
             elif name.endswith((".weight", ".running_var")):
                 constant[here] = 1.0
-        return jnp.asarray(constant) + jnp.asarray(scale) * jax.random.normal(key, (self.size,), jnp.float32)
+        # The barrier keeps the compiler from joining factors: the same bits in a program as by itself.
+        normal = jax.lax.optimization_barrier(jax.random.normal(key, (self.size,), jnp.float32))
+        return jnp.asarray(constant) + jnp.asarray(scale) * normal
 
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:

@@ -10,6 +10,7 @@ import cyclopts
 from fedrank.cli.flags import AsJson
 from fedrank.cli.terminal import print_json
 from fedrank.cli.terminal import table as drawn
+from fedrank.metrics.p_values import p_is, p_value
 
 app = cyclopts.App(name="silos", help="Statistics of tables that lie at several silos, and whose models help whom.")
 
@@ -80,7 +81,7 @@ def glm(
     ends = f"{level:.0%} interval"
     shown = drawn("", "estimate", "error", ends, "p", numbers=("estimate", "error", ends, "p"), whole=("",))
     for k, name in enumerate(made.names):
-        p = "" if made.penalty else _p(made.p[k])
+        p = "" if made.penalty else p_value(made.p[k])
         shown.add_row(name, _number(made.estimate[k]), _number(made.error[k]),
                       f"{_number(low[k])} to {_number(high[k])}", p)  # fmt: skip
     console = Console()
@@ -129,7 +130,7 @@ def _multinomial(
     for j, name in enumerate(made.levels[1:]):
         for k, column in enumerate(made.names):
             shown.add_row("" if k else name, column, _number(made.estimate[j, k]), _number(made.error[j, k]),
-                          f"{_number(low[j, k])} to {_number(high[j, k])}", _p(made.p[j, k]),
+                          f"{_number(low[j, k])} to {_number(high[j, k])}", p_value(made.p[j, k]),
                           end_section=k == len(made.names) - 1)  # fmt: skip
     console = Console()
     console.print(shown)
@@ -202,7 +203,7 @@ def survival(
             shown.add_row(one.group, f"{count:,}", f"{one.events.sum():,.0f}", f"{one.median:g}")
         Console().print(shown)
         Console().print(
-            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, p {_p(p)}. The curves: --json.",
+            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, {p_is(p)}. The curves: --json.",
             highlight=False,
         )
         return
@@ -221,8 +222,8 @@ def survival(
 
     for k, name in enumerate(fit.names):
         shown.add_row(name, _number(math.exp(fit.estimate[k])),
-                      f"{_number(math.exp(low[k]))} to {_number(math.exp(high[k]))}", _p(fit.p[k]),
-                      _p(fit.proportional[k]))  # fmt: skip
+                      f"{_number(math.exp(low[k]))} to {_number(math.exp(high[k]))}", p_value(fit.p[k]),
+                      p_value(fit.proportional[k]))  # fmt: skip
     console = Console()
     console.print(shown)
     counts = ", ".join(f"{n} {r:,} ({e:,})" for n, r, e in zip(fit.silos, fit.rows, fit.events, strict=True))
@@ -404,7 +405,3 @@ def table_of(
 
 def _number(value: float) -> str:
     return "–" if value != value else f"{value:.4g}".replace("-", "−")
-
-
-def _p(value: float) -> str:
-    return "–" if value != value else "< 0.0001" if value < 1e-4 else f"{value:.4f}"

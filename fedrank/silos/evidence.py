@@ -30,6 +30,7 @@ from fedrank.silos.bandits.statistics import differences, intervals, inverted
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.sceptic.in_runs import title
+from fedrank.silos.sceptic.verdicts import POWER
 from fedrank.silos.sceptic.ways import WAYS
 
 #: Largest probability of a wrong verdict about any silo of a target.
@@ -209,8 +210,23 @@ def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> di
         **_interval(means),
         "unit": "seeds" if len(rounds) > 1 else "rounds",
         "p": p,
+        "visible_harm": _visible(means[np.isfinite(means)], helpers),
         "verdict": "no evidence" if p >= LEVEL else "harms" if below else "helps",
     }
+
+
+def _visible(values: Float[np.ndarray, " values"], tests: int) -> float | None:
+    """Size of a harm that Student's t test of so many tests finds with a probability of about :data:`POWER`.
+
+    Of n values with a standard error s: s (t of the corrected level + t of the power), with n − 1 degrees of freedom
+    (Zar, *Biostatistical Analysis*, 5th edition, Section 7.7); None where there is no spread.
+    """
+    from scipy.stats import t
+
+    if len(values) < 2 or not (error := float(values.std(ddof=1)) / len(values) ** 0.5):
+        return None
+    degrees = len(values) - 1
+    return error * float(t.ppf(1 - LEVEL / 2 / tests, degrees) + t.ppf(POWER, degrees))
 
 
 def _student(values: Float[np.ndarray, " values"]) -> float:

@@ -11,7 +11,9 @@ from fedrank import __version__
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
+from fedrank.metrics.p_values import p_is
 from fedrank.report import svg, tables
+from fedrank.report.describe import in_words
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
@@ -44,7 +46,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     chart = _chart(first)
     opening = Opening(
         title,
-        " ".join(one.headline() for one in answers),
+        first.headline() if len(answers) == 1 else _together(answers),
         tuple(_numbers(first)),
         "ways",
         f"AUC of every way for {first.name}, with intervals. The same numbers are in the table below.",
@@ -54,6 +56,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     page = document(
         f"{title} – fedrank",
         head(opening, about, (), svg.figure(chart, "ways", opening.description), _warning(caveats)),
+        *(_overview(answers) if len(answers) > 1 else ()),
         *parts,
         section("flow", "Rows in, out, and why", tables.to_html(_flow(first)), _list(made["notes"])),
         section("methods", "For a paper", h("p", methods(first)), h("pre", h("code", bibtex(_CITED)))),
@@ -66,6 +69,62 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     except OSError as error:
         raise RunError(f"{path}: the page cannot be written ({error.strerror}). Name another with --out.") from error
     return path
+
+
+def _together(answers: Sequence[Answer]) -> str:
+    """The headlines of several targets in a sentence."""
+    own = [one.name for one in answers if one.use == "alone"]
+    rest = [one.name for one in answers if one.use != "alone"]
+    said = []
+    if own:
+        said.append(f"Use your own model: {in_words(own)}.")
+    if rest:
+        said.append(f"Use others’ rows or models as well: {in_words(rest)}.")
+    helps = sum(v.word == "helps" for one in answers for v in one.verdicts)
+    harms = sum(v.word == "harms" for one in answers for v in one.verdicts)
+    pairs = sum(len(one.verdicts) for one in answers)
+    return " ".join([*said, f"Of {pairs} pairs of silos, one helps the other in {helps} and harms it in {harms}."])
+
+
+def _overview(answers: Sequence[Answer]) -> list[Html]:
+    """What each target should use, and who helps whom, of several targets."""
+    names = answers[0].table.names
+    use = Table(
+        "What to use",
+        (Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("said", "in a sentence")),
+        tuple(
+            {
+                "silo": one.name,
+                "rows": one.table.silos[one.target].n_rows,
+                "said": one.headline().partition(": ")[2].replace("use ", "Use ", 1),
+            }
+            for one in answers
+        ),
+    )
+    cells = [{v.silo: _cell(v) for v in one.verdicts} for one in answers]
+    matrix = Table(
+        "Who helps whom: AUC of a row’s silo with the rows of a column’s silo",
+        (Column("target", "target"), *(Column(f"of {k}", name) for k, name in enumerate(names))),
+        tuple(
+            {"target": one.name} | {f"of {k}": of.get(k, "") for k in range(len(names))}
+            for one, of in zip(answers, cells, strict=True)
+        ),
+        (
+            "▲ helps, ▼ harms at p < 0.05 after Bonferroni’s correction; · no evidence. Seen: a harm of that size "
+            "would have been seen with a probability of 0.8. Intervals are in the sections below.",
+        ),
+    )
+    return [
+        section("use", "What to use", tables.to_html(use)),
+        section("matrix", "Who helps whom", tables.to_html(matrix)),
+    ]
+
+
+def _cell(verdict: Verdict) -> str:
+    if verdict.gain.error != verdict.gain.error:
+        return "–"
+    said = f"{_MARK[verdict.word]}{_signed(verdict.gain.value)}"
+    return said if verdict.word != "no evidence" else f"{said} (seen: {_signed(-verdict.visible)})"
 
 
 def methods(one: Answer) -> str:
@@ -190,7 +249,7 @@ def _verdicts(one: Answer) -> Table:
 def _gain(verdict: Verdict) -> str:
     if verdict.gain.error != verdict.gain.error:
         return "–"
-    return f"{_signed(verdict.gain.value)} ({_ends(verdict.gain.interval())}), p {verdict.p:.2g}"
+    return f"{_signed(verdict.gain.value)} ({_ends(verdict.gain.interval())}), {p_is(verdict.p)}"
 
 
 def _curve(one: Answer) -> Table:

@@ -160,7 +160,7 @@ def matrix_figure(run: Run) -> Any:
     silos = _silos(run)
     cells, most = _cells(silos)
     small = len(silos.names) > MOST_NUMBERS
-    wide, high = (16, 16) if small else (92, 38)
+    wide, high = (16, 16) if small else (96, 46)
     axis: Any = {"labelLimit": 140, "ticks": False, "domain": False, "labelOverlap": True}
     x = alt.X("helper:N").sort(list(silos.names)).title("silo that is averaged with it").axis(orient="top", **axis)
     x = x.axis(orient="top", labelAngle=-60 if small else 0, **axis)
@@ -183,11 +183,15 @@ def matrix_figure(run: Run) -> Any:
     ]  # fmt: skip
     if not small:
         for ink, which in ((_ON_PALE, "!datum.deep"), (_ON_DEEP, "datum.deep")):
-            text = known.transform_filter(which).mark_text(fontSize=12, color=ink)
+            text = known.transform_filter(which).mark_text(fontSize=12, color=ink, dy=-5)
             layers.append(text.encode(text="text:N"))
+        small_print = known.mark_text(fontSize=9.5, color=_ON_PALE, dy=10).transform_filter("datum.below != ''")
+        layers.append(small_print.encode(text="below:N"))
     said = ["With the silo minus without it, same round", "▲ helps, ▼ harms; · no evidence, no colour; grey: not asked"]
+    if any(cells["below"]):
+        said.append("Seen from: a harm of that size would have been seen with a probability of 0.8")
     if small:
-        said[1] = "Point at a cell to read it; the tables below have the verdicts"
+        said[1:] = ["Point at a cell to read it; the tables below have the verdicts"]
     title = _title("Who helps whom", [*said, *describe.caveats(run)], 62)
     chart = alt.layer(*layers).properties(width=wide * len(silos.names), height=high * len(silos.targets), title=title)
     return figures.styled(chart).configure_scale(bandPaddingInner=0.04)
@@ -265,12 +269,22 @@ def _cells(silos: Silos) -> tuple[pl.DataFrame, float]:
         for name in silos.names:
             one = helpers.get(name)
             value = one.difference.mean if one and one.difference else None
-            row: dict[str, Json] = {"target": target, "helper": name, "value": value, "shade": 0.0, "text": ""}
+            row: dict[str, Json] = {
+                "target": target,
+                "helper": name,
+                "value": value,
+                "shade": 0.0,
+                "text": "",
+                "below": "",
+            }
             row["note"] = f"{name} for {target}: not compared"
             if one is not None and value is not None:
                 row["shade"] = 0.0 if one.verdict == "no evidence" else value
                 row["text"] = f"{SYMBOLS[one.verdict]} {value:+.3f}".replace("-", "−")
                 row["note"] = f"{name} for {target}: {describe.measured(one.difference, signed=True)}, {one.verdict}"
+                if one.visible is not None and one.verdict == "no evidence":
+                    row["below"] = f"seen from −{one.visible:.3f}"
+                    row["note"] += f"; a harm of more than {one.visible:.3f} would have been seen"
             rows.append(row)
     most = max((abs(row["shade"]) for row in rows), default=0.0) or 0.01
     for row in rows:

@@ -63,6 +63,7 @@ class Helper:
             was no such round.
         verdict: One of :data:`VERDICTS`.
         p: p-value of the verdict, corrected for the number of silos, or None if the run did not write it.
+        visible: A harm that the test would have found in four of five cases, or None.
         unit: What was tested: ``"seeds"``, or of one seed its ``"rounds"``.
         inverted: ``auc`` of its own first model on the target's rows, ``p`` and ``verdict``; None if not probed.
         shapley: Its share of what all silos together add, or None.
@@ -73,6 +74,7 @@ class Helper:
     difference: Interval | None
     verdict: str
     p: float | None
+    visible: float | None
     unit: str
     inverted: Mapping[str, Json] | None
     shapley: Interval | None
@@ -227,6 +229,7 @@ def _helper(name: str, raw: Mapping[str, Json]) -> Helper:
         difference=_interval(raw),
         verdict=verdict,
         p=None if raw.get("p") is None else float(raw["p"]),
+        visible=None if raw.get("visible_harm") is None else float(raw["visible_harm"]),
         unit=str(raw.get("unit", "seeds")),
         inverted=raw.get("inverted"),
         shapley=_interval(raw.get("shapley")),

@@ -24,10 +24,19 @@ from fedrank.silos.report.words import SETUP, UNDEFINED
 #: Targets with figures and a tile of their own; tables and the matrix have all of them.
 MOST_TARGETS = 6
 
-#: What it cost: the second learning curve beside that by round, and how its horizontal axis is chosen.
-_OVERS = {"interactions": "by messages", "bytes": "by bytes sent"}
+#: The horizontal axis of the learning curve, as a reader chooses it.
+_OVERS = {"round": "by round", "interactions": "by messages", "bytes": "by bytes sent"}
 
 _AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
+
+
+#: How a first look was made.
+_LOOKED = h(
+    "p",
+    "Logistic models of all rows, from one division: with the silo's rows minus without, cross-fitted; DeLong's error, "
+    "p corrected for the number of silos. Made of sums that crossed before the first round.",
+    class_="note",
+)
 
 
 def charts(run: Run) -> dict[str, Chart]:
@@ -39,7 +48,7 @@ def charts(run: Run) -> dict[str, Chart]:
         out["who-helps-whom"] = silo_figures.matrix_figure(run)
     for i, target in enumerate(silos.targets[:MOST_TARGETS]):
         if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
-            out |= {f"auc-{over}-{i}": silo_figures.learning_figure(run, target, over) for over in ("round", *_OVERS)}
+            out |= {f"auc-{over}-{i}": silo_figures.learning_figure(run, target, over) for over in _OVERS}
         plays = silos.plays
         rows = None if plays is None else plays.filter(plays["target"] == target)
         if rows is None or rows.is_empty():
@@ -169,7 +178,7 @@ def _warning(run: Run) -> Html | None:
 
 def _first_look(run: Run) -> Section | None:
     found = [table for target in _silos(run).targets if (table := silo_tables.look_table(run, target)) is not None]
-    return Section("first-look", "Before the first round", tuple(map(tables.to_html, found))) if found else None
+    return Section("first-look", "Before the first round", (*map(tables.to_html, found), _LOOKED)) if found else None
 
 
 def _sceptic(run: Run) -> Section | None:
@@ -194,7 +203,6 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Html:
         if f"auc-round-{i}" not in drawn:
             continue
         what = f"{silo_figures.measured_by(run)} of {target}’s model"
-        parts.append(svg.figure(drawn[f"auc-round-{i}"], f"auc-round-{i}", _alt(run, f"{what} by round")))
         buttons: list[Html] = []
         for j, over in enumerate(_OVERS):
             buttons.append(h("input", type="radio", name=f"over-{i}", id=f"over-{over}-{i}", checked=j == 0))

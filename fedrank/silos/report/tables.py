@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedrank.metrics.p_values import p_is, p_value
 from fedrank.report import describe
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval
@@ -34,6 +35,7 @@ def helpers_table(run: Run, target: str) -> Table:
                 "verdict": verdict(helper),
                 "difference": helper.difference,
                 "evidence": evidence(helper),
+                "visible": helper.visible,
                 "n": helper.n,
                 "shapley": helper.shapley,
                 "played": _percent(played_share(silos, found, helper.name)),
@@ -46,6 +48,8 @@ def helpers_table(run: Run, target: str) -> Table:
         Column("difference", f"paired difference of {measured_by(run)}", numeric=True, signed=True, digits=DIGITS),
         Column("evidence", "p", numeric=True),
     ]
+    if any(h.visible is not None for h in found.helpers):
+        columns.append(Column("visible", "harm that would have been seen", numeric=True, digits=DIGITS))
     counts = {h.n for h in found.helpers}
     if len(counts) > 1:
         columns.append(Column("n", "rounds compared", numeric=True))
@@ -99,23 +103,19 @@ def look_table(run: Run, target: str) -> Table | None:
             "silo": name,
             "verdict": one["text"] + ("; labels look inverted" if one["labels_look_inverted"] else ""),
             "gain": None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
-            "p": one["p"],
+            "p": p_value(one["p"]),
             "as": one["auc_as_it_is"],
         }
         for name, one in about["silos"].items()
     ]
     columns = (
         Column("silo", "silo"),
-        Column("gain", "AUC with its rows", numeric=True, signed=True, digits=DIGITS),
-        Column("p", "p", numeric=True, digits=DIGITS),
         Column("verdict", "verdict"),
+        Column("gain", "AUC with its rows", numeric=True, signed=True, digits=DIGITS),
+        Column("p", "p", numeric=True),
         Column("as", "AUC of its model as it is", numeric=True, digits=DIGITS),
     )
-    notes = (
-        "Logistic models of all rows, from one division: with the silo's rows minus without, cross-fitted; DeLong's "
-        "error, p corrected for the number of silos. Made of sums that crossed before the first round.",
-    )
-    return Table(f"A first look for {target}", columns, tuple(rows), notes)
+    return Table(f"A first look for {target}", columns, tuple(rows))
 
 
 def difference_of(one: Any) -> Interval:
@@ -137,6 +137,10 @@ def explained(silos: Silos) -> list[str]:
             "p: Student's t test of one number a seed, the mean over its rounds, multiplied by the number of silos "
             "that are asked about for the target. A verdict needs p below 0.05. Seeds divide the same rows anew: a "
             "verdict is about the rows that the silos have."
+        )
+        out.append(
+            "Harm that would have been seen: one that this test finds with a probability of 0.8, by the spread over "
+            "seeds. “No evidence” is no proof that there is none below it."
         )
     if "rounds" in units:
         out.append(
@@ -212,7 +216,7 @@ def evidence(helper: Helper) -> str:
     """The corrected p-value, for a table."""
     if helper.n == 0 or helper.p is None:
         return "–"
-    return "< 0.0001" if helper.p < 1e-4 else f"{helper.p:.2g}"
+    return p_value(helper.p)
 
 
 def labels(helper: Helper) -> str | None:
@@ -221,7 +225,7 @@ def labels(helper: Helper) -> str | None:
         return None
     auc, p = helper.inverted.get("auc"), helper.inverted.get("p")
     numbers = [f"AUC {auc:.2f}"] if auc is not None else []
-    numbers += [f"p = {p:.2g}"] if p is not None else []
+    numbers += [p_is(p)] if p is not None else []
     said = str(helper.inverted.get("verdict", "")).removeprefix("labels ")
     return f"{said} ({', '.join(numbers)})" if numbers else said
 
@@ -232,8 +236,7 @@ def warning(run: Run, target: str, helper: Helper) -> str:
     if helper.difference is not None:
         ends = (helper.difference.mean, helper.difference.low, helper.difference.high)
         mean, low, high = (describe.measured(end, signed=True, digits=DIGITS) for end in ends)
-    p = evidence(helper)
-    p = f"p {p}" if p.startswith("<") else f"p = {p}"
+    p = p_is(helper.p)
     said = (
         f"averaging with it changes {target}’s {measured_by(run)} by {mean} (95 % interval over seeds {low} to "
         f"{high}; {p}, corrected for the number of silos; {helper.n:,} paired rounds over {seeds(run)})."

@@ -31,8 +31,8 @@ class CoxFit:
         estimate: Logarithms of hazard ratios, by unit of the column.
         error: Their standard errors.
         log_likelihood: Partial log-likelihood.
-        proportional: p-values that a hazard ratio does not change with the rank of time, from Schoenfeld's residuals
-            (Grambsch and Therneau 1994); NaN with strata.
+        proportional: p-values of score tests that a hazard ratio does not change with the rank of time, from
+            Schoenfeld's residuals, as R's ``cox.zph``; NaN with strata.
         silos: Names of the silos.
         rows: Rows of each that were used.
         events: Events of each.
@@ -153,7 +153,7 @@ def fit_cox(
     proportional = np.full(p, np.nan)
     if not strata and not ends:
         risk = _unflat(add([_flat(_risk(silo, made.beta, times)) for silo in at]), len(times), p)
-        proportional = _proportional(risk, made.covariance)
+        proportional = _proportional(risk, _ranks(add([_followed(silo, times) for silo in at])))
     return CoxFit(
         names=names,
         estimate=made.beta / moments.deviation,
@@ -234,20 +234,39 @@ def _likelihood(risk: _Risk) -> Sums:
     return Sums(value, gradient, information)
 
 
-def _proportional(risk: _Risk, covariance: Float[np.ndarray, "p p"]) -> Float[np.ndarray, " p"]:
-    """p-values of the correlation of scaled Schoenfeld residuals with the rank of their time."""
-    s0, s1, _, d0, d1, _, x, number, _ = risk
+def _followed(silo: Followed, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, " numbers"]:
+    """How many of a silo's rows were followed for less than each time, and how many for exactly so long."""
+    sides = [np.searchsorted(np.sort(silo.time), times, side=side) for side in ("left", "right")]  # type: ignore[arg-type]
+    return np.concatenate([sides[0], sides[1] - sides[0]]).astype(float)
+
+
+def _ranks(counts: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, " times"]:
+    """Ranks of the times of events among the times of all rows, the middle rank where several are equal."""
+    less, equal = np.round(counts).reshape(2, -1)
+    return less + (equal + 1) / 2
+
+
+def _proportional(risk: _Risk, rank: Float[np.ndarray, " times"]) -> Float[np.ndarray, " p"]:
+    """p-values of score tests that a coefficient does not change with the rank of time, as R's cox.zph since 3.0.
+
+    Each column times the centred rank of an event's time is taken as one more column with coefficient 0: its score is
+    the sum of Schoenfeld's residuals times the rank, and its information has that of the model beside it (Grambsch and
+    Therneau, Biometrika 1994; Therneau, *survival*, function ``cox.zph`` with ``transform = "rank"``).
+    """
+    s0, s1, s2, d0, d1, d2, x, number, _ = risk
     counts = np.round(number).astype(int)
-    residual = np.empty_like(x)
+    rank = rank - (counts @ rank) / counts.sum()
+    p = x.shape[1]
+    score, blocks = np.zeros(p), np.zeros((3, p, p))
     for k, count in enumerate(counts):
         ties = np.arange(count)[:, None] / count
-        means = (s1[k] - ties * d1[k]) / (s0[k] - ties * d0[k])
-        residual[k] = x[k] - means.sum(axis=0)
-    events = int(counts.sum())
-    # Ranks of events; those of one time share their middle rank.
-    after = np.cumsum(counts)
-    rank = (after - counts + 1 + after) / 2
-    rank = rank - (counts @ rank) / events
-    scaled = events * residual @ covariance
-    statistic = (rank @ scaled) ** 2 / (np.diag(covariance) * events * (counts @ rank**2))
+        bottom = s0[k] - ties * d0[k]
+        means = (s1[k] - ties * d1[k]) / bottom
+        spread = ((s2[k] - ties[:, :, None] * d2[k]) / bottom[:, :, None]).sum(axis=0) - means.T @ means
+        score += rank[k] * (x[k] - means.sum(axis=0))
+        blocks += np.power(rank[k], [0, 1, 2])[:, None, None] * spread
+    own, between, of_ranks = blocks
+    left = of_ranks - between @ np.linalg.solve(own, between)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistic = score**2 / np.diag(left)
     return stats.chi2.sf(statistic, 1)

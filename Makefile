@@ -91,8 +91,9 @@ format: $(VENV)/.stamp-dev ## mend what can be mended by itself
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.stamp-dev ## measure interactions per second on this machine
+bench: $(VENV)/.stamp-dev ## measure interactions per second, and a run of silos, on this machine
 	@$(BIN)/python -m benchmarks.interactions
+	@$(BIN)/python -m benchmarks.silo_runs
 
 bench-sketches: $(VENV)/.stamp-dev ## measure sketches of documents: building, answering, beside Apache datasketches
 	@$(BIN)/python -m benchmarks.sketches

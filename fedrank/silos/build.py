@@ -180,6 +180,7 @@ def build_silos(
     if (privacy := config.record_privacy) is not None and protocol is None:
         from fedrank.silos.private_sgd import PrivateSgd
 
+        assert privacy.epsilon is not None  # else there is no privacy
         sgd = PrivateSgd(
             **training,
             epsilon=privacy.epsilon,

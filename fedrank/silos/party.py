@@ -147,15 +147,13 @@ class SiloProtocol(Protocol):
         # What never crosses begins here: γ = 1, statistics that do nothing, a last layer that is the same everywhere.
         # All but this in NumPy: each operation of JAX outside a program is a program of its own.
         fresh = np.asarray(_local_model(self.network))
-        own = jax.tree.map(
-            jnp.asarray,
-            SiloOwn(
-                np.broadcast_to(np.arange(silos, dtype=np.int32), shape),
-                np.broadcast_to(which, shape),
-                np.broadcast_to(fresh, (*shape, self.network.size)),
-                np.full(shape, -np.inf, np.float32),
-                np.broadcast_to(fresh, (*shape, self.network.size)),
-            ),
+        model = jnp.asarray(np.broadcast_to(fresh, (*shape, self.network.size)))
+        own = SiloOwn(
+            jnp.asarray(np.broadcast_to(np.arange(silos, dtype=np.int32), shape)),
+            jnp.asarray(np.broadcast_to(which, shape)),
+            model,
+            jnp.asarray(np.full(shape, -np.inf, np.float32)),
+            model,
         )
         return Party(jax.tree.map(jnp.asarray, arrays), own)
 

@@ -328,7 +328,7 @@ class BanditFedAvg(SiloProtocol):
         models = jax.vmap(lambda w: self.whole_model(w, party.own))(weights)
         values = jax.vmap(lambda m: self.performance(m, party))(jnp.concatenate([party.own.model[None], models]))
         if self.judgements is not None:
-            values = self.judgements.told(values, rows_of(party, "vali"), jnp.asarray(noise))
+            values = self.judgements.noised(values, rows_of(party, "vali"), jnp.asarray(noise))
         values = encode_undefined(values)
         return Judged(values[0], values[1:])
 

@@ -42,7 +42,7 @@ class NoisyJudgements:
         """How far a record moves one AUC, in steps of the grid on which σ is :data:`SIGMA`."""
         return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
 
-    def told(
+    def noised(
         self, values: Float[Array, " models"], rows: Rows, noise: Int32[Array, " models"]
     ) -> Float[Array, " models"]:
         """The AUCs with noise, in [0, 1]; what is undefined stays so.

@@ -172,13 +172,15 @@ def test_what_a_target_tells_has_the_epsilon_of_gaussian_noise():
     rows = silo(7)
     rarer = min(int(rows.y[:7].sum()), 7 - int(rows.y[:7].sum()))
     values = jnp.full(4000, 0.5)
-    told = np.asarray(noise.told(values, rows, jnp.asarray(np.rint(SIGMA / 50 * rng.standard_normal(4000)), jnp.int32)))
-    sigma = told.std() * 50
+    noisy = np.asarray(
+        noise.noised(values, rows, jnp.asarray(np.rint(SIGMA / 50 * rng.standard_normal(4000)), jnp.int32))
+    )
+    sigma = noisy.std() * 50
     # 60 AUCs, each moved by 1/rarer at most.
     apart = 60**0.5 / rarer / sigma
     assert gaussian_delta(apart, 4.0) < 1e-6 < gaussian_delta(apart * 1.2, 4.0)
     assert noise.spent(60, 1e-6) == pytest.approx(4.0, rel=1e-4) and noise.spent(15, 1e-6) < 2.0
-    assert np.isnan(noise.told(jnp.array([jnp.nan]), rows, jnp.array([0])))[0]
+    assert np.isnan(noise.noised(jnp.array([jnp.nan]), rows, jnp.array([0])))[0]
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,7 @@ class Silos:
     )
     first_look: bool = setting(
         False,
-        "Before the first round: who helps and who harms the target, from one division of all rows, and whose labels "
-        "look inverted.",
+        "Before the first round: who helps and who harms, and whose labels look inverted.",
     )
     silo: str = setting("silo", "Own file: the column that says whose row it is.")
     label: str = setting("label", "Own file: the column with the label.")
@@ -151,14 +150,10 @@ class Devices:
 class RecordPrivacy:
     """Noise that hides every record of a silo in what crosses during a run."""
 
-    epsilon: float | None = setting(
-        None, "ε of a record, of all that crosses in the run: DP-SGD, and noise on AUCs; without it nothing has noise."
-    )
+    epsilon: float | None = setting(None, "ε of a record over the run: DP-SGD, noise on AUCs.")
     delta: float = setting(DELTA, "δ of it.", needs=("privacy.epsilon", ()))
     clip: float = setting(1.0, "Longest gradient of one row.", needs=("privacy.epsilon", ()))
-    ranges: tuple[str, ...] = setting(
-        (), "Public range of each column, such as age=20:90, by which rows are scaled.", needs=("privacy.epsilon", ())
-    )
+    ranges: tuple[str, ...] = setting((), "Public range of each column: age=20:90.", needs=("privacy.epsilon", ()))
 
     def __post_init__(self):
         if self.epsilon is not None and not 0 < self.epsilon <= 100:
@@ -178,7 +173,7 @@ class SilosEvaluation(Evaluation):
     )
     sceptic: bool = setting(
         True,
-        "Also compare with what one tries first: logistic regression and boosted trees alone, one average, and others.",
+        "Also try what one tries first: logistic regression, boosted trees, one average.",
     )
 
 

@@ -34,6 +34,8 @@ _PARITY = np.uint32(0x1BD11BDA)
 #: Messages whose weighted perturbations are added up one after another; blocks are added in a fixed order, so that the
 #: sum does not depend on the number of threads.
 _BLOCK = 64
+#: Parties whose keys are made side by side.
+_GROUP = 64
 
 
 def fixed(array: ArrayLike, dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
@@ -143,16 +145,23 @@ def _block(k0, k1, number):
 @njit(cache=True, nogil=True, parallel=True)
 def _party_words(keys, number, first, folds, out):
     runs, parties, words = out.shape
-    for work in prange(runs * parties):
-        run, party = work // parties, work % parties
-        k0, k1 = _block(keys[run, 0], keys[run, 1], number)
-        k0, k1 = _block(k0, k1, _u32(first + party))
+    groups = (parties + _GROUP - 1) // _GROUP
+    for work in prange(runs * groups):
+        run, begin = work // groups, work % groups * _GROUP
+        r0, r1 = _block(keys[run, 0], keys[run, 1], number)
+        one, two = np.empty(_GROUP, np.uint32), np.empty(_GROUP, np.uint32)
+        for i in range(_GROUP):  # independent, as below: the compiler runs several side by side
+            k0, k1 = _block(r0, r1, _u32(first + begin + i))
+            one[i], two[i] = k0, k1
         for fold in folds:
-            k0, k1 = _block(k0, k1, fold)
-        row = out[run, party]
-        for i in range(words):  # independent blocks: the compiler runs several side by side
-            a, b = _block(k0, k1, _u32(i))
-            row[i] = a ^ b
+            for i in range(_GROUP):
+                k0, k1 = _block(one[i], two[i], fold)
+                one[i], two[i] = k0, k1
+        for i in range(min(_GROUP, parties - begin)):
+            row, k0, k1 = out[run, begin + i], one[i], two[i]
+            for j in range(words):
+                a, b = _block(k0, k1, _u32(j))
+                row[j] = a ^ b
 
 
 def party_words(
@@ -169,12 +178,12 @@ def party_words(
         folds: What is folded into a party's key, in order. The first key of ``jax.random.split`` is a fold of 0.
 
     Returns:
-        uint32 [runs, parties, words].
+        uint32 [runs, parties, words]: a view of rows of whole vectors of 16 words, whose base is in C order.
     """
-    out = np.empty((len(keys), parties, words), np.uint32)
+    out = np.empty((len(keys), parties, (words + 15) // 16 * 16), np.uint32)
     with ONE_AT_A_TIME:
         _party_words(fixed(keys, np.uint32), np.uint32(number), np.uint32(first), fixed(folds, np.uint32), out)
-    return out
+    return out[..., :words]
 
 
 def run_words(seeds: Iterable[int]) -> UInt32[np.ndarray, "runs 2"]:
@@ -239,7 +248,7 @@ def fill_perturbation(
 
 
 @njit(cache=True, nogil=True, parallel=True, fastmath={"contract"})
-def _weighted_sums(seeds, coefficients, table, partial):
+def _weighted_sums(seeds, coefficients, table, made, partial):
     runs, messages = seeds.shape
     size = partial.shape[2]
     chunks = partial.shape[1]
@@ -250,16 +259,33 @@ def _weighted_sums(seeds, coefficients, table, partial):
         total = partial[run, chunk]
         for i in range(chunk * _BLOCK, min((chunk + 1) * _BLOCK, messages)):
             c = coefficients[run, i]
-            if c != np.float32(0):  # two equal metrics cancel: often most messages of a round
+            if c == np.float32(0):  # two equal metrics cancel: often most messages of a round
+                continue
+            if made.size:
+                at = run * messages + i
+                for j in range(size):
+                    total[j] += c * made[at, j]
+            else:
                 fill_perturbation(seeds[run, i], table, low, high, v)
                 for j in range(size):
                     total[j] += c * v[j]
 
 
 def host_weighted_sum(
-    seeds: UInt32[AnyArray, "*runs messages"], coefficients: Float[AnyArray, "*runs messages"], size: int
-) -> Float32[np.ndarray, "*runs size"]:
-    """:func:`weighted_sum` through the kernel, without JAX: arguments and result are arrays of NumPy."""
+    seeds: UInt32[AnyArray, "*runs messages"],
+    coefficients: Float[AnyArray, "*runs messages"],
+    size: int,
+    made: Float32[np.ndarray, "rows {size}"] | None = None,
+) -> Float32[np.ndarray, "*runs {size}"]:
+    """:func:`weighted_sum` through the kernel, without JAX: arguments and result are arrays of NumPy.
+
+    Args:
+        seeds: uint32 [..., messages].
+        coefficients: float32 [..., messages].
+        size: Length of a perturbation.
+        made: float32 [runs · messages or more, size], the perturbations in the order of the seeds, where whoever asks
+            has them; None: they are made again. The sum is the same to the last bit.
+    """
     seeds, coefficients = fixed(seeds, np.uint32), fixed(coefficients, np.float32)
     lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
     flat = (-1, lead[-1])
@@ -267,8 +293,9 @@ def host_weighted_sum(
     coefficients = fixed(np.broadcast_to(coefficients, lead).reshape(flat), np.float32)
     chunks = max(1, -(-lead[-1] // _BLOCK))
     partial = np.zeros((seeds.shape[0], chunks, size), np.float32)
+    known = fixed(np.empty((0, size)) if made is None else made, np.float32)
     with ONE_AT_A_TIME:
-        _weighted_sums(seeds, coefficients, normal_table(), partial)
+        _weighted_sums(seeds, coefficients, normal_table(), known, partial)
     return partial.sum(axis=1, dtype=np.float64).astype(np.float32).reshape(*lead[:-1], size)
 
 

@@ -357,12 +357,17 @@ class TryPerturbation(Exchange, request=Request):
         more = s.interactions + WORDS if s.interleaved else 2 * s.interactions
         return 1 + s.interactions * (s.user.depth + 2) + more
 
+    @property
+    def places(self) -> list[int]:
+        """Where in the words those for queries, clicks, ties, tosses (where there are any) and privacy begin."""
+        s, b = self.settings, self.settings.interactions
+        return np.cumsum([1, b, b * s.user.depth, b, *([b] if s.interleaved else [])]).tolist()
+
     def cut(self, rng_bits: UInt32[AnyArray, "*cohort bits"], noise: Int[AnyArray, "halves"]) -> Draws:
         """The words of a round, of one device or of each of a cohort, by what they are for."""
         s = self.settings
-        shape, b, depth = (s.lists, s.per_half), s.interactions, s.user.depth
+        shape, depth, at = (s.lists, s.per_half), s.user.depth, self.places
         lead = rng_bits.shape[:-1]  # of a simulated cohort; none of one device
-        at = np.cumsum([1, b, b * depth, b, *([b] if s.interleaved else [])]).tolist()
         queries, clicks, ties, *toss = (rng_bits[..., i:j] for i, j in itertools.pairwise(at))
         privacy = rng_bits[..., at[-1] :]
         return Draws(

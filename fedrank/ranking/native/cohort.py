@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Shaped, UInt32
+from jaxtyping import Bool, Int, Shaped, UInt32
 
 from fedrank.core.arrays import AnyArray
-from fedrank.core.rng import below
+from fedrank.core.compiled import njit
+from fedrank.core.kernels import fixed
 from fedrank.metrics.online import OnlineMetric
+from fedrank.privacy.randomised_response import threshold
+from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.sessions.devices import Device
 from fedrank.ranking.sessions.results import SessionResults
 
+_u32 = np.uint32
 
-def beside(leaf: Shaped[np.ndarray, "*lead"], like: Shaped[AnyArray, "*lead ..."]) -> Shaped[np.ndarray, "..."]:
-    """An array [runs, parties] with as many axes as another that begins with these two."""
-    return leaf.reshape(*leaf.shape, *(1,) * (like.ndim - leaf.ndim))
+
+def _rows(array: Shaped[AnyArray, "runs parties *inner"]) -> Shaped[np.ndarray, "rows items"]:
+    """A row for each party, runs one after another; a view where it can be."""
+    array = np.asarray(array)
+    return array.reshape(array.shape[0] * array.shape[1], -1)
+
+
+@njit(cache=True, nogil=True)
+def _fill_queries(held, first, count, words, out):
+    for party in range(len(out)):
+        begin, bound = first[party], _u32(count[party])
+        for k in range(out.shape[1]):
+            word = words[party, k]
+            high = _u32((word >> _u32(16)) * bound)
+            out[party, k] = held[begin + (_u32(high + (_u32((word & _u32(0xFFFF)) * bound) >> _u32(16))) >> _u32(16))]
 
 
 def drawn_queries(
     held: Int[np.ndarray, " held"], device: Device, words: UInt32[AnyArray, "runs parties *interactions"]
 ) -> Int[np.ndarray, "runs parties *interactions"]:
     """:func:`fedrank.ranking.sessions.devices.draw_queries` for a cohort."""
-    first, count = (beside(np.asarray(leaf), words) for leaf in (device.first, device.count))
-    return held[first + np.asarray(below(words, count.astype(np.uint32)))]
+    rows = _rows(words)
+    out = np.empty(rows.shape, np.int32)
+    first, count = (fixed(np.asarray(leaf).reshape(-1), np.int32) for leaf in (device.first, device.count))
+    _fill_queries(fixed(held, np.int32), first, count, rows, out)
+    return out.reshape(words.shape)
+
+
+@njit(cache=True, nogil=True)
+def _fill_experience(values, patterns, quality, active, reward, ndcg):
+    for party in range(len(reward)):
+        one, other, n = np.float32(0), np.float32(0), 0
+        for k in range(patterns.shape[1]):
+            if active[party, k]:
+                one += values[patterns[party, k]]
+                other += quality[party, k]
+                n += 1
+        reward[party], ndcg[party] = one / np.float32(max(n, 1)), other / np.float32(max(n, 1))
 
 
 def experienced(
@@ -34,15 +63,43 @@ def experienced(
     active: Bool[np.ndarray, "runs parties *interactions"],
 ) -> Device:
     """:func:`fedrank.ranking.sessions.devices.record_experience` for a cohort."""
-    n = np.maximum(_totals(active.astype(np.float32)), np.float32(1))
-    values = metric.values.astype(np.float32)[metric.index[sessions.patterns]]
-    reward, ndcg = (_totals(np.where(active, found, np.float32(0))) / n for found in (values, sessions.ndcg))
-    return device._replace(reward=reward, ndcg=ndcg)
+    lead = sessions.patterns.shape[:2]
+    reward, ndcg = np.empty((2, lead[0] * lead[1]), np.float32)
+    values = metric.values.astype(np.float32)[metric.index]
+    patterns, quality = fixed(_rows(sessions.patterns), np.int32), fixed(_rows(sessions.ndcg), np.float32)
+    _fill_experience(values, patterns, quality, fixed(_rows(active), np.bool_), reward, ndcg)
+    return device._replace(reward=reward.reshape(lead), ndcg=ndcg.reshape(lead))
 
 
-def _totals(array: Float32[np.ndarray, "runs parties *interactions"]) -> Float32[np.ndarray, "runs parties"]:
-    """Sums over a party's interactions. NumPy's own are slow over axes of a few numbers."""
-    flat = array.reshape(*array.shape[:2], -1)
-    return (
-        functools.reduce(np.add, (flat[..., k] for k in range(flat.shape[2]))) if flat.shape[2] <= 16 else flat.sum(2)
+@njit(cache=True, nogil=True)
+def _fill_sums(patterns, words, active, index, numerators, least_lie, out):
+    n, halves = _u32(len(numerators) - 1), out.shape[1]
+    each = patterns.shape[1] // halves
+    for party in range(len(out)):
+        for k in range(patterns.shape[1]):
+            if not active[party, k]:
+                continue
+            value = index[patterns[party, k]]
+            if np.int64(words[party, 2 * k]) >= least_lie:
+                word = words[party, 2 * k + 1]
+                high = _u32((word >> _u32(16)) * n)
+                other = np.int32(_u32(high + (_u32((word & _u32(0xFFFF)) * n) >> _u32(16))) >> _u32(16))
+                value = other + np.int32(other >= value)
+            out[party, k // each] += numerators[value]
+
+
+def private_sums(
+    to_reply: ClicksToReply,
+    patterns: Int[np.ndarray, "runs parties halves interactions"],
+    words: UInt32[AnyArray, "runs parties halves interactions 2"],
+    active: Bool[np.ndarray, "runs parties halves interactions"],
+) -> Int[np.ndarray, "runs parties halves"]:
+    """:meth:`fedrank.ranking.on_device.reply.ClicksToReply.sums` for a cohort."""
+    metric, rows = to_reply.metric, fixed(_rows(patterns), np.int32)
+    out = np.zeros((len(rows), patterns.shape[2]), np.int32)
+    least_lie = threshold(to_reply.p, metric.n) if to_reply.p < 1 else 2**32
+    numerators = fixed(metric.numerators, np.int32)
+    _fill_sums(
+        rows, _rows(words), fixed(_rows(active), np.bool_), fixed(metric.index, np.int32), numerators, least_lie, out
     )
+    return out.reshape(patterns.shape[:3])

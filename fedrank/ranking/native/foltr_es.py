@@ -17,9 +17,9 @@ from fedrank.core.protocol import Party
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es import FoltrES, ServerState, TryPerturbation
 from fedrank.ranking.native.adam import Adam
-from fedrank.ranking.native.cohort import drawn_queries, experienced
+from fedrank.ranking.native.cohort import drawn_queries, experienced, private_sums
 from fedrank.ranking.sessions.devices import Device
-from fedrank.ranking.sessions.kernel import host_interleaved, host_sessions
+from fedrank.ranking.sessions.kernel import HostSessions, host_interleaved
 from fedrank.ranking.sessions.results import SessionResults
 from fedrank.ranking.sessions.sessions import check_ties
 
@@ -50,6 +50,8 @@ class NativeFoltrES(NativeRounds):
         self.settings, self.data, self.held = settings, data, np.asarray(held)
         self.exchange, self.to_reply = TryPerturbation(settings), settings.clicks_to_reply
         self.random_ties = check_ties(settings.ties)
+        steps = (settings.sigma, -settings.sigma)[: settings.halves]
+        self.sessions = HostSessions(settings.ranker, settings.users, data, steps, self.random_ties)
 
     @override
     def first(self, keys: UInt32[np.ndarray, "runs 2"]) -> ServerState:
@@ -67,20 +69,20 @@ class NativeFoltrES(NativeRounds):
         active = np.arange(s.per_half) < -(-np.asarray(own.amount) // s.lists)[..., None, None]
         active = np.broadcast_to(active, about.shape)
         weights = np.asarray(state.weights)[:, None]
-        cohort = (s.ranker, s.users, np.asarray(own.user), self.data, weights, draws.seed)
         if s.interleaved:
+            cohort = (s.ranker, s.users, np.asarray(own.user), self.data, weights, draws.seed)
             assert draws.toss is not None  # drawn where lists are interleaved
             lists = (about[..., 0, :], draws.clicks[..., 0, :, :], draws.ties[..., 0, :], draws.toss[..., 0, :])
             found = host_interleaved(*cohort, s.sigma, *lists, self.random_ties)
             sessions = SessionResults(found.shown.patterns[..., None, :], found.shown.ndcg[..., None, :])
             patterns = found.credited
         else:
-            steps = (s.sigma, -s.sigma)[: s.halves]
-            sessions = host_sessions(*cohort, steps, about, draws.clicks, draws.ties, self.random_ties)
+            rows = words.base.reshape(-1, words.base.shape[-1])
+            sessions = self.sessions(weights, own.user, draws.seed, about, rows, *self.exchange.places[1:3])
             patterns = sessions.patterns
         own = experienced(own, s.observed or s.metric, sessions, active)
         privacy = draws.privacy
-        sums = self.to_reply.sums(patterns, privacy, np.broadcast_to(active, patterns.shape), np)
+        sums = private_sums(self.to_reply, patterns, privacy, np.broadcast_to(active, patterns.shape))
         if s.piecewise is not None:  # one number a message: the first three of the words
             privacy = privacy.reshape(*privacy.shape[:2], -1)[..., :3]
         return own, self.to_reply.message(draws.seed, np.moveaxis(sums, -1, 0), privacy, np)
@@ -98,7 +100,9 @@ class NativeFoltrES(NativeRounds):
         count = np.maximum(arrived.sum(axis=1), 1).astype(np.float32)
         weighed = np.where(arrived, difference, np.float32(0)) / count[:, None]
         weighed /= np.float32(s.per_half * s.metric.scale * (2 * s.sigma if s.antithetic else s.sigma))
-        gradient: Float32[np.ndarray, "runs n"] = host_weighted_sum(replies.seed, weighed, s.ranker.size)
+        # The server makes the perturbations from the seeds. Here they are at hand where one call made all of them.
+        made = self.sessions.perturbations(replies.seed)
+        gradient: Float32[np.ndarray, "runs n"] = host_weighted_sum(replies.seed, weighed, s.ranker.size, made)
         step, optimiser = state.optimiser.uphill(gradient, s.learning_rate, arrived.any(axis=1))  # type: ignore[attr-defined]
         return ServerState(state.round + np.uint32(1), state.weights + step, optimiser)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, Float32, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
@@ -26,36 +26,25 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
 from fedrank.ranking.sessions.tiles import (
-    PADDING,
     ROWS,
-    above_tile,
-    count_tile,
-    count_two_tiles,
-    fill_places,
+    best_tiles,
     hidden_tile_8,
     hidden_tile_16,
-    key_tile,
     linear_tile_8,
     linear_tile_16,
-    rank_tile,
-    rank_two_tiles,
 )
 
 _u32 = np.uint32
 _f32 = np.float32
 _index = np.uint64
 _UNIT = np.float32(2.0**-24)
-#: Numbers of perturbations that are held at a time: 4 MiB.
-_NOISE = 2**20
+#: Numbers of perturbations that are held at a time: 32 MiB.
+_NOISE = 2**23
 #: Parts that parties and queries are cut into for the parallel loops; scratch memory is made once a part.
 _PARTS = 64
 #: Rankers whose scores of one query's documents are computed together.
 _TOGETHER = 12
 _ROWS_16, _ROWS_8 = ROWS[16], ROWS[8]
-#: The key of no document; see :func:`fedrank.ranking.sessions.tiles.key_tile`.
-_NOBODY = np.int32(PADDING)
-#: Up to so many documents, with padding, counting ranks is quicker than keeping the best.
-_SHORT = 96
 
 
 @njit(inline="always")
@@ -144,78 +133,17 @@ def fill_top(scores, length, tie_word, random_ties, top, top_score, top_tie):
     return shown
 
 
-@njit(forceinline=True, nogil=True)
-def _fill_top_counting(scores, row, length, width, tie_word, random_ties, keys, ranks, top, top_score, top_tie):
-    shown = np.int32(min(top.size - 1, length))
-    tiles = width // 16 * 16
-    if random_ties:
-        for d in range(0, tiles, 16):
-            count_two_tiles(keys, d, width, ranks)
-        if tiles < width:
-            count_tile(keys, tiles, width, ranks)
-        found, total = np.int32(0), np.int32(0)
-        for d in range(length):
-            r = min(ranks[d], shown)
-            found += np.int32(r < shown)
-            total += r
-        # Equal scores among those shown or at the end: a rank is taken twice, and the sum of ranks is smaller.
-        if found != shown or 2 * (total - shown * (length - shown)) != shown * (shown - 1):
-            return fill_top(scores[row], length, tie_word, True, top[:-1], top_score, top_tie)
-    else:
-        for d in range(0, tiles, 16):
-            rank_two_tiles(keys, d, width, ranks)
-        if tiles < width:
-            rank_tile(keys, tiles, width, ranks)
-    fill_places(ranks, width, shown, top)
-    return np.int64(shown)
-
-
 @njit(cache=True, nogil=True)
-def _fill_top_looking(length, width, tie_word, random_ties, keys, best, top, top_tie):
-    depth, shown, least = top.size - 1, 0, _NOBODY
-    for first in range(0, width, 8):
-        above = above_tile(keys, first, least)
-        if above == 0:
-            continue
-        for i in range(8):
-            if not above >> i & 1:
-                continue
-            d = first + i
-            key = keys[d]
-            tie = _mix32(tie_word ^ _mix32(_u32(d))) if random_ties else _u32(d)
-            position = shown
-            if shown == depth:
-                position = depth - 1
-                if not (key > best[position] or (key == best[position] and tie < top_tie[position])):
-                    continue
-            else:
-                shown += 1
-            while position > 0 and (
-                key > best[position - 1] or (key == best[position - 1] and tie < top_tie[position - 1])
-            ):
-                top[position] = top[position - 1]
-                best[position] = best[position - 1]
-                top_tie[position] = top_tie[position - 1]
-                position -= 1
-            top[position], best[position], top_tie[position] = d, key, tie
-            if shown == depth:  # with shuffled ties, an equal key may be better
-                least = best[depth - 1] - np.int32(random_ties)
-    return shown
-
-
-@njit(forceinline=True, nogil=True)
-def fill_best(scores, row, length, width, tie_word, random_ties, keys, ranks, top, top_score, top_tie):
+def fill_best(scores, row, length, width, tie_word, random_ties, top, top_score, top_tie):
     """:func:`fill_top` by vector instructions.
 
     Args:
-        scores: float32 [rankers, width or more].
+        scores: float32 [rankers, width or more]; padding between ``length`` and ``width`` may be written to.
         row: Whose scores.
         length: Documents.
         width: Documents with padding, a multiple of 8.
         tie_word: uint32: order of equal scores.
         random_ties: Or the order of the data.
-        keys: int32 [width or more], scratch.
-        ranks: int32 [width or more, and depth or more], scratch.
         top: int32 [depth + 1], the documents at the first ranks, filled; the last place is scratch.
         top_score: float32 [depth], scratch.
         top_tie: uint32 [depth], scratch.
@@ -223,31 +151,36 @@ def fill_best(scores, row, length, width, tie_word, random_ties, keys, ranks, to
     Returns:
         How many are shown.
     """
-    for d in range(0, width, 8):
-        key_tile(scores, row, d, length, keys)
-    if width <= _SHORT:
-        return _fill_top_counting(
-            scores, row, length, width, tie_word, random_ties, keys, ranks, top, top_score, top_tie
-        )
-    return _fill_top_looking(length, width, tie_word, random_ties, keys, ranks, top, top_tie)
+    shown = best_tiles(scores, row, length, width, random_ties, top)
+    if shown < 0:
+        return fill_top(scores[row], length, tie_word, random_ties, top[:-1], top_score, top_tie)
+    return shown
 
 
 @njit(forceinline=True, nogil=True)
-def _clicks(labels, first, top, shown, click, leave, user, rng_bits, row):
-    """:func:`sample_clicks` with whole arrays and where to read them: a slice costs two atomic additions."""
-    pattern, last = 0, -1
+def _clicks(labels, first, top, shown, click, leave, user, rng_bits, row, column):
+    """:func:`sample_clicks` with whole arrays and where to read them: a slice costs two atomic additions.
+
+    What the user would do at every rank is decided first, and where they stop afterwards: there is nothing to guess
+    for the processor. Where the last click does not matter, tables have one entry for it, and ranks do not wait for
+    each other.
+    """
+    clicked, ends, last = 0, 0, -1
+    memory = click.shape[2] > 1
     for rank in range(shown):
         # Unsigned, so that no index is checked for counting from the end.
-        at, since, label = _index(rank), _index(rank - last - 1), _index(labels[_index(first + top[rank])])
-        u = _f32(rng_bits[_index(row), at] >> _u32(8)) * _UNIT
-        if u < click[_index(user), at, since, label]:
-            pattern |= 1 << rank
-            last = rank
-            if u < leave[_index(user), at, since, label, 0]:
-                break
-        elif u >= leave[_index(user), at, since, label, 1]:
-            break
-    return pattern
+        at, label = _index(rank), _index(labels[_index(first + top[_index(rank)])])
+        since = _index(rank - last - 1 if memory else 0)
+        u = _f32(rng_bits[_index(row), _index(column + rank)] >> _u32(8)) * _UNIT
+        yes = u < click[_index(user), at, since, label]
+        stays = u >= leave[_index(user), at, since, label, 0]
+        goes = u >= leave[_index(user), at, since, label, 1]
+        clicked |= np.int64(yes) << rank
+        ends |= np.int64((yes & (not stays)) | ((not yes) & goes)) << rank
+        if memory:
+            last = rank if yes else last
+    end = ends & -ends
+    return clicked & (end | (end - 1))  # no end: −1, all ranks
 
 
 @njit(cache=True, nogil=True)
@@ -258,16 +191,27 @@ def sample_clicks(labels, top, shown, click, leave, rng_bits):
         labels: int32, labels of the query's documents.
         top: int32 [shown or more], the documents at the first ranks.
         shown: How many are shown.
-        click: float32 [depth, depth, grades] of one user; see :func:`fedrank.ranking.clicks.cascade.decision_tables`.
-        leave: float32 [depth, depth, grades, 2].
+        click: float32 [depth, depth or 1, grades] of one user; see :func:`click_tables`.
+        leave: float32 [depth, depth or 1, grades, 2].
         rng_bits: uint32 [shown or more].
 
     Returns:
         An integer whose bit i is set when the document at rank i + 1 was clicked.
     """
     return _clicks(
-        labels, 0, top, shown, np.expand_dims(click, 0), np.expand_dims(leave, 0), 0, rng_bits.reshape(1, -1), 0
+        labels, 0, top, shown, np.expand_dims(click, 0), np.expand_dims(leave, 0), 0, rng_bits.reshape(1, -1), 0, 0
     )
+
+
+def click_tables(users: tuple[CascadeUser, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`~fedrank.ranking.clicks.cascade.decision_tables` for kernels, read-only.
+
+    Where every user examines all ranks, the axis of ranks since the last click has length 1.
+    """
+    click, leave = decision_tables(users)
+    if all(user.cascades for user in users):
+        click, leave = click[:, :, :1], leave[:, :, :1]
+    return fixed(click, np.float32), fixed(leave, np.float32)
 
 
 @njit(forceinline=True, nogil=True)
@@ -327,16 +271,13 @@ def _by_query(queries, n_queries):
 def _sessions(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
-    models, run, users, seeds, steps, queries, click_bits, tie_bits, out, quality,
+    models, run, users, seeds, steps, queries, click_bits, click_at, tie_bits, tie_at, noise, out, quality,
 ):  # fmt: skip
     parties, halves, each = queries.shape
-    depth, lists = click_bits.shape[3], halves * each
-    bits, ties = click_bits.reshape(-1, depth), tie_bits.reshape(-1)
+    depth, lists = click.shape[1], halves * each
     clicked, found = out.reshape(-1), quality.reshape(-1)
     widest, n_queries = stride.max(), length.size
-    size = models.shape[1]
-    some = max(1, _NOISE // size)
-    noise = np.empty((min(some, parties), size), np.float32)
+    size, some = models.shape[1], len(noise)
     for begin in range(0, parties, some):
         here = min(some, parties - begin)
         for part in prange(_PARTS):
@@ -346,13 +287,8 @@ def _sessions(
         order, bounds = _by_query(queries[begin : begin + here].copy().reshape(-1), n_queries)
         for part in prange(_PARTS):
             weights = np.empty((_TOGETHER, size), np.float32)
-            scores, keys = np.empty((_TOGETHER, widest), np.float32), np.empty(widest, np.int32)
-            ranks = np.empty(max(widest, depth), np.int32)
-            top, top_score, top_tie = (
-                np.empty(depth + 1, np.int32),
-                np.empty(depth, np.float32),
-                np.empty(depth, np.uint32),
-            )
+            scores, top = np.empty((_TOGETHER, widest), np.float32), np.empty(depth + 1, np.int32)
+            top_score, top_tie = np.empty(depth, np.float32), np.empty(depth, np.uint32)
             for query in range(part * n_queries // _PARTS, (part + 1) * n_queries // _PARTS):
                 width, documents, first = stride[query], length[query], label_start[query]
                 block = values[start[query] : start[query] + n_features * width]
@@ -367,11 +303,17 @@ def _sessions(
                     fill_scores_of(block, width, weights, together, n_features, hidden, scores)
                     for r in range(together):
                         row = begin * lists + order[at + r]
-                        shown = fill_best(
-                            scores, r, documents, width, ties[row], random_ties, keys, ranks, top, top_score, top_tie
+                        party = row // lists
+                        item = row - party * lists
+                        # As in fill_best, which as a function of its own would count who uses the arrays.
+                        shown = best_tiles(scores, r, documents, width, random_ties, top)
+                        if shown < 0:
+                            tie = tie_bits[party, tie_at + item]
+                            shown = fill_top(scores[r], documents, tie, random_ties, top[:depth], top_score, top_tie)
+                        column = click_at + item * depth
+                        clicked[row] = _clicks(
+                            labels, first, top, shown, click, leave, users[party], click_bits, party, column
                         )
-                        user = users[begin + order[at + r] // lists]
-                        clicked[row] = _clicks(labels, first, top, shown, click, leave, user, bits, row)
                         found[row] = _ndcg(labels, first, top, shown, ideal[query], discounts, gains)
 
 
@@ -409,13 +351,8 @@ def _interleaved(
     for party in prange(parties):
         low, high = scratch_words(size), scratch_words(size)
         noise, weights = np.empty(size, np.float32), np.empty((2, size), np.float32)
-        scores, keys = np.empty((1, widest), np.float32), np.empty(widest, np.int32)
-        ranks = np.empty(max(widest, depth), np.int32)
-        both, top_score, top_tie = (
-            np.empty((2, depth + 1), np.int32),
-            np.empty(depth, np.float32),
-            np.empty(depth, np.uint32),
-        )
+        scores, both = np.empty((1, widest), np.float32), np.empty((2, depth + 1), np.int32)
+        top_score, top_tie = np.empty(depth, np.float32), np.empty(depth, np.uint32)
         top, team = np.empty(depth, np.int32), np.empty(depth, np.int32)
         model = models[run[party]]
         fill_perturbation(seeds[party], table, low, high, noise)
@@ -430,9 +367,8 @@ def _interleaved(
             for i in range(2):
                 fill_scores(block, width, weights[i], n_features, hidden, scores[0])
                 shown = fill_best(
-                    scores, 0, length[query], width, tie_bits[party, k], random_ties,
-                    keys, ranks, both[i], top_score, top_tie,
-                )  # fmt: skip
+                    scores, 0, length[query], width, tie_bits[party, k], random_ties, both[i], top_score, top_tie
+                )
             fill_draft(both[0], both[1], shown, tosses[party, k], top, team)
             grades = labels[label_start[query] :]
             pattern = sample_clicks(grades, top, shown, click[users[party]], leave[users[party]], click_bits[party, k])
@@ -456,17 +392,25 @@ def _host(
     (models, run), flat = cohort.models(center), cohort.flat
     queries = flat(queries, np.int32)
     out = [np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)]
+    bits = [flat(bits, np.uint32) for bits in (click_bits, tie_bits, *tosses)]
     if tosses:
         out.append(np.zeros((len(queries), 2, *queries.shape[1:]), np.int32))
+    else:
+        rows = (bit.reshape(len(queries), -1) for bit in bits)
+        bits = [*(one for row in rows for one in (row, 0)), _room(len(queries), models.shape[1])]
     if queries.size:
         with ONE_AT_A_TIME:
             kernel(
                 *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
-                *quality_tables(blocks, click_bits.shape[-1]),
-                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), step, queries,
-                *(flat(bits, np.uint32) for bits in (click_bits, tie_bits, *tosses)), *out,
+                *quality_tables(blocks, click.shape[1]),
+                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), step, queries, *bits, *out,
             )  # fmt: skip
     return tuple(array.reshape(*lead, *array.shape[1:]) for array in out)
+
+
+def _room(parties, size):
+    """For the perturbations that are held at a time."""
+    return np.empty((max(1, min(parties, _NOISE // size)), size), np.float32)
 
 
 def kernel_shape(ranker: Ranker) -> tuple[int, int]:
@@ -525,25 +469,70 @@ def run_interleaved(
     return InterleavedResults(SessionResults(*shown), credited)
 
 
-def host_sessions(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, "*lead"],
-    data: FeatureBlocks,
-    center: Float[AnyArray, "*lead parameters"],
-    seed: UInt32[AnyArray, "*lead"],
-    steps: tuple[float, ...],
-    queries: Int[AnyArray, "*lead halves interactions"],
-    click_bits: UInt32[AnyArray, "*lead halves interactions depth"],
-    tie_bits: UInt32[AnyArray, "*lead halves interactions"],
-    random_ties: bool,
-) -> SessionResults:
-    """:func:`run_sessions` of a whole cohort, without JAX.
+class HostSessions:
+    """:func:`run_sessions` of whole cohorts, round after round, without JAX.
 
-    Leading axes are runs and parties, of length 1 where an argument is the same along them.
+    Args:
+        ranker: The ranker.
+        users: The users.
+        data: The queries.
+        steps: What each half multiplies a perturbation with.
+        random_ties: Order of equal scores.
     """
-    args = _settings(_sessions, ranker, users, data, fixed(steps, np.float32), random_ties)
-    return SessionResults(*_host(center, user_index, seed, queries, click_bits, tie_bits, **args))
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        users: tuple[CascadeUser, ...],
+        data: FeatureBlocks,
+        steps: tuple[float, ...],
+        random_ties: bool,
+    ):
+        self._settings = _settings(_sessions, ranker, users, data, fixed(steps, np.float32), random_ties)
+        self._size, self._noise = ranker.size, np.empty((0, ranker.size), np.float32)
+        self._made = np.empty(0, np.uint32)  # whose perturbations are in self._noise
+
+    def __call__(
+        self,
+        center: Float[AnyArray, "runs 1 n"],
+        user_index: Int[AnyArray, "runs parties"],
+        seed: UInt32[AnyArray, "runs parties"],
+        queries: Int[AnyArray, "runs parties halves interactions"],
+        words: UInt32[np.ndarray, "rows words"],
+        click_at: int,
+        tie_at: int,
+    ) -> SessionResults:
+        """The sessions of a cohort.
+
+        Args:
+            center: Each run's weights.
+            user_index: Each party's user.
+            seed: Each party's seed.
+            queries: What they ask.
+            words: In C order, a row for each party, runs one after another; those for clicks and for ties begin at
+            click_at: this column, and
+            tie_at: this one.
+        """
+        s, cohort = self._settings, Cohort(seed.shape)
+        (models, run), flat = cohort.models(center), cohort.flat
+        asked = flat(queries, np.int32)
+        if len(self._noise) < min(cohort.parties, len(_room(cohort.parties, self._size))):
+            self._noise = _room(cohort.parties, self._size)
+        patterns, ndcg = np.zeros(asked.shape, np.int32), np.zeros(asked.shape, np.float32)
+        with ONE_AT_A_TIME:
+            _sessions(
+                *kernel_arrays(s["blocks"]), s["blocks"].n_features, s["hidden"], s["click"], s["leave"],
+                s["random_ties"], normal_table(), *quality_tables(s["blocks"], s["click"].shape[1]), models, run,
+                flat(user_index, np.int32), flat(seed, np.uint32), s["step"], asked, words, click_at, words, tie_at,
+                self._noise, patterns, ndcg,
+            )  # fmt: skip
+        fits = len(self._noise) >= cohort.parties
+        self._made = flat(seed, np.uint32) if fits else self._made[:0]
+        return SessionResults(patterns.reshape(queries.shape), ndcg.reshape(queries.shape))
+
+    def perturbations(self, seed: UInt32[AnyArray, "runs parties"]) -> Float32[np.ndarray, "rows n"] | None:
+        """Those of a cohort's seeds, runs one after another, if the last sessions were its; None otherwise."""
+        return self._noise if np.array_equal(self._made, np.ravel(seed)) else None
 
 
 def host_interleaved(
@@ -560,7 +549,11 @@ def host_interleaved(
     toss: UInt32[AnyArray, "*lead interactions"],
     random_ties: bool,
 ) -> InterleavedResults:
-    """:func:`run_interleaved` of a cohort; as :func:`host_sessions`. ``credited`` is ``[*lead, 2, interactions]``."""
+    """:func:`run_interleaved` of a cohort, without JAX.
+
+    Leading axes are runs and parties, of length 1 where an argument is the same along them. ``credited`` is
+    ``[*lead, 2, interactions]``.
+    """
     args = _settings(_interleaved, ranker, users, data, np.float32(step), random_ties)
     *shown, credited = _host(center, user_index, seed, queries, click_bits, tie_bits, toss, **args)
     return InterleavedResults(SessionResults(*shown), credited)
@@ -569,7 +562,7 @@ def host_interleaved(
 def _settings(kernel, ranker, users, data, step, random_ties):
     """What a kernel takes besides what differs from party to party."""
     _, hidden = kernel_shape(ranker)
-    click, leave = (fixed(table, np.float32) for table in decision_tables(users))
+    click, leave = click_tables(users)
     return {
         "kernel": kernel, "blocks": data, "hidden": hidden, "click": click, "leave": leave,
         "random_ties": random_ties, "step": step,

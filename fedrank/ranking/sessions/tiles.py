@@ -15,8 +15,6 @@ from fedrank.core.compiled import intrinsic
 
 #: Rows of weights whose products are in registers at a time, for tiles of 16 and of 8 documents.
 ROWS = {16: 6, 8: 12}
-#: The key of places beyond the documents of a query; less 1 it is still a number of 32 bits.
-PADDING = -(2**31) + 1
 
 
 def _pieces(lanes):
@@ -228,177 +226,273 @@ linear_tile_16, linear_tile_8 = _linear_tile(16), _linear_tile(8)
 hidden_tile_16, hidden_tile_8 = _hidden_tile(16), _hidden_tile(8)
 
 
-@intrinsic
-def key_tile(typing_context, scores, row, d, length, keys):
-    """Scores of 8 documents as integers in the same order: lowest where it is not a number, and beyond ``length``.
+#: Groups of documents whose best scores bound the best of all, and documents that are put in order at once.
+_GROUPS = 16
+#: Most documents that may be put in order; of many documents about 15 pass for the best ten, seldom more than 24.
+ROOM = 32
+
+
+def _keys(builder, pieces, scores, first, length):
+    """Scores of a tile as integers in the same order: lowest where it is not a number, and beyond ``length``."""
+    from llvmlite import ir
+
+    scores = builder.fadd(scores, pieces.zero)  # −0 becomes 0
+    bits = builder.bitcast(scores, pieces.ints)
+    key = builder.xor(bits, builder.and_(builder.ashr(bits, pieces.all_of(31)), pieces.all_of(0x7FFFFFFF)))
+    # −∞ and what is not a number share the last place; padding is behind it.
+    lowest = pieces.all_of(-(2**31) + 0x7FFFFF)
+    key = builder.select(builder.fcmp_unordered("uno", scores, scores), lowest, key)
+    left = builder.trunc(builder.sub(length, ir.Constant(length.type, first)), ir.IntType(32))
+    real = builder.icmp_signed("<", pieces.numbers, pieces.spread(builder, left, pieces.ints))
+    return builder.select(real, key, pieces.all_of(-(2**31) + 1))  # less 1 it is still a number of 32 bits
+
+
+def _bound(builder, pieces, data, length, width, wanted, kept):
+    """A score that at least ``wanted`` documents have: of the best of 16 groups of documents, the last wanted.
+
+    What is not a number counts for nothing. It is −∞ where fewer than ``wanted`` groups have a score above it.
 
     Args:
-        typing_context: Numba's.
-        scores: float32 [rankers, width or more].
-        row: Whose scores.
-        d: First document of the tile.
+        builder: Of LLVM.
+        pieces: For 8 documents.
+        data: Pointer to the scores; what lies between ``length`` and ``width`` is set to −∞.
         length: How many documents there are.
-        keys: int32 [width], filled.
+        width: Documents with padding, a multiple of 8, at least 16.
+        wanted: From 1 to 16.
+        kept: Scratch for 16 floats.
     """
     from llvmlite import ir
-    from numba.core import types
+
+    i32, intp = ir.IntType(32), length.type
+
+    def number(value):
+        return ir.Constant(intp, value)
+
+    def better(best, place):
+        new = pieces.load(builder, _at(builder, data, place), pieces.floats)
+        return builder.select(builder.fcmp_ordered(">", new, best), new, best)
+
+    infinity = float("inf")
+    lowest, highest = (ir.Constant(pieces.floats, [ir.Constant(ir.FloatType(), x)] * 8) for x in (-infinity, infinity))
+    last = builder.sub(width, number(8))
+    end = pieces.load(builder, _at(builder, data, last), pieces.floats)
+    left = pieces.spread(builder, builder.trunc(builder.sub(length, last), i32), pieces.ints)
+    end = builder.select(builder.icmp_signed("<", pieces.numbers, left), end, lowest)
+    pieces.store(builder, end, _at(builder, data, last))
+
+    before, loop, after = builder.block, builder.append_basic_block("pairs"), builder.append_basic_block("paired")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    d, best = builder.phi(intp), [builder.phi(pieces.floats) for _ in range(2)]
+    more = [better(best[0], d), better(best[1], builder.add(d, number(8)))]
+    following = builder.add(d, number(16))
+    for phi, first, new in ((d, number(0), following), *((b, lowest, m) for b, m in zip(best, more, strict=True))):
+        phi.add_incoming(first, before)
+        phi.add_incoming(new, loop)
+    builder.cbranch(builder.icmp_signed("<=", following, builder.sub(width, number(16))), loop, after)
+    builder.position_at_end(after)
+    best = [better(more[0], last), more[1]]  # the last eight again, where they are half of a pair
+
+    for t, values in enumerate(best):
+        pieces.store(builder, values, _at(builder, kept, number(8 * t)))
+    ahead = [pieces.no_ints, pieces.no_ints]
+    for k in range(_GROUPS):
+        other = pieces.spread(builder, builder.load(_at(builder, kept, number(k))), pieces.floats)
+        above = [builder.sext(builder.fcmp_ordered(">", other, mine), pieces.ints) for mine in best]
+        ahead = [builder.sub(count, yes) for count, yes in zip(ahead, above, strict=True)]
+    wanted = pieces.spread(builder, builder.trunc(wanted, i32), pieces.ints)
+    among = [
+        builder.select(builder.icmp_signed("<", count, wanted), mine, highest)
+        for count, mine in zip(ahead, best, strict=True)
+    ]
+    least = builder.select(builder.fcmp_ordered("<", *among), *among)
+    for step in (4, 2, 1):
+        turned = ir.Constant(pieces.ints, [i32((lane + step) % 8) for lane in range(8)])
+        other = builder.shuffle_vector(least, least, turned)
+        least = builder.select(builder.fcmp_ordered("<", other, least), other, least)
+    return builder.extract_element(least, i32(0))
+
+
+def _pick(builder, pieces, data, width, least, documents, picked):
+    """Documents with a score of at least ``least`` and their scores, in order.
+
+    Returns:
+        How many there are; it stops where they are more than ``ROOM``.
+    """
+    from llvmlite import ir
+    from numba.core import cgutils
+
+    intp = width.type
+    before, loop, after = builder.block, builder.append_basic_block("pick"), builder.append_basic_block("picked")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    d, found = builder.phi(intp), builder.phi(intp)
+    mine = pieces.load(builder, _at(builder, data, d), pieces.floats)
+    enough = builder.fcmp_ordered(">=", mine, pieces.spread(builder, least, pieces.floats))
+    first = pieces.spread(builder, builder.trunc(d, ir.IntType(32)), pieces.ints)
+    for kind, short, values, out in (
+        (pieces.floats, "f32", mine, picked),
+        (pieces.ints, "i32", builder.add(first, pieces.numbers), documents),
+    ):
+        function = ir.FunctionType(kind, [kind, ir.VectorType(ir.IntType(1), 8), kind])
+        compress = cgutils.get_or_insert_function(
+            builder.module, function, f"llvm.experimental.vector.compress.v8{short}"
+        )
+        together = builder.call(compress, [values, enough, ir.Constant(kind, ir.Undefined)])
+        pieces.store(builder, together, _at(builder, out, found))
+    more = builder.add(found, builder.zext(builder.ctpop(builder.bitcast(enough, ir.IntType(8))), intp))
+    following = builder.add(d, ir.Constant(intp, 8))
+    for phi, new in ((d, following), (found, more)):
+        phi.add_incoming(ir.Constant(intp, 0), before)
+        phi.add_incoming(new, loop)
+    fits = builder.icmp_signed("<=", more, ir.Constant(intp, ROOM))
+    builder.cbranch(builder.and_(fits, builder.icmp_signed("<", following, width)), loop, after)
+    builder.position_at_end(after)
+    return more
+
+
+def _place(builder, pieces, many, documents, picked, keys, found, shown, random_ties, top):
+    """Put up to ``many`` documents in order by their ranks, each the number of documents that are ahead of it.
+
+    Returns:
+        Whether the order of equal scores matters and is random.
+    """
+    from llvmlite import ir
+
+    i1, intp, tiles = ir.IntType(1), found.type, range(many // 8)
+
+    def number(value):
+        return ir.Constant(intp, value)
+
+    mine = []
+    for t in tiles:
+        tile = pieces.load(builder, _at(builder, picked, number(8 * t)), pieces.floats)
+        mine.append(_keys(builder, pieces, tile, 8 * t, found))
+        pieces.store(builder, mine[t], _at(builder, keys, number(8 * t)))
+
+    def ahead(thresholds):
+        """How many keys are above each threshold; ``thresholds(t, k)`` is that of tile t for key k."""
+        counts = [pieces.no_ints for _ in tiles]
+        for k in range(many):
+            other = pieces.spread(builder, builder.load(_at(builder, keys, number(k))), pieces.ints)
+            for t in tiles:
+                above = builder.icmp_signed(">", other, thresholds(t, k))
+                counts[t] = builder.sub(counts[t], builder.sext(above, pieces.ints))
+        return counts
+
+    def before(t, k):
+        """An equal key before a document counts as a larger one: it is larger than the document's less 1."""
+        later = ir.Constant(pieces.ints, [ir.IntType(32)(int(8 * t + lane > k)) for lane in range(8)])
+        return builder.sub(mine[t], later)
+
+    ranks = ahead(before)
+    start, look = builder.block, builder.append_basic_block("equal")
+    known = builder.append_basic_block("known")
+    builder.cbranch(random_ties, look, known)
+    builder.position_at_end(look)
+    strict, equal = ahead(lambda t, k: mine[t]), ir.Constant(i1, 0)
+    limit = pieces.spread(builder, builder.trunc(shown, ir.IntType(32)), pieces.ints)
+    for t in tiles:
+        among = builder.icmp_signed("<", strict[t], limit)
+        shared = builder.and_(among, builder.icmp_signed("!=", strict[t], ranks[t]))
+        some = builder.icmp_unsigned("!=", builder.bitcast(shared, ir.IntType(8)), ir.IntType(8)(0))
+        equal = builder.or_(equal, some)
+    looked = builder.block
+    builder.branch(known)
+    builder.position_at_end(known)
+    matters = builder.phi(i1)
+    matters.add_incoming(ir.Constant(i1, 0), start)
+    matters.add_incoming(equal, looked)
+
+    for t in tiles:
+        pieces.store(builder, ranks[t], _at(builder, keys, number(8 * t)))
+    for k in range(many):
+        rank = builder.zext(builder.load(_at(builder, keys, number(k))), intp)
+        rank = builder.select(builder.icmp_unsigned("<", rank, shown), rank, shown)  # the last place takes the rest
+        builder.store(builder.load(_at(builder, documents, number(k))), _at(builder, top, rank))
+    return matters
+
+
+@intrinsic
+def best_tiles(typing_context, scores, row, length, width, random_ties, top):
+    """The documents at the first ranks, by vector instructions, without memory but for a few numbers on the stack.
+
+    Of more than 16 documents, those are picked that have at least a score that enough documents have. A document's rank
+    among them is the number of those ahead of it. A document with a score that is not a number, or −∞, is never ahead.
+
+    Args:
+        typing_context: Numba's.
+        scores: float32 [rankers, width or more]; what lies between ``length`` and ``width`` may be overwritten.
+        row: Whose scores.
+        length: Documents.
+        width: Documents with padding, a multiple of 8.
+        random_ties: Whether the order of equal scores is random, or that of the data.
+        top: int32 [depth + 1], filled; the last place is scratch.
+
+    Returns:
+        How many are shown. −1 where all documents have to be looked at one after another: equal scores whose order is
+        random decide, too many documents pass, too few have a score that is a number, or there are more than 16 ranks.
+    """
+    from llvmlite import ir
+    from numba.core import cgutils, types
 
     def code(context, builder, signature, args):
-        scores, row, d, length, keys = args
-        pieces = _pieces(8)
+        scores, row, length, width, random_ties, top = args
+        pieces, intp, f32, i32 = _pieces(8), args[2].type, ir.FloatType(), ir.IntType(32)
         data, (_, pitch) = _array(context, builder, signature.args[0], scores)
-        value = pieces.load(builder, _at(builder, data, builder.mul(row, pitch), d), pieces.floats)
-        value = builder.fadd(value, pieces.zero)  # −0 becomes 0
-        bits = builder.bitcast(value, pieces.ints)
-        sign = builder.ashr(bits, pieces.all_of(31))
-        key = builder.xor(bits, builder.and_(sign, pieces.all_of(0x7FFFFFFF)))
-        # −∞ and what is not a number share the last place; padding is behind it.
-        lowest = pieces.all_of(-(2**31) + 0x7FFFFF)
-        key = builder.select(builder.fcmp_unordered("uno", value, value), lowest, key)
-        left = builder.trunc(builder.sub(length, d), ir.IntType(32))
-        real = builder.icmp_signed("<", pieces.numbers, pieces.spread(builder, left, pieces.ints))
-        key = builder.select(real, key, pieces.all_of(PADDING))
-        pieces.store(builder, key, _at(builder, _array(context, builder, signature.args[4], keys)[0], d))
-        return context.get_dummy_value()
+        data = _at(builder, data, builder.mul(row, pitch))
+        places, (room,) = _array(context, builder, signature.args[5], top)
+
+        def number(value):
+            return ir.Constant(intp, value)
+
+        def scratch(kind, size):
+            whole = cgutils.alloca_once(builder, ir.ArrayType(kind, size))
+            return builder.bitcast(whole, kind.as_pointer())
+
+        kept, picked = scratch(f32, _GROUPS), scratch(f32, ROOM + 8)
+        documents, keys = scratch(i32, ROOM + 8), scratch(i32, ROOM)
+        answer = cgutils.alloca_once_value(builder, number(-1))
+        depth = builder.sub(room, number(1))
+        shown = builder.select(builder.icmp_signed("<", length, depth), length, depth)
+        random_ties = context.cast(builder, random_ties, signature.args[4], types.boolean)
+        names = ("few", "many", "enough", "sixteen", "more", "all", "end")
+        few, many, enough, sixteen, more, all_of_them, end = (builder.append_basic_block(name) for name in names)
+        builder.cbranch(builder.icmp_signed("<=", width, number(16)), few, many)
+
+        builder.position_at_end(few)  # all, the first eight twice where there are no others
+        for t, first in enumerate((number(0), builder.sub(width, number(8)))):
+            tile = pieces.load(builder, _at(builder, data, first), pieces.floats)
+            pieces.store(builder, tile, _at(builder, picked, number(8 * t)))
+            index = builder.add(pieces.numbers, pieces.all_of(8 * t))
+            pieces.store(builder, index, _at(builder, documents, number(8 * t)))
+        builder.cbranch(builder.icmp_signed("<=", depth, number(16)), sixteen, end)
+
+        builder.position_at_end(many)
+        least = _bound(builder, pieces, data, length, width, depth, kept)
+        deep = builder.icmp_signed(">", depth, number(16))
+        none = builder.or_(deep, builder.fcmp_ordered("==", least, ir.Constant(f32, -float("inf"))))
+        builder.cbranch(none, end, enough)
+        builder.position_at_end(enough)
+        found = _pick(builder, pieces, data, width, least, documents, picked)
+        enough = builder.block
+        builder.cbranch(builder.icmp_signed("<=", found, number(16)), sixteen, more)
+        builder.position_at_end(more)
+        builder.cbranch(builder.icmp_signed("<=", found, number(ROOM)), all_of_them, end)
+
+        for block, size in ((sixteen, 16), (all_of_them, ROOM)):
+            builder.position_at_end(block)
+            here = found
+            if size == 16:
+                here = builder.phi(intp)
+                here.add_incoming(length, few)
+                here.add_incoming(found, enough)
+            known = (documents, picked, keys, here, shown, random_ties, places)
+            matters = _place(builder, pieces, size, *known)
+            builder.store(builder.select(matters, number(-1), shown), answer)
+            builder.branch(end)
+        builder.position_at_end(end)
+        return builder.load(answer)
 
     n = types.intp
-    return types.void(scores, n, n, n, keys), code
-
-
-def _rank_tiles(tiles, stable):
-    @intrinsic
-    def rank(typing_context, keys, d, width, ranks):
-        """How many documents are ahead of each of some tiles: with a larger key and, if stable, an equal one before it.
-
-        Args:
-            typing_context: Numba's.
-            keys: int32 [width]: see :func:`key_tile`.
-            d: First document of the first tile, of 8 documents each.
-            width: Documents with padding.
-            ranks: int32 [width], filled; padding is behind all documents.
-        """
-        from llvmlite import ir
-        from numba.core import types
-
-        def code(context, builder, signature, args):
-            keys, d, width, ranks = args
-            pieces, i32 = _pieces(8), ir.IntType(32)  # 8: longer comparisons take two instructions for one
-            data, _ = _array(context, builder, signature.args[0], keys)
-            out, _ = _array(context, builder, signature.args[3], ranks)
-            places = [builder.add(d, ir.Constant(d.type, 8 * t)) for t in range(tiles)]
-            mine = [pieces.load(builder, _at(builder, data, place), pieces.ints) for place in places]
-
-            def counted(totals, place, thresholds):
-                other = pieces.spread(builder, builder.load(_at(builder, data, place)), pieces.ints)
-                ahead = [builder.sext(builder.icmp_signed(">", other, t), pieces.ints) for t in thresholds]
-                return [builder.sub(total, yes) for total, yes in zip(totals, ahead, strict=True)]
-
-            def loop(low, high, thresholds, totals):
-                """Over whole eights of documents: loops that end early are guessed right by the processor."""
-                before, body = builder.block, builder.append_basic_block("others")
-                after = builder.append_basic_block("counted")
-                builder.cbranch(builder.icmp_signed("<", low, high), body, after)
-                builder.position_at_end(body)
-                e, running = builder.phi(d.type), [builder.phi(pieces.ints) for _ in totals]
-                more = running
-                for k in range(8):
-                    more = counted(more, builder.add(e, ir.Constant(d.type, k)), thresholds)
-                following = builder.add(e, ir.Constant(d.type, 8))
-                e.add_incoming(low, before)
-                e.add_incoming(following, body)
-                builder.cbranch(builder.icmp_signed("<", following, high), body, after)
-                builder.position_at_end(after)
-                out = [builder.phi(pieces.ints) for _ in totals]
-                for total, changing, new, last in zip(totals, running, more, out, strict=True):
-                    changing.add_incoming(total, before)
-                    changing.add_incoming(new, body)
-                    last.add_incoming(total, before)
-                    last.add_incoming(new, body)
-                return out
-
-            totals, first = [pieces.no_ints] * tiles, ir.Constant(d.type, 0)
-            if stable:
-                # An equal key before a document counts as a larger one: it is larger than the document's less 1.
-                totals = loop(first, d, [builder.sub(m, pieces.all_of(1)) for m in mine], totals)
-                for k in range(8 * tiles):
-                    thresholds = [
-                        builder.sub(m, ir.Constant(pieces.ints, [i32(int(8 * t + lane > k)) for lane in range(8)]))
-                        for t, m in enumerate(mine)
-                    ]
-                    totals = counted(totals, builder.add(d, ir.Constant(d.type, k)), thresholds)
-                first = builder.add(d, ir.Constant(d.type, 8 * tiles))
-            totals = loop(first, width, mine, totals)
-            for total, place in zip(totals, places, strict=True):
-                pieces.store(builder, total, _at(builder, out, place))
-            return context.get_dummy_value()
-
-        n = types.intp
-        return types.void(keys, n, n, ranks), code
-
-    return rank
-
-
-rank_two_tiles, rank_tile = _rank_tiles(2, stable=True), _rank_tiles(1, stable=True)
-count_two_tiles, count_tile = _rank_tiles(2, stable=False), _rank_tiles(1, stable=False)
-
-
-@intrinsic
-def above_tile(typing_context, keys, d, least):
-    """Which of 8 documents have a key above ``least``: an integer whose bit i is set for document d + i.
-
-    Args:
-        typing_context: Numba's.
-        keys: int32 [width].
-        d: First document of the tile.
-        least: int32.
-    """
-    from llvmlite import ir
-    from numba.core import types
-
-    def code(context, builder, signature, args):
-        keys, d, least = args
-        pieces = _pieces(8)
-        data, _ = _array(context, builder, signature.args[0], keys)
-        mine = pieces.load(builder, _at(builder, data, d), pieces.ints)
-        above = builder.icmp_signed(">", mine, pieces.spread(builder, least, pieces.ints))
-        return builder.zext(builder.bitcast(above, ir.IntType(8)), ir.IntType(64))
-
-    return types.int64(keys, types.intp, types.int32), code
-
-
-@intrinsic
-def fill_places(typing_context, ranks, width, shown, places):
-    """The documents by rank: ``places[min(rank, shown)]`` of every document, so that the last place takes the rest.
-
-    Args:
-        typing_context: Numba's.
-        ranks: int32 [width], each document's rank, at least 0.
-        width: Documents with padding, at least 8.
-        shown: How many ranks are wanted.
-        places: int32 [shown + 1 or more], filled.
-    """
-    from llvmlite import ir
-    from numba.core import types
-
-    def code(context, builder, signature, args):
-        ranks, width, shown, places = args
-        data, _ = _array(context, builder, signature.args[0], ranks)
-        out, _ = _array(context, builder, signature.args[3], places)
-        before, loop, after = builder.block, builder.append_basic_block("place"), builder.append_basic_block("placed")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        first = builder.phi(width.type)
-        for k in range(8):
-            d = builder.add(first, ir.Constant(width.type, k))
-            rank = builder.zext(builder.load(_at(builder, data, d)), width.type)
-            rank = builder.select(builder.icmp_unsigned("<", rank, shown), rank, shown)
-            builder.store(builder.trunc(d, ir.IntType(32)), _at(builder, out, rank))
-        following = builder.add(first, ir.Constant(width.type, 8))
-        first.add_incoming(ir.Constant(width.type, 0), before)
-        first.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, width), loop, after)
-        builder.position_at_end(after)
-        return context.get_dummy_value()
-
-    n = types.intp
-    return types.void(ranks, n, n, places), code
+    return n(scores, n, n, n, types.boolean, top), code

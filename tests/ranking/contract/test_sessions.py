@@ -140,18 +140,19 @@ def test_interleaved_with_itself_is_the_list_itself():
 @pytest.mark.parametrize("random_ties", [False, True], ids=["fixed ties", "random ties"])
 def test_vector_instructions_find_what_keeping_the_best_finds(random_ties):
     random, depth = np.random.default_rng(0), 10
-    for length in (1, 3, 8, 9, 10, 11, 16, 42, 90, 97, 100, 400):
+    for length in (1, 3, 8, 9, 10, 11, 16, 17, 42, 90, 97, 100, 400):
         width = -(-length // 8) * 8
-        for grades in (2, 5, 10**6):  # all but a few scores are equal, some are, none is
+        for grades in (2, 5, 10**6, 0):  # all but a few scores are equal, some are, none is
             scores = np.full((2, width + 3), 7, np.float32)  # what lies beyond the documents is of no account
-            scores[1, :length] = random.integers(0, grades, length) - 1
+            scores[1, :length] = random.integers(0, grades or 10**6, length) - 1
+            if not grades:  # the best are in 9 of the 16 groups, so that more than 16 are put in order
+                scores[1, :length] += 10**6 * (np.arange(length) % 16 < 9)
             scores[1, random.integers(0, length)] = random.choice([np.nan, np.inf, -np.inf, -0.0])
             tie = np.uint32(random.integers(2**32))
             top, best = np.full((2, depth + 1), -1, np.int32)
             rest = np.zeros(depth, np.float32), np.zeros(depth, np.uint32)
             shown = fill_top(scores[1].copy(), length, tie, random_ties, top[:depth], *rest)
-            keys, ranks = np.zeros((2, max(width, depth)), np.int32)
-            assert fill_best(scores, 1, length, width, tie, random_ties, keys, ranks, best, *rest) == shown
+            assert fill_best(scores, 1, length, width, tie, random_ties, best, *rest) == shown
             np.testing.assert_array_equal(top[:shown], best[:shown])
 
 

@@ -74,32 +74,33 @@ def check_sum(parties: int, clip: float, steps: int, noise: int = 0) -> None:
 
 
 def clip_to_norm(
-    values: Float[ArrayT, " d"], bound: float, norm: str = "l2", xp: ModuleType = np
-) -> Float[ArrayT, " d"]:
-    """A vector scaled down to a norm of at most ``bound``; shorter ones stay as they are.
+    values: Float[ArrayT, "*vectors d"], bound: float, norm: str = "l2", xp: ModuleType = np
+) -> Float[ArrayT, "*vectors d"]:
+    """Each vector scaled down to a norm of at most ``bound``; shorter ones stay as they are.
 
     Single precision adds up d numbers with a relative error of about d 2⁻²⁴, so that the bound aimed at is smaller by
     more than twice that: the clipped vector's true norm is never above ``bound``.
 
     Args:
-        values: float32 [d].
+        values: float32 [..., d].
         bound: Largest norm, positive.
         norm: ``"l1"``, the sum of absolute values, or ``"l2"``, the root of the sum of squares.
         xp: ``numpy`` or ``jax.numpy``.
 
     Returns:
-        float32 [d]. A vector with a number that is infinite or none becomes zero.
+        float32 [..., d]. A vector with a number that is infinite or none becomes zero.
     """
     if norm not in ("l1", "l2") or not 0.0 < bound < math.inf:
         raise ConfigError(f"norm must be 'l1' or 'l2' and bound positive and finite, got {norm!r} and {bound}.")
     # Divided by the largest value first, so that squares neither overflow nor vanish.
-    largest = xp.max(xp.abs(values))
+    largest = xp.max(xp.abs(values), axis=-1, keepdims=True)
     usable = xp.isfinite(largest) & (largest > 0)
     largest = xp.where(usable, largest, 1)
     values = xp.where(usable, values, 0)
     unit = values / largest
-    length = xp.sum(xp.abs(unit)) if norm == "l1" else xp.sqrt(xp.sum(unit * unit))
-    aim = xp.float32(bound * (1.0 - (values.shape[0] + 8) * 2.0**-23))
+    sizes = xp.sum(xp.abs(unit) if norm == "l1" else unit * unit, axis=-1, keepdims=True)
+    length = sizes if norm == "l1" else xp.sqrt(sizes)
+    aim = xp.float32(bound * (1.0 - (values.shape[-1] + 8) * 2.0**-23))
     short = length <= aim / xp.maximum(largest, aim * xp.float32(1e-30))  # the maximum: no quotient may overflow
     return xp.where(short, values, unit * (aim / xp.maximum(length, 1)))
 

@@ -8,10 +8,12 @@ a real device gets its noise from :mod:`fedrank.privacy.noise.discrete`. Keys ar
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import numpy as np
-from jaxtyping import Float32, Int32, Key
+from jaxtyping import Float32, Int32, Key, UInt32
 
+from fedrank.core.arrays import ArrayT
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
@@ -20,7 +22,7 @@ from fedrank.core.lazy import jax, jnp
 LARGEST_SCALE = 2**20
 
 #: From this σ on, a rounded normal variable is as good: probabilities up to 6 σ differ by less than a part in 2,500.
-_ROUNDED_FROM = 64.0
+ROUNDED_FROM = 64.0
 
 
 def simulated_discrete_laplace(key: Key[Array, ""], shape: tuple[int, ...], scale: float) -> Int32[Array, "*shape"]:
@@ -34,8 +36,13 @@ def simulated_discrete_laplace(key: Key[Array, ""], shape: tuple[int, ...], scal
     Returns:
         int32 ``shape``.
     """
+    return laplace_of(jax.random.bits(key, (2, *shape), jnp.uint32), scale, jnp)
+
+
+def laplace_of(words: UInt32[ArrayT, "2 *shape"], scale: float, xp: ModuleType) -> Int32[ArrayT, "*shape"]:
+    """Discrete Laplace noise of a scale in steps from uniform words; ``xp`` is ``numpy`` or ``jax.numpy``."""
     _check(scale, 1)
-    geometric = jnp.floor(-jnp.float32(scale) * jnp.log(_positive_uniform(key, (2, *shape)))).astype(jnp.int32)
+    geometric = xp.floor(-xp.float32(scale) * xp.log(_positive(words, xp))).astype(xp.int32)
     return geometric[0] - geometric[1]
 
 
@@ -51,14 +58,29 @@ def simulated_discrete_gaussian(key: Key[Array, ""], shape: tuple[int, ...], sig
         int32 ``shape``.
     """
     _check(sigma, 1)
-    if sigma >= _ROUNDED_FROM:
+    if sigma >= ROUNDED_FROM:
         return jnp.round(jnp.float32(sigma) * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
     size_key, sign_key = jax.random.split(key)
+    return small_gaussian_of(*(jax.random.bits(each, shape, jnp.uint32) for each in (size_key, sign_key)), sigma, jnp)
+
+
+def small_gaussian_of(
+    sizes: UInt32[ArrayT, "*shape"], signs: UInt32[ArrayT, "*shape"], sigma: float, xp: ModuleType
+) -> Int32[ArrayT, "*shape"]:
+    """Discrete Gaussian noise of σ below :data:`ROUNDED_FROM` steps, by inversion, from two uniform words each.
+
+    Args:
+        sizes: Words that absolute values are made of.
+        signs: Words of which those in the lower half keep the sign.
+        sigma: σ in steps.
+        xp: ``numpy`` or ``jax.numpy``.
+    """
     # |X| ≥ k exactly if u ≤ P(|X| ≥ k); beyond 7 σ that is below 2⁻³², the smallest u.
     weights = np.exp(-(np.arange(int(7 * sigma) + 3) ** 2) / (2 * sigma**2)) * ([1.0] + [2.0] * (int(7 * sigma) + 2))
     tails = np.cumsum(weights[::-1]) / weights.sum()  # ascending: P(|X| ≥ k) from the last k down to 0
-    size = _count_above(jnp.asarray(tails[:-1].astype(np.float32)), _positive_uniform(size_key, shape))
-    return jnp.where(jax.random.bernoulli(sign_key, 0.5, shape), size, -size).astype(jnp.int32)
+    ascending = xp.asarray(tails[:-1].astype(np.float32))
+    size = ascending.size - xp.searchsorted(ascending, _positive(sizes, xp), side="left").astype(xp.int32)
+    return xp.where(signs < xp.uint32(2**31), size, -size).astype(xp.int32)
 
 
 def simulated_laplace_shares(
@@ -80,18 +102,46 @@ def simulated_laplace_shares(
     Returns:
         int32 ``shape``.
     """
-    _check(scale, enough)
     size = math.prod(shape)
-    log_rest = math.log(-math.expm1(-1.0 / scale))  # log(1 − α)
-    tails = _poisson_tails(-2.0 * log_rest / enough * size)
+    tails, log_rest = polya_tails(scale, enough, size)
     count_key, where_key, sign_key, size_key = jax.random.split(key, 4)
-    count = _count_above(jnp.asarray(tails), _positive_uniform(count_key, ()))
-    u, v = _positive_uniform(size_key, (2, tails.size))
-    jumps = 1 + jnp.floor(jnp.log(v) / _log1m_exp(u * jnp.float32(log_rest))).astype(jnp.int32)
-    jumps = jnp.where(jax.random.bernoulli(sign_key, 0.5, jumps.shape), jumps, -jumps)
-    jumps = jnp.where(jnp.arange(tails.size) < count, jumps, 0)
+    drawn = ((count_key, ()), (sign_key, tails.shape), (size_key, (2, *tails.shape)))
+    jumps = polya_jumps(*(jax.random.bits(each, few, jnp.uint32) for each, few in drawn), tails, log_rest, jnp)
     where = jax.random.randint(where_key, jumps.shape, 0, size)
     return jnp.zeros(size, jnp.int32).at[where].add(jumps).reshape(shape)
+
+
+def polya_tails(scale: float, enough: int, size: int) -> tuple[Float32[np.ndarray, " tails"], float]:
+    """P(N ≥ k) of the number of variables of a party's shares, ascending, down to k = 1; and log(1 − α)."""
+    _check(scale, enough)
+    log_rest = math.log(-math.expm1(-1.0 / scale))
+    return _poisson_tails(-2.0 * log_rest / enough * size), log_rest
+
+
+def polya_jumps(
+    counts: UInt32[ArrayT, "*parties"],
+    signs: UInt32[ArrayT, "*parties tails"],
+    sizes: UInt32[ArrayT, "2 *parties tails"],
+    tails: Float32[np.ndarray, " tails"],
+    log_rest: float,
+    xp: ModuleType,
+) -> Int32[ArrayT, "*parties tails"]:
+    """Logarithmic variables with a sign by chance, from uniform words; 0 beyond as many as a party has.
+
+    Args:
+        counts: Words that say how many.
+        signs: Words of which those in the lower half keep the sign.
+        sizes: Words that absolute values are made of.
+        tails: Of :func:`polya_tails`, and
+        log_rest: likewise.
+        xp: ``numpy`` or ``jax.numpy``.
+    """
+    # Inversion from the tail: with tails P(X ≥ k), ascending, down to k = 1, how many are at least u is X itself.
+    count = tails.size - xp.searchsorted(xp.asarray(tails), _positive(counts, xp), side="left").astype(xp.int32)
+    u, v = _positive(sizes, xp)
+    jumps = 1 + xp.floor(xp.log(v) / _log1m_exp(u * xp.float32(log_rest), xp)).astype(xp.int32)
+    jumps = xp.where(signs < xp.uint32(2**31), jumps, -jumps)
+    return xp.where(xp.arange(tails.size) < count[..., None], jumps, 0)
 
 
 def gamma_shares(key: Key[Array, ""], shape: tuple[int, ...], scale: float, parties: int) -> Float32[Array, "*shape"]:
@@ -119,15 +169,9 @@ def gamma_shares(key: Key[Array, ""], shape: tuple[int, ...], scale: float, part
     return plus - minus
 
 
-def _positive_uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float32[Array, "*shape"]:
+def _positive(words: UInt32[ArrayT, "*shape"], xp: ModuleType) -> Float32[ArrayT, "*shape"]:
     """Uniform in (0, 1], fine near 0: of 32 bits, as many as single precision holds."""
-    bits = jax.random.bits(key, shape, jnp.uint32)
-    return (bits.astype(jnp.float32) + 1.0) * jnp.float32(2.0**-32)
-
-
-def _count_above(tails: Float32[Array, " tails"], u: Float32[Array, "*shape"]) -> Int32[Array, "*shape"]:
-    """Inversion from the tail: with tails P(X ≥ k), ascending, down to k = 1, how many are at least u is X itself."""
-    return tails.size - jnp.searchsorted(tails, u, side="left").astype(jnp.int32)
+    return (words.astype(xp.float32) + xp.float32(1)) * xp.float32(2.0**-32)  # type: ignore[return-value] - its kind
 
 
 def _poisson_tails(rate: float) -> Float32[np.ndarray, " tails"]:
@@ -138,9 +182,9 @@ def _poisson_tails(rate: float) -> Float32[np.ndarray, " tails"]:
     return tails[tails >= 2.0**-33][::-1].astype(np.float32)
 
 
-def _log1m_exp(x: Float32[Array, "*shape"]) -> Float32[Array, "*shape"]:
+def _log1m_exp(x: Float32[ArrayT, "*shape"], xp: ModuleType) -> Float32[ArrayT, "*shape"]:
     """log(1 − e^x) for x < 0, without losing digits at either end."""
-    return jnp.where(x > -math.log(2.0), jnp.log(-jnp.expm1(x)), jnp.log1p(-jnp.exp(x)))
+    return xp.where(x > -math.log(2.0), xp.log(-xp.expm1(x)), xp.log1p(-xp.exp(x)))
 
 
 def _check(scale: float, enough: int) -> None:

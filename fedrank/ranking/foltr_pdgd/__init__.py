@@ -94,7 +94,7 @@ BAND = 256
 #: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
 INITIAL = 0.1
 #: How weights become steps. Towards zero they would shrink a little every round.
-_ROUNDING = "nearest"
+ROUNDING = "nearest"
 #: Discrete Laplace noise exceeds so many scales with a probability of e⁻⁴⁰.
 _TAIL = 40
 
@@ -240,7 +240,7 @@ class FoltrPDGD(RankingProtocol):
         """
         steps = self.grid if self.secure_sum else None
         norm = "l2" if self.changes else "l1"
-        return replacement_sensitivity(self.clip or 0.0, self.clip_norm, self.ranker.size, norm, steps, _ROUNDING)
+        return replacement_sensitivity(self.clip or 0.0, self.clip_norm, self.ranker.size, norm, steps, ROUNDING)
 
     @functools.cached_property
     def scale(self) -> float:
@@ -461,7 +461,7 @@ class LearnLocally(Exchange, request=Request):
                 weights = weights + (noise if s.as_published else noise / part)
             return WeightsReply(weights, amount)
         assert s.clip is not None  # checked when the settings were made
-        steps = quantise(part * weights, s.grid, s.clip, _ROUNDING, xp=jnp)
+        steps = quantise(part * weights, s.grid, s.clip, ROUNDING, xp=jnp)
         if noise is not None:
             steps = steps + noise
         return SumReply(steps.astype(jnp.uint32), amount)

@@ -18,6 +18,7 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es import FoltrES, ServerState, TryPerturbation
 from fedrank.ranking.native.adam import Adam
 from fedrank.ranking.native.cohort import drawn_queries, experienced, private_sums
+from fedrank.ranking.native.noise import PartyNoise
 from fedrank.ranking.sessions.devices import Device
 from fedrank.ranking.sessions.kernel import HostSessions, host_interleaved
 from fedrank.ranking.sessions.results import SessionResults
@@ -43,8 +44,6 @@ class NativeFoltrES(NativeRounds):
             raise NotNativeError("compute.kernels = 'off'")
         if settings.as_published:
             raise NotNativeError("as_published")
-        if settings.noise is not None:
-            raise NotNativeError(f"privacy.mechanism = {settings.mechanism!r}")
         if settings.aggregate != "mean":
             raise NotNativeError(f"aggregate = {settings.aggregate!r}")
         self.settings, self.data, self.held = settings, data, np.asarray(held)
@@ -83,9 +82,14 @@ class NativeFoltrES(NativeRounds):
         own = experienced(own, s.observed or s.metric, sessions, active)
         privacy = draws.privacy
         sums = private_sums(self.to_reply, patterns, privacy, np.broadcast_to(active, patterns.shape))
+        added: Any = None
         if s.piecewise is not None:  # one number a message: the first three of the words
-            privacy = privacy.reshape(*privacy.shape[:2], -1)[..., :3]
-        return own, self.to_reply.message(draws.seed, np.moveaxis(sums, -1, 0), privacy, np)
+            added = privacy.reshape(*privacy.shape[:2], -1)[..., :3]
+        elif s.noise is not None:
+            noise = PartyNoise(keys, number, first, parties)
+            drawn = (noise.laplace if s.mechanism == "laplace" else noise.gaussian)(s.noise.scale, s.halves)
+            added = np.moveaxis(drawn, -1, 0)
+        return own, self.to_reply.message(draws.seed, np.moveaxis(sums, -1, 0), added, np)
 
     @override
     def tell(self, state: ServerState, replies: Any, arrived: Bool[np.ndarray, "runs parties"]) -> ServerState:

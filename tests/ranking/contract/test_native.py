@@ -17,6 +17,7 @@ from fedrank.engine.backend import rounds_of
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.metrics.online import REWARDS
+from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking import native as native
 from fedrank.ranking.clicks.cascade import cascade
@@ -26,6 +27,7 @@ from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
 from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
 from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
 from fedrank.ranking.native.adam import Adam
+from fedrank.ranking.native.noise import PartyNoise
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 
@@ -103,6 +105,8 @@ SETTINGS = {
     "gain of clicks": {"metric": REWARDS.get("DCG")(10), "p": 0.9},
     "one number": {"mechanism": "piecewise", "piecewise": Piecewise(2.0, 2, 4), "clip": 0.25},
     "one number, interleaved": {"mechanism": "piecewise", "piecewise": Piecewise(1.0), "interleaved": True},
+    "Laplace noise": {"mechanism": "laplace", "epsilon": 1.0, "p": 1.0},
+    "Gaussian noise": {"mechanism": "gaussian", "epsilon": 5e3, "p": 1.0},
     "interleaved": {"interleaved": True},
     "two-layer, interleaved": {"ranker": "mlp", "interleaved": True, "ties": "random"},
 }
@@ -153,7 +157,50 @@ def test_servers_and_devices_of_other_kinds_learn_the_same(name):
     assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
 
 
-@pytest.mark.parametrize("settings", [{"clip": 1.0}, {"aggregate": "median"}, {"as_published": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"clip": 0.05},
+        {"clip": 0.05, "clip_norm": "l1", "secure_sum": True, "parties": DEVICES},
+        {
+            **{"clip": 0.05, "clip_norm": "l2", "secure_sum": True, "parties": DEVICES, "absent": 0.5, "grid": 2**10},
+            **{"noise": "gaussian", "epsilon": 8.0, "times": 2, "rounds": 2},
+        },
+        {
+            **{"clip": 0.05, "clip_norm": "l1", "secure_sum": True, "parties": DEVICES, "absent": 0.5, "grid": 2**10},
+            **{"noise": "polya", "epsilon": 8.0},
+        },
+        {
+            "clip": 0.05,
+            "clip_norm": "l2",
+            "parties": DEVICES,
+            "noise": "server",
+            "epsilon": 8.0,
+            "times": 2,
+            "rounds": 3,
+        },
+    ],
+    ids=["clipped", "summed", "noised", "noised each round", "noised by the server"],
+)
+def test_clipped_summed_and_noised_weights_are_the_same(settings):
+    protocol, queries, random = tiny_pdgd(**settings), tiny_queries(), np.random.default_rng(0)
+    amounts = random.integers(1, 5, DEVICES)
+    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), None, amounts)
+    assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
+
+
+def test_much_gaussian_noise_is_the_same_but_for_rounding():
+    keys = run_words(SEEDS)
+    ours, small = (PartyNoise(keys, 5, 3, 2).gaussian(sigma, 400) for sigma in (5000.0, 3.0))
+    for run, seed in enumerate(SEEDS):
+        for i in range(2):
+            key = jax.random.fold_in(party_key(jax.random.key(np.uint32(seed)), np.uint32(5), np.uint32(3 + i)), 1)
+            theirs = np.asarray(simulated_discrete_gaussian(key, (400,), 5000.0))
+            assert np.abs(ours[run, i] - theirs).max() <= 1 and (ours[run, i] == theirs).mean() > 0.98
+            np.testing.assert_array_equal(small[run, i], simulated_discrete_gaussian(key, (400,), 3.0))
+
+
+@pytest.mark.parametrize("settings", [{"aggregate": "median"}, {"as_published": True}])
 def test_other_settings_of_fpdgd_are_left_to_jax(settings):
     protocol, queries = tiny_pdgd(**settings), tiny_queries()
     parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, 5))
@@ -170,7 +217,6 @@ def test_nobody_heard_changes_nothing():
 @pytest.mark.parametrize(
     ("settings", "conditions", "said"),
     [
-        ({"mechanism": "laplace", "epsilon": 1.0}, Conditions(), "laplace"),
         ({"aggregate": "median-of-means"}, Conditions(), "median-of-means"),
         ({"kernels": False}, Conditions(), "kernels"),
         ({}, Conditions(late=0.5, delay=1), "late"),

@@ -60,15 +60,15 @@ from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_exp
 #: The learners, with the learning rate of published experiments.
 LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01, "mdprank": 0.01, "coltr": 0.1}
 #: Learners that draw a ranking from the scores.
-_DRAWING = ("pdgd", "mdprank")
+DRAWING = ("pdgd", "mdprank")
 #: Learners that have no compiled kernel.
-_JAX_ONLY = ("mdprank", "coltr")
+JAX_ONLY = ("mdprank", "coltr")
 
 #: Rankers that a learner compares with the current one in an interaction.
 CANDIDATES = {"mgd": 9, "coltr": Comparison().candidates}
 
 #: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
-_INITIAL = 0.1
+INITIAL = 0.1
 
 #: Random bits are drawn for a whole round at once.
 _MAX_INTERACTIONS = 10**6
@@ -170,7 +170,7 @@ class Central(RankingProtocol):
             raise ConfigError(
                 f"candidates = {self.candidates} is a setting of mgd and coltr; {self.learner} has at most one."
             )
-        if self.learner in _JAX_ONLY and self.kernels:
+        if self.learner in JAX_ONLY and self.kernels:
             raise ConfigError(f"{self.learner} has no compiled kernel; set kernels = False.")
         check_comparison(self.comparison)
         if self.batch and self.learner != "pdgd":
@@ -210,8 +210,8 @@ class Central(RankingProtocol):
         """
         weights = jnp.asarray(self.ranker.initial())
         linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        if self.learner in _DRAWING and not linear:
-            weights = weights + _INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
+        if self.learner in DRAWING and not linear:
+            weights = weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
         return ServerState(jnp.uint32(0), weights)
 
     def account(self, rounds: int, delta: float) -> PrivacyReport:
@@ -255,32 +255,33 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
 
     def draw(self, key: Key[jax.Array, ""]) -> Draws:
         """All random bits of a round, from the key: the learner's and the simulated users'."""
-        return self._cut(jax.random.bits(key, (self._n_bits,), jnp.uint32))
+        return self._cut(jax.random.bits(key, (self.n_bits,), jnp.uint32))
 
     def draw_from_os(self) -> Draws:
         """The same from the operating system."""
-        return self._cut(jnp.asarray(os_words((self._n_bits,))))
+        return self._cut(jnp.asarray(os_words((self.n_bits,))))
 
     @property
-    def _widths(self) -> list[int]:
+    def widths(self) -> list[int]:
         """Number of random integers of one interaction, purpose by purpose, the query's first."""
         depth, n_candidates = self.settings.user.depth, self.settings.n_candidates
         if self.settings.learner == "coltr":
             return [1, 2, depth, 1]
-        return [1, 2, depth] if self.settings.learner in _DRAWING else [1, n_candidates, depth, depth, depth]
+        return [1, 2, depth] if self.settings.learner in DRAWING else [1, n_candidates, depth, depth, depth]
 
     @property
-    def _n_bits(self) -> int:
-        return self.settings.interactions * sum(self._widths)
+    def n_bits(self) -> int:
+        """Random words of a round."""
+        return self.settings.interactions * sum(self.widths)
 
     def _cut(self, rng_bits: jax.Array) -> Draws:
         k = self.settings.interactions
-        parts = jnp.split(rng_bits, (k * np.cumsum(self._widths[:-1])).tolist())
+        parts = jnp.split(rng_bits, (k * np.cumsum(self.widths[:-1])).tolist())
         first, *others = (part.reshape(k, -1) for part in parts)
         if self.settings.learner == "coltr":
             documents, clicks, seeds = others
             return Draws(first[:, 0], LogDraws(documents, clicks, seeds[:, 0]))
-        return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner in _DRAWING else DuelDraws(*others))
+        return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner in DRAWING else DuelDraws(*others))
 
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
         """Rank for the users of a round, simulate their clicks, and learn after each interaction."""

@@ -18,11 +18,12 @@ from fedrank.core.compiled import njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed, scratch_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
-from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
+from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.multileaving import CLOSE, rank_weights
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
+    click_tables,
     fill_scores,
     kernel_arrays,
     kernel_shape,
@@ -198,7 +199,7 @@ def _host_duels(
     by_seed, by_rank, ideal, discounts, gains = (fixed(table, table.dtype) for table in tables)
     with ONE_AT_A_TIME:
         _duels(
-            *kernel_arrays(blocks), blocks.n_features, hidden, fixed(click, np.float32), fixed(leave, np.float32),
+            *kernel_arrays(blocks), blocks.n_features, hidden, click, leave,
             by_seed, by_rank, ideal, discounts, gains, np.float32(radius),
             models, run, flat(user_index, np.int32), flat(step, np.float32),
             queries, flat(active, np.bool_),
@@ -206,6 +207,28 @@ def _host_duels(
             learned, patterns, quality,
         )  # fmt: skip
     return tuple(out.reshape(*lead, *out.shape[1:]) for out in (learned, patterns, quality))
+
+
+def host_duels(
+    ranker: Ranker,
+    users: tuple[CascadeUser, ...],
+    user_index: np.ndarray,
+    data: FeatureBlocks,
+    weights: np.ndarray,
+    step: np.ndarray,
+    radius: float,
+    queries: np.ndarray,
+    active: np.ndarray,
+    rng_bits: tuple[np.ndarray, ...],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """:func:`duels` of a whole cohort, without JAX; ``rng_bits`` are those of directions, sides, picks and clicks.
+
+    Leading axes are runs and parties, of length 1 where an argument is the same along them.
+    """
+    click, leave = click_tables(users)
+    settings = {"blocks": data, "hidden": kernel_shape(ranker)[1], "click": click, "leave": leave, "radius": radius}
+    learned, patterns, ndcg = _host_duels(weights, user_index, step, queries, active, *rng_bits, **settings)
+    return learned, patterns, ndcg
 
 
 def duels(
@@ -231,7 +254,7 @@ def duels(
         Weights float32 [n], click patterns int32 [K], NDCG of what was shown float32 [K].
     """
     _, hidden = kernel_shape(ranker)
-    click, leave = decision_tables(users)
+    click, leave = click_tables(users)
     host = functools.partial(_host_duels, blocks=data, hidden=hidden, click=click, leave=leave, radius=radius)
     shapes = (
         jax.ShapeDtypeStruct(weights.shape, jnp.float32),

@@ -14,13 +14,14 @@ import math
 import numpy as np
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort
 from fedrank.core.lazy import jax, jnp
-from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
+from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.draws import fill_document_bits
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
+    click_tables,
     fill_scores,
     fill_top,
     kernel_arrays,
@@ -250,17 +251,18 @@ def host_steps(
     document_bits: np.ndarray,
     click_bits: np.ndarray,
     mu: float = 0.0,
+    batch: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """:func:`steps` of a whole cohort, without JAX, one step an interaction.
+    """:func:`steps` of a whole cohort, without JAX.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. After each interaction
     weights are pulled back by ``mu`` times the rate, as in :mod:`fedrank.ranking.foltr_pdgd.fedprox`.
     """
     _, hidden = kernel_shape(ranker)
-    click, leave = (fixed(table, np.float32) for table in decision_tables(users))
+    click, leave = click_tables(users)
     learned, patterns, ndcg = _host_steps(
         user_index, weights, rate, queries, active, document_bits, click_bits,
-        blocks=data, hidden=hidden, click=click, leave=leave, batch=False, mu=mu,
+        blocks=data, hidden=hidden, click=click, leave=leave, batch=batch, mu=mu,
     )  # fmt: skip
     return learned, patterns, ndcg
 
@@ -289,7 +291,7 @@ def steps(
         ConfigError: The kernel does not know the ranker, or the users do not fit each other.
     """
     _, hidden = kernel_shape(ranker)
-    click, leave = (fixed(table, np.float32) for table in decision_tables(users))
+    click, leave = click_tables(users)
     host = functools.partial(_host_steps, blocks=data, hidden=hidden, click=click, leave=leave, batch=batch)
     shapes = (
         jax.ShapeDtypeStruct(weights.shape, jnp.float32),

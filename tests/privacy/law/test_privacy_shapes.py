@@ -28,7 +28,7 @@ RIGHT = {
 }
 WRONG = {
     "privatise": [(0, INDEX[:3]), (0, INDEX.astype(np.float32)), (1, PAIRS[:, :1]), (1, PAIRS.astype(np.int32))],
-    "clip_to_norm": [(0, VALUES), (0, INDEX)],
+    "clip_to_norm": [(0, VALUES[0, 0]), (0, INDEX)],
     "quantise": [(0, WORDS), (4, WORDS[:1]), (4, VALUES)],
     "dequantise": [(0, VALUES)],
     "simulated_discrete_laplace": [(0, jax.random.split(KEY))],

@@ -20,6 +20,7 @@ from fedrank.metrics.online import REWARDS
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking import native as native
+from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
@@ -198,6 +199,13 @@ def test_much_gaussian_noise_is_the_same_but_for_rounding():
             theirs = np.asarray(simulated_discrete_gaussian(key, (400,), 5000.0))
             assert np.abs(ours[run, i] - theirs).max() <= 1 and (ours[run, i] == theirs).mean() > 0.98
             np.testing.assert_array_equal(small[run, i], simulated_discrete_gaussian(key, (400,), 3.0))
+
+
+@pytest.mark.parametrize("learner", ["pdgd", "dbgd", "mgd"])
+def test_central_learners_learn_the_same(learner):
+    protocol = Central(learner, TwoLayer(FEATURES, 3), cascade("navigational"), interactions=30, decay=0.9)
+    queries = tiny_queries()
+    assert_alike(both(protocol, protocol.devices(queries.blocks(), uniform(queries.n_queries, 1), None, [20]), chunk=1))
 
 
 @pytest.mark.parametrize("settings", [{"aggregate": "median"}, {"as_published": True}])

@@ -231,68 +231,108 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def profile(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds of each part of a round, measured by themselves (best of the turns), and of the whole."""
+    """CPU-milliseconds of each part of a round without JAX, in whole rounds (best of the turns), and of the whole.
+
+    The last three are parts of the sessions, each measured by itself on lists of the same lengths.
+    """
     out: dict[str, Any] = {"machine": _machine(arguments.threads), "settings": vars(arguments), "parts_ms": {}}
     for ranker in ("linear", "mlp"):
-        best = _parts(arguments, ranker)
+        best = _parts(arguments, ranker) | _kernels(arguments, ranker)
         out["parts_ms"][ranker] = best
         print(ranker, *(f"{name} {ms:.2f} ms" for name, ms in best.items()), sep="  ")
     return out
 
 
 def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
-    import jax
-    import jax.numpy as jnp
+    from fedrank.ranking.native import foltr_es
+    from fedrank.ranking.native.adam import Adam
+    from fedrank.ranking.sessions.kernel import HostSessions
+
+    best = {"whole round": float("inf")}
+    whole = _Simulated(arguments, ranker, "on", 10, "numba")
+    for _ in range(arguments.turns):
+        best["whole round"] = min(best["whole round"], whole.turn()[1] * 1e3)
+
+    def timed(owner, attribute, name):
+        function, best[name] = getattr(owner, attribute), float("inf")
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            start = time.process_time()
+            result = function(*args, **kwargs)
+            best[name] = min(best[name], (time.process_time() - start) * 1e3)
+            return result
+
+        setattr(owner, attribute, call)
+        return owner, attribute, function
+
+    parts = (
+        (foltr_es, "party_words", "draws"),
+        (foltr_es, "drawn_queries", "queries"),
+        (HostSessions, "__call__", "sessions"),
+        (foltr_es, "experienced", "experience"),
+        (foltr_es, "private_sums", "privatised sums"),
+        (foltr_es, "host_weighted_sum", "gradient"),
+        (Adam, "uphill", "Adam"),
+    )
+    before = [timed(*part) for part in parts]
+    for _ in range(arguments.turns):
+        whole.turn()
+    for owner, attribute, function in before:
+        setattr(owner, attribute, function)
+    return best
+
+
+def _kernels(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
+    """Perturbations, scores and top ten of as many interactions, eight a query."""
     import numpy as np
+    from numba import njit
 
-    from fedrank.core.kernels import weighted_sum_kernel
-    from fedrank.core.rng import party_key
-    from fedrank.ranking.on_device.messages import Reply
-    from fedrank.ranking.sessions.kernel import run_sessions
+    from fedrank.core.kernels import fill_perturbation, scratch_words
+    from fedrank.core.rng import normal_table
+    from fedrank.ranking.sessions.kernel import fill_best, fill_scores_of
 
-    whole = _Simulated(arguments, ranker, "on", 10)
-    protocol, (data, _) = whole.experiment.protocol, whole.experiment.parties.shared
-    parties, random = arguments.clients, np.random.default_rng(0)
+    experiment = _experiment(arguments, ranker, "on")
+    data, model = experiment.parties.shared[0], experiment.protocol.ranker
+    features, hidden = model.kernel_shape()
+    together, random = 8, np.random.default_rng(0)
+    weights = random.normal(size=(together, model.size)).astype(np.float32)
+    asked = random.integers(0, len(data.length), arguments.clients * arguments.interactions // together)
+    scores = random.normal(size=(len(data.length), together, int(data.stride.max()))).astype(np.float32)
 
-    def words(*shape):
-        return jnp.asarray(random.integers(0, 2**32, shape, dtype=np.uint32))
+    @njit
+    def perturb(seeds, table, out):
+        low, high = scratch_words(out.size), scratch_words(out.size)
+        for seed in seeds:
+            fill_perturbation(seed, table, low, high, out)
 
-    def draw(party):
-        key = party_key(jax.random.key(0), 0, party)
-        return jax.random.bits(key, (1 + 14 * arguments.interactions,), jnp.uint32)
+    @njit
+    def score(values, start, stride, asked, weights, out):
+        for query in asked:
+            block = values[start[query] : start[query] + features * stride[query]]
+            fill_scores_of(block, stride[query], weights, together, features, hidden, out[query])
 
-    def session(seed, queries, clicks, ties):
-        steps = (protocol.sigma, -protocol.sigma)
-        return run_sessions(
-            protocol.ranker, protocol.users, jnp.int32(0), data, center, seed, steps, queries, clicks, ties, False
-        )
+    @njit
+    def rank(length, stride, asked, scores):
+        top, score, tie = np.empty(11, np.int32), np.empty(10, np.float32), np.empty(10, np.uint32)
+        for query in asked:
+            for row in range(together):
+                fill_best(scores[query], row, length[query], stride[query], np.uint32(0), False, top, score, tie)
 
-    def gradient(seeds, coefficients):
-        return weighted_sum_kernel(seeds, coefficients, protocol.ranker.size)
-
-    shape = (parties, protocol.halves, protocol.per_half)
-    queries = jnp.asarray(random.integers(0, whole.experiment.splits.train.n_queries, shape), jnp.int32)
-    center = jnp.asarray(random.normal(size=protocol.ranker.size), jnp.float32)
-    seeds, sums = words(parties), words(2, parties) >> 20
-    state = jax.tree.map(lambda leaf: leaf[0], whole.states)
-    parts = {
-        "draws": (jax.vmap(draw), (jnp.arange(parties, dtype=jnp.uint32),)),
-        "sessions": (jax.vmap(session), (seeds, queries, words(*shape, 10), words(*shape))),
-        "gradient": (gradient, (seeds, jnp.asarray(random.normal(size=parties), jnp.float32))),
-        "gradient and Adam": (
-            protocol.exchanges[0].tell,
-            (state, Reply(seeds, sums[0], sums[1]), jnp.ones(parties, bool)),
-        ),
+    seeds = random.integers(0, 2**32, arguments.clients, dtype=np.uint32)
+    calls = {
+        "perturbations": lambda: perturb(seeds, normal_table(), np.empty(model.size, np.float32)),
+        "top ten": lambda: rank(data.length, data.stride, asked, scores),
+        "scores": lambda: score(data.values, data.start, data.stride, asked, weights, scores),
     }
-    best = {"whole round": min(whole.turn()[0] for _ in range(arguments.turns)) * 1e3}
-    for name, (function, inputs) in parts.items():
-        compiled = jax.jit(function)
-        jax.block_until_ready(compiled(*inputs))
+    best = {}
+    for name, call in calls.items():
+        call()  # compiles
         best[name] = float("inf")
         for _ in range(4 * arguments.turns):
-            start = time.perf_counter()
-            jax.block_until_ready(compiled(*inputs))
-            best[name] = min(best[name], (time.perf_counter() - start) * 1e3)
+            start = time.process_time()
+            call()
+            best[name] = min(best[name], (time.process_time() - start) * 1e3)
     return best
 
 

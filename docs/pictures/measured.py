@@ -125,7 +125,7 @@ def _panels(chart: Any, by: str, order: Sequence[str]) -> Any:
 
 
 def speeds() -> Any:
-    """Interactions a second of four programs."""
+    """Interactions a CPU-second of four programs."""
     head, *found = table("explanation/speed.md", "| ranker | data |")
     rows = [
         {"panel": f"{row[0]} ranker", "who": who, "value": float(cell.replace(",", "")), "said": cell}
@@ -133,7 +133,7 @@ def speeds() -> Any:
         if all(row[2:])
         for who, cell in zip(head[2:], row[2:], strict=True)
     ]
-    return dots(rows, head[2:], "interactions a second", (1_000, 4_000_000), "fedrank")
+    return dots(rows, head[2:], "interactions a CPU-second", (1_000, 8_000_000), "fedrank")
 
 
 def sent_bytes() -> Any:

@@ -488,7 +488,12 @@ class HostSessions:
         steps: tuple[float, ...],
         random_ties: bool,
     ):
-        self._settings = _settings(_sessions, ranker, users, data, fixed(steps, np.float32), random_ties)
+        click, leave = click_tables(users)
+        self._known = (
+            *kernel_arrays(data), data.n_features, kernel_shape(ranker)[1], click, leave, random_ties,
+            fixed(normal_table(), np.float32), *quality_tables(data, users[0].depth),
+        )  # fmt: skip
+        self._steps = fixed(steps, np.float32)
         self._size, self._noise = ranker.size, np.empty((0, ranker.size), np.float32)
         self._made = np.empty(0, np.uint32)  # whose perturbations are in self._noise
 
@@ -513,7 +518,7 @@ class HostSessions:
             click_at: this column, and
             tie_at: this one.
         """
-        s, cohort = self._settings, Cohort(seed.shape)
+        cohort = Cohort(seed.shape)
         (models, run), flat = cohort.models(center), cohort.flat
         asked = flat(queries, np.int32)
         if len(self._noise) < min(cohort.parties, len(_room(cohort.parties, self._size))):
@@ -521,10 +526,8 @@ class HostSessions:
         patterns, ndcg = np.zeros(asked.shape, np.int32), np.zeros(asked.shape, np.float32)
         with ONE_AT_A_TIME:
             _sessions(
-                *kernel_arrays(s["blocks"]), s["blocks"].n_features, s["hidden"], s["click"], s["leave"],
-                s["random_ties"], normal_table(), *quality_tables(s["blocks"], s["click"].shape[1]), models, run,
-                flat(user_index, np.int32), flat(seed, np.uint32), s["step"], asked, words, click_at, words, tie_at,
-                self._noise, patterns, ndcg,
+                *self._known, models, run, flat(user_index, np.int32), flat(seed, np.uint32), self._steps, asked,
+                words, click_at, words, tie_at, self._noise, patterns, ndcg,
             )  # fmt: skip
         fits = len(self._noise) >= cohort.parties
         self._made = flat(seed, np.uint32) if fits else self._made[:0]

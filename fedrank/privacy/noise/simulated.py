@@ -61,7 +61,8 @@ def simulated_discrete_gaussian(key: Key[Array, ""], shape: tuple[int, ...], sig
     if sigma >= ROUNDED_FROM:
         return jnp.round(jnp.float32(sigma) * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
     size_key, sign_key = jax.random.split(key)
-    return small_gaussian_of(*(jax.random.bits(each, shape, jnp.uint32) for each in (size_key, sign_key)), sigma, jnp)
+    sizes, signs = (jax.random.bits(each, shape, jnp.uint32) for each in (size_key, sign_key))
+    return small_gaussian_of(sizes, signs, sigma, jnp)
 
 
 def small_gaussian_of(
@@ -106,7 +107,8 @@ def simulated_laplace_shares(
     tails, log_rest = polya_tails(scale, enough, size)
     count_key, where_key, sign_key, size_key = jax.random.split(key, 4)
     drawn = ((count_key, ()), (sign_key, tails.shape), (size_key, (2, *tails.shape)))
-    jumps = polya_jumps(*(jax.random.bits(each, few, jnp.uint32) for each, few in drawn), tails, log_rest, jnp)
+    counts, signs, sizes = (jax.random.bits(each, few, jnp.uint32) for each, few in drawn)
+    jumps = polya_jumps(counts, signs, sizes, tails, log_rest, jnp)
     where = jax.random.randint(where_key, jumps.shape, 0, size)
     return jnp.zeros(size, jnp.int32).at[where].add(jumps).reshape(shape)
 

@@ -221,7 +221,7 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
         model, (sessions, rankings) = jax.lax.scan(interact, model, each)
         shown = jnp.zeros((len(about), s.user.depth), jnp.int32).at[:, : rankings.shape[1]].set(rankings)
         new = (about, shown, jnp.asarray(sessions.patterns))
-        log = Log(*(_remembered(old, latest) for old, latest in zip(kept.log, new, strict=True)))
+        log = Log(*(_remembered(jnp.asarray(old), latest) for old, latest in zip(kept.log, new, strict=True)))
         values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[sessions.patterns]]
         own = record_experience(own, values, sessions, active)
         kept = Kept(model, log, jnp.mean(better.astype(jnp.float32)))

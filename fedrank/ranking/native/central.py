@@ -63,7 +63,8 @@ class NativeCentral(NativeRounds):
         rate = np.float32(s.rate) * np.float32(s.decay) ** np.asarray(state.round, np.float32)[:, None]
         known = (s.ranker, s.users, np.asarray(own.user), self.data, np.asarray(state.weights)[:, None], rate)
         if s.learner in DRAWING:
-            weights, *sessions = host_steps(*known, about, active, *bits, batch=s.batch)
+            documents, clicks = bits
+            weights, *sessions = host_steps(*known, about, active, documents, clicks, batch=s.batch)
         else:
             weights, *sessions = host_duels(*known, s.radius, about, active, tuple(bits))
         return experienced(own, s.metric, SessionResults(*sessions), active), Reply(weights)

@@ -74,11 +74,13 @@ class NativeFoltrES(NativeRounds):
             lists = (about[..., 0, :], draws.clicks[..., 0, :, :], draws.ties[..., 0, :], draws.toss[..., 0, :])
             found = host_interleaved(*cohort, s.sigma, *lists, self.random_ties)
             sessions = SessionResults(found.shown.patterns[..., None, :], found.shown.ndcg[..., None, :])
-            patterns = found.credited
+            patterns = np.asarray(found.credited)
         else:
-            rows = words.base.reshape(-1, words.base.shape[-1])
+            whole = words.base  # rows of whole vectors, in C order
+            assert whole is not None
+            rows = whole.reshape(-1, whole.shape[-1])
             sessions = self.sessions(weights, own.user, draws.seed, about, rows, *self.exchange.places[1:3])
-            patterns = sessions.patterns
+            patterns = np.asarray(sessions.patterns)
         own = experienced(own, s.observed or s.metric, sessions, active)
         privacy = draws.privacy
         sums = private_sums(self.to_reply, patterns, privacy, np.broadcast_to(active, patterns.shape))

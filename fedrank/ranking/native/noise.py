@@ -49,8 +49,8 @@ class PartyNoise:
         jumps = polya_jumps(counts, signs, np.moveaxis(sizes, 2, 0), tails, log_rest, np)
         where = _below(self._words(tails.size, 1, 0), self._words(tails.size, 1, 1), size)
         out = np.zeros((*signs.shape[:2], size), np.int32)
-        runs, parties, _ = np.indices(jumps.shape, sparse=True)
-        np.add.at(out, (runs, parties, where), jumps)
+        runs, parties = (np.arange(n) for n in jumps.shape[:2])
+        np.add.at(out, (runs[:, None, None], parties[:, None], where), jumps)
         return out
 
 

@@ -257,8 +257,10 @@ class NodeSide(abc.ABC):
                 what, promised = "a round", self.protocol.account(1, delta).epsilon_round
             else:
                 report = self.protocol.account(rounds, delta)
-                # Of a silo, what is hidden is one record of its table; of a user, all that the user does.
-                promised = min(report.epsilon(Unit.USER), report.epsilon(Unit.RECORD))
+                # Of all that a user does; where nothing is promised of that, as at a silo, of one record of its table.
+                promised = report.epsilon(Unit.USER)
+                if promised == math.inf:
+                    promised = report.epsilon(Unit.RECORD)
                 what = f"a party's {rounds} rounds"
             if not promised <= most:
                 raise ConfigError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from fedrank.cli.flags import AsJson
+from fedrank.cli.silo_tables import LabelledColumns, table_of
 from fedrank.cli.terminal import print_json
 from fedrank.deploy.linking.settings import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
@@ -215,12 +216,7 @@ def records(
     /,
     *,
     of: str = "",
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: tuple[str, ...] = (),
-    categorical: tuple[str, ...] = (),
-    missing: tuple[str, ...] = (),
+    meaning: Annotated[LabelledColumns, Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     range_: Annotated[tuple[str, ...], Parameter(name="--range")] = (),
     clip: float | None = None,
     settings: Annotated[RecordAttack, Parameter(name="*")] = RecordAttack(),  # noqa: B008 - frozen
@@ -231,23 +227,17 @@ def records(
     Args:
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         of: The silo that is attacked, by name; without it the first.
-        silo: Column that says whose row it is.
-        label: Column with the label.
-        positive: Value of the label that counts as 1.
-        drop: Columns that are no features, such as an id.
-        categorical: Columns of numbers that are names, one feature a value.
-        missing: Values that mean a missing one, such as −9 or 999.
+        meaning: What the columns mean.
         range_: Public range of a column, such as age=0:110; without ranges nothing with noise is attacked.
         clip: Largest length of a row, in half ranges.
         settings: The attack.
         as_json: Print JSON instead of a table.
     """
-    from fedrank.cli.silos import table_of
     from fedrank.silos.attacks.membership import attack_records
     from fedrank.silos.records.ranges import parsed, ranges_of
     from fedrank.silos.sceptic.rows import rows_of
 
-    silos = table_of(data, silo, label, positive, drop, categorical, missing)
+    silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
     ranges = ranges_of(silos.feature_names, parsed(range_), clip) if range_ else None
     found = attack_records(rows_of(silos)[number], ranges, settings)

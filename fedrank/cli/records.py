@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import cyclopts
 
 from fedrank.cli.flags import AsJson
-from fedrank.cli.silos import Names, ends_of, signed_number, table_of
+from fedrank.cli.silo_tables import LabelledColumns, table_of
+from fedrank.cli.silos import ends_of, signed_number
 from fedrank.cli.terminal import print_json
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.privacy_report import DELTA
@@ -29,12 +30,7 @@ def send(
     book: Path | None = None,
     range_: RangeFlag = (),
     clip: float | None = None,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: Names = (),
-    categorical: Names = (),
-    missing: Names = (),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     as_json: AsJson = False,
 ) -> None:
     """Write what a silo may send to anybody: sums of its rows with a record's ε, once, noise from the operating system.
@@ -49,12 +45,7 @@ def send(
         book: File that counts what was sent; without it beside the data.
         range_: Public range of a column, such as age=0:110; of all columns but those of levels.
         clip: Largest length of a row, in half ranges; the same at all silos.
-        silo: Column that says whose row it is.
-        label: Column with the label.
-        positive: Value of the label that counts as 1.
-        drop: Columns that are no features, such as an id.
-        categorical: Columns of numbers that are names, one feature a value.
-        missing: Values that mean a missing one, such as −9 or 999.
+        meaning: What the columns mean.
         as_json: Print JSON instead of a sentence.
     """
     from fedrank.core.errors import ConfigError, RunError
@@ -64,7 +55,7 @@ def send(
     from fedrank.silos.records.statistics import noise_of, released
     from fedrank.silos.sceptic.rows import rows_of
 
-    table = table_of(data, silo, label, positive, drop, categorical, missing)
+    table = table_of(data, meaning)
     if not of and table.n_silos > 1:
         raise ConfigError(f"the file has rows of {table.n_silos} silos; say whose are sent: --of {table.names[0]}.")
     number = table.index(of) if of else 0
@@ -105,12 +96,7 @@ def private(
     auc_epsilon: float | None = None,
     range_: RangeFlag = (),
     clip: float | None = None,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: Names = (),
-    categorical: Names = (),
-    missing: Names = (),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     seed: int = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -128,12 +114,7 @@ def private(
         auc_epsilon: Also print the AUC of the others' model on the own rows with this ε, to be told to others.
         range_: Public range of a column, such as age=0:110; with --messages theirs are taken.
         clip: Largest length of a row, in half ranges.
-        silo: Column that says whose row it is.
-        label: Column with the label.
-        positive: Value of the label that counts as 1.
-        drop: Columns that are no features, such as an id.
-        categorical: Columns of numbers that are names, one feature a value.
-        missing: Values that mean a missing one, such as −9 or 999.
+        meaning: What the columns mean.
         seed: Draws the folds, and the noise of simulated messages.
         as_json: Print JSON instead of tables.
     """
@@ -152,7 +133,7 @@ def private(
 
     if seed < 0:
         raise ConfigError(f"seed must be at least 0, got {seed}.")
-    table = table_of(data, silo, label, positive, drop, categorical, missing)
+    table = table_of(data, meaning)
     number = table.index(target) if target else 0
     own = rows_of(table)[number]
     if own.rarer < FEWEST:

@@ -8,14 +8,12 @@ from typing import Annotated, Any, Literal
 import cyclopts
 
 from fedrank.cli.flags import AsJson
+from fedrank.cli.silo_tables import Columns, LabelledColumns, Names, table_of
 from fedrank.cli.terminal import print_json
 from fedrank.cli.terminal import table as drawn
 from fedrank.metrics.p_values import p_is, p_value
 
 app = cyclopts.App(name="silos", help="Statistics of tables that lie at several silos, and whose models help whom.")
-
-#: A flag that takes several names.
-Names = Annotated[tuple[str, ...], cyclopts.Parameter(consume_multiple=True, negative="")]
 
 
 @app.command
@@ -23,12 +21,7 @@ def glm(
     data: str,
     *,
     family: Literal["logistic", "linear", "multinomial"] = "logistic",
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: Names = (),
-    categorical: Names = (),
-    missing: Names = (),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     columns: Names = (),
     penalty: float = 0.0,
     firth: Annotated[bool, cyclopts.Parameter(negative="")] = False,
@@ -41,12 +34,7 @@ def glm(
     Args:
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         family: logistic, of a label of two values; linear, of a number; multinomial, of a label of several.
-        silo: Column that says whose row it is.
-        label: Column with the label.
-        positive: Value of the label that counts as 1.
-        drop: Columns that are no features, such as an id.
-        categorical: Columns of numbers that are names, one coefficient a value.
-        missing: Values that mean a missing one, such as −9 or 999.
+        meaning: What the columns mean.
         columns: The features to take; without it all.
         penalty: Strength of an L2 penalty on standardised columns.
         firth: Firth's penalty, where a column separates the labels.
@@ -61,16 +49,16 @@ def glm(
     if not 0 < level < 1:
         raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
     if family == "multinomial":
-        if penalty or firth or positive is not None:
+        if penalty or firth or meaning.positive is not None:
             raise ConfigError("a multinomial model has no --penalty, --firth or --positive.")
-        _multinomial(data, silo, label, drop, categorical, missing, columns, secure, level, as_json)
+        _multinomial(data, meaning, columns, secure, level, as_json)
         return
     how = {"penalty": penalty, "firth": firth, "secure": secure}
     if family == "linear":
-        table, labels = numbers_of(Path(data), silo, label, drop, categorical, missing)
+        table, labels = numbers_of(Path(data), meaning.silo, meaning.label, *_others(meaning))
         made = fit_silos(with_columns(table, columns), "linear", labels=labels, **how)
     else:
-        table = table_of(data, silo, label, positive, drop, categorical, missing)
+        table = table_of(data, meaning)
         made = fit_silos(with_columns(table, columns), **how)
     if as_json:
         print_json({"data": table.name, "label": table.label, "level": level, **made.as_json(level)})
@@ -99,11 +87,7 @@ def glm(
 
 def _multinomial(
     data: str,
-    silo: str,
-    label: str,
-    drop: tuple[str, ...],
-    categorical: tuple[str, ...],
-    missing: tuple[str, ...],
+    meaning: LabelledColumns,
     columns: tuple[str, ...],
     secure: bool,
     level: float,
@@ -113,20 +97,22 @@ def _multinomial(
     from fedrank.silos.glm.multinomial import fit_multinomial
     from fedrank.silos.glm.tables import levels_of, with_columns
 
-    table, labels, levels = levels_of(Path(data), silo, label, drop, categorical, missing)
+    table, labels, levels = levels_of(Path(data), meaning.silo, meaning.label, *_others(meaning))
     table = with_columns(table, columns)
     first = references(table)
     kept = [k for k in range(table.n_features) if k not in first]
     parts = [(one.features[:, kept].astype(float), y) for one, y in zip(table.silos, labels, strict=True)]
     made = fit_multinomial(parts, levels, [table.feature_names[k] for k in kept], table.names, secure=secure)
     if as_json:
-        print_json({"data": table.name, "label": label, "level": level, **made.as_json(level)})
+        print_json({"data": table.name, "label": meaning.label, "level": level, **made.as_json(level)})
         return
     from rich.console import Console
 
     low, high = made.interval(level)
     ends = f"{level:.0%} interval"
-    shown = drawn(label, "", "estimate", "error", ends, "p", numbers=("estimate", "error", ends, "p"), whole=("",))
+    shown = drawn(
+        meaning.label, "", "estimate", "error", ends, "p", numbers=("estimate", "error", ends, "p"), whole=("",)
+    )
     for j, name in enumerate(made.levels[1:]):
         for k, column in enumerate(made.names):
             shown.add_row("" if k else name, column, _number(made.estimate[j, k]), _number(made.error[j, k]),
@@ -151,12 +137,9 @@ def survival(
     *,
     time: str = "time",
     event: str = "event",
-    silo: str = "silo",
     by: str | None = None,
     columns: Names = (),
-    drop: Names = (),
-    categorical: Names = (),
-    missing: Names = (),
+    meaning: Annotated[Columns, cyclopts.Parameter(name="*")] = Columns(),  # noqa: B008 - frozen
     strata: Annotated[bool, cyclopts.Parameter(negative="")] = False,
     secure: Annotated[bool, cyclopts.Parameter(negative="")] = False,
     level: float = 0.95,
@@ -168,12 +151,9 @@ def survival(
         data: A CSV or parquet file with a column for the silo.
         time: Column with the time of the event, or until which a row was followed.
         event: Column that is 1 where there was an event, and 0 where following ended.
-        silo: Column that says whose row it is.
+        meaning: What the columns mean.
         by: A column whose values are compared by curves and the log-rank test, in place of Cox's model.
         columns: The features to take; without it all.
-        drop: Columns that are no features, such as an id.
-        categorical: Columns of numbers that are names, one coefficient a value.
-        missing: Values that mean a missing one, such as −9 or 999.
         strata: Give each silo a baseline hazard of its own.
         secure: Add by a secure sum, which three or more silos can.
         level: Of the confidence intervals.
@@ -186,7 +166,7 @@ def survival(
     if not 0 < level < 1:
         raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
     if by is not None:
-        names, rows, groups = grouped_of(data, silo, time, event, by)
+        names, rows, groups = grouped_of(data, meaning.silo, time, event, by)
         made = curves(rows, groups, secure=secure)
         statistic, degrees, p = logrank(rows, groups, secure=secure)
         if as_json:
@@ -207,7 +187,7 @@ def survival(
             highlight=False,
         )
         return
-    names, rows, features = followed_of(data, silo, time, event, columns, drop, categorical, missing)
+    names, rows, features = followed_of(data, meaning.silo, time, event, columns, *_others(meaning))
     fit = fit_cox(rows, features, silo_names=names, strata=strata, secure=secure)
     if as_json:
         print_json({"data": data.name, "level": level, **fit.as_json(level)})
@@ -244,12 +224,7 @@ def compare(
     data: str,
     *,
     target: Names = (),
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: Names = (),
-    categorical: Names = (),
-    missing: Names = (),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     exclude: Names = (),
     seed: int = 0,
     out: Path | None = None,
@@ -261,12 +236,7 @@ def compare(
     Args:
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         target: Silos that ask, by name; without it each in turn.
-        silo: Column that says whose row it is.
-        label: Column with the label.
-        positive: Value of the label that counts as 1.
-        drop: Columns that are no features, such as an id.
-        categorical: Columns of numbers that are names, one feature a value.
-        missing: Values that mean a missing one, such as −9 or 999.
+        meaning: What the columns mean.
         exclude: Silos that are left out.
         seed: Draws the folds.
         out: Also write everything there: a page (.html), or JSON.
@@ -278,7 +248,7 @@ def compare(
     from fedrank.core.errors import ConfigError
     from fedrank.silos.sceptic.compare import answer, targets_of
 
-    table = table_of(data, silo, label, positive, drop, categorical, missing)
+    table = table_of(data, meaning)
     for name in [table.names[table.index(name)] for name in exclude]:
         table = table.without(name)
     wanted, left = targets_of(table, target)
@@ -384,23 +354,9 @@ def signed_number(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def table_of(
-    data: str,
-    silo: str,
-    label: str,
-    positive: str | None,
-    drop: tuple[str, ...],
-    categorical: tuple[str, ...],
-    missing: tuple[str, ...],
-) -> Any:
-    """The silos of a file or of a set's name; gaps stay gaps."""
-    from fedrank.data import load
-    from fedrank.silos.data.reader import SiloReader
-
-    reader = SiloReader(
-        silo=silo, label=label, positive=positive, drop=drop, categorical=categorical, missing=missing, gaps="impute"
-    )
-    return load(data, reader)
+def _others(meaning: Columns) -> tuple[tuple[str, ...], ...]:
+    """Columns that are left out, those that are names, and the values that mean a missing one."""
+    return meaning.drop, meaning.categorical, meaning.missing
 
 
 def _number(value: float) -> str:

@@ -248,7 +248,8 @@ class NodeSide(abc.ABC):
         Raises:
             ConfigError: ε of a round, or of all of them, is larger than the node allows.
         """
-        delta, rounds = delta_of(self.config), self.config.rounds
+        # A server that announces a larger δ than is usual would make any ε small.
+        delta, rounds = min(delta_of(self.config), DELTA), self.config.rounds
         given = self.settings.most_epsilon, self.settings.most_run_epsilon
         for said, asked, name in zip(given, self.agrees_to, ("most-epsilon", "most-run-epsilon"), strict=True):
             if (most := said if said >= 0 else asked) == math.inf:

@@ -98,6 +98,8 @@ class RankingRunner(Runner):
         if not isinstance(protocol, RankingProtocol) or not has_own_models(protocol):
             return []
         chosen = some_honest(experiment)
+        if not len(chosen):  # all attack: there is nobody whose ranker counts
+            return []
         models = own_models(protocol, self.simulator.server(states), own)[:, chosen]
         whose = np.asarray(experiment.parties.own.user)[chosen]
         users = {f"expected {experiment.metric.name} ({user.name})": n for n, user in enumerate(protocol.users)}

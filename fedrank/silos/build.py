@@ -208,7 +208,7 @@ def build_silos(
         own: SiloProtocol = made
     else:
         own = protocol
-    notes = (*table.notes, *training_notes(arrays, table.names), *_noise_notes(config))
+    notes = (*table.notes, *training_notes(arrays, table.names), *(_noise_notes(config) if own.sgd.draws_noise else ()))
     conditions = Conditions(dropout=config.devices.dropout)
     return SiloExperiment(config, table, arrays, own, targets, notes, undefined, conditions)
 

@@ -213,6 +213,11 @@ class SilosConfig(RunConfig):
         return replace(self, silos=replace(self.silos, train=TRAIN, stratified=not private))
 
     @property
+    def bound_to_rounds(self) -> bool:
+        """Whether noise is made for the number of rounds of the run."""
+        return self.record_privacy is not None
+
+    @property
     def record_privacy(self) -> RecordPrivacy | None:
         """The settings of noise, where a record has an ε."""
         privacy = getattr(self, "privacy", None)

@@ -182,7 +182,9 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     whole = stand_in(config, len(names))
     protocol = dataclasses.replace(whole.protocol, most_rows=arrays.train.x.shape[-2])
     if isinstance(sgd := protocol.sgd, PrivateSgd):
-        protocol = dataclasses.replace(protocol, sgd=sgd.for_rows({protocol.most_rows}))
+        protocol = dataclasses.replace(
+            protocol, sgd=dataclasses.replace(sgd, elsewhere=False).for_rows({protocol.most_rows})
+        )
     if getattr(protocol, "target", None) == number and protocol.measure == "auc":
         refuse_undefined(arrays, "of the target")
     own = jax.tree.map(lambda leaf: leaf[number : number + 1], whole.parties.own)

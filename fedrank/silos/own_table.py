@@ -22,6 +22,7 @@ from fedrank.silos.data.files import MISSING
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.data.values import as_number
+from fedrank.silos.private_sgd import PrivateSgd
 
 #: Rows of each silo of a stand-in: enough for three parts with both labels in each.
 _ROWS = 8
@@ -56,7 +57,12 @@ def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
         if (privacy := config.record_privacy) is not None:
             ranges = tuple(f"x{column}=0:1" for column in range(n_features))
             made = dataclasses.replace(made, privacy=dataclasses.replace(privacy, ranges=ranges))
-        return build_silos(made)
+        whole = build_silos(made)
+    sgd = whole.protocol.sgd
+    if not isinstance(sgd, PrivateSgd):
+        return whole
+    elsewhere = dataclasses.replace(sgd, elsewhere=True)
+    return dataclasses.replace(whole, protocol=dataclasses.replace(whole.protocol, sgd=elsewhere))
 
 
 def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:

@@ -201,7 +201,11 @@ class SiloProtocol(Protocol):
         where = jnp.arange(rows.x.shape[0]) < rows.n
         model = self.usable(model, party)
         if self.measure == "auc":
-            return auc(self.network.scores(model, rows.x), rows.y, where)
+            scores = self.network.scores(model, rows.x)
+            if self.sgd.draws_noise:
+                # One row whose score is no number must not decide, without noise, whether there is an AUC.
+                scores = jnp.where(jnp.isfinite(scores), scores, 0.0)
+            return auc(scores, rows.y, where)
         return -log_loss(self.network.logits(model, rows.x), rows.y, where)
 
     @abc.abstractmethod
@@ -210,7 +214,7 @@ class SiloProtocol(Protocol):
 
     @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What everybody gets to know; nothing is noised."""
+        """What everybody gets to know."""
 
 
 @dataclass(frozen=True)

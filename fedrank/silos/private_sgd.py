@@ -78,6 +78,7 @@ class PrivateSgd(LocalSgd):
         clip: C, longest gradient of one row.
         trainings: Trainings of a silo in the run, that before the first round included.
         multipliers: Number of rows of a silo, and z for it; see :meth:`for_rows`.
+        elsewhere: The rows lie at silos that a server does not see: each makes its own noise, of the size that ε needs.
 
     Raises:
         ConfigError: A setting is out of range, or the network has batch norm.
@@ -88,6 +89,7 @@ class PrivateSgd(LocalSgd):
     clip: float = 1.0
     trainings: int = 1
     multipliers: tuple[tuple[int, float], ...] = ()
+    elsewhere: bool = False
 
     draws_noise = True
 

@@ -1,7 +1,7 @@
 """The gate: a silo adopts the federation's ranker only if its own held-out queries show that this ranks them better.
 
-Both papers report silos whose ranking a federation made worse. Only the silo knows its held-out queries, and nothing
-crosses: the silo decides by itself. It adopts where the lower end of an interval of the mean difference over queries is
+Both papers report silos whose ranking a federation made worse. Only the silo knows its held-out queries, and decides
+by itself. It adopts where the lower end of an interval of the mean difference over queries is
 above 0; a few queries seldom show that, and then it keeps what it has.
 """
 
@@ -19,7 +19,8 @@ from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI
 
-#: Probability with which a silo adopts a ranker that is no better than what it has, at most.
+#: Probability with which a silo adopts a ranker that is no better than what it has, about: queries of different folds
+#: are ranked by rankers that share training rows.
 ERROR = 0.05
 
 

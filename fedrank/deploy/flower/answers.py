@@ -158,6 +158,8 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
         remembered = Remembered.unpacked(state.setup.read()).own
     else:
         remembered = {}
+    if question.request and question.round >= config.rounds:
+        raise WireError(f"the run has {config.rounds} rounds; round {question.round} is none of them.")
     block = side.block(remembered)
     answer = answer_of(block, question, config.seed, config.compute.chunk, settings.chance, state.memory)
     last = len(side.protocol.exchanges) - 1

@@ -134,8 +134,8 @@ def polya_jumps(
         counts: Words that say how many.
         signs: Words of which those in the lower half keep the sign.
         sizes: Words that absolute values are made of.
-        tails: Of :func:`polya_tails`, and
-        log_rest: likewise.
+        tails: Tails of the number of jumps, of :func:`polya_tails`.
+        log_rest: Logarithm of what is left of the parameter, of :func:`polya_tails`.
         xp: ``numpy`` or ``jax.numpy``.
     """
     # Inversion from the tail: with tails P(X ≥ k), ascending, down to k = 1, how many are at least u is X itself.

@@ -59,4 +59,5 @@ def _below(
 ) -> UInt32[np.ndarray, "*shape"]:
     """``jax.random.randint`` from 0 to below ``bound``, of words from both its keys."""
     span = np.uint32(bound)
-    return (high % span * np.uint32((2**16 % bound) ** 2 % bound) + low % span) % span
+    factor = np.uint32((2**16 % bound) ** 2 % 2**32 % bound)  # JAX multiplies in 32 bits
+    return (high % span * factor + low % span) % span

@@ -3,9 +3,9 @@
 Queries' features are read as they lie in :class:`~fedrank.ranking.data.queries.FeatureBlocks`: feature by feature, so
 that a vector holds one feature of neighbouring documents (:mod:`fedrank.ranking.sessions.tiles`). Interactions are
 computed query by query, those of all parties with one query together, up to twelve rankers at a time: a feature that
-was loaded is used for all of them. Scores stay in the first-level cache. In short lists a document's rank is the number
-of documents ahead of it, which vector instructions count; in long ones they look for documents that are better than the
-last of the best ``depth`` so far. What an interaction does depends on neither, and not on who else is asked.
+was loaded is used for all of them. Scores stay in the first-level cache. The best ``depth`` documents are found among
+those that pass a bound, the best scores of sixteen groups; the rank of each is the number of documents ahead of it,
+which vector instructions count. What an interaction does depends on none of this, and not on who else is asked.
 """
 
 from __future__ import annotations
@@ -514,9 +514,9 @@ class HostSessions:
             user_index: Each party's user.
             seed: Each party's seed.
             queries: What they ask.
-            words: In C order, a row for each party, runs one after another; those for clicks and for ties begin at
-            click_at: this column, and
-            tie_at: this one.
+            words: Random words in C order, a row for each party, runs one after another.
+            click_at: The column where those for clicks begin.
+            tie_at: The column where those for ties begin.
         """
         cohort = Cohort(seed.shape)
         (models, run), flat = cohort.models(center), cohort.flat

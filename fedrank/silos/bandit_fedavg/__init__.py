@@ -131,7 +131,7 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError(f"patience must be at least 1 round, got {self.patience}.")
         if (self.arms == "clusters" or self.probe) and not self.pretrain:
             raise ConfigError("clusters and probe look at the silos' first models; they need pretrain.")
-        if isinstance(self.sgd, PrivateSgd) and (self.delayed or self.measure != "auc"):
+        if self.judgements is not None and (self.delayed or self.measure != "auc"):
             raise ConfigError(
                 "a record's ε (privacy.epsilon) is known of AUCs in the round itself; leave bandit.delayed out, and "
                 "take silos.measure = 'auc'."

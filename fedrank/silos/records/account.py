@@ -39,6 +39,17 @@ _NOT_COVERED = (
 )
 
 
+_JUDGED = (
+    "Of the validation rows: one row, replaced by another one of its label: what the target tells becomes at most e^ε "
+    "times as likely, but for a probability of δ."
+)
+#: What a server could do that asks more than the protocol does.
+ASKED_AGAIN = (
+    "A server that asks a silo for the same training or judgement again: noise is drawn anew each time, and ε counts "
+    "it once."
+)
+
+
 def record_account(releases: Mapping[str, RecordNoise], delta: float) -> PrivacyReport:
     """The report of everything that a silo has sent about the same rows.
 
@@ -87,7 +98,8 @@ def run_account(
     """
     trainings = rounds + pretrain if rounds else 0
     each = {rows: sgd_epsilon(z, sgd.share(rows), sgd.steps(rows, trainings), delta) for rows, z in sgd.multipliers}
-    trained = max(each.values(), default=0.0)
+    # Fewer trainings of rows that are not known are no less than what all of them promise.
+    trained = (sgd.epsilon if trainings else 0.0) if sgd.elsewhere else max(each.values(), default=0.0)
     promises = [
         Promise(Unit.RECORD, max(trained, judged or 0.0), delta, _COMPOSED),
         Promise(Unit.RECORD, trained, delta, _COMPOSED, scope="training rows"),
@@ -97,29 +109,31 @@ def run_account(
         f"deployed. One record of the training rows: ε = {trained:.3g} at δ = {delta:.0e} of all {trainings} trainings "
         "together, without trust in anybody."
     ]
-    covers = [_COVERS[0]]
+    covers, not_covered = [_COVERS[0]], [*_NOT_COVERED, ASKED_AGAIN]
     if judged is not None:
+        covers = [f"Of the training rows: {_COVERS[0]}", _JUDGED]
+        not_covered.append("How many validation rows have each label, and so the label of one whose others are known.")
         promises.append(Promise(Unit.RECORD, judged, delta, "concentrated differential privacy", "validation rows"))
         said.append(
             f"AUCs that the target tells have noise of their own. One record of its validation rows: ε = {judged:.3g}; "
             "it is replaced by another one of its label, and how many rows have each label is public."
         )
-    smallest = min(sgd.multipliers, default=(0, 0.0))
+    rows, multiplier = min(sgd.multipliers, default=(0, 0.0))
+    known = {
+        "noise_multiplier": multiplier,
+        "rows": rows,
+        "sampling": sgd.share(rows) if rows else 1.0,
+        "steps": sgd.steps(rows, trainings) if rows else 0,
+    }
+    if sgd.elsewhere:
+        known = {}
     return PrivacyReport(
         mechanism="discrete Gaussian noise on clipped gradients",
         trust=NOBODY,
         promises=tuple(promises),
         covers=tuple(covers),
-        not_covered=(*_NOT_COVERED, PARTICIPATION, MORE_ROUNDS, SIMULATION),
-        details={
-            "delta": delta,
-            "clip": sgd.clip,
-            "noise_multiplier": smallest[1],
-            "rows": smallest[0],
-            "sampling": sgd.share(smallest[0]) if smallest[0] else 1.0,
-            "steps": sgd.steps(smallest[0], trainings) if smallest[0] else 0,
-            "rounds": rounds,
-        },
+        not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),
+        details={"delta": delta, "clip": sgd.clip, "rounds": rounds, **known},
         words=tuple(said),
         audit=AuditedBy("record-network", {"epsilon": sgd.epsilon, "delta": delta}),
     )

@@ -134,7 +134,8 @@ class PlanLearner(SumLearner):
         if not self.observed:
             return weights
         satisfaction = fitted(jnp.concatenate([sums[-FEATURES:], engagement[FEATURES:]]), rounds, self.whiten)
-        error, other = (error_of_trace(rounds, self.whiten, spread, noise) for spread in (self.spread, 1.0))
+        unseen = PER_OBSERVED * self.world.observation_noise
+        error, other = (error_of_trace(rounds, self.whiten, spread, noise) for spread in (self.spread, unseen))
         of_both = with_observed(weights, error, satisfaction / PER_OBSERVED, other / PER_OBSERVED, self.scale)
         return weights.at[TRACE].set(of_both)
 

@@ -409,7 +409,9 @@ class SummedSlates(PlatformProtocol):
     @override
     def changing(self, first: int, last: int) -> bool:
         learner = self.settings.learner
-        return not learner.steady or any(first <= number < last for number in learner.release_rounds)
+        # A subclass that changes how it is served has to say so again.
+        steady = learner.steady and "steady" in vars(type(learner))
+        return not steady or any(first <= number < last for number in learner.release_rounds)
 
     @override
     def describe(self) -> dict[str, Json]:

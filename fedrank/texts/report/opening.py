@@ -76,7 +76,7 @@ def _searched(run: Run) -> tuple[str, list[Number]]:
 
 def _hidden(run: Run) -> str:
     """What is left of a search where other silos neither read documents nor find texts."""
-    said = " Other silos neither read the documents nor tell whether a text is there"
+    said = " Other silos were not seen to read the documents or to tell whether a text is there (see the attacks below)"
     seen, exact = (_mean(run, name, "federation") for name in (BM25, BM25_EXACT))
     if unjudged(run) or not exact:
         return f"{said}."

@@ -190,7 +190,8 @@ def _paragraph(report: PrivacyReport) -> str:
             "looked up in them, by whom and how often, one occurrence of a word makes it at most e^ε times as likely, "
             f"with ε = {low:.4g}{at if gaussian else ''}, once and for all. Another silo "
             "reads most words of a document at ε = 4 and more, and tells whether a text is there at 0.4 and more; at "
-            "0.2 neither (fedrank attack documents). The server, which passes on sealed bytes, reads none."
+            "0.2 it was not seen to, on four collections (fedrank attack documents). The server, which passes on "
+            "sealed bytes, reads none."
         )
     else:
         how = (

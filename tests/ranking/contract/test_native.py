@@ -28,7 +28,7 @@ from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
 from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
 from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
 from fedrank.ranking.native.adam import Adam
-from fedrank.ranking.native.noise import PartyNoise
+from fedrank.ranking.native.noise import PartyNoise, _below
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 
@@ -246,3 +246,11 @@ def test_a_choice_of_backends():
     parties = tiny_parties(protocol, 4)
     found = [rounds_of(protocol, parties, 4, Conditions(), backend) for backend in ("auto", "numba", "jax")]
     assert [one.backend for one in found] == ["numba", "numba", "jax"]
+
+
+@pytest.mark.parametrize("bound", [3, 65_536, 65_537, 70_201])
+def test_places_of_noise_are_those_that_jax_draws(bound):
+    """``jax.random.randint`` in 32 bits, whose factor wraps to 0 above 65,536."""
+    key = jax.random.key(5)
+    high, low = (np.asarray(jax.random.bits(k, (50,), jnp.uint32)) for k in jax.random.split(key))
+    np.testing.assert_array_equal(_below(high, low, bound), jax.random.randint(key, (50,), 0, bound))

@@ -265,10 +265,11 @@ def test_local_only_is_gradient_descent_from_a_network_of_its_own_and_pooled_row
     assert everybody.train.x.shape == (1, 1, most, FEATURES) and int(everybody.train.n[0, 0]) == most
     protocol = LocalOnly(SGD, 1, most)
     fresh, words = jnp.array([3, 4], jnp.uint32), jnp.zeros(SGD.rng_shape(most), jnp.uint32)
+    parties = protocol.parties(everybody)
 
     @jax.jit
     def last():
-        parties, state = protocol.parties(everybody), protocol.init(jax.random.key(0))
+        state = protocol.init(jax.random.key(0))
         me = Party(parties.shared, jax.tree.map(lambda leaf: leaf[0], parties.own))
         for exchange, draws in zip(protocol.exchanges, ((words, fresh), words), strict=True):
             me, _ = exchange.respond(exchange.ask(state), me, draws)

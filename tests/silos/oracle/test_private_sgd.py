@@ -1,5 +1,7 @@
 """DP-SGD: gradients row by row, noise, and an account against calculations of other origin."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,9 +10,12 @@ from scipy import integrate, optimize, stats
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
+from fedrank.core.protocol import Party
 from fedrank.silos.config import FedAvgConfig, RecordPrivacy, Silos
 from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.network import TabularNetwork
+from fedrank.silos.personalised import LocalOnly
 from fedrank.silos.private_sgd import SIGMA, Draws, PrivateSgd, os_noise, simulated_noise
 from fedrank.silos.records.account import run_account
 from fedrank.silos.records.judgements import NoisyJudgements
@@ -216,3 +221,22 @@ def test_a_penalty_has_no_epsilon():
             made().draw(jax.random.key(0), (1, ROWS)),
             penalty=lambda t: t.sum(),
         )
+
+
+def test_a_row_whose_score_is_no_number_moves_an_auc_by_one_row():
+    """A weight that overflows on one row alone: without the remedy that row decides whether there is an AUC."""
+    network = TabularNetwork(1, (1,), "none")
+    protocol = LocalOnly(PrivateSgd(network, epochs=1), 1, 6)
+    x = np.array([[-1.0], [-0.5], [0.5], [1.0], [0.2], [1.9]], np.float32)
+    y = np.array([0, 1, 0, 1, 0, 1], np.float32)
+    model = jnp.zeros(network.size, jnp.float32).at[0].set(2e38)
+
+    def measured(rows):
+        held = Rows(jnp.asarray(rows), jnp.asarray(y), jnp.int32(len(y)))
+        arrays = SiloArrays(*(jax.tree.map(lambda leaf: leaf[None, None], held),) * 3)
+        return float(protocol.performance(model, Party(arrays, SimpleNamespace(number=0, split=0))))
+
+    assert not np.isfinite(np.asarray(network.scores(model, jnp.asarray(x)))).all()
+    other = x.copy()
+    other[5] = 0.1
+    assert np.isfinite(measured(x)) and abs(measured(x) - measured(other)) <= 1 / 3 + 1e-6

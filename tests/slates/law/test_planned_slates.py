@@ -267,6 +267,14 @@ def test_what_satisfaction_says_is_weighted_by_precision():
     assert float(found) == pytest.approx(np.average([0.14, 0.04], weights=[1 / 0.03**2, 1 / 0.04**2]), rel=1e-5)
 
 
+@pytest.mark.parametrize("mean", [-0.5, 0.5, -0.7])
+def test_what_is_no_satisfaction_says_nothing(mean):
+    """Observed on average 0, 1, or below 0: engagement alone counts."""
+    weights = jnp.asarray([2.0 - np.log(10.0), 0.04, 0.25], jnp.float32)
+    found = with_observed(weights, jnp.float32(0.03), jnp.asarray([mean, 0.3, 0.0]), jnp.float32(0.01), 10.0)
+    assert float(found) == pytest.approx(0.04, rel=1e-6)
+
+
 def test_sums_of_satisfaction_cross_with_the_others_and_give_the_same_trace():
     """Where both say the same of the trace, the model is the one of either."""
     s = _learner(observed=True)

@@ -158,7 +158,7 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
         remembered = Remembered.unpacked(state.setup.read()).own
     else:
         remembered = {}
-    if question.request and question.round >= config.rounds:
+    if question.request and config.bound_to_rounds and question.round >= config.rounds:
         raise WireError(f"the run has {config.rounds} rounds; round {question.round} is none of them.")
     block = side.block(remembered)
     answer = answer_of(block, question, config.seed, config.compute.chunk, settings.chance, state.memory)

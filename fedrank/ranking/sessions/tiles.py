@@ -291,7 +291,9 @@ def _bound(builder, pieces, data, length, width, wanted, kept):
         phi.add_incoming(new, loop)
     builder.cbranch(builder.icmp_signed("<=", following, builder.sub(width, number(16))), loop, after)
     builder.position_at_end(after)
-    best = [better(more[0], last), more[1]]  # the last eight again, where they are half of a pair
+    # The last eight, where they are half of a pair. Elsewhere they are in a group already, and no document is in two.
+    half = builder.icmp_signed("!=", builder.and_(width, number(8)), number(0))
+    best = [builder.select(half, better(more[0], last), more[0]), more[1]]
 
     for t, values in enumerate(best):
         pieces.store(builder, values, _at(builder, kept, number(8 * t)))

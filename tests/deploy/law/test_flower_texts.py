@@ -255,7 +255,7 @@ def refusals():
     return [
         ({"sketch_mode": "plain"}, endless, ""),
         ({}, {"most_epsilon": 5.0}, "nothing bounds the ε of a round; most-epsilon = 5 cannot be kept"),
-        ({}, {"most_sketch_epsilon": 7.9}, r"ε = 8 .* this node agrees to 7\.9"),
+        ({}, {"most_sketch_epsilon": 0.19}, r"ε = 0\.2 .* this node agrees to 0\.19"),
         ({"sketch_mode": "plain"}, {}, "takes part only with most-sketch-epsilon = inf"),
         ({**ASKING, "sketch_mode": "paper", "i_know": True}, {}, "only with most-sketch"),
         ({}, {"state_dir": ""}, "needs state-dir"),
@@ -303,7 +303,7 @@ def test_a_server_that_is_stopped_after_the_setup_goes_on_without_another(folder
     (row,) = (json.loads(line) for line in (kept / "metrics.jsonl").read_text().splitlines())
     assert [(one["exchange"], one["parties"]) for one in row["setup"]][-2:] == [("receive", 4), ("scale", 4)]
     promise = PrivacyReport.from_json(json.loads((kept / "privacy.json").read_text()))
-    assert promise.epsilon(Unit.OCCURRENCE) == 8.0 and promise.epsilon_round == math.inf
+    assert promise.epsilon(Unit.OCCURRENCE) == 0.2 and promise.epsilon_round == math.inf
     assert {"Published", "Change"} <= set(json.loads((kept / "messages.json").read_text()))
     assert json.loads((kept / "model.json").read_text())["n_features"] == 16
     config, _ = flat.read_run(values)

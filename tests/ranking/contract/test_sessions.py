@@ -140,7 +140,7 @@ def test_interleaved_with_itself_is_the_list_itself():
 @pytest.mark.parametrize("random_ties", [False, True], ids=["fixed ties", "random ties"])
 def test_vector_instructions_find_what_keeping_the_best_finds(random_ties):
     random, depth = np.random.default_rng(0), 10
-    for length in (1, 3, 8, 9, 10, 11, 16, 17, 42, 90, 97, 100, 400):
+    for length in (1, 3, 8, 9, 10, 11, 16, 17, 29, 32, 42, 47, 64, 79, 90, 97, 100, 400):
         width = -(-length // 8) * 8
         for grades in (2, 5, 10**6, 0):  # all but a few scores are equal, some are, none is
             scores = np.full((2, width + 3), 7, np.float32)  # what lies beyond the documents is of no account
@@ -154,6 +154,20 @@ def test_vector_instructions_find_what_keeping_the_best_finds(random_ties):
             shown = fill_top(scores[1].copy(), length, tie, random_ties, top[:depth], *rest)
             assert fill_best(scores, 1, length, width, tie, random_ties, best, *rest) == shown
             np.testing.assert_array_equal(top[:shown], best[:shown])
+
+
+@pytest.mark.parametrize("length", [25, 29, 32, 47, 48, 64, 79])
+def test_the_best_are_those_of_a_sort_where_the_last_eight_documents_are_the_best(length):
+    """A group's best counts once: the last eight documents are in one group, as all others are."""
+    random, width = np.random.default_rng(0), -(-length // 8) * 8
+    for _ in range(20):
+        scores = np.zeros((1, width), np.float32)
+        scores[0, :length] = random.normal(size=length)
+        scores[0, width - 8 : length] += 5
+        best, rest = np.full(11, -1, np.int32), (np.zeros(10, np.float32), np.zeros(10, np.uint32))
+        expected = np.argsort(-scores[0, :length], kind="stable")[:10]
+        assert fill_best(scores.copy(), 0, length, width, np.uint32(0), False, best, *rest) == 10
+        np.testing.assert_array_equal(best[:10], expected)
 
 
 @pytest.mark.parametrize("hidden", [0, 1, 3, 14])

@@ -111,14 +111,7 @@ def summary_of_networks(found: dict[str, dict[str, dict[str, list[float]]]]) -> 
     out: dict[str, Any] = {}
     for table, ways in found.items():
         each = {way: np.mean(list(of.values()), axis=0) for way, of in ways.items()}
-        out[table] = {
-            way: {
-                "auc": round(float(values.mean()), 4),
-                "over alone": _interval(values - each["alone"]),
-                "cost of noise": _interval(values - each["without noise"]),
-            }
-            for way, values in each.items()
-        }
+        out[table] = _compared(each)
     return out
 
 
@@ -132,15 +125,20 @@ def summary(runs: dict[str, dict[str, dict[str, float]]]) -> dict[str, Any]:
         seeds = sorted(set.intersection(*(set(one) for one in of.values())), key=int)
         ways = list(next(iter(of.values()))[seeds[0]])
         each = {way: np.mean([[one[seed][way] for seed in seeds] for one in of.values()], axis=0) for way in ways}
-        out[table] = {
-            way: {
-                "auc": round(float(values.mean()), 4),
-                "over alone": _interval(values - each["alone"]),
-                "cost of noise": _interval(values - each["without noise"]),
-            }
-            for way, values in each.items()
-        }
+        out[table] = _compared(each)
     return out
+
+
+def _compared(each: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Mean AUC of each way, and its differences with 95 % intervals; AUCs are [divisions]."""
+    return {
+        way: {
+            "auc": round(float(values.mean()), 4),
+            "over alone": _interval(values - each["alone"]),
+            "cost of noise": _interval(values - each["without noise"]),
+        }
+        for way, values in each.items()
+    }
 
 
 def _interval(values: np.ndarray) -> list[float]:

@@ -271,7 +271,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
 
     @property
     def n_bits(self) -> int:
-        """Random words of a round."""
+        """How many random uint32 a round takes: those of one interaction, as :attr:`widths` has them, times K."""
         return self.settings.interactions * sum(self.widths)
 
     def _cut(self, rng_bits: jax.Array) -> Draws:

@@ -43,6 +43,8 @@ _JUDGED = (
     "Of the validation rows: one row, replaced by another one of its label: what the target tells becomes at most e^ε "
     "times as likely, but for a probability of δ."
 )
+#: Whom one trusts in a run: nodes draw new noise whenever they are asked.
+ASKS_ONCE = "the server, to ask for each training and judgement once"
 #: What a server could do that asks more than the protocol does.
 ASKED_AGAIN = (
     "A server that asks a silo for the same training or judgement again: noise is drawn anew each time, and ε counts "
@@ -107,7 +109,7 @@ def run_account(
     said = [
         f"A silo's network is trained with noise on clipped gradients (DP-SGD), from the operating system where it is "
         f"deployed. One record of the training rows: ε = {trained:.3g} at δ = {delta:.0e} of all {trainings} trainings "
-        "together, without trust in anybody."
+        "together, where each was asked for once."
     ]
     covers, not_covered = [_COVERS[0]], [*_NOT_COVERED, ASKED_AGAIN]
     if judged is not None:
@@ -129,7 +131,7 @@ def run_account(
         known = {}
     return PrivacyReport(
         mechanism="discrete Gaussian noise on clipped gradients",
-        trust=NOBODY,
+        trust=ASKS_ONCE,
         promises=tuple(promises),
         covers=tuple(covers),
         not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),

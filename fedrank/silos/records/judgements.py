@@ -59,5 +59,11 @@ class NoisyJudgements:
         return jnp.clip((jnp.round(values / grid) + noise) * grid, 0.0, 1.0)
 
     def spent(self, values: int, delta: float) -> float:
-        """ε at δ of so many AUCs."""
+        """ε of a validation row, in nats, of all AUCs that the target told.
+
+        Args:
+            values: How many AUCs it told, at least 0. By zero-concentrated differential privacy they cost
+                values · Δ²/2, where Δ is how far a row moves one AUC, in units of the noise's deviation.
+            delta: δ, in (0, 1).
+        """
         return concentrated_epsilon(values * (self.length / SIGMA) ** 2 / 2, delta) if values else 0.0

@@ -201,7 +201,7 @@ class IntegersOfUsers(AfterExplorers):
     @property
     @abc.abstractmethod
     def numbers(self) -> int:
-        """How many integers."""
+        """Length of the vector of integers that a platform sends for all its users together, at least 1."""
 
     @property
     @abc.abstractmethod

@@ -118,7 +118,7 @@ class ForeignEngine(abc.ABC):
 
     @abc.abstractmethod
     def _how_many(self) -> int:
-        """Number of documents."""
+        """Number of documents that the engine holds now, at least 0; asked anew after :data:`KEPT` seconds."""
 
     @abc.abstractmethod
     def _some(self, most: int) -> list[Document]:

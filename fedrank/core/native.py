@@ -9,15 +9,20 @@ compare what they make of them: sums differ by rounding, at most 1e-5 of their s
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Shaped, UInt32
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import folded
 from fedrank.core.protocol import Party, Protocol
+from fedrank.core.rng import INIT
 
 
 class NotNativeError(ConfigError):
@@ -25,10 +30,52 @@ class NotNativeError(ConfigError):
 
 
 class NativeRounds(abc.ABC):
-    """One exchange a round, for all parties of all runs; every array has a leading axis of runs.
+    """Rounds for all parties of all runs; every array has a leading axis of runs.
 
-    States and what parties keep have the fields that the exchange's have, so that a run goes on with either.
+    States and what parties keep have the fields that the exchanges' have, so that a run goes on with either.
     """
+
+    @abc.abstractmethod
+    def begin(self, keys: UInt32[np.ndarray, "runs 2"], parties: Party) -> tuple[PyTree, PyTree]:
+        """The servers' states, and what each party has for itself [runs, parties, ...], before the first round.
+
+        Args:
+            keys: Both words of each run's key.
+            parties: All parties, as they are simulated.
+        """
+
+    @abc.abstractmethod
+    def round(
+        self,
+        state: PyTree,
+        own: PyTree,
+        keys: UInt32[np.ndarray, "runs 2"],
+        number: int,
+        arrived: Bool[np.ndarray, "runs parties"],
+        chunk: int,
+    ) -> tuple[PyTree, PyTree, dict[str, Any]]:
+        """One round: new states, what the parties keep, and what there is to say of it.
+
+        Args:
+            state: The servers' states.
+            own: What each party has for itself, leaves [runs, parties, ...].
+            keys: Both words of each run's key.
+            number: Number of the round.
+            arrived: Whose replies the servers get to see.
+            chunk: Parties that answer at once, at most.
+
+        Returns:
+            The last has what :meth:`fedrank.engine.simulator.Simulator.advance` tells of a round: arrays [runs, ...] by
+            name, or dictionaries of such.
+        """
+
+    def models(self, state: PyTree) -> PyTree:
+        """The model that each run's server would hand out now."""
+        return np.asarray(state.weights)
+
+
+class OneExchange(NativeRounds):
+    """Rounds of one exchange, in which everybody answers."""
 
     @abc.abstractmethod
     def first(self, keys: UInt32[np.ndarray, "runs 2"]) -> PyTree:
@@ -68,6 +115,38 @@ class NativeRounds(abc.ABC):
     @abc.abstractmethod
     def experience(self, own: PyTree) -> dict[str, Shaped[AnyArray, "runs parties"]]:
         """What parties went through in the round, by name."""
+
+    @override
+    def begin(self, keys, parties):
+        def each(leaf):
+            return np.broadcast_to(np.asarray(leaf), (len(keys), *np.shape(leaf)))
+
+        return self.first(folded(keys, INIT)), mapped(each, parties.own)
+
+    @override
+    def round(self, state, own, keys, number, arrived, chunk):
+        parties, answers = arrived.shape[1], []
+        for first in range(0, parties, chunk):
+            part = mapped(lambda leaf, at=first: leaf[:, at : at + chunk], own)
+            answers.append(self.answer(state, part, keys, number, first))
+        kept, replies = zip(*answers, strict=True)
+        if len(kept) == 1:
+            own, reply = kept[0], replies[0]
+        else:
+            own = mapped(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
+            fields = [f.name for f in dataclasses.fields(replies[0])]
+            reply = type(replies[0])(*(np.concatenate([getattr(r, f) for r in replies], axis=1) for f in fields))
+        means = {name: np.mean(each, axis=1) for name, each in self.experience(own).items()}
+        return self.tell(state, reply, arrived), own, means
+
+
+def mapped(function: Callable[..., Any], *trees: Any) -> Any:
+    """A function of the arrays at the same places of some trees of tuples: ``jax.tree.map`` without JAX."""
+    first = trees[0]
+    if not isinstance(first, tuple):
+        return function(*trees)
+    fields = (mapped(function, *each) for each in zip(*trees, strict=True))
+    return first._make(fields) if hasattr(first, "_make") else tuple(fields)  # type: ignore[attr-defined]
 
 
 @functools.singledispatch

@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # a device, which runs this, has NumPy only
 
 #: First key word of the perturbation stream: the bytes of ``fr_v``.
 PERTURBATION_KEY = 0x66725F76
+#: Folds of a run's key that no round or party uses, as these are numbered from 0 upwards: the start, whose replies
+#: arrive, attackers, and the world in which parties meet.
+INIT, FATE, ATTACK, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

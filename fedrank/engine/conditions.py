@@ -1,4 +1,4 @@
-"""What happens to replies on their way, and the folds of a run's key that this and the start are drawn from."""
+"""What happens to replies on their way."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.attackers import Attack
-
-#: Folds that no round or party uses: rounds and parties are numbered from 0 upwards.
-INIT, FATE, ATTACK, WORLD = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD, 0xFFFFFFFC
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import folded, run_words, stream
 from fedrank.core.native import NativeRounds, NotNativeError, native_rounds
 from fedrank.core.protocol import Party, Protocol
-from fedrank.engine.conditions import FATE, INIT, Conditions
+from fedrank.core.rng import FATE
+from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
 
 
@@ -50,35 +50,18 @@ class NativeSimulator(Rounds):
 
     @override
     def begin(self, keys: PyTree, parties: Party) -> tuple[PyTree, PyTree]:
-        runs = len(keys)
-
-        def each(leaf):
-            return np.broadcast_to(np.asarray(leaf), (runs, *np.shape(leaf)))
-
-        return self.native.first(folded(keys, INIT)), _mapped(each, parties.own)
+        return self.native.begin(keys, parties)
 
     @override
     def advance(
         self, keys: PyTree, states: PyTree, shared: PyTree, own: PyTree, first_round: int, rounds: int
     ) -> tuple[PyTree, PyTree, dict[str, Any]]:
         seen: list[dict[str, Any]] = []
-        parties = own[0].shape[1]
         for number in range(first_round, first_round + rounds):
-            answers = []
-            for first in range(0, parties, self.chunk):
-                part = _mapped(lambda leaf, at=first: leaf[:, at : at + self.chunk], own)
-                answers.append(self.native.answer(states, part, keys, number, first))
-            kept, replies = zip(*answers, strict=True)
-            if len(kept) == 1:
-                own, reply = kept[0], replies[0]
-            else:
-                own = _mapped(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
-                fields = [f.name for f in dataclasses.fields(replies[0])]
-                reply = type(replies[0])(*(np.concatenate([getattr(r, f) for r in replies], axis=1) for f in fields))
-            states = self.native.tell(states, reply, self._arrived(keys, number, parties))
-            means = {name: np.mean(each, axis=1) for name, each in self.native.experience(own).items()}
-            seen.append(means)
-        return states, own, {name: np.stack([one[name] for one in seen]) for name in (seen[0] if seen else ())}
+            arrived = self._arrived(keys, number, own[0].shape[1])
+            states, own, told = self.native.round(states, own, keys, number, arrived, self.chunk)
+            seen.append(told)
+        return states, own, _stacked(seen) if seen else {}
 
     def _arrived(self, keys: UInt32[np.ndarray, "runs 2"], number: int, parties: int) -> Bool[np.ndarray, "runs n"]:
         """Whose replies arrive: what ``jax.random.bernoulli`` draws."""
@@ -93,17 +76,15 @@ class NativeSimulator(Rounds):
 
     @override
     def models(self, states: PyTree) -> PyTree:
-        return np.asarray(states.weights)
+        return self.native.models(states)
 
     @override
     def on_host(self, tree: PyTree) -> PyTree:
         return tree
 
 
-def _mapped(function: Callable[..., Any], *trees: Any) -> Any:
-    """A function of the arrays at the same places of some trees of tuples: ``jax.tree.map`` without JAX."""
-    first = trees[0]
-    if not isinstance(first, tuple):
-        return function(*trees)
-    fields = (_mapped(function, *each) for each in zip(*trees, strict=True))
-    return first._make(fields) if hasattr(first, "_make") else tuple(fields)  # type: ignore[attr-defined]
+def _stacked(rounds: Sequence[Any]) -> Any:
+    """Arrays [rounds, ...] of what was told of each round, in dictionaries as deep as they are."""
+    if isinstance(rounds[0], dict):
+        return {name: _stacked([one[name] for one in rounds]) for name in rounds[0]}
+    return np.stack(rounds)

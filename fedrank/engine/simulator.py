@@ -23,9 +23,9 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.lazy import jax, jit, jnp, register_waiting
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
-from fedrank.core.rng import party_key
+from fedrank.core.rng import ATTACK, FATE, INIT, WORLD, party_key
 from fedrank.engine.chunks import in_chunks, leading
-from fedrank.engine.conditions import ATTACK, FATE, INIT, WORLD, Conditions
+from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
 
 #: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.

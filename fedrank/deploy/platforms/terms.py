@@ -16,8 +16,7 @@ from jaxtyping import Key
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Exchange
-from fedrank.core.rng import party_key
-from fedrank.engine import simulator as simulated
+from fedrank.core.rng import INIT, WORLD, party_key
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
 from fedrank.slates.config import FedSlateConfig, PlatformsConfig, SummedSlatesConfig
@@ -118,7 +117,7 @@ class Terms:
         Args:
             seeded: Draw it from the run's seed, as a simulator does.
         """
-        key = jax.random.fold_in(self.run_key, simulated.INIT) if seeded else key_from_os()
+        key = jax.random.fold_in(self.run_key, INIT) if seeded else key_from_os()
         return _first_state(self.protocol, key)
 
     def platform_own(self, platform: int, seeded: bool) -> Any:
@@ -157,8 +156,8 @@ class Terms:
         if not seeded:
             return key_from_os()
         if number is None:
-            return jax.random.fold_in(self.run_key, simulated.WORLD)
-        return party_key(self.run_key, number, simulated.WORLD)
+            return jax.random.fold_in(self.run_key, WORLD)
+        return party_key(self.run_key, number, WORLD)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, UInt32
 from typing_extensions import override
 
 from fedrank.core.kernels import normals, party_words
-from fedrank.core.native import NativeRounds, NotNativeError, check_own_class, native_rounds
+from fedrank.core.native import NotNativeError, OneExchange, check_own_class, native_rounds
 from fedrank.core.protocol import Party
 from fedrank.ranking.central import DRAWING, INITIAL, JAX_ONLY, Central, Reply, ServeAndLearn, ServerState
 from fedrank.ranking.data.queries import FeatureBlocks
@@ -19,7 +19,7 @@ from fedrank.ranking.sessions.results import SessionResults
 
 
 @native_rounds.register(Central)
-class NativeCentral(NativeRounds):
+class NativeCentral(OneExchange):
     """Rounds of :class:`~fedrank.ranking.central.Central` with PDGD, DBGD or MGD.
 
     Args:

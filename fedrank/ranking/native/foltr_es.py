@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float32, UInt32
 from typing_extensions import override
 
 from fedrank.core.kernels import host_weighted_sum, party_words
-from fedrank.core.native import NativeRounds, NotNativeError, check_own_class, native_rounds
+from fedrank.core.native import NotNativeError, OneExchange, check_own_class, native_rounds
 from fedrank.core.protocol import Party
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es import FoltrES, ServerState, TryPerturbation
@@ -26,7 +26,7 @@ from fedrank.ranking.sessions.sessions import check_ties
 
 
 @native_rounds.register(FoltrES)
-class NativeFoltrES(NativeRounds):
+class NativeFoltrES(OneExchange):
     """Rounds of :class:`~fedrank.ranking.foltr_es.FoltrES` for its CPU kernels.
 
     Args:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, Int, UInt32
 from typing_extensions import override
 
 from fedrank.core.kernels import folded, normals, party_words
-from fedrank.core.native import NativeRounds, NotNativeError, check_own_class, native_rounds
+from fedrank.core.native import NotNativeError, OneExchange, check_own_class, native_rounds
 from fedrank.core.protocol import Party
 from fedrank.privacy.noise.correlated import coefficients
 from fedrank.privacy.quantise import clip_to_norm, dequantise, quantise
@@ -24,7 +24,7 @@ from fedrank.ranking.sessions.kernel import kernel_shape
 from fedrank.ranking.sessions.results import SessionResults
 
 
-class NativeFoltrPDGD(NativeRounds):
+class NativeFoltrPDGD(OneExchange):
     """Rounds of :class:`~fedrank.ranking.foltr_pdgd.FoltrPDGD`: weights sent as they are, clipped, or in a secure sum.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,3 +45,12 @@ PyTree: TypeAlias = Any
 
 #: The kind of array that a function takes and returns, JAX's or NumPy's.
 ArrayT = TypeVar("ArrayT", bound=AnyArray)
+
+
+def module_of(*arrays: Any) -> ModuleType:
+    """``jax.numpy`` where one of the arrays is JAX's, else ``numpy``: for functions that are written once for both."""
+    if not any(isinstance(array, JaxArray) for array in arrays):
+        return np
+    import jax.numpy
+
+    return jax.numpy

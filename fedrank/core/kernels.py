@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Float, Float32, Int64, Shaped, UInt32
@@ -23,7 +22,8 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import njit, prange
 from fedrank.core.lazy import jax, jnp
-from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax, threefry_2x32
+from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax
+from fedrank.core.streams import stream, uniforms
 
 #: Numba's threads belong to one kernel at a time.
 ONE_AT_A_TIME = threading.Lock()
@@ -170,7 +170,7 @@ def party_words(
     """The random words of parties in a round: ``jax.random.bits`` of :func:`fedrank.core.rng.party_key`, the same bits.
 
     Args:
-        keys: Both words of each run's key, as :func:`run_words` makes them.
+        keys: Both words of each run's key, as :func:`fedrank.core.streams.run_words` makes them.
         number: Number of the round.
         first: Number of the first party.
         parties: How many parties.
@@ -184,27 +184,6 @@ def party_words(
     with ONE_AT_A_TIME:
         _party_words(fixed(keys, np.uint32), np.uint32(number), np.uint32(first), fixed(folds, np.uint32), out)
     return out[..., :words]
-
-
-def run_words(seeds: Iterable[int]) -> UInt32[np.ndarray, "runs 2"]:
-    """Both words of ``jax.random.key(seed)`` for each seed below 2³²."""
-    low = np.fromiter(seeds, np.uint32)
-    return np.stack([np.zeros_like(low), low], axis=-1)
-
-
-def folded(keys: UInt32[np.ndarray, "runs 2"], *folds: int) -> UInt32[np.ndarray, "runs 2"]:
-    """``jax.random.fold_in`` one after another, for both words of each run's key."""
-    for fold in folds:
-        counter = (np.zeros(len(keys), np.uint32), np.full(len(keys), fold, np.uint32))
-        keys = np.stack(threefry_2x32((keys[:, 0], keys[:, 1]), counter), axis=-1)
-    return keys
-
-
-def stream(keys: UInt32[np.ndarray, "runs 2"], words: int) -> UInt32[np.ndarray, "runs {words}"]:
-    """``jax.random.bits`` of each run's key, the same bits."""
-    counter = (np.zeros((1, words), np.uint32), np.arange(words, dtype=np.uint32)[None])
-    first, second = threefry_2x32((keys[:, :1], keys[:, 1:]), counter)
-    return np.asarray(first ^ second)
 
 
 @njit(inline="always")
@@ -243,7 +222,7 @@ def _fill_normals(unit, low, out):
 
 def normal_of(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
     """What ``jax.random.normal`` makes of uniform words: equal but for the rounding of the quantile."""
-    unit = ((words >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
+    unit = uniforms(words)
     out = np.empty(unit.size, np.float32)
     _fill_normals(fixed(unit.ravel(), np.float32), np.nextafter(np.float32(-1), np.float32(0)), out)
     return out.reshape(words.shape)

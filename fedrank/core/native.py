@@ -20,9 +20,9 @@ from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import folded
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import INIT
+from fedrank.core.streams import folded
 
 
 class NotNativeError(ConfigError):
@@ -34,6 +34,9 @@ class NativeRounds(abc.ABC):
 
     States and what parties keep have the fields that the exchanges' have, so that a run goes on with either.
     """
+
+    #: What computes them, as settings call it: ``"numba"`` or ``"numpy"``.
+    backend: str = "numba"
 
     @abc.abstractmethod
     def begin(self, keys: UInt32[np.ndarray, "runs 2"], parties: Party) -> tuple[PyTree, PyTree]:

@@ -20,11 +20,11 @@ def rounds_of(
         parties: All of its parties.
         chunk: Parties that answer at once.
         conditions: What happens to replies on their way.
-        backend: ``"numba"`` for native rounds, ``"jax"``, or ``"auto"`` for the first where it can.
+        backend: ``"numba"`` or ``"numpy"`` for native rounds, ``"jax"``, or ``"auto"`` for the first where they can.
         debug: Without compiling, party by party, which takes JAX.
 
     Raises:
-        ConfigError: ``backend`` is ``"numba"``, and something needs JAX.
+        ConfigError: ``backend`` names native rounds, and something needs JAX.
     """
     why = "compute.backend = 'jax'"
     if backend != "jax":
@@ -33,9 +33,9 @@ def rounds_of(
                 raise NotNativeError("compute.debug")
             return NativeSimulator(protocol, parties, chunk, conditions)
         except NotNativeError as error:
-            if backend == "numba":
+            if backend != "auto":
                 raise ConfigError(
-                    f"compute.backend = 'numba' cannot compute this run: {error} takes JAX. Use 'auto' or 'jax'."
+                    f"compute.backend = {backend!r} cannot compute this run: {error} takes JAX. Use 'auto' or 'jax'."
                 ) from error
             why = str(error)
     from fedrank.engine.simulator import Simulator

@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import folded, run_words, stream
 from fedrank.core.native import NativeRounds, NotNativeError, native_rounds
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import FATE
+from fedrank.core.streams import folded, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
 
@@ -32,8 +32,6 @@ class NativeSimulator(Rounds):
         NotNativeError: The protocol, its settings, or the conditions need JAX.
     """
 
-    backend = "numba"
-
     def __init__(self, protocol: Protocol, parties: Party, chunk: int, conditions: Conditions):
         if conditions.late:
             raise NotNativeError("late replies")
@@ -42,6 +40,7 @@ class NativeSimulator(Rounds):
         if chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {chunk}.")
         self.native: NativeRounds = native_rounds(protocol, parties)
+        self.backend = self.native.backend
         self.protocol, self.chunk, self.conditions = protocol, chunk, conditions
 
     @override
@@ -68,8 +67,7 @@ class NativeSimulator(Rounds):
         arrived = np.ones((len(keys), parties), bool)
         if self.conditions.dropout:
             words = stream(folded(keys, number, FATE), parties)
-            unit = ((words >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
-            arrived = ~(unit < np.float32(self.conditions.dropout))
+            arrived = ~(uniforms(words) < np.float32(self.conditions.dropout))
         if self.conditions.absent:
             arrived &= ~np.asarray(self.conditions.absent)
         return arrived

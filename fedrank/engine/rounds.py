@@ -17,7 +17,7 @@ from fedrank.core.protocol import Party
 class Rounds(abc.ABC):
     """What the loop of a run needs; states and ``own`` are pytrees with a leading axis of runs."""
 
-    #: ``"numba"`` or ``"jax"``.
+    #: ``"numba"``, ``"numpy"`` or ``"jax"``.
     backend: str
     #: What takes JAX, where it is used; empty where nothing is known.
     why: str = ""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jit, jnp
 
 # Sums of counts are kept in two whole numbers of 32 bits, of which this one is the base.
 _BASE = 1 << 12
 
 
-@jax.jit
+@jit
 def auc(
     scores: Float[AnyArray, "*lists rows"],
     labels: Shaped[AnyArray, "*lists rows"],
@@ -56,7 +56,7 @@ def auc(
     return jnp.where(defined, wins / (2 * jnp.maximum(pairs, 1)), jnp.nan).astype(jnp.float32)
 
 
-@jax.jit
+@jit
 def log_loss(
     logits: Float[AnyArray, "*lists rows 2"],
     labels: Shaped[AnyArray, "*lists rows"],
@@ -91,9 +91,44 @@ def _looked_up(
     return found.reshape(values.shape)
 
 
-def _one_numpy(scores: Float[np.ndarray, " rows"], positive: Bool[np.ndarray, " rows"]) -> float:
-    own, rest = scores[positive], np.sort(scores[~positive])
-    if not len(own) or not len(rest) or np.isnan(scores).any():
-        return float("nan")
-    wins = np.searchsorted(rest, own, "left").sum() + np.searchsorted(rest, own, "right").sum()
-    return float(wins / (2 * len(own) * len(rest)))
+def host_auc(
+    scores: Float[np.ndarray, "*#lists rows"],
+    labels: Shaped[np.ndarray, "*#lists rows"],
+    where: Bool[np.ndarray, "*#lists rows"],
+) -> Float32[np.ndarray, "*lists"]:
+    """:func:`auc` with NumPy: the same number for the same scores, since both count in whole numbers.
+
+    Arguments and result as there; the three broadcast against each other.
+    """
+    scores, labels, where = np.broadcast_arrays(np.asarray(scores, np.float32), labels, where)
+    positive, negative = (labels > 0) & where, (labels <= 0) & where
+    n1, n0 = positive.sum(-1), negative.sum(-1)
+    held = np.where(where, scores, np.inf)
+    order = np.argsort(held, axis=-1)
+    ranked, up, down = (np.take_along_axis(a, order, axis=-1) for a in (held, positive, negative))
+    upto = np.cumsum(down, axis=-1)
+    # Negative rows below, and not above, each group of equal scores: sums at its first and after its last row.
+    change = ranked[..., 1:] != ranked[..., :-1]
+    edge = np.ones((*change.shape[:-1], 1), bool)
+    first, last = np.concatenate([edge, change], axis=-1), np.concatenate([change, edge], axis=-1)
+    below = np.maximum.accumulate(np.where(first, upto - down, 0), axis=-1)
+    many = np.iinfo(upto.dtype).max
+    within = np.minimum.accumulate(np.where(last, upto, many)[..., ::-1], axis=-1)[..., ::-1]
+    wins = np.where(up, below + within, 0).sum(-1)
+    pairs = n1 * n0
+    defined = (pairs > 0) & ~(np.isnan(scores) & where).any(-1)
+    found = wins.astype(np.float32) / (2 * np.maximum(pairs, 1)).astype(np.float32)
+    return np.where(defined, found, np.float32(np.nan))
+
+
+def host_log_loss(
+    margins: Float[np.ndarray, "*#lists rows"],
+    labels: Shaped[np.ndarray, "*#lists rows"],
+    where: Bool[np.ndarray, "*#lists rows"],
+) -> Float32[np.ndarray, "*lists"]:
+    """:func:`log_loss` with NumPy, of the differences of the logits; equal but for rounding."""
+    gap = np.where(where, margins, np.float32(0))
+    loss = np.where(where, np.logaddexp(np.float32(0), np.where(labels > 0, -gap, gap)), np.float32(0))
+    n = np.broadcast_to(where, loss.shape).sum(-1)
+    mean = loss.sum(-1) / np.maximum(n, 1)
+    return np.where(n > 0, mean, np.nan).astype(np.float32)

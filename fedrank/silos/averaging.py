@@ -24,13 +24,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree, module_of
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.metrics.auc import log_loss
@@ -60,9 +60,9 @@ class ServerState(NamedTuple):
         rows: n_k, as far as the silos have said.
     """
 
-    round: UInt32[Array, ""]
-    weights: Float[Array, "*models parameters"]
-    rows: Float[Array, " silos"]
+    round: UInt32[AnyArray, ""]
+    weights: Float[AnyArray, "*models parameters"]
+    rows: Float[AnyArray, " silos"]
 
 
 class PersonalOwn(NamedTuple):
@@ -76,13 +76,13 @@ class PersonalOwn(NamedTuple):
         share: APFL's α.
     """
 
-    number: Int[Array, "*lead"]
-    split: Int[Array, "*lead"]
-    model: Float[Array, "*lead size"]
-    best: Float[Array, "*lead"]
-    best_model: Float[Array, "*lead size"]
-    personal: Float[Array, "*lead personal"]
-    share: Float[Array, "*lead"]
+    number: Int[AnyArray, "*lead"]
+    split: Int[AnyArray, "*lead"]
+    model: Float[AnyArray, "*lead size"]
+    best: Float[AnyArray, "*lead"]
+    best_model: Float[AnyArray, "*lead size"]
+    personal: Float[AnyArray, "*lead personal"]
+    share: Float[AnyArray, "*lead"]
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class PersonalisedProtocol(SiloProtocol):
         shape = silo.model.shape[:-1]
         own = PersonalOwn(
             *silo,
-            personal=silo.model if self.keeps_second else jnp.zeros((*shape, 0), jnp.float32),
-            share=jnp.full(shape, self.first_share, jnp.float32),
+            personal=silo.model if self.keeps_second else np.zeros((*shape, 0), np.float32),
+            share=np.full(shape, self.first_share, np.float32),
         )
         return party._replace(own=own)
 
@@ -132,17 +132,22 @@ class PersonalisedProtocol(SiloProtocol):
     def init(self, key: Key[Array, ""]) -> PyTree:
         # The same network as MAB-FL's under the same key.
         weights = self.first_model(jax.random.split(key)[0])
-        return ServerState(jnp.uint32(0), weights, jnp.zeros(self.silos, jnp.float32))
+        return self.first_state(weights)
+
+    def first_state(self, weights: Float[AnyArray, " parameters"]) -> PyTree:
+        """The state before the first round, with arrays of JAX or NumPy as the weights are."""
+        xp = module_of(weights)
+        return ServerState(xp.uint32(0), weights, xp.zeros(self.silos, np.float32))
 
     @override
-    def weights(self, state: PyTree) -> Float[Array, "*models parameters"]:
+    def weights(self, state: PyTree) -> Float[AnyArray, "*models parameters"]:
         return state.weights
 
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         """The model that a silo would use, given the weights handed out after a round and what it has itself."""
         return self.whole_model(weights, party.own)
 
-    def local_update(self, start: Float[Array, " size"], party: Party, rng_bits: PyTree) -> PersonalOwn:
+    def local_update(self, start: Float[AnyArray, " size"], party: Party, rng_bits: PyTree) -> PersonalOwn:
         """A silo after its training of a round.
 
         Args:
@@ -152,7 +157,9 @@ class PersonalisedProtocol(SiloProtocol):
         """
         return party.own._replace(model=self.train(start, party, rng_bits))
 
-    def remember_best(self, model: Float[Array, " size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
+    def remember_best(
+        self, model: Float[AnyArray, " size"], party: Party, when: bool | Bool[AnyArray, ""] = True
+    ) -> Party:
         """The silo with its best model so far, after it has judged one more; where AUC is undefined it has none."""
         own, value = party.own, self.performance(model, party)
         better = (value > own.best) & when
@@ -164,7 +171,7 @@ class PersonalisedProtocol(SiloProtocol):
         )
 
     @override
-    def models(self, state: PyTree, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: PyTree, party: Party) -> dict[str, Float[AnyArray, " size"]]:
         last = self.personal_model(self.offer(state).weights, party)
         own = self.remember_best(last, party).own
         best = jnp.where(own.best > -jnp.inf, own.best_model, last)
@@ -209,7 +216,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return party._replace(own=kept), Trained(s.shared_part(after.model), row_count(party))
 
     @override
-    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[Array, " silos"]) -> PyTree:
+    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> PyTree:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         weights = average(replies.weights, rows, heard, state.weights)
@@ -217,11 +224,11 @@ class Train(SiloExchange, request=Model, reply=Trained):
 
 
 def average(
-    models: Float[Array, "silos parameters"],
-    rows: Float[Array, " silos"],
-    which: Bool[Array, "*averages silos"],
-    otherwise: Float[Array, "*averages parameters"],
-) -> Float[Array, "*averages parameters"]:
+    models: Float[AnyArray, "silos parameters"],
+    rows: Float[AnyArray, " silos"],
+    which: Bool[AnyArray, "*averages silos"],
+    otherwise: Float[AnyArray, "*averages parameters"],
+) -> Float[AnyArray, "*averages parameters"]:
     """Federated averages, weighted by rows (McMahan et al. 2017, Algorithm 1).
 
     Args:
@@ -230,15 +237,24 @@ def average(
         which: Whose models are in each average.
         otherwise: The result where nobody is.
     """
-    anybody = jnp.any(which, axis=tuple(range(which.ndim - 1)))
-    amounts = jnp.where(which, jnp.maximum(rows.reshape((1,) * (which.ndim - 1) + (-1,)), 1.0), 0.0)
-    total = jnp.sum(amounts, -1, keepdims=True)
-    sent = jnp.where(anybody[:, None], models, 0.0)  # zero times NaN is NaN
-    mean = jnp.matmul(amounts / jnp.maximum(total, 1.0), sent, precision=jax.lax.Precision.HIGHEST)
-    return jnp.where(total > 0, mean, otherwise)
+    xp = module_of(models)
+    anybody = xp.any(which, axis=tuple(range(which.ndim - 1)))
+    amounts = xp.where(which, xp.maximum(rows.reshape((1,) * (which.ndim - 1) + (-1,)), 1.0), 0.0)
+    total = xp.sum(amounts, -1, keepdims=True)
+    sent = xp.where(anybody[:, None], models, 0.0)  # zero times NaN is NaN
+    return xp.where(total > 0, weighted(amounts / xp.maximum(total, 1.0), sent), otherwise)
 
 
-def loss_on(protocol: SiloProtocol, model: Float[Array, " size"], party: Party, part: Part) -> Float[Array, ""]:
+def weighted(
+    amounts: Float[AnyArray, "*averages silos"], models: Float[AnyArray, "silos parameters"]
+) -> Float[AnyArray, "*averages parameters"]:
+    """Sums of models with weights, in single precision on every processor."""
+    if module_of(models) is np:
+        return amounts @ models
+    return jnp.matmul(amounts, models, precision=jax.lax.Precision.HIGHEST)
+
+
+def loss_on(protocol: SiloProtocol, model: Float[AnyArray, " size"], party: Party, part: Part) -> Float[AnyArray, ""]:
     """Mean cross-entropy of a model on a silo's rows of a part; NaN without rows."""
     rows = rows_of(party, part)
     logits = protocol.network.logits(protocol.usable(model, party), rows.x)

@@ -9,6 +9,7 @@ beside it stands the test AUC of the round that is best on validation.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import time
@@ -16,19 +17,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.silos.bandits.rules import KINDS, Rule, make_rule, stack
-from fedrank.silos.baselines import evaluate_runs
 from fedrank.silos.build import SiloExperiment
+from fedrank.silos.party import Part, SiloProtocol
 
 #: How a table calls a mean of all rewards, as opposed to a recency weight.
 STATIONARY = "stationary"
@@ -194,3 +197,37 @@ def play_cells(
         seconds=seconds,
         compiled=compiled,
     )
+
+
+@functools.partial(jit, static_argnums=0)
+def evaluate_runs(
+    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[Array, " runs"]
+) -> dict[str, Float[Array, " runs"]]:
+    """:func:`evaluate_one` for every run, each for its own target."""
+    return jax.vmap(functools.partial(evaluate_one, protocol, shared))(states, own, targets)
+
+
+def evaluate_one(
+    protocol: SiloProtocol, shared: PyTree, state: PyTree, own: PyTree, target: Int[Array, ""]
+) -> dict[str, Float[Array, ""]]:
+    """The performance of the models of one silo in one run.
+
+    Args:
+        protocol: The protocol.
+        shared: The rows of all silos.
+        state: The server's state.
+        own: What the silos keep, [silos, ...].
+        target: Number of the silo.
+
+    Returns:
+        ``"vali: last"``, ``"test: last"`` and so on, for every model that the protocol knows.
+    """
+    party = Party(shared, jax.tree.map(lambda leaf: leaf[target], own))
+    models = protocol.models(state, party)
+    stacked = jnp.stack(list(models.values()))  # one program for all of them, not one a model
+    out = {}
+    parts: tuple[Part, ...] = ("vali", "test")
+    for part in parts:
+        values = jax.vmap(functools.partial(protocol.performance, party=party, part=part))(stacked)
+        out |= {f"{part}: {name}": values[i] for i, name in enumerate(models)}
+    return out

@@ -7,23 +7,21 @@ arm. Alone nothing would cross; everyone is federated averaging.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
-from fedrank.core.arrays import PyTree
-from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
-from fedrank.engine.simulator import Conditions, Simulator, run_keys
+from fedrank.engine.backend import rounds_of
+from fedrank.engine.conditions import Conditions
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.party import Part, SiloProtocol, started
+from fedrank.silos.evaluate import SiloEvaluator
+from fedrank.silos.party import SiloProtocol
 from fedrank.silos.private_sgd import PrivateSgd
+from fedrank.silos.rounds import begun, models_of_runs
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
 BASELINES = {
@@ -85,16 +83,12 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
     targets = np.broadcast_to(np.asarray(experiment.targets)[None, :, None], shape).reshape(-1)
     which = np.broadcast_to(np.arange(len(seeds))[None, None], shape).reshape(-1)
     parties = protocol.parties(experiment.arrays, which)
-    keys = run_keys(seeds[which])
-    simulator = Simulator(protocol, max(1, config.compute.chunk // len(which)), conditions=conditions)
-
-    def begin(key, arm, target):
-        return protocol.begin(key, protocol.rule._replace(fixed=arm), target)
-
-    each = (jnp.asarray(arms, jnp.int32), jnp.asarray(targets, jnp.int32))
-    states, own = started(simulator, keys, parties, begin, each)
-    states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, config.rounds)
-    values = jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1]))
+    compute, chunk = config.compute, max(1, config.compute.chunk // len(which))
+    rounds = rounds_of(protocol, parties, chunk, conditions, compute.backend)
+    keys, states, own = begun(rounds, protocol, parties, seeds[which], targets, arms)
+    states, own, _ = rounds.advance(keys, states, parties.shared, own, 0, config.rounds)
+    usable = models_of_runs(rounds, protocol, states, parties.shared, own, targets[:, None])[1]
+    values = SiloEvaluator(protocol, experiment.arrays, which, targets[:, None])(usable)
     return [
         SiloBaseline(
             name,
@@ -103,37 +97,3 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
         )
         for i, name in enumerate(names)
     ]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def evaluate_runs(
-    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[Array, " runs"]
-) -> dict[str, Float[Array, " runs"]]:
-    """:func:`evaluate_one` for every run, each for its own target."""
-    return jax.vmap(functools.partial(evaluate_one, protocol, shared))(states, own, targets)
-
-
-def evaluate_one(
-    protocol: SiloProtocol, shared: PyTree, state: PyTree, own: PyTree, target: Int[Array, ""]
-) -> dict[str, Float[Array, ""]]:
-    """The performance of the models of one silo in one run.
-
-    Args:
-        protocol: The protocol.
-        shared: The rows of all silos.
-        state: The server's state.
-        own: What the silos keep, [silos, ...].
-        target: Number of the silo.
-
-    Returns:
-        ``"vali: last"``, ``"test: last"`` and so on, for every model that the protocol knows.
-    """
-    party = Party(shared, jax.tree.map(lambda leaf: leaf[target], own))
-    models = protocol.models(state, party)
-    stacked = jnp.stack(list(models.values()))  # one program for all of them, not one a model
-    out = {}
-    parts: tuple[Part, ...] = ("vali", "test")
-    for part in parts:
-        values = jax.vmap(functools.partial(protocol.performance, party=party, part=part))(stacked)
-        out |= {f"{part}: {name}": values[i] for i, name in enumerate(models)}
-    return out

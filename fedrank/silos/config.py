@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
-from fedrank.engine.config import Evaluation, RunConfig
+from fedrank.engine.config import Compute, Evaluation, RunConfig
 
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
@@ -178,6 +178,17 @@ class SilosEvaluation(Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SilosCompute(Compute):
+    """How the run is computed. Nothing here changes what a silo draws."""
+
+    backend: Literal["auto", "numpy", "jax"] = setting(
+        "auto",
+        "What computes the rounds: numpy starts at once, jax compiles first and knows all settings; auto takes numpy "
+        "where it can.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SilosConfig(RunConfig):
     """Settings that all protocols of silos have."""
 
@@ -190,6 +201,7 @@ class SilosConfig(RunConfig):
     rounds: int = setting(15, "Rounds; a round is one step of the server.", low=1, high=10**6)
     learning_rate: float = setting(0.05, "Step size of local training; the thesis names none.")
     devices: Devices = field(default_factory=Devices)
+    compute: SilosCompute = field(default_factory=SilosCompute)
     evaluation: SilosEvaluation = field(default_factory=SilosEvaluation)
     silos: Silos = field(default_factory=Silos)
     network: LocalNetwork = field(default_factory=LocalNetwork)

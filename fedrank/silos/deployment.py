@@ -7,14 +7,13 @@ import logging
 import math
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known

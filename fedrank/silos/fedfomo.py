@@ -27,13 +27,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, PersonalOwn, loss_on
@@ -58,14 +58,14 @@ class FomoState(NamedTuple):
         mixed: What each silo mixed last; the rest to 1 is its own newest, or all are 0.
     """
 
-    round: UInt32[Array, ""]
+    round: UInt32[AnyArray, ""]
     key: Key[Array, ""]
-    rows: Float[Array, " silos"]
-    models: Float[Array, "silos parameters"]
-    newest: Float[Array, "silos parameters"]
-    affinity: Float[Array, "silos silos"]
-    chosen: Int[Array, "silos models"]
-    mixed: Float[Array, "silos silos"]
+    rows: Float[AnyArray, " silos"]
+    models: Float[AnyArray, "silos parameters"]
+    newest: Float[AnyArray, "silos parameters"]
+    affinity: Float[AnyArray, "silos silos"]
+    chosen: Int[AnyArray, "silos models"]
+    mixed: Float[AnyArray, "silos silos"]
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class FedFomo(PersonalisedProtocol):
         )
 
     def _choose_for(
-        self, affinity: Float[Array, " silos"], silo: Int[Array, ""], key: Key[Array, ""]
-    ) -> Int[Array, " models"]:
+        self, affinity: Float[AnyArray, " silos"], silo: Int[AnyArray, ""], key: Key[Array, ""]
+    ) -> Int[AnyArray, " models"]:
         """Whose models one silo is sent."""
         tries, ties, luck = jax.random.split(key, 3)
         explore = jax.random.bernoulli(tries, self.epsilon, (self.sent_models,))
@@ -152,11 +152,11 @@ class FedFomo(PersonalisedProtocol):
         return jnp.stack(chosen)
 
     @override
-    def weights(self, state: FomoState) -> Float[Array, "silos parameters"]:
+    def weights(self, state: FomoState) -> Float[AnyArray, "silos parameters"]:
         return state.models
 
     @override
-    def models(self, state: FomoState, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: FomoState, party: Party) -> dict[str, Float[AnyArray, " size"]]:
         who = state.chosen[party.own.number]
         last = self.mix(who, state.models[who], party)[0]
         own = self.remember_best(last, party).own
@@ -168,8 +168,8 @@ class FedFomo(PersonalisedProtocol):
         return {"mixed": state.mixed, "affinity": state.affinity}
 
     def mix(
-        self, who: Int[Array, " models"], weights: Float[Array, "models parameters"], party: Party
-    ) -> tuple[Float[Array, " size"], Float[Array, " models"]]:
+        self, who: Int[AnyArray, " models"], weights: Float[AnyArray, "models parameters"], party: Party
+    ) -> tuple[Float[AnyArray, " size"], Float[AnyArray, " models"]]:
         """Equations 5 and 6.
 
         Args:
@@ -198,7 +198,7 @@ class FedFomo(PersonalisedProtocol):
 
     @override
     def local_update(
-        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[AnyArray, " size"], party: Party, rng_bits: UInt32[AnyArray, "epochs rows"]
     ) -> PersonalOwn:
         # The next mix is compared with the model that the training started from.
         return party.own._replace(model=self.train(start, party, rng_bits), personal=start)
@@ -225,7 +225,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         return party, Trained(s.shared_part(party.own.model), row_count(party))
 
     @override
-    def tell(self, state: FomoState, replies: Trained, arrived: Bool[Array, " silos"]) -> FomoState:
+    def tell(self, state: FomoState, replies: Trained, arrived: Bool[AnyArray, " silos"]) -> FomoState:
         heard = arrived & is_finite(replies.weights)
         models = jnp.where(heard[:, None], replies.weights, state.models)
         return state._replace(models=models, newest=models, rows=update_rows(state.rows, replies.rows, heard))
@@ -246,7 +246,7 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
     name = "train"
 
     @override
-    def asked(self, state: FomoState, parties: int) -> Bool[Array, " silos"] | None:
+    def asked(self, state: FomoState, parties: int) -> Bool[AnyArray, " silos"] | None:
         return None if self.silo is None else jnp.arange(parties) == self.silo
 
     @override
@@ -272,7 +272,7 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
         return party, TrainedOnMix(s.shared_part(party.own.model), row_count(party), mixed)
 
     @override
-    def tell(self, state: FomoState, replies: TrainedOnMix, arrived: Bool[Array, " silos"]) -> FomoState:
+    def tell(self, state: FomoState, replies: TrainedOnMix, arrived: Bool[AnyArray, " silos"]) -> FomoState:
         s = self.settings
         heard = arrived & is_finite(replies.weights)
         row = jnp.arange(s.silos)[:, None]

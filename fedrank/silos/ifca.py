@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, ServerState, Train, average, loss_on
 from fedrank.silos.messages import Models, TrainedInCluster
@@ -66,17 +66,17 @@ class Ifca(PersonalisedProtocol):
     def offer(self, state: ServerState) -> Models:
         return Models(state.round, state.weights)
 
-    def best_fit(self, weights: Float[Array, "clusters parameters"], party: Party) -> Int[Array, ""]:
+    def best_fit(self, weights: Float[AnyArray, "clusters parameters"], party: Party) -> Int[AnyArray, ""]:
         """ĵ, the model of least loss on the silo's training rows; a loss that is not a number is the largest."""
         losses = jax.vmap(lambda w: loss_on(self, self.whole_model(w, party.own), party, "train"))(weights)
         return jnp.argmin(jnp.where(jnp.isnan(losses), jnp.inf, losses)).astype(jnp.int32)
 
     @override
-    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def starting_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         return self.whole_model(weights[self.best_fit(weights, party)], party.own)
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         return self.starting_model(weights, party)  # θ_ĵ, chosen anew
 
 
@@ -96,7 +96,7 @@ class TrainInCluster(Train, request=Models, reply=TrainedInCluster):
         return party, TrainedInCluster(trained.weights, trained.rows, chosen)
 
     @override
-    def tell(self, state: ServerState, replies: TrainedInCluster, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: TrainedInCluster, arrived: Bool[AnyArray, " silos"]) -> ServerState:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         number = jnp.arange(self.settings.clusters)[:, None]

@@ -30,14 +30,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, UInt32
+from jaxtyping import Bool, Float, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, Train, average
 from fedrank.silos.messages import Candidates, Judged, decode_undefined, encode_undefined
@@ -70,17 +70,17 @@ class LeaveOneOutState(NamedTuple):
         best_weights: The best θ so far.
     """
 
-    round: UInt32[Array, ""]
-    weights: Float[Array, " parameters"]
-    rows: Float[Array, " silos"]
-    active: Bool[Array, " silos"]
-    heard: Bool[Array, " silos"]
-    models: Float[Array, "silos+1 parameters"]
-    capital: Float[Array, "silos stakes"]
-    judged: Float[Array, "silos+1"]
-    increments: Float[Array, " silos"]
-    best: Float[Array, ""]
-    best_weights: Float[Array, " parameters"]
+    round: UInt32[AnyArray, ""]
+    weights: Float[AnyArray, " parameters"]
+    rows: Float[AnyArray, " silos"]
+    active: Bool[AnyArray, " silos"]
+    heard: Bool[AnyArray, " silos"]
+    models: Float[AnyArray, "silos+1 parameters"]
+    capital: Float[AnyArray, "silos stakes"]
+    judged: Float[AnyArray, "silos+1"]
+    increments: Float[AnyArray, " silos"]
+    best: Float[AnyArray, ""]
+    best_weights: Float[AnyArray, " parameters"]
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,13 @@ class LeaveOneOut(PersonalisedProtocol):
         )
 
     @override
-    def remember_best(self, model: Float[Array, " size"], party: Party, when: bool | Bool[Array, ""] = True) -> Party:
+    def remember_best(
+        self, model: Float[AnyArray, " size"], party: Party, when: bool | Bool[AnyArray, ""] = True
+    ) -> Party:
         return party  # the server knows what all silos judged and remembers the best model itself
 
     @override
-    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[AnyArray, " size"]]:
         # Dropped silos may use the models, too.
         best = jnp.where(state.best > -jnp.inf, state.best_weights, state.weights)
         last, best = (self.usable(self.whole_model(w, party.own), party) for w in (state.weights, best))
@@ -153,7 +155,7 @@ class LeaveOneOut(PersonalisedProtocol):
             "active": state.active,
         }
 
-    def log_evidence(self, state: LeaveOneOutState) -> Float[Array, " silos"]:
+    def log_evidence(self, state: LeaveOneOutState) -> Float[AnyArray, " silos"]:
         """Logarithm of each silo's e-value."""
         return jax.scipy.special.logsumexp(state.capital, axis=1) - jnp.log(jnp.float32(len(STAKES)))
 
@@ -174,11 +176,11 @@ class TrainActive(Train):
     """Every active silo trains; the server averages all of them, and all but each."""
 
     @override
-    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, " silos"]:
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[AnyArray, " silos"]:
         return state.active
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: PyTree, arrived: Bool[Array, " silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> LeaveOneOutState:
         k = self.settings.silos
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
@@ -196,7 +198,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
     trains = False
 
     @override
-    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[Array, " silos"]:
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[AnyArray, " silos"]:
         return state.active
 
     @override
@@ -211,7 +213,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
         return party, Judged(encode_undefined(own), encode_undefined(judged))
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[Array, " silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[AnyArray, " silos"]) -> LeaveOneOutState:
         s = self.settings
         values = jnp.where(arrived[:, None], decode_undefined(replies.models), jnp.nan)
         judged = jnp.nanmedian(values, axis=0)

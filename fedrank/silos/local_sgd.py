@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, UInt32
+from jaxtyping import Bool, Float, Key, UInt32
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.network import TabularNetwork
@@ -68,13 +68,13 @@ class LocalSgd:
 
     def train(
         self,
-        weights: Float[Array, " size"],
+        weights: Float[AnyArray, " size"],
         rows: Rows,
-        rng_bits: UInt32[Array, "epochs rows"],
+        rng_bits: UInt32[AnyArray, "epochs rows"],
         *,
-        penalty: Callable[[Float[Array, " trainable"]], Float[Array, ""]] | None = None,
-        frozen: Bool[Array, " trainable"] | None = None,
-    ) -> Float[Array, " size"]:
+        penalty: Callable[[Float[AnyArray, " trainable"]], Float[AnyArray, ""]] | None = None,
+        frozen: Bool[AnyArray, " trainable"] | None = None,
+    ) -> Float[AnyArray, " size"]:
         """The model after E epochs; a silo without rows returns the model that it got.
 
         Args:

@@ -7,10 +7,10 @@ another matter: only DP-SGD bounds it (:mod:`fedrank.silos.private_sgd`).
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from fedrank.core import messages as wire
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.messages import f4, field, message, u4
 
 #: Stands for a number that does not exist, such as the AUC of rows of one class: what is not finite cannot cross.
@@ -23,14 +23,16 @@ SEEN = (
 )
 
 
-def encode_undefined(numbers: Float[Array, "..."]) -> Float[Array, "..."]:
+def encode_undefined(numbers: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     """Numbers as they cross: :data:`UNDEFINED` for NaN and infinity."""
-    return jnp.where(jnp.isfinite(numbers), numbers, UNDEFINED)
+    xp = module_of(numbers)
+    return xp.where(xp.isfinite(numbers), numbers, UNDEFINED)
 
 
-def decode_undefined(numbers: Float[Array, "..."]) -> Float[Array, "..."]:
+def decode_undefined(numbers: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     """Numbers as they crossed: NaN for :data:`UNDEFINED`."""
-    return jnp.where(numbers > UNDEFINED / 2, numbers, jnp.nan)
+    xp = module_of(numbers)
+    return xp.where(numbers > UNDEFINED / 2, numbers, xp.nan)
 
 
 # ------------------------------------------------------------------------------------------------ training, judging

@@ -20,8 +20,6 @@ from fedrank.data.sources import is_known
 from fedrank.engine.features import array_of, in_single_precision, need_names
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
 from fedrank.engine.model import Model, ModelParts, tensor
-from fedrank.engine.scoring import blocks, scores
-from fedrank.metrics.auc import auc, log_loss
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader
@@ -29,9 +27,7 @@ from fedrank.silos.data.splits import moments, standardised
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.data.values import as_codes
 from fedrank.silos.network import EPSILON, TabularNetwork
-
-#: Rows that are scored at once: a silo's validation rows are few.
-ROWS = 128
+from fedrank.silos.scoring import blocks, scores
 
 #: Name of all rows together in what :meth:`SiloModel.evaluate` returns.
 ALL_ROWS = "all"
@@ -211,7 +207,7 @@ class SiloModel(Model):
             return np.zeros(0, np.float32)
         assert self.mean is not None and self.deviation is not None
         x = standardised(table, self.mean, self.deviation)
-        return scores(self.network, self.used, blocks(x, ROWS), len(x))
+        return scores(self.network, self.used, blocks(x), len(x))
 
     def _table(self, features: Any) -> Float32[np.ndarray, "rows features"]:
         """The features as numbers in the model's order, NaN where a value is missing."""
@@ -327,7 +323,8 @@ def _numbers(values: Any, dtype: Any) -> np.ndarray | None:
 
 
 def _measures(found: Float32[np.ndarray, " rows"], labels: np.ndarray) -> dict[str, float]:
-    logits = np.stack([np.zeros_like(found), found], axis=-1)
     if not len(found):
         return {"AUC": float("nan"), "log-loss": float("nan"), "rows": 0}
-    return {"AUC": float(auc(found, labels)), "log-loss": float(log_loss(logits, labels)), "rows": len(found)}
+    every = np.ones(len(found), bool)
+    measures = {"AUC": host_auc(found, labels, every), "log-loss": host_log_loss(found, labels, every)}
+    return {**{name: float(value) for name, value in measures.items()}, "rows": len(found)}

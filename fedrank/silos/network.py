@@ -15,13 +15,13 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Key
 
+from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.silos.data.rows import AnyArray
+from fedrank.core.lazy import jax, jnp
 
 #: How layers are normalised: over the batch (Ioffe and Szegedy 2015), over a row's units (Ba et al. 2016), or not.
 NORMS = ("batch", "layer", "none")
@@ -81,11 +81,18 @@ class TabularNetwork:
         """Length of the vector of all the network's numbers."""
         return self.trainable + self.statistics
 
-    def initial(self, key: Key[Array, ""]) -> Float[Array, " size"]:
+    def initial(self, key: Key[Array, ""]) -> Float[AnyArray, " size"]:
         """Fresh weights: W ~ N(0, 2 / inputs) (He et al. 2015), biases 0, normalisations the identity.
 
         The thesis says "normal" and no more; with a fixed variance of 1 the logits would be in the hundreds.
         """
+        # The barrier keeps the compiler from joining factors: the same bits in a program as by itself.
+        normal = jax.lax.optimization_barrier(jax.random.normal(key, (self.size,), jnp.float32))
+        return self.initial_of(normal)
+
+    def initial_of(self, normal: Float[AnyArray, "*lead size"]) -> Float[AnyArray, "*lead size"]:
+        """Fresh weights of standard normal numbers, as :meth:`initial` draws them."""
+        xp = module_of(normal)
         scale, constant = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
         at = 0
         for name, shape in self._shapes:
@@ -94,9 +101,7 @@ class TabularNetwork:
                 scale[here] = np.sqrt(2 / shape[0])
             elif name.endswith((".weight", ".running_var")):
                 constant[here] = 1.0
-        # The barrier keeps the compiler from joining factors: the same bits in a program as by itself.
-        normal = jax.lax.optimization_barrier(jax.random.normal(key, (self.size,), jnp.float32))
-        return jnp.asarray(constant) + jnp.asarray(scale) * normal
+        return xp.asarray(constant) + xp.asarray(scale) * normal
 
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -111,22 +116,31 @@ class TabularNetwork:
                 shapes += [(f"norm{number}.running_mean", (width,)), (f"norm{number}.running_var", (width,))]
         return shapes
 
-    def logits(self, weights: Float[Array, " size"], x: Float[AnyArray, "rows features"]) -> Float[Array, "rows 2"]:
-        """Logits as a finished model gives them, with the running statistics."""
-        return self._forward(weights[: self.trainable], x, running=weights[self.trainable :])[0]
+    def logits(
+        self, weights: Float[AnyArray, "*#lead size"], x: Float[AnyArray, "*#lead rows features"]
+    ) -> Float[AnyArray, "*lead rows 2"]:
+        """Logits as finished models give them, with the running statistics.
 
-    def scores(self, weights: Float[Array, " size"], x: Float[AnyArray, "rows features"]) -> Float[Array, " rows"]:
-        """The log-odds of label 1: the difference of the logits."""
+        Args:
+            weights: One model, or many with leading axes.
+            x: Features, with leading axes that broadcast against the models'.
+        """
+        return self._forward(weights[..., : self.trainable], x, running=weights[..., self.trainable :])[0]
+
+    def scores(
+        self, weights: Float[AnyArray, "*#lead size"], x: Float[AnyArray, "*#lead rows features"]
+    ) -> Float[AnyArray, "*lead rows"]:
+        """The log-odds of label 1: the difference of the logits; arguments as of :meth:`logits`."""
         logits = self.logits(weights, x)
         return logits[..., 1] - logits[..., 0]
 
     def loss(
         self,
-        trainable: Float[Array, " trainable"],
+        trainable: Float[AnyArray, " trainable"],
         x: Float[AnyArray, "rows features"],
         y: Float[AnyArray, " rows"],
-        where: Bool[Array, " rows"],
-    ) -> tuple[Float[Array, ""], Float[Array, " statistics"]]:
+        where: Bool[AnyArray, " rows"],
+    ) -> tuple[Float[AnyArray, ""], Float[AnyArray, " statistics"]]:
         """Mean cross-entropy of a batch, normalised by the batch's own statistics.
 
         Args:
@@ -144,8 +158,11 @@ class TabularNetwork:
         return jnp.sum(jnp.where(where, each, 0.0)) / jnp.maximum(jnp.sum(where), 1), statistics
 
     def recalibrated(
-        self, weights: Float[Array, " size"], x: Float[AnyArray, "rows features"], where: Bool[Array, " rows"]
-    ) -> Float[Array, " size"]:
+        self,
+        weights: Float[AnyArray, "*lead size"],
+        x: Float[AnyArray, "*lead rows features"],
+        where: Bool[AnyArray, "*lead rows"],
+    ) -> Float[AnyArray, "*lead size"]:
         """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
 
         An average of models has averaged means and variances, which are those of no data at all. Layer after layer,
@@ -153,26 +170,28 @@ class TabularNetwork:
         """
         if self.norm != "batch":
             return weights
-        statistics = self._forward(weights[: self.trainable], x, where=where)[1]
-        kept = jnp.where(jnp.any(where), statistics, weights[self.trainable :])
-        return jnp.concatenate([weights[: self.trainable], kept])
+        xp = module_of(weights, x)
+        statistics = self._forward(weights[..., : self.trainable], x, where=where)[1]
+        kept = xp.where(xp.any(where, axis=-1)[..., None], statistics, weights[..., self.trainable :])
+        return xp.concatenate([weights[..., : self.trainable], kept], axis=-1)
 
     def _forward(
         self,
-        trainable: Float[Array, " trainable"],
-        x: Float[AnyArray, "rows features"],
-        where: Bool[Array, " rows"] | None = None,
-        running: Float[Array, " statistics"] | None = None,
-    ) -> tuple[Float[Array, "rows 2"], Float[Array, " batch_statistics"]]:
+        trainable: Float[AnyArray, "*#lead trainable"],
+        x: Float[AnyArray, "*#lead rows features"],
+        where: Bool[AnyArray, "*#lead rows"] | None = None,
+        running: Float[AnyArray, "*#lead statistics"] | None = None,
+    ) -> tuple[Float[AnyArray, "*lead rows 2"], Float[AnyArray, "*lead batch_statistics"]]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
-        x = jnp.asarray(x)
-        at, seen, statistics = 0, 0, []
+        xp = module_of(trainable, x)
+        x = xp.asarray(x)
+        at, seen, statistics, lead = 0, 0, [], trainable.shape[:-1]
 
         def take(*shape):
             nonlocal at
             size = int(np.prod(shape))
             at += size
-            return trainable[at - size : at].reshape(shape)
+            return trainable[..., at - size : at].reshape(*lead, *shape)
 
         for number, (before, after) in enumerate(self.layers):
             x = x @ take(before, after) + take(1, after)
@@ -181,18 +200,19 @@ class TabularNetwork:
             if self.norm != "none":
                 scale, shift = take(1, after), take(1, after)
                 if self.norm == "layer":
-                    mean, variance = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
+                    mean, variance = xp.mean(x, -1, keepdims=True), xp.var(x, -1, keepdims=True)
                 elif running is not None:
-                    mean, variance = running[seen : seen + 2 * after].reshape(2, 1, after)
+                    both = running[..., seen : seen + 2 * after].reshape(*lead, 2, 1, after)
+                    mean, variance = both[..., 0, :, :], both[..., 1, :, :]
                     seen += 2 * after
                 else:
                     mean, variance, unbiased = _batch_moments(x, where)
-                    statistics += [mean[0], unbiased[0]]
-                x = (x - mean) * (jax.lax.rsqrt(variance + EPSILON) * scale) + shift
-            x = jax.nn.relu(x)
-        return x, jnp.concatenate(statistics) if statistics else jnp.zeros(0, jnp.float32)
+                    statistics += [mean[..., 0, :], unbiased[..., 0, :]]
+                x = (x - mean) * (_inverse_root(variance + EPSILON) * scale) + shift
+            x = np.maximum(x, 0) if xp is np else jax.nn.relu(x)
+        return x, xp.concatenate(statistics, axis=-1) if statistics else xp.zeros((*lead, 0), np.float32)
 
-    def tensors(self, weights: Float[Array | np.ndarray, " size"] | Int[np.ndarray, " size"]) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[AnyArray, " size"] | Int[np.ndarray, " size"]) -> dict[str, np.ndarray]:
         """The vector as named tensors, for a file: ``layer1.weight`` [inputs, outputs], ``layer1.bias``, and so on."""
         ends = np.cumsum([int(np.prod(shape)) for _, shape in self._shapes])
         parts = np.split(np.asarray(weights), ends[:-1])
@@ -216,12 +236,17 @@ class TabularNetwork:
 
 
 def _batch_moments(
-    x: Float[Array, "rows units"], where: Bool[Array, " rows"] | None
-) -> tuple[Float[Array, "1 units"], Float[Array, "1 units"], Float[Array, "1 units"]]:
+    x: Float[AnyArray, "*lead rows units"], where: Bool[AnyArray, "*#lead rows"] | None
+) -> tuple[Float[AnyArray, "*lead 1 units"], Float[AnyArray, "*lead 1 units"], Float[AnyArray, "*lead 1 units"]]:
     """Mean, variance and unbiased variance of the rows that count."""
     assert where is not None  # batch statistics are of a batch
-    weight = where.astype(x.dtype)[:, None]
-    count = jnp.maximum(jnp.sum(weight), 1.0)
-    mean = jnp.sum(x * weight, axis=0, keepdims=True) / count
-    squares = jnp.sum((x - mean) ** 2 * weight, axis=0, keepdims=True)
-    return mean, squares / count, squares / jnp.maximum(count - 1.0, 1.0)
+    xp = module_of(x, where)
+    weight = where.astype(x.dtype)[..., None]
+    count = xp.maximum(xp.sum(weight, axis=-2, keepdims=True), 1.0)
+    mean = xp.sum(x * weight, axis=-2, keepdims=True) / count
+    squares = xp.sum((x - mean) ** 2 * weight, axis=-2, keepdims=True)
+    return mean, squares / count, squares / xp.maximum(count - 1.0, 1.0)
+
+
+def _inverse_root(x: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
+    return 1 / np.sqrt(x) if module_of(x) is np else jax.lax.rsqrt(x)

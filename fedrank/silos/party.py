@@ -9,23 +9,22 @@ Axes of arrays: ``size`` numbers of a whole model, ``parameters`` of them cross,
 from __future__ import annotations
 
 import abc
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree, module_of
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
-from fedrank.engine.simulator import Simulator
+from fedrank.core.streams import normals, run_words, stream
 from fedrank.metrics.auc import auc, log_loss
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.splits import SiloArrays
@@ -66,11 +65,11 @@ class SiloOwn(NamedTuple):
         best_model: Its local model when it judged that one: it holds the numbers that do not cross.
     """
 
-    number: Int[Array, "*lead"]
-    split: Int[Array, "*lead"]
-    model: Float[Array, "*lead size"]
-    best: Float[Array, "*lead"]
-    best_model: Float[Array, "*lead size"]
+    number: Int[AnyArray, "*lead"]
+    split: Int[AnyArray, "*lead"]
+    model: Float[AnyArray, "*lead size"]
+    best: Float[AnyArray, "*lead"]
+    best_model: Float[AnyArray, "*lead size"]
 
 
 @dataclass(frozen=True)
@@ -145,57 +144,60 @@ class SiloProtocol(Protocol):
         shape = (silos,) if splits is None else (len(splits), silos)
         which = np.zeros(1, np.int32) if splits is None else np.asarray(splits, np.int32)[:, None]
         # What never crosses begins here: γ = 1, statistics that do nothing, a last layer that is the same everywhere.
-        # All but this in NumPy: each operation of JAX outside a program is a program of its own.
-        fresh = np.asarray(_local_model(self.network))
-        model = jnp.asarray(np.broadcast_to(fresh, (*shape, self.network.size)))
+        words = stream(run_words([_LOCAL_SEED]), self.network.size)[0]
+        model = np.broadcast_to(self.network.initial_of(normals(words)), (*shape, self.network.size))
         own = SiloOwn(
-            jnp.asarray(np.broadcast_to(np.arange(silos, dtype=np.int32), shape)),
-            jnp.asarray(np.broadcast_to(which, shape)),
+            np.broadcast_to(np.arange(silos, dtype=np.int32), shape),
+            np.broadcast_to(which, shape),
             model,
-            jnp.asarray(np.full(shape, -np.inf, np.float32)),
+            np.full(shape, -np.inf, np.float32),
             model,
         )
-        return Party(jax.tree.map(jnp.asarray, arrays), own)
+        return Party(arrays, own)
 
-    def first_model(self, key: Key[Array, ""]) -> Float[Array, " parameters"]:
+    def first_model(self, key: Key[Array, ""]) -> Float[AnyArray, " parameters"]:
         """The numbers of a fresh network that cross."""
         return self.shared_part(self.network.initial(key))
 
-    def shared_part(self, model: Float[Array, " size"]) -> Float[Array, " parameters"]:
+    def shared_part(self, model: Float[AnyArray, " size"]) -> Float[AnyArray, " parameters"]:
         """The numbers of a model that cross."""
         return model if self.parameters == self.network.size else model[self.crosses]
 
-    def whole_model(self, weights: Float[Array, " parameters"], own: PyTree) -> Float[Array, " size"]:
+    def whole_model(self, weights: Float[AnyArray, " parameters"], own: PyTree) -> Float[AnyArray, " size"]:
         """A model from the numbers that crossed and those that the silo kept of its own."""
-        return weights if self.parameters == self.network.size else own.model.at[self.crosses].set(weights)
+        if self.parameters == self.network.size:
+            return weights
+        return jnp.asarray(own.model).at[self.crosses].set(jnp.asarray(weights))
 
     def offer(self, state: PyTree) -> Any:
         """The message with which the server hands out what training starts from."""
         return Model(state.round, state.weights)
 
-    def starting_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def starting_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         """The model that a silo's training starts from, given the weights of :meth:`offer`."""
         return self.whole_model(weights, party.own)
 
-    def train(self, model: Float[Array, " size"], party: Party, rng_bits: PyTree, **how: Any) -> Float[Array, " size"]:
+    def train(
+        self, model: Float[AnyArray, " size"], party: Party, rng_bits: PyTree, **how: Any
+    ) -> Float[AnyArray, " size"]:
         """A model after the silo's local training; ``rng_bits`` and ``how`` as :meth:`LocalSgd.train` has them.
 
         Where the training diverges it is not finite. It cannot cross then and the silo is not heard; see :meth:`keep`.
         """
         return self.sgd.train(model, rows_of(party, "train"), rng_bits, **how)
 
-    def keep(self, party: Party, after: Float[Array, " size"]) -> Party:
+    def keep(self, party: Party, after: Float[AnyArray, " size"]) -> Party:
         """The silo with its new local model; with its old one where training diverged."""
         return party._replace(own=party.own._replace(model=finite_or(after, party.own.model)))
 
-    def usable(self, model: Float[Array, " size"], party: Party) -> Float[Array, " size"]:
+    def usable(self, model: Float[AnyArray, " size"], party: Party) -> Float[AnyArray, " size"]:
         """A model as the silo would use it: where ``recalibrate``, with statistics of its own training rows."""
         if self.crossing != "recalibrate":
             return model
         rows = rows_of(party, "train")
         return self.network.recalibrated(model, rows.x, jnp.arange(rows.x.shape[0]) < rows.n)
 
-    def performance(self, model: Float[Array, " size"], party: Party, part: Part = "vali") -> Float[Array, ""]:
+    def performance(self, model: Float[AnyArray, " size"], party: Party, part: Part = "vali") -> Float[AnyArray, ""]:
         """The measure of a model on the silo's rows of a part, larger is better; NaN where it is undefined."""
         rows = rows_of(party, part)
         where = jnp.arange(rows.x.shape[0]) < rows.n
@@ -209,7 +211,7 @@ class SiloProtocol(Protocol):
         return -log_loss(self.network.logits(model, rows.x), rows.y, where)
 
     @abc.abstractmethod
-    def models(self, state: PyTree, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: PyTree, party: Party) -> dict[str, Float[AnyArray, " size"]]:
         """The models that a silo could use now, by name: at least ``"last"``, that of the last round."""
 
     @abc.abstractmethod
@@ -257,7 +259,7 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
     def ask(self, state: PyTree) -> PyTree:
         return self.settings.offer(state)
 
-    def train(self, request: PyTree, party: Party, draws: PyTree) -> Float[Array, " size"]:
+    def train(self, request: PyTree, party: Party, draws: PyTree) -> Float[AnyArray, " size"]:
         """Train the silo's first model from the common start."""
         return self.settings.train(self.settings.starting_model(request.weights, party), party, draws)
 
@@ -266,38 +268,8 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
         return self.settings.keep(party, self.train(request, party, draws)), Ready(row_count(party))
 
     @override
-    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[Array, " silos"]) -> PyTree:
+    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> PyTree:
         return state._replace(rows=update_rows(state.rows, replies.rows, arrived))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _local_model(network: TabularNetwork) -> Float[Array, " size"]:
-    return network.initial(jax.random.key(_LOCAL_SEED))
-
-
-def started(
-    simulator: Simulator,
-    keys: Key[Array, " runs"],
-    parties: Party,
-    begin: Callable[..., PyTree] | None = None,
-    each: tuple[PyTree, ...] = (),
-) -> tuple[PyTree, PyTree]:
-    """:meth:`Simulator.start` of silos that have other rows in each run, as one program instead of a hundred.
-
-    Args:
-        simulator: With the protocol.
-        keys: Typed keys [runs].
-        parties: Leaves of ``own`` are [runs, silos, ...].
-        begin: As of :meth:`Simulator.start`.
-        each: Its further arguments.
-    """
-
-    def first(keys: Any, each: Any) -> PyTree:
-        return simulator.start(keys, parties, per_run=True, begin=begin, each=each)[0]
-
-    if simulator.world is not None or simulator.debug:
-        return simulator.start(keys, parties, per_run=True, begin=begin, each=each)
-    return jax.jit(first)(keys, each), parties.own
 
 
 def rows_of(party: Party, part: Part) -> Rows:
@@ -307,23 +279,24 @@ def rows_of(party: Party, part: Part) -> Rows:
     return Rows(*(leaf[own.split, own.number] for leaf in rows))
 
 
-def row_count(party: Party) -> UInt32[Array, ""]:
+def row_count(party: Party) -> UInt32[AnyArray, ""]:
     """Number of rows that a silo has to train on."""
     return party.shared.train.n[party.own.split, party.own.number].astype(jnp.uint32)
 
 
 def update_rows(
-    known: Float[Array, " silos"], told: UInt32[Array, " silos"], heard: Bool[Array, " silos"]
-) -> Float[Array, " silos"]:
+    known: Float[AnyArray, " silos"], told: UInt32[AnyArray, " silos"], heard: Bool[AnyArray, " silos"]
+) -> Float[AnyArray, " silos"]:
     """n_k as far as the server knows: what the silos that were heard said, else what was known before."""
-    return jnp.where(heard, told.astype(jnp.float32), known)
+    return module_of(known).where(heard, told.astype(np.float32), known)
 
 
-def is_finite(models: Float[Array, "*lead size"]) -> Bool[Array, "*lead"]:
+def is_finite(models: Float[AnyArray, "*lead size"]) -> Bool[AnyArray, "*lead"]:
     """Which models have no NaN and no infinity."""
-    return jnp.all(jnp.isfinite(models), axis=-1)
+    xp = module_of(models)
+    return xp.all(xp.isfinite(models), axis=-1)
 
 
-def finite_or(after: Float[Array, " size"], before: Float[Array, " size"]) -> Float[Array, " size"]:
+def finite_or(after: Float[AnyArray, " size"], before: Float[AnyArray, " size"]) -> Float[AnyArray, " size"]:
     """A model after training; the one before where training diverged."""
     return jnp.where(jnp.all(jnp.isfinite(after)), after, before)

@@ -30,13 +30,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, UInt32
+import numpy as np
+from jaxtyping import Bool, Float, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.randomised_response import os_words
@@ -71,7 +72,7 @@ class FineTuned(PersonalisedProtocol):
     name = "fedavg-finetune"
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         return party.own.model
 
 
@@ -98,18 +99,18 @@ class Ditto(PersonalisedProtocol):
             raise ConfigError(f"pull, Ditto's λ, must not be negative, got {self.pull}.")
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         return party.own.personal
 
     @override
     def local_update(
-        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[AnyArray, " size"], party: Party, rng_bits: UInt32[AnyArray, "epochs rows"]
     ) -> PersonalOwn:
         # θ_k from θ, then v ← v − η·(∇F_k(v) + λ·(v − θ)).
         epochs, cut = self.sgd.epochs, self.network.trainable
         model = self.train(start, party, rng_bits[:epochs])
 
-        def penalty(v: Float[Array, " trainable"]) -> Float[Array, ""]:
+        def penalty(v: Float[AnyArray, " trainable"]) -> Float[AnyArray, ""]:
             return 0.5 * self.pull * jnp.sum((v - start[:cut]) ** 2)
 
         personal = self.train(party.own.personal, party, rng_bits[epochs:], penalty=penalty)
@@ -147,13 +148,13 @@ class Apfl(PersonalisedProtocol):
         return self.share
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         own = party.own
         return own.share * own.personal + (1 - own.share) * self.whole_model(weights, own)
 
     @override
     def local_update(
-        self, start: Float[Array, " size"], party: Party, rng_bits: UInt32[Array, "epochs rows"]
+        self, start: Float[AnyArray, " size"], party: Party, rng_bits: UInt32[AnyArray, "epochs rows"]
     ) -> PersonalOwn:
         # First α, then w from θ and v, step by step.
         own, cut = party.own, self.network.trainable
@@ -170,12 +171,12 @@ class Apfl(PersonalisedProtocol):
             model=jnp.concatenate([w, statistics[0]]), personal=jnp.concatenate([v, statistics[1]]), share=share
         )
 
-    def _adapted_share(self, w: Float[Array, " trainable"], party: Party) -> Float[Array, ""]:
+    def _adapted_share(self, w: Float[AnyArray, " trainable"], party: Party) -> Float[AnyArray, ""]:
         """α − η·⟨v − w, ∇F_k(α·v + (1 − α)·w)⟩, within [0, 1]; α where that is not finite."""
         own, rows = party.own, rows_of(party, "train")
         v, where = own.personal[: self.network.trainable], jnp.arange(rows.x.shape[0]) < rows.n
 
-        def loss(share: Float[Array, ""]) -> Float[Array, ""]:
+        def loss(share: Float[AnyArray, ""]) -> Float[AnyArray, ""]:
             return self.network.loss(share * v + (1 - share) * w, rows.x, rows.y, where)[0]
 
         after = jnp.clip(own.share - self.sgd.learning_rate * jax.grad(loss)(own.share), 0.0, 1.0)
@@ -199,11 +200,11 @@ class _Mixture(TabularNetwork):
     @override
     def loss(
         self,
-        trainable: Float[Array, " trainable"],
+        trainable: Float[AnyArray, " trainable"],
         x: Float[AnyArray, "rows features"],
         y: Float[AnyArray, " rows"],
-        where: Bool[Array, " rows"],
-    ) -> tuple[Float[Array, ""], Float[Array, " statistics"]]:
+        where: Bool[AnyArray, " rows"],
+    ) -> tuple[Float[AnyArray, ""], Float[AnyArray, " statistics"]]:
         # F(w) + F(α·v + (1 − α)·w); the second term moves v only.
         w, v = trainable[:-1].reshape(2, -1)
         share = trainable[-1]
@@ -230,10 +231,10 @@ class LocalOnly(PersonalisedProtocol):
     @override
     def init(self, key: Key[Array, ""]) -> ServerState:
         # The server has no model; the key is not needed.
-        return ServerState(jnp.uint32(0), jnp.zeros(0, jnp.float32), jnp.zeros(self.silos, jnp.float32))
+        return self.first_state(np.zeros(0, np.float32))
 
     @override
-    def personal_model(self, weights: Float[Array, "..."], party: Party) -> Float[Array, " size"]:
+    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
         return party.own.model
 
     @override
@@ -276,7 +277,7 @@ class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
         return s.remember_best(party.own.model, party), Nothing()
 
     @override
-    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[AnyArray, " silos"]) -> ServerState:
         return state._replace(round=state.round + 1)
 
 
@@ -308,5 +309,5 @@ class DrawNetwork(TrainAlone):
         return party._replace(own=party.own._replace(model=model)), Nothing()
 
     @override
-    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[AnyArray, " silos"]) -> ServerState:
         return state

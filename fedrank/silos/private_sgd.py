@@ -20,13 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32, Key, UInt32
+from jaxtyping import Bool, Float, Int32, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
@@ -49,11 +50,11 @@ class Draws(NamedTuple):
         noise: Noise of each step, in steps of the grid.
     """
 
-    batches: UInt32[Array, "steps rows"]
-    noise: Int32[Array, "steps trainable"]
+    batches: UInt32[AnyArray, "steps rows"]
+    noise: Int32[AnyArray, "steps trainable"]
 
 
-def simulated_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Int32[Array, "..."]:
+def simulated_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Int32[AnyArray, "..."]:
     """Rounded normal noise of σ = :data:`SIGMA`: for simulations, it protects nobody."""
     return jnp.round(SIGMA * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
 
@@ -163,13 +164,13 @@ class PrivateSgd(LocalSgd):
     @override
     def train(  # type: ignore[override] - other random numbers
         self,
-        weights: Float[Array, " size"],
+        weights: Float[AnyArray, " size"],
         rows: Rows,
         rng_bits: Draws,
         *,
-        penalty: Callable[[Float[Array, " trainable"]], Float[Array, ""]] | None = None,
-        frozen: Bool[Array, " trainable"] | None = None,
-    ) -> Float[Array, " size"]:
+        penalty: Callable[[Float[AnyArray, " trainable"]], Float[AnyArray, ""]] | None = None,
+        frozen: Bool[AnyArray, " trainable"] | None = None,
+    ) -> Float[AnyArray, " size"]:
         """The model after E epochs; NaN, which is not heard, for a number of rows that is not among ``multipliers``.
 
         Args:

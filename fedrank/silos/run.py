@@ -12,12 +12,9 @@ Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 from jaxtyping import Float, Float32, Int
@@ -25,13 +22,14 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
+from fedrank.core.native import mapped
 from fedrank.core.trees import Json
+from fedrank.engine.backend import rounds_of
 from fedrank.engine.deployment import delta_of
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
-from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits.rules import KINDS
@@ -39,12 +37,12 @@ from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, public_standards, sizes
 from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
-from fedrank.silos.evaluate import SiloEvaluator, models_of
+from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.evidence import against, evidence, with_differences
 from fedrank.silos.first_look.simulated import first_looks
 from fedrank.silos.model import SiloModel
-from fedrank.silos.party import started
 from fedrank.silos.personalised import Pooled
+from fedrank.silos.rounds import begun, models_of_runs
 from fedrank.silos.sceptic.in_runs import sceptics_rows
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
@@ -74,25 +72,21 @@ _CROSSED = {
 }
 
 
-def _begin(protocol: BanditFedAvg, key: Any, target: Any) -> Any:
-    return protocol.begin(key, protocol.rule, target)
-
-
 class SiloRunner(Runner):
     """A run of a :class:`SiloExperiment`; arguments as :class:`Runner` has them."""
 
     config: SilosConfig
-    simulator: Simulator
 
     def __init__(self, experiment: SiloExperiment, home: RunFolder, listener: Listener):
         config = experiment.config
         runs = len(experiment.targets_of_runs)
-        simulator = Simulator(
-            experiment.protocol, max(1, config.compute.chunk // runs), config.compute.debug, experiment.conditions
+        compute, chunk = config.compute, max(1, config.compute.chunk // runs)
+        parties = experiment.parties_of_runs()
+        rounds = rounds_of(
+            experiment.protocol, parties, chunk, experiment.conditions, compute.backend, debug=compute.debug
         )
-        super().__init__(config, home, listener, simulator, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
-        self.experiment = experiment
-        self.parties = experiment.parties_of_runs()
+        super().__init__(config, home, listener, rounds, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
+        self.experiment, self.parties = experiment, parties
         # The silos that each run is measured for: its target, or all targets where a run is for all silos.
         own = experiment.targets_of_runs
         self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
@@ -114,19 +108,15 @@ class SiloRunner(Runner):
         """The rows of all silos, divided for every seed."""
         return self.parties.shared
 
-    def start(self) -> tuple[jax.Array, Any, Any]:
+    def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
         if self.config.silos.first_look:
             looks = first_looks(self.experiment)
             self.home.json("first_look.json", looks)
             for said in (said for look in looks.values() for said in look["warnings"]):
                 self.listener.stage(f"Look at this first: {said}")
-        keys = run_keys(self.experiment.seeds_of_runs)
-        if not isinstance(protocol := self.experiment.protocol, BanditFedAvg):
-            return keys, *started(self.simulator, keys, self.parties)
-        targets = jnp.asarray(self.experiment.targets_of_runs)
-        begin = functools.partial(_begin, protocol)
-        return keys, *started(self.simulator, keys, self.parties, begin, (targets,))
+        e = self.experiment
+        return begun(self.simulator, e.protocol, self.parties, e.seeds_of_runs, e.targets_of_runs)
 
     def _names(self, run: int) -> tuple[int, str]:
         target = self.experiment.targets_of_runs[run]
@@ -134,7 +124,7 @@ class SiloRunner(Runner):
 
     @override
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
-        exchanges, watched = self.simulator.protocol.exchanges, seen.get("watched", {})
+        exchanges, watched = self.experiment.protocol.exchanges, seen.get("watched", {})
         everybody = (1, self.runs, len(exchanges), 2)
         crossed = seen.get("crossed", np.full(everybody, self.experiment.n_parties))
         up = np.array([exchange.reply.nbytes for exchange in exchanges])
@@ -204,10 +194,9 @@ class SiloRunner(Runner):
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
     def _models(self, states: PyTree, own: PyTree) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """:func:`models_of` of this run's states, on the host."""
-        targets = jnp.asarray(self.measured_for, jnp.int32)
-        states = self.simulator.server(states)
-        return jax.device_get(models_of(self.experiment.protocol, states, self.shared, own, targets))
+        """:func:`models_of_runs` of this run's states."""
+        protocol = self.experiment.protocol
+        return models_of_runs(self.simulator, protocol, states, self.shared, own, self.measured_for)
 
     def performances(self, states: PyTree, own: PyTree) -> dict[str, Float[np.ndarray, "runs targets"]]:
         """The performance of the models of all runs for their targets, as :class:`SiloEvaluator` has them."""
@@ -234,7 +223,7 @@ class SiloRunner(Runner):
 
     def _count_messages(self) -> Int[np.ndarray, "runs 2"]:
         """Number of messages, and of bytes that silos sent, of every run so far, from ``crossed``."""
-        up = {exchange.name: exchange.reply.nbytes for exchange in self.simulator.protocol.exchanges}
+        up = {exchange.name: exchange.reply.nbytes for exchange in self.experiment.protocol.exchanges}
         out = np.zeros((self.runs, 2), np.int64)
         places = {self._names(run): run for run in range(self.runs)}
         for seed, target, _, exchange, requests, replies in pl.concat(self.crossed).iter_rows():
@@ -270,7 +259,7 @@ class SiloRunner(Runner):
                 "features": list(e.table.feature_names),
             },
         )
-        first = jax.tree.map(lambda leaf: np.asarray(leaf)[0], e.arrays)
+        first = mapped(lambda leaf: np.asarray(leaf)[0], e.arrays)
         self.home.json(
             "silos.json",
             {

@@ -20,10 +20,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float32, Int32, Key
+from jaxtyping import Float32, Int32, Key
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.privacy.accounts.vectors import value_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int, UInt32
 from typing_extensions import override
 
-from fedrank.core.kernels import folded, normals, party_words
+from fedrank.core.kernels import normals, party_words
 from fedrank.core.native import NotNativeError, OneExchange, check_own_class, native_rounds
 from fedrank.core.protocol import Party
+from fedrank.core.streams import folded
 from fedrank.privacy.noise.correlated import coefficients
 from fedrank.privacy.quantise import clip_to_norm, dequantise, quantise
 from fedrank.ranking.data.queries import FeatureBlocks

@@ -36,15 +36,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
+from fedrank.core.streams import fold, key_of
+from fedrank.silos.averaging import weighted
 from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge, TrainOthers
 from fedrank.silos.bandit_fedavg.state import ServerState, evaluated_by, freeze_if_stopped, revealed
 from fedrank.silos.bandits import arms as sets
@@ -184,7 +187,7 @@ class BanditFedAvg(SiloProtocol):
     def init(self, key: Key[Array, ""]) -> ServerState:
         return self.begin(key, self.rule, jnp.int32(self.target))
 
-    def begin(self, key: Key[Array, ""], rule: rules.Rule, target: int | Int[Array, ""]) -> ServerState:
+    def begin(self, key: Key[Array, ""], rule: rules.Rule, target: int | Int[AnyArray, ""]) -> ServerState:
         """:meth:`init` with another rule and target, which may be traced: one program runs many of both.
 
         Raises:
@@ -192,40 +195,57 @@ class BanditFedAvg(SiloProtocol):
         """
         self._check_rule(rule)
         weights_key, own = jax.random.split(key)
-        own = jax.random.key_data(own)  # a plain array, which a checkpoint can hold
-        weights = self.first_model(weights_key)
-        members = sets.members_of(jnp.asarray(self.table), target, self.silos)
+        # A plain array, which a checkpoint can hold.
+        return self.first_state(self.first_model(weights_key), jax.random.key_data(own), rule, target)
+
+    def first_state(
+        self,
+        weights: Float[AnyArray, " parameters"],
+        key: UInt32[AnyArray, "2"],
+        rule: rules.Rule,
+        target: int | Int[AnyArray, ""],
+    ) -> ServerState:
+        """The state before the first round, with arrays of JAX or NumPy as the weights are.
+
+        Args:
+            weights: The first model.
+            key: Both words of the server's own key.
+            rule: The decision rule.
+            target: Number of the target.
+        """
+        xp = module_of(weights)
+        members = sets.members_of(xp.asarray(self.table), target, self.silos)
         many = 1 if self.evaluates == "one" else self.n_arms
         kept = self.silos if self.delayed or self.probe else 0
-        nothing = jnp.full(self.n_arms, jnp.nan, jnp.float32)
+        nothing = xp.full(self.n_arms, xp.nan, np.float32)
         state = ServerState(
-            round=jnp.uint32(0),
-            key=own,
-            rule=jax.tree.map(jnp.asarray, rule),
-            target=jnp.asarray(target, jnp.int32),
+            round=xp.uint32(0),
+            key=key,
+            rule=rules.Rule(*(xp.asarray(setting) for setting in rule)),
+            target=xp.asarray(target, np.int32),
             members=members,
             estimates=rules.start(rule, self.n_arms),
-            arm=jnp.int32(0),
-            explore=jnp.asarray(False),
+            arm=xp.int32(0),
+            explore=xp.asarray(False),
             weights=weights,
-            rows=jnp.zeros(self.silos, jnp.float32),
-            models=jnp.zeros((many, self.parameters), jnp.float32),
-            complete=jnp.zeros(self.n_arms, bool),
-            locals=jnp.zeros((kept, self.parameters), jnp.float32),
-            heard=jnp.zeros(kept, bool),
-            previous=jnp.float32(jnp.nan),
-            best=jnp.float32(-jnp.inf),
+            rows=xp.zeros(self.silos, np.float32),
+            models=xp.zeros((many, self.parameters), np.float32),
+            complete=xp.zeros(self.n_arms, bool),
+            locals=xp.zeros((kept, self.parameters), np.float32),
+            heard=xp.zeros(kept, bool),
+            previous=xp.float32(xp.nan),
+            best=xp.float32(-xp.inf),
             best_weights=weights,
-            best_round=jnp.int32(-1),
-            stopped=jnp.asarray(False),
-            own=jnp.float32(jnp.nan),
-            reference=jnp.float32(jnp.nan),
+            best_round=xp.int32(-1),
+            stopped=xp.asarray(False),
+            own=xp.float32(xp.nan),
+            reference=xp.float32(xp.nan),
             judged=nothing,
-            observed=jnp.zeros(self.n_arms, bool),
-            played=jnp.int32(0),
-            compared=jnp.int32(0),
-            explored=jnp.asarray(False),
-            probe=jnp.full(self.silos, jnp.nan, jnp.float32),
+            observed=xp.zeros(self.n_arms, bool),
+            played=xp.int32(0),
+            compared=xp.int32(0),
+            explored=xp.asarray(False),
+            probe=xp.full(self.silos, xp.nan, np.float32),
         )
         return self.choose_arm(state)
 
@@ -242,21 +262,21 @@ class BanditFedAvg(SiloProtocol):
 
     def choose_arm(self, state: ServerState) -> ServerState:
         """Step 1 of Algorithm 7: the arm of the round, and whether all arms are tried."""
-        run = jax.random.wrap_key_data(state.key, impl="threefry2x32")
-        key = jax.random.fold_in(run, state.round)
+        key = fold(key_of(state.key), state.round)
         arm = rules.choose(state.rule, state.estimates, self.playable(state), key, self.kinds)
         if self.evaluates == "either":
-            explore = rules.explores(state.rule, state.round.astype(jnp.int32), jax.random.fold_in(key, 2))
+            explore = rules.explores(state.rule, state.round.astype(np.int32), fold(key, 2))
         else:
-            explore = jnp.asarray(self.evaluates == "all")
+            explore = module_of(state.weights).asarray(self.evaluates == "all")
         return state._replace(arm=arm, explore=explore)
 
-    def playable(self, state: ServerState) -> Bool[Array, " arms"]:
+    def playable(self, state: ServerState) -> Bool[AnyArray, " arms"]:
         """Which arms can be played: a cluster that is the same set as an earlier one cannot."""
+        xp = module_of(state.members)
         if self.arms != "clusters":
-            return jnp.ones(self.n_arms, bool)
-        same = jnp.all(state.members[:, None] == state.members[None], axis=-1)
-        return ~jnp.any(same & jnp.tri(self.n_arms, k=-1, dtype=bool), axis=1)
+            return xp.ones(self.n_arms, bool)
+        same = xp.all(state.members[:, None] == state.members[None], axis=-1)
+        return ~xp.any(same & xp.tri(self.n_arms, k=-1, dtype=bool), axis=1)
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
@@ -266,11 +286,11 @@ class BanditFedAvg(SiloProtocol):
         return PrivacyReport.none(rounds, SEEN, revealed(self.measure, self.probe))
 
     @override
-    def weights(self, state: ServerState) -> Float[Array, " parameters"]:
+    def weights(self, state: ServerState) -> Float[AnyArray, " parameters"]:
         return state.weights
 
     @override
-    def models(self, state: ServerState, party: Party) -> dict[str, Float[Array, " size"]]:
+    def models(self, state: ServerState, party: Party) -> dict[str, Float[AnyArray, " size"]]:
         own = party.own
         # What does not cross belongs to the model that it was judged with.
         kept = own._replace(model=jnp.where(state.best > -jnp.inf, own.best_model, own.model))
@@ -279,13 +299,14 @@ class BanditFedAvg(SiloProtocol):
 
     @override
     def watch(self, state: ServerState) -> dict[str, Any]:
+        xp = module_of(state.weights)
         # Increments are NaN where not observed. Where rewards are late, arm and increments are of the round before.
         return {
             "arm": state.compared,
             "explored": state.explored,
             "own": state.own,
-            "judged": jnp.where(state.observed, state.judged, jnp.nan),
-            "increments": jnp.where(state.observed, state.judged - state.reference, jnp.nan),
+            "judged": xp.where(state.observed, state.judged, xp.nan),
+            "increments": xp.where(state.observed, state.judged - state.reference, xp.nan),
             "estimates": rules.estimate(state.rule, state.estimates),
             "best_round": state.best_round,
             "stopped": state.stopped,
@@ -294,21 +315,23 @@ class BanditFedAvg(SiloProtocol):
         }
 
     def average_weights(
-        self, members: Bool[Array, "arms silos"], state: ServerState, heard: Bool[Array, " silos"]
-    ) -> Float[Array, "arms silos"]:
+        self, members: Bool[AnyArray, "arms silos"], state: ServerState, heard: Bool[AnyArray, " silos"]
+    ) -> Float[AnyArray, "arms silos"]:
         """Weight of each silo in each arm's average (Algorithm 1, step 3): of the silos that were heard, by rows."""
+        xp = module_of(state.weights)
         here = members & heard[None]
-        is_target = (jnp.arange(self.silos) == state.target)[None]
-        amounts = jnp.where(here, state.rows[None], 0.0)
+        is_target = (xp.arange(self.silos) == state.target)[None]
+        amounts = xp.where(here, state.rows[None], 0.0)
         # Where nobody has a row, all count alike.
-        amounts = jnp.where(jnp.sum(amounts, -1, keepdims=True) > 0, amounts, here.astype(jnp.float32))
-        by_rows = amounts / jnp.maximum(jnp.sum(amounts, -1, keepdims=True), 1.0)
+        amounts = xp.where(xp.sum(amounts, -1, keepdims=True) > 0, amounts, here.astype(np.float32))
+        by_rows = amounts / xp.maximum(xp.sum(amounts, -1, keepdims=True), 1.0)
         if self.target_weight is None:
             return by_rows
-        others = jnp.where(is_target, 0.0, amounts)
-        total = jnp.sum(others, -1, keepdims=True)
-        shared = others / jnp.maximum(total, 1.0) * (1 - self.target_weight) + self.target_weight * is_target
-        return jnp.where(total > 0, shared, by_rows)
+        others = xp.where(is_target, 0.0, amounts)
+        total = xp.sum(others, -1, keepdims=True)
+        shared = others / xp.maximum(total, 1.0) * (1 - self.target_weight)
+        shared = shared + is_target.astype(np.float32) * self.target_weight
+        return xp.where(total > 0, shared, by_rows)
 
     def values_judged(self, rounds: int) -> int:
         """How many performances the target tells in so many rounds at most."""
@@ -316,7 +339,10 @@ class BanditFedAvg(SiloProtocol):
         return rounds * (1 + each) + (1 + self.silos) * int(self.probe and rounds > 0)
 
     def judge(
-        self, weights: Float[Array, "models parameters"], party: Party, noise: Int[Array, " values"] | tuple[()] = ()
+        self,
+        weights: Float[AnyArray, "models parameters"],
+        party: Party,
+        noise: Int[AnyArray, " values"] | tuple[()] = (),
     ) -> Judged:
         """At the target: y₁ of its own local model, and y₂ of models that crossed.
 
@@ -350,9 +376,9 @@ class BanditFedAvg(SiloProtocol):
     def average(
         self,
         state: ServerState,
-        weights: Float[Array, "silos parameters"],
-        heard: Bool[Array, " silos"],
-        which: Bool[Array, " arms"],
+        weights: Float[AnyArray, "silos parameters"],
+        heard: Bool[AnyArray, " silos"],
+        which: Bool[AnyArray, " arms"],
     ) -> ServerState:
         """Step 5 of Algorithm 7: the average of every arm, or of the one that is played.
 
@@ -362,73 +388,79 @@ class BanditFedAvg(SiloProtocol):
             heard: Which silos were heard.
             which: Arms whose silos were asked.
         """
+        xp = module_of(state.weights)
         there = heard[state.target]
         members = state.members[state.arm][None] if self.evaluates == "one" else state.members
-        sent = jnp.where(heard[:, None], weights, 0.0)  # zero times the NaN of a silo that was not heard is NaN
-        models = jnp.matmul(self.average_weights(members, state, heard), sent, precision=jax.lax.Precision.HIGHEST)
-        complete = which & there & jnp.all(heard[None] | ~state.members, axis=1)
-        return state._replace(models=jnp.where(there, models, state.weights[None]), complete=complete)
+        sent = xp.where(heard[:, None], weights, 0.0)  # zero times the NaN of a silo that was not heard is NaN
+        models = weighted(self.average_weights(members, state, heard), sent)
+        complete = which & there & xp.all(heard[None] | ~state.members, axis=1)
+        return state._replace(models=xp.where(there, models, state.weights[None]), complete=complete)
 
     def record_judgement(
-        self, state: ServerState, own: Float[Array, ""], judged: Float[Array, " arms"], heard: Bool[Array, ""]
+        self, state: ServerState, own: Float[AnyArray, ""], judged: Float[AnyArray, " arms"], heard: Bool[AnyArray, ""]
     ) -> ServerState:
         """Steps 4 and 6: y₁ and y₂ as the target sent them, if it was heard; NaN where it was not asked."""
+        xp = module_of(state.weights)
         return state._replace(
-            own=jnp.where(heard, own, state.own),
-            reference=jnp.where(heard, own if self.against == "own" else state.previous, state.reference),
-            judged=jnp.where(heard, judged, state.judged),
-            observed=jnp.where(heard, state.complete & jnp.isfinite(judged), state.observed),
+            own=xp.where(heard, own, state.own),
+            reference=xp.where(heard, own if self.against == "own" else state.previous, state.reference),
+            judged=xp.where(heard, judged, state.judged),
+            observed=xp.where(heard, state.complete & xp.isfinite(judged), state.observed),
         )
 
     def learn(self, state: ServerState) -> ServerState:
         """Steps 7 and 8: increments become rewards, and the rule learns."""
-        increments = jnp.where(state.observed, state.judged - state.reference, jnp.nan)
+        xp = module_of(state.weights)
+        increments = xp.where(state.observed, state.judged - state.reference, xp.nan)
         return state._replace(estimates=rules.update(state.rule, state.estimates, increments, state.observed))
 
-    def best_arm(self, state: ServerState) -> Int[Array, ""]:
+    def best_arm(self, state: ServerState) -> Int[AnyArray, ""]:
         """After an Extreme-Explore round: the arm of the highest reward; without rewards, of the highest estimate.
 
         An arm that lacks a silo is left out, unless there is no other.
         """
-        said = jnp.any(state.observed)
+        xp = module_of(state.weights)
+        said = xp.any(state.observed)
         # Before anything was judged there is no last round; what is subtracted is the same for all arms.
-        reference = jnp.where(jnp.isfinite(state.reference), state.reference, 0.0)
-        increments = jnp.where(state.observed, state.judged - reference, 0.0)
-        return rules.best(state.rule, state.estimates, increments, jnp.where(said, state.observed, state.complete))
+        reference = xp.where(xp.isfinite(state.reference), state.reference, 0.0)
+        increments = xp.where(state.observed, state.judged - reference, 0.0)
+        return rules.best(state.rule, state.estimates, increments, xp.where(said, state.observed, state.complete))
 
     def update_best(
         self,
         state: ServerState,
-        weights: Float[Array, " parameters"],
-        value: Float[Array, ""],
-        number: Int[Array, ""] | UInt32[Array, ""],
+        weights: Float[AnyArray, " parameters"],
+        value: Float[AnyArray, ""],
+        number: Int[AnyArray, ""] | UInt32[AnyArray, ""],
     ) -> ServerState:
         """Remember the best θ so far, and stop where there has been none for too long (early stopping).
 
         While none has been judged, the newest is the best that is known.
         """
-        value = jnp.where(jnp.isfinite(value), value, -jnp.inf)
-        number = jnp.asarray(number, jnp.int32)
-        won = (value > state.best) | (state.best == -jnp.inf)
-        best_round = jnp.where(value > state.best, number, state.best_round)
-        since = jnp.where(best_round < 0, 0, number - best_round)
+        xp = module_of(state.weights)
+        value = xp.where(xp.isfinite(value), value, -xp.inf)
+        number = xp.asarray(number, np.int32)
+        won = (value > state.best) | (state.best == -xp.inf)
+        best_round = xp.where(value > state.best, number, state.best_round)
+        since = xp.where(best_round < 0, 0, number - best_round)
         stopped = state.stopped | (since >= (self.patience or 2**30))
         return state._replace(
-            best=jnp.maximum(value, state.best),
-            best_weights=jnp.where(won, weights, state.best_weights),
+            best=xp.maximum(value, state.best),
+            best_weights=xp.where(won, weights, state.best_weights),
             best_round=best_round,
             stopped=stopped,
         )
 
     def end_round(self, state: ServerState) -> ServerState:
         """The end of a round: θ, what the rule has learnt, and the next round's arm."""
+        xp = module_of(state.weights)
         after = self.learn(state)
-        arm = jnp.where(state.explore, self.best_arm(after), state.arm)
+        arm = xp.where(state.explore, self.best_arm(after), state.arm)
         theta = state.models[0] if self.evaluates == "one" else state.models[arm]
         value = state.judged[arm]
         after = self.update_best(after._replace(weights=theta), theta, value, state.round)
         after = after._replace(
-            previous=jnp.where(jnp.isfinite(value), value, state.previous),
+            previous=xp.where(xp.isfinite(value), value, state.previous),
             played=arm,
             compared=arm,
             explored=state.explore,
@@ -438,5 +470,6 @@ class BanditFedAvg(SiloProtocol):
 
     def start_round(self, state: ServerState) -> ServerState:
         """The state at the beginning of a round: nothing has been judged."""
-        nan, none = jnp.full(self.n_arms, jnp.nan, jnp.float32), jnp.zeros(self.n_arms, bool)
+        xp = module_of(state.weights)
+        nan, none = xp.full(self.n_arms, xp.nan, np.float32), xp.zeros(self.n_arms, bool)
         return state._replace(own=nan[0], reference=nan[0], judged=nan, observed=none)

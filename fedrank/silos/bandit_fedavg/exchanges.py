@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Key
+import numpy as np
+from jaxtyping import Bool, Key
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree, module_of
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jnp
 from fedrank.core.protocol import Party
 from fedrank.silos.bandit_fedavg.state import ServerState, freeze_if_stopped
 from fedrank.silos.bandits import arms as sets
@@ -38,15 +40,16 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
 
     @override
-    def tell(self, state: ServerState, replies: Trained, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Trained, arrived: Bool[AnyArray, " silos"]) -> ServerState:
+        xp = module_of(state.weights)
         s = self.settings
         arrived = arrived & is_finite(replies.weights)
         state = state._replace(rows=update_rows(state.rows, replies.rows, arrived))
         if s.probe:  # kept until the target has judged them
-            state = state._replace(locals=jnp.where(arrived[:, None], replies.weights, 0.0), heard=arrived)
+            state = state._replace(locals=xp.where(arrived[:, None], replies.weights, 0.0), heard=arrived)
         if s.arms != "clusters":
             return state
-        updates = jnp.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
+        updates = xp.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
         # Who was not heard has an update of zero, which is like nobody's; it may be heard in a later round.
         return s.choose_arm(state._replace(members=sets.clustered(updates, state.target, s.clusters)))
 
@@ -82,8 +85,9 @@ class Probe(Judging, request=Candidates, reply=Judged):
         return number == 0
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
-        return jnp.arange(parties) == state.target
+    def asked(self, state: ServerState, parties: int) -> Bool[AnyArray, " silos"]:
+        xp = module_of(state.weights)
+        return xp.arange(parties) == state.target
 
     @override
     def max_asked(self, parties: int) -> int:
@@ -98,9 +102,10 @@ class Probe(Judging, request=Candidates, reply=Judged):
         return party, self.settings.judge(request.models, party, draws)
 
     @override
-    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Judged, arrived: Bool[AnyArray, " silos"]) -> ServerState:
+        xp = module_of(state.weights)
         known = state.heard & arrived[state.target]
-        return state._replace(probe=jnp.where(known, decode_undefined(replies.models[state.target]), jnp.nan))
+        return state._replace(probe=xp.where(known, decode_undefined(replies.models[state.target]), xp.nan))
 
 
 @dataclass(frozen=True)
@@ -110,9 +115,10 @@ class Train(SiloExchange, request=Model, reply=Trained):
     name = "train"
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
-        anybody = jnp.any(state.members & self.settings.playable(state)[:, None], axis=0)
-        return jnp.where(state.explore, anybody, state.members[state.arm]) & ~state.stopped
+    def asked(self, state: ServerState, parties: int) -> Bool[AnyArray, " silos"]:
+        xp = module_of(state.weights)
+        anybody = xp.any(state.members & self.settings.playable(state)[:, None], axis=0)
+        return xp.where(state.explore, anybody, state.members[state.arm]) & ~state.stopped
 
     @override
     def max_asked(self, parties: int) -> int:
@@ -135,12 +141,13 @@ class Train(SiloExchange, request=Model, reply=Trained):
         return s.keep(party, model), Trained(s.shared_part(model), row_count(party))
 
     @override
-    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> ServerState:
+        xp = module_of(state.weights)
         s = self.settings
         heard = arrived & is_finite(replies.weights)
         state = s.start_round(state)._replace(rows=update_rows(state.rows, replies.rows, heard))
-        played = jnp.arange(s.n_arms) == state.arm
-        return s.average(state, replies.weights, heard, jnp.where(state.explore, s.playable(state), played))
+        played = xp.arange(s.n_arms) == state.arm
+        return s.average(state, replies.weights, heard, xp.where(state.explore, s.playable(state), played))
 
 
 @dataclass(frozen=True)
@@ -166,8 +173,9 @@ class Judge(Judging, request=Candidates, reply=Judged):
         return {**self.settings.sizes, "models": 1 if self.which == "one" else self.settings.n_candidates}
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
-        target = (jnp.arange(parties) == state.target) & ~state.stopped
+    def asked(self, state: ServerState, parties: int) -> Bool[AnyArray, " silos"]:
+        xp = module_of(state.weights)
+        target = (xp.arange(parties) == state.target) & ~state.stopped
         if self.settings.evaluates != "either":
             return target
         return target & (state.explore == (self.which == "all"))
@@ -189,13 +197,14 @@ class Judge(Judging, request=Candidates, reply=Judged):
         return self.settings.record_best(party, judged, self.which == "all" and self.settings.has_alone), judged
 
     @override
-    def tell(self, state: ServerState, replies: Judged, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: Judged, arrived: Bool[AnyArray, " silos"]) -> ServerState:
+        xp = module_of(state.weights)
         s, target = self.settings, state.target
         own, values = decode_undefined(replies.own[target]), decode_undefined(replies.models[target])
         if self.which == "one":
-            values = jnp.where(jnp.arange(s.n_arms) == state.arm, values[0], jnp.nan)
+            values = xp.where(xp.arange(s.n_arms) == state.arm, values[0], xp.nan)
         elif s.has_alone:  # the average of the target alone is the target's own model
-            values = jnp.concatenate([own[None], values])
+            values = xp.concatenate([own[None], values])
         state = s.record_judgement(state, own, values, arrived[target])
         return s.end_round(state) if self.last else state
 
@@ -207,11 +216,12 @@ class TrainOthers(Train):
     name = "train-others"
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
-        return super().asked(state, parties) & (jnp.arange(parties) != state.target)
+    def asked(self, state: ServerState, parties: int) -> Bool[AnyArray, " silos"]:
+        xp = module_of(state.weights)
+        return super().asked(state, parties) & (xp.arange(parties) != state.target)
 
     @override
-    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> ServerState:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         # The models are kept until the target is heard, too.
@@ -230,8 +240,9 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
         return {**self.settings.sizes, "models": self.settings.n_candidates}
 
     @override
-    def asked(self, state: ServerState, parties: int) -> Bool[Array, " silos"]:
-        return (jnp.arange(parties) == state.target) & ~state.stopped
+    def asked(self, state: ServerState, parties: int) -> Bool[AnyArray, " silos"]:
+        xp = module_of(state.weights)
+        return (xp.arange(parties) == state.target) & ~state.stopped
 
     @override
     def max_asked(self, parties: int) -> int:
@@ -250,25 +261,26 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
         return party, TrainedAndJudged(reply.weights, reply.rows, judged.own, judged.models)
 
     @override
-    def tell(self, state: ServerState, replies: TrainedAndJudged, arrived: Bool[Array, " silos"]) -> ServerState:
+    def tell(self, state: ServerState, replies: TrainedAndJudged, arrived: Bool[AnyArray, " silos"]) -> ServerState:
+        xp = module_of(state.weights)
         s, target, before = self.settings, state.target, state
         # Rewards of the round before.
         own, values = decode_undefined(replies.own[target]), decode_undefined(replies.models[target])
-        values = jnp.concatenate([own[None], values]) if s.has_alone else values
+        values = xp.concatenate([own[None], values]) if s.has_alone else values
         state = s.record_judgement(s.start_round(state), own, values, arrived[target])
         state = s.learn(state)
-        value = jnp.where(jnp.any(state.complete), state.judged[state.played], jnp.nan)
-        state = s.update_best(state, state.weights, value, jnp.maximum(state.round.astype(jnp.int32) - 1, 0))
+        value = xp.where(xp.any(state.complete), state.judged[state.played], xp.nan)
+        state = s.update_best(state, state.weights, value, xp.maximum(state.round.astype(np.int32) - 1, 0))
         # This round's averages; θ is chosen by the estimates so far.
-        mine = jnp.arange(s.silos) == target
-        heard = jnp.where(mine, arrived & is_finite(replies.weights), state.heard)
+        mine = xp.arange(s.silos) == target
+        heard = xp.where(mine, arrived & is_finite(replies.weights), state.heard)
         rows = update_rows(state.rows, replies.rows, mine & heard)
-        sent = jnp.where(mine[:, None], replies.weights, state.locals)
+        sent = xp.where(mine[:, None], replies.weights, state.locals)
         state = s.average(state._replace(rows=rows), sent, heard, s.playable(state))
-        arm = rules.best(state.rule, state.estimates, jnp.zeros(s.n_arms, jnp.float32), state.complete)
+        arm = rules.best(state.rule, state.estimates, xp.zeros(s.n_arms, np.float32), state.complete)
         state = state._replace(
             weights=state.models[arm],
-            previous=jnp.where(jnp.isfinite(value), value, state.previous),
+            previous=xp.where(xp.isfinite(value), value, state.previous),
             played=arm,
             compared=state.played,
             explored=state.explore,

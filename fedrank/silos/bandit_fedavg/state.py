@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
+from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.native import mapped
 from fedrank.silos.bandits import rules
 
 
@@ -45,38 +45,39 @@ class ServerState(NamedTuple):
         probe: AUC of every silo's first model on the target's validation rows; NaN where not asked.
     """
 
-    round: UInt32[Array, ""]
-    key: UInt32[Array, "2"]
+    round: UInt32[AnyArray, ""]
+    key: UInt32[AnyArray, "2"]
     rule: rules.Rule
-    target: Int[Array, ""]
-    members: Bool[Array, "arms silos"]
+    target: Int[AnyArray, ""]
+    members: Bool[AnyArray, "arms silos"]
     estimates: rules.Estimates
-    arm: Int[Array, ""]
-    explore: Bool[Array, ""]
-    weights: Float[Array, " parameters"]
-    rows: Float[Array, " silos"]
-    models: Float[Array, "arms parameters"]
-    complete: Bool[Array, " arms"]
-    locals: Float[Array, "silos parameters"]
-    heard: Bool[Array, " silos"]
-    previous: Float[Array, ""]
-    best: Float[Array, ""]
-    best_weights: Float[Array, " parameters"]
-    best_round: Int[Array, ""]
-    stopped: Bool[Array, ""]
-    own: Float[Array, ""]
-    reference: Float[Array, ""]
-    judged: Float[Array, " arms"]
-    observed: Bool[Array, " arms"]
-    played: Int[Array, ""]
-    compared: Int[Array, ""]
-    explored: Bool[Array, ""]
-    probe: Float[Array, " silos"]
+    arm: Int[AnyArray, ""]
+    explore: Bool[AnyArray, ""]
+    weights: Float[AnyArray, " parameters"]
+    rows: Float[AnyArray, " silos"]
+    models: Float[AnyArray, "arms parameters"]
+    complete: Bool[AnyArray, " arms"]
+    locals: Float[AnyArray, "silos parameters"]
+    heard: Bool[AnyArray, " silos"]
+    previous: Float[AnyArray, ""]
+    best: Float[AnyArray, ""]
+    best_weights: Float[AnyArray, " parameters"]
+    best_round: Int[AnyArray, ""]
+    stopped: Bool[AnyArray, ""]
+    own: Float[AnyArray, ""]
+    reference: Float[AnyArray, ""]
+    judged: Float[AnyArray, " arms"]
+    observed: Bool[AnyArray, " arms"]
+    played: Int[AnyArray, ""]
+    compared: Int[AnyArray, ""]
+    explored: Bool[AnyArray, ""]
+    probe: Float[AnyArray, " silos"]
 
 
 def freeze_if_stopped(before: ServerState, after: ServerState) -> ServerState:
     """The state after a step; the state before it where the run had stopped."""
-    return jax.tree.map(lambda old, new: jnp.where(before.stopped, old, new), before, after)
+    xp = module_of(before.weights)
+    return mapped(lambda old, new: xp.where(before.stopped, old, new), before, after)
 
 
 def evaluated_by(rule: rules.Rule) -> str:

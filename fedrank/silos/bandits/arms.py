@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
+from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 
 #: Largest number of silos for which all 2^(k−1) combinations are arms: 2,048 arms.
 MOST_COMBINED = 12
@@ -74,8 +75,8 @@ def everyone_table(silos: int) -> Bool[np.ndarray, "1 others"]:
 
 
 def members_of(
-    table: Bool[Array | np.ndarray, "arms others"], target: int | Int[Array | np.ndarray, ""], silos: int
-) -> Bool[Array, "arms silos"]:
+    table: Bool[AnyArray, "arms others"], target: int | Int[AnyArray, ""], silos: int
+) -> Bool[AnyArray, "arms silos"]:
     """A table over the other silos as sets of silos, with the target in every set.
 
     Args:
@@ -83,10 +84,10 @@ def members_of(
         target: Number of the target; may be traced.
         silos: k.
     """
-    table = jnp.asarray(table)
-    every = jnp.arange(silos)
-    column = jnp.clip(every - (every > target), 0, silos - 2)
-    return table[:, column] | (every == target)[None, :]
+    xp = module_of(table, target)
+    every = xp.arange(silos)
+    column = xp.clip(every - (every > target), 0, silos - 2)
+    return xp.asarray(table)[:, column] | (every == target)[None, :]
 
 
 def pairs(target: int, silos: int, alone: bool = True) -> Bool[np.ndarray, "arms silos"]:

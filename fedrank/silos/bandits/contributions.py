@@ -15,8 +15,9 @@ import functools
 import math
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import DataError
 from fedrank.silos.bandits.arms import MOST_COMBINED
 

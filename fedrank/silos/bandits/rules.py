@@ -1,7 +1,8 @@
 """Decision rules of a multi-armed bandit, as arrays: one compiled program plays many rules and settings at once.
 
 A :class:`Rule` holds the settings of one bandit as scalars, its kind included, and :class:`Estimates` what it has seen.
-Stack rules with :func:`stack` and ``vmap`` every function here over them.
+Stack rules with :func:`stack` and ``vmap`` every function here over them. Arrays may be NumPy's as well: what comes
+back is of the module that the estimates are of.
 
 A round of Algorithm 7 of the thesis plays one arm: ``choose``, observe its increment, ``update``. An *Extreme-Explore
 round* (section 8.3.2) observes every arm, hands all of them to one ``update`` and makes :func:`best` the global model.
@@ -25,11 +26,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.lazy import jax, jnp
+from fedrank.core.streams import AnyKey, fold, key_of, uniform
 
 #: Kinds of rules; the position is the code in :class:`Rule`.
 KINDS = ("epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed")
@@ -55,18 +58,18 @@ class Rule(NamedTuple):
         fixed: The arm that the kind ``fixed`` always plays.
     """
 
-    kind: Int[Array, "*rules"]
-    epsilon: Float[Array, "*rules"]
-    c: Float[Array, "*rules"]
-    alpha: Float[Array, "*rules"]
-    gamma: Float[Array, "*rules"]
-    threshold: Float[Array, "*rules"]
-    initial: Float[Array, "*rules"]
-    wins0: Float[Array, "*rules"]
-    losses0: Float[Array, "*rules"]
-    every: Int[Array, "*rules"]
-    chance: Float[Array, "*rules"]
-    fixed: Int[Array, "*rules"]
+    kind: Int[AnyArray, "*rules"]
+    epsilon: Float[AnyArray, "*rules"]
+    c: Float[AnyArray, "*rules"]
+    alpha: Float[AnyArray, "*rules"]
+    gamma: Float[AnyArray, "*rules"]
+    threshold: Float[AnyArray, "*rules"]
+    initial: Float[AnyArray, "*rules"]
+    wins0: Float[AnyArray, "*rules"]
+    losses0: Float[AnyArray, "*rules"]
+    every: Int[AnyArray, "*rules"]
+    chance: Float[AnyArray, "*rules"]
+    fixed: Int[AnyArray, "*rules"]
 
 
 class Estimates(NamedTuple):
@@ -80,11 +83,11 @@ class Estimates(NamedTuple):
         time: Number of rewards seen of all arms together.
     """
 
-    pulls: Float[Array, "*rules arms"]
-    value: Float[Array, "*rules arms"]
-    wins: Float[Array, "*rules arms"]
-    losses: Float[Array, "*rules arms"]
-    time: Float[Array, "*rules"]
+    pulls: Float[AnyArray, "*rules arms"]
+    value: Float[AnyArray, "*rules arms"]
+    wins: Float[AnyArray, "*rules arms"]
+    losses: Float[AnyArray, "*rules arms"]
+    time: Float[AnyArray, "*rules"]
 
 
 def make_rule(
@@ -150,11 +153,11 @@ def make_rule(
             "counts as a win, such as 0.025."
         )
 
-    def real(value: float | None) -> Float[Array, ""]:
-        return jnp.asarray(math.nan if value is None else value, jnp.float32)
+    def real(value: float | None) -> Float[np.ndarray, ""]:
+        return np.asarray(math.nan if value is None else value, np.float32)
 
     return Rule(
-        kind=jnp.asarray(KINDS.index(kind), jnp.int32),
+        kind=np.asarray(KINDS.index(kind), np.int32),
         epsilon=real(epsilon),
         c=real(c),
         alpha=real(alpha),
@@ -163,9 +166,9 @@ def make_rule(
         initial=real(initial),
         wins0=real(wins0),
         losses0=real(losses0),
-        every=jnp.asarray(every, jnp.int32),
+        every=np.asarray(every, np.int32),
         chance=real(chance),
-        fixed=jnp.asarray(fixed, jnp.int32),
+        fixed=np.asarray(fixed, np.int32),
     )
 
 
@@ -176,34 +179,37 @@ def stack(rules: Sequence[Rule]) -> Rule:
 
 def start(rule: Rule, arms: int) -> Estimates:
     """Estimates before the first round, of so many arms: the initial value for each, no reward seen."""
-    zeros = jnp.zeros(arms, jnp.float32)
-    return Estimates(zeros, jnp.full(arms, rule.initial, jnp.float32), zeros, zeros, jnp.zeros((), jnp.float32))
+    xp = module_of(rule.initial)
+    zeros = xp.zeros(arms, np.float32)
+    return Estimates(zeros, xp.full(arms, rule.initial, np.float32), zeros, zeros, xp.zeros((), np.float32))
 
 
-def reward(rule: Rule, increments: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def reward(rule: Rule, increments: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
     """Rewards of increments: type 2 (0 or 1) where the rule has a threshold, else type 1 (the increment itself).
 
     Args:
         rule: The rule.
         increments: Increments, in [−1, 1]; of a loss its decrease.
     """
-    return jnp.where(jnp.isnan(rule.threshold), increments, (increments > rule.threshold).astype(jnp.float32))
+    xp = module_of(rule.threshold, increments)
+    return xp.where(xp.isnan(rule.threshold), increments, (increments > rule.threshold).astype(np.float32))
 
 
-def estimate(rule: Rule, estimates: Estimates) -> Float[Array, " arms"]:
+def estimate(rule: Rule, estimates: Estimates) -> Float[AnyArray, " arms"]:
     """Estimated expected reward of every arm: q, or the posterior mean of Thompson sampling and Bayesian EE."""
     wins, losses = rule.wins0 + estimates.wins, rule.losses0 + estimates.losses
     bayesian = (rule.kind == _THOMPSON) | (rule.kind == _BAYESIAN)
-    return jnp.where(bayesian, wins / (wins + losses), estimates.value)
+    xp = module_of(bayesian, wins, estimates.value)
+    return xp.where(bayesian, wins / (wins + losses), estimates.value)
 
 
 def choose(
     rule: Rule,
     estimates: Estimates,
-    playable: Bool[Array, " arms"],
-    key: Key[Array, ""],
+    playable: Bool[AnyArray, " arms"],
+    key: AnyKey,
     kinds: Sequence[int] | None = None,
-) -> Int[Array, ""]:
+) -> Int[AnyArray, ""]:
     """The arm to play.
 
     * *ε-greedy* (4.1.1): with probability 1 − ε a greedy arm, else any other, all alike. The greedy arm itself is no
@@ -227,50 +233,55 @@ def choose(
         The arm's number.
     """
     n = playable.shape[0]
+    xp = module_of(estimates.value, playable, rule.kind)
     # One draw for all: every further use of the generator is a fraction of a second of compilation.
-    draws = jax.random.uniform(key, (2 * n + 1,), jnp.float32)
+    draws = uniform(key, (2 * n + 1,))
     coin, ties, which = draws[0], draws[1 : n + 1], draws[n + 1 :]
 
-    def largest(scores: Float[Array, " arms"]) -> Int[Array, ""]:
-        scores = jnp.where(playable, scores, -jnp.inf)
+    def largest(scores: Float[AnyArray, " arms"]) -> Int[AnyArray, ""]:
+        scores = xp.where(playable, scores, -xp.inf)
         # A draw is never below 0, so −1 marks what is not a candidate.
-        return jnp.argmax(jnp.where(playable & (scores == jnp.max(scores)), ties, -1.0)).astype(jnp.int32)
+        return xp.argmax(xp.where(playable & (scores == xp.max(scores)), ties, -1.0)).astype(np.int32)
 
-    def greedy() -> jax.Array:
+    def greedy() -> AnyArray:
         return largest(estimate(rule, estimates))
 
-    def epsilon_greedy() -> jax.Array:
+    def epsilon_greedy() -> AnyArray:
         arm = greedy()
-        others = playable & (jnp.arange(n) != arm)
-        other = jnp.argmax(jnp.where(others, which, -1.0)).astype(jnp.int32)
-        return jnp.where((coin < rule.epsilon) & jnp.any(others), other, arm)
+        others = playable & (xp.arange(n) != arm)
+        other = xp.argmax(xp.where(others, which, -1.0)).astype(np.int32)
+        return xp.where((coin < rule.epsilon) & xp.any(others), other, arm)
 
-    def ucb() -> jax.Array:
+    def ucb() -> AnyArray:
         unseen = estimates.pulls == 0
-        log_time = jnp.log(jnp.maximum(estimates.time, 1.0))
-        bonus = rule.c * jnp.sqrt(2.0 * log_time / jnp.where(unseen, 1.0, estimates.pulls))
-        return largest(jnp.where(unseen, jnp.inf, estimates.value + bonus))
+        log_time = xp.log(xp.maximum(estimates.time, 1.0))
+        bonus = rule.c * xp.sqrt(2.0 * log_time / xp.where(unseen, 1.0, estimates.pulls))
+        return largest(xp.where(unseen, xp.inf, estimates.value + bonus))
 
-    def thompson() -> jax.Array:
+    def thompson() -> AnyArray:
         # A Beta draw is G / (G + H) of two Gamma draws; its logit ln G − ln H has the same order. Half the time of
         # jax.random.beta, and no underflow at small parameters.
         parameters = jnp.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses])
-        logs = jax.random.loggamma(jax.random.fold_in(key, 1), parameters)
+        logs = jax.random.loggamma(
+            fold(key_of(jnp.asarray(key)) if isinstance(key, np.ndarray) else key, 1), parameters
+        )
         return largest(logs[0] - logs[1])
 
-    def fixed() -> jax.Array:
+    def fixed() -> AnyArray:
         return rule.fixed
 
     every = (epsilon_greedy, ucb, thompson, greedy, greedy, fixed)
     kinds = tuple(range(len(every))) if kinds is None else tuple(kinds)
     if len(kinds) == 1:
         return every[kinds[0]]()
+    if xp is np:
+        return every[int(rule.kind)]()
     place = jnp.searchsorted(jnp.asarray(kinds, jnp.int32), rule.kind)
     return jax.lax.switch(place, [every[kind] for kind in kinds])
 
 
 def update(
-    rule: Rule, estimates: Estimates, increments: Float[Array, " arms"], observed: Bool[Array, " arms"]
+    rule: Rule, estimates: Estimates, increments: Float[AnyArray, " arms"], observed: Bool[AnyArray, " arms"]
 ) -> Estimates:
     """Take in what a round showed: one arm of an ordinary round, or many of an Extreme-Explore round.
 
@@ -285,21 +296,22 @@ def update(
     Returns:
         Estimates after the round.
     """
-    seen = observed & jnp.isfinite(increments)
-    rewards = jnp.where(seen, reward(rule, increments), 0.0)
+    xp = module_of(estimates.value, increments, rule.kind)
+    seen = observed & xp.isfinite(increments)
+    rewards = xp.where(seen, reward(rule, increments), 0.0)
     pulls = estimates.pulls + seen
     # Equation 2, or with a constant weight.
-    weight = jnp.where(jnp.isnan(rule.alpha), 1.0 / jnp.maximum(pulls, 1.0), rule.alpha)
-    value = estimates.value + jnp.where(seen, weight * (rewards - estimates.value), 0.0)
+    weight = xp.where(xp.isnan(rule.alpha), 1.0 / xp.maximum(pulls, 1.0), rule.alpha)
+    value = estimates.value + xp.where(seen, weight * (rewards - estimates.value), 0.0)
     # Algorithm 4, step 4.
-    counted = seen & ~jnp.isnan(rule.threshold)
-    discount = jnp.where(jnp.any(seen), rule.gamma, 1.0)
-    wins = discount * estimates.wins + jnp.where(counted, rewards, 0.0)
-    losses = discount * estimates.losses + jnp.where(counted, 1.0 - rewards, 0.0)
-    return Estimates(pulls, value, wins, losses, estimates.time + jnp.sum(seen))
+    counted = seen & ~xp.isnan(rule.threshold)
+    discount = xp.where(xp.any(seen), rule.gamma, 1.0)
+    wins = discount * estimates.wins + xp.where(counted, rewards, 0.0)
+    losses = discount * estimates.losses + xp.where(counted, 1.0 - rewards, 0.0)
+    return Estimates(pulls, value, wins, losses, estimates.time + xp.sum(seen, dtype=np.float32))
 
 
-def explores(rule: Rule, round: int | Int[Array, ""], key: Key[Array, ""]) -> Bool[Array, ""]:
+def explores(rule: Rule, round: int | Int[AnyArray, ""], key: AnyKey) -> Bool[AnyArray, ""]:
     """Whether a round is an Extreme-Explore round.
 
     Args:
@@ -308,13 +320,13 @@ def explores(rule: Rule, round: int | Int[Array, ""], key: Key[Array, ""]) -> Bo
         key: Consumed, for the rule's ``chance``.
     """
     always = (rule.kind == _EXTREME) | (rule.kind == _BAYESIAN)
-    due = (rule.every > 0) & (round % jnp.maximum(rule.every, 1) == 0)
-    return always | due | (jax.random.uniform(key, (), jnp.float32) < rule.chance)
+    due = (rule.every > 0) & (round % module_of(rule.every, round).maximum(rule.every, 1) == 0)
+    return always | due | (uniform(key, ()) < rule.chance)
 
 
 def best(
-    rule: Rule, estimates: Estimates, increments: Float[Array, " arms"], observed: Bool[Array, " arms"]
-) -> Int[Array, ""]:
+    rule: Rule, estimates: Estimates, increments: Float[AnyArray, " arms"], observed: Bool[AnyArray, " arms"]
+) -> Int[AnyArray, ""]:
     """The arm whose model becomes the global one after an Extreme-Explore round: that of the highest reward.
 
     Rewards of type 2 tie often and the thesis does not say what then. Here the larger increment wins, then the larger
@@ -329,10 +341,11 @@ def best(
     Returns:
         The arm's number.
     """
-    seen = observed & jnp.isfinite(increments)
-    candidates = seen | ~jnp.any(seen)
-    clean = jnp.where(seen, increments, 0.0)
-    for scores in (jnp.where(seen, reward(rule, clean), 0.0), clean, estimate(rule, estimates)):
-        scores = jnp.where(candidates, scores, -jnp.inf)
-        candidates = candidates & (scores == jnp.max(scores))
-    return jnp.argmax(candidates).astype(jnp.int32)
+    xp = module_of(estimates.value, increments, rule.kind)
+    seen = observed & xp.isfinite(increments)
+    candidates = seen | ~xp.any(seen)
+    clean = xp.where(seen, increments, 0.0)
+    for scores in (xp.where(seen, reward(rule, clean), 0.0), clean, estimate(rule, estimates)):
+        scores = xp.where(candidates, scores, -xp.inf)
+        candidates = candidates & (scores == xp.max(scores))
+    return xp.argmax(candidates).astype(np.int32)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
+
+from fedrank.core.arrays import JaxArray as Array
 
 #: An array of JAX or NumPy.
 AnyArray: TypeAlias = Array | np.ndarray

@@ -10,9 +10,10 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Float, Int32
 
+from fedrank.core.arrays import AnyArray
+from fedrank.core.lazy import jnp
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.private_sgd import SIGMA
@@ -43,8 +44,8 @@ class NoisyJudgements:
         return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
 
     def noised(
-        self, values: Float[Array, " models"], rows: Rows, noise: Int32[Array, " models"]
-    ) -> Float[Array, " models"]:
+        self, values: Float[AnyArray, " models"], rows: Rows, noise: Int32[AnyArray, " models"]
+    ) -> Float[AnyArray, " models"]:
         """The AUCs with noise, in [0, 1]; what is undefined stays so.
 
         Args:

@@ -10,9 +10,10 @@ import pytest
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import folded, normals, party_words, run_words, stream
+from fedrank.core.kernels import normals, party_words
 from fedrank.core.native import NotNativeError
 from fedrank.core.rng import party_key
+from fedrank.core.streams import folded, run_words, stream
 from fedrank.engine.backend import rounds_of
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator

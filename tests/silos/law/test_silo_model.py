@@ -8,8 +8,6 @@ import fedrank
 from fedrank.core.errors import DataError, ModelError
 from fedrank.engine.layers import Affine
 from fedrank.engine.model import ModelParts
-from fedrank.engine.scoring import blocks
-from fedrank.engine.scoring import scores as scored
 from fedrank.metrics.auc import auc
 from fedrank.silos.build import build_silos, sizes
 from fedrank.silos.config import FedAvgConfig, Network, Silos, SilosEvaluation
@@ -17,9 +15,11 @@ from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import table_of
 from fedrank.silos.data.splits import standardised, standards
 from fedrank.silos.evaluate import SiloEvaluator
-from fedrank.silos.model import ROWS, SiloModel
+from fedrank.silos.model import SiloModel
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.run import silo_model
+from fedrank.silos.scoring import blocks
+from fedrank.silos.scoring import scores as scored
 
 NORMS = ("batch", "layer", "none")
 
@@ -65,7 +65,7 @@ def test_scores_of_rows_are_those_by_which_the_run_judges(trained, read):
         rows = getattr(experiment.arrays, part)
         n = int(rows.n[seed, target])
         x = np.asarray(rows.x[seed, target, :n])
-        seen = scored(experiment.protocol.network, weights, blocks(x, ROWS), n)
+        seen = scored(experiment.protocol.network, weights, blocks(x), n)
         mean, deviation = standards(experiment.table, seed, sizes(experiment.config), False, target)
         places = {row.tobytes(): place for place, row in enumerate(standardised(silo.features, mean, deviation))}
         mine = [places[row.tobytes()] for row in x]

@@ -1,0 +1,93 @@
+"""What JAX draws from its keys, made with NumPy alone: the same bits, without an import of JAX or of Numba.
+
+Keys are pairs of words, uint32 [..., 2], as ``jax.random.key_data`` gives them (Threefry-2x32, partitionable).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import numpy as np
+from jaxtyping import Float32, Integer, Key, UInt32
+
+from fedrank.core.arrays import AnyArray, AnyInt
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax
+from fedrank.core.rng import threefry_2x32
+
+#: A key of JAX, or both of its words where JAX is not used.
+AnyKey: TypeAlias = Key[Array, ""] | UInt32[np.ndarray, "2"]
+
+#: Coefficients of Giles, *Approximating the erfinv function* (2012), single precision, from the highest power: of
+#: w − 2.5 where w = −ln(1 − x²) is below 5, and of √w − 3 elsewhere.
+_CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503)
+_CENTRAL = (*_CENTRAL, -0.00417768164, 0.246640727, 1.50140941)
+_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613)
+_TAIL = (*_TAIL, 0.00943887047, 1.00167406, 2.83297682)
+
+
+def run_words(seeds: Iterable[int]) -> UInt32[np.ndarray, "runs 2"]:
+    """Both words of ``jax.random.key(seed)`` for each seed below 2³²."""
+    low = np.fromiter(seeds, np.uint32)
+    return np.stack([np.zeros_like(low), low], axis=-1)
+
+
+def folded(
+    keys: UInt32[np.ndarray, "*keys 2"], *folds: int | Integer[AnyArray, "*#keys"]
+) -> UInt32[np.ndarray, "*keys 2"]:
+    """``jax.random.fold_in`` one after another, for both words of each key.
+
+    Args:
+        keys: The keys.
+        folds: What is folded in, in order: a number, or one for each key. The keys that ``jax.random.split`` makes of
+            one are folds of 0, 1, ….
+    """
+    for fold in folds:
+        # With a last axis of one: NumPy warns where a scalar wraps around, and not where an array does.
+        low = np.asarray(fold).astype(np.uint32)[..., None]
+        keys = np.concatenate(threefry_2x32((keys[..., :1], keys[..., 1:]), (np.zeros_like(low), low)), axis=-1)
+    return keys
+
+
+def stream(keys: UInt32[np.ndarray, "*keys 2"], words: int) -> UInt32[np.ndarray, "*keys {words}"]:
+    """``jax.random.bits`` of each key, the same bits."""
+    low = np.arange(words, dtype=np.uint32)
+    first, second = threefry_2x32((keys[..., :1], keys[..., 1:]), (np.zeros_like(low), low))
+    return np.asarray(first ^ second)
+
+
+def uniforms(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
+    """What ``jax.random.uniform`` makes of words, in [0, 1): the same bits."""
+    return ((words >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
+
+
+def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
+    """What ``jax.random.normal`` makes of words: equal but for the rounding of the quantile, 4e-7 of its size."""
+    low = np.nextafter(np.float32(-1), np.float32(0))
+    x = np.maximum(uniforms(words) * (np.float32(1) - low) + low, low)
+    w = -np.log1p(-x * x)
+    central = w < 5
+    a, b = w - np.float32(2.5), np.sqrt(w) - np.float32(3)
+    p, q = np.float32(_CENTRAL[0]), np.float32(_TAIL[0])
+    for c, d in zip(_CENTRAL[1:], _TAIL[1:], strict=True):
+        p, q = np.float32(c) + p * a, np.float32(d) + q * b
+    return np.float32(math.sqrt(2)) * (np.where(central, p, q) * x)
+
+
+def key_of(words: UInt32[AnyArray, "2"]) -> AnyKey:
+    """The key of two words: a typed one of words of JAX; words of NumPy are one as they are."""
+    return words if isinstance(words, np.ndarray) else jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+def fold(key: AnyKey, number: AnyInt) -> AnyKey:
+    """``jax.random.fold_in`` of a key of either kind."""
+    return folded(key, number) if isinstance(key, np.ndarray) else jax.random.fold_in(key, number)
+
+
+def uniform(key: AnyKey, shape: tuple[int, ...]) -> Float32[AnyArray, "..."]:
+    """``jax.random.uniform`` of a key of either kind, the same bits."""
+    if isinstance(key, np.ndarray):
+        return uniforms(stream(key, math.prod(shape))).reshape(shape)
+    return jax.random.uniform(key, shape, np.float32)

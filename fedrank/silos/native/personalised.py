@@ -1,0 +1,90 @@
+"""FedAvg, its fine-tuning, and silos by themselves without JAX; see :mod:`fedrank.silos.personalised`."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32
+from typing_extensions import override
+
+from fedrank.core.arrays import PyTree
+from fedrank.core.native import check_own_class, mapped, native_rounds
+from fedrank.core.protocol import Party
+from fedrank.core.streams import folded, normals, stream
+from fedrank.silos.averaging import PersonalisedProtocol, Train
+from fedrank.silos.messages import Nothing, Ready
+from fedrank.silos.native.rounds import NativeSilos
+from fedrank.silos.party import Pretrain
+from fedrank.silos.personalised import DrawNetwork, FedAvg, FineTuned, LocalOnly, Pooled, TrainAlone
+
+
+@native_rounds.register(FedAvg)
+@native_rounds.register(FineTuned)
+@native_rounds.register(LocalOnly)
+@native_rounds.register(Pooled)
+class NativePersonalised(NativeSilos):
+    """Rounds of FedAvg, with fine-tuning or without, and of silos that train by themselves."""
+
+    settings: PersonalisedProtocol
+
+    def __init__(self, settings: PersonalisedProtocol, parties: Party):
+        super().__init__(settings, parties)
+        known = (FedAvg, FineTuned, LocalOnly, Pooled)
+        check_own_class(settings, next((kind for kind in known if type(settings) is kind), FedAvg))
+
+    @override
+    def first(self, key):
+        if isinstance(self.settings, LocalOnly):
+            return self.settings.first_state(np.zeros(0, np.float32))
+        return super().first(key)
+
+    def _personal(
+        self, weights: Float[np.ndarray, "runs 1 parameters"], own: PyTree
+    ) -> Float32[np.ndarray, "r s size"]:
+        """The models that silos would use."""
+        return self.whole(weights, own.model) if isinstance(self.settings, FedAvg) else own.model
+
+    def _remembered(
+        self, own: PyTree, models: Float[np.ndarray, "runs silos size"], who: Bool[np.ndarray, "runs silos"]
+    ) -> PyTree:
+        """The silos with their best models so far, after they have judged one more."""
+        value = np.full(who.shape, np.nan, np.float32)
+        mine = mapped(lambda leaf: leaf[who], own)
+        value[who] = self.performances(models[who][:, None], mine)[:, 0]
+        better = value > own.best
+        return own._replace(
+            best=np.where(better, value, own.best), best_model=np.where(better[..., None], models, own.best_model)
+        )
+
+    @override
+    def models_for(self, states, own):
+        last = self._personal(states.weights[:, None], own)
+        known = self._remembered(own, last, np.ones(own.number.shape, bool))
+        best = np.where((known.best > -np.inf)[..., None], known.best_model, last)
+        return {"last": self.usable(last, own), "best": self.usable(best, own)}
+
+    @override
+    def answers(self, at, exchange, requests, own, asked):
+        s = self.settings
+        if isinstance(exchange, Pretrain):
+            models = self.pretrained(at, exchange, requests, own, asked)
+            return self.kept(own, models, asked), Ready(np.where(asked, self.row_counts(own), np.uint32(0)))
+        keys = self.keys_of(at, asked.shape[1])
+        if isinstance(exchange, DrawNetwork):
+            words = stream(folded(keys, 1), 2)
+            models = s.network.initial_of(normals(stream(words, s.network.size)))
+            if s.pretrain:
+                models = self.train(folded(keys, 0), exchange, models, own, asked)
+            return own._replace(model=models), Nothing()
+        if isinstance(exchange, TrainAlone):
+            own = self.kept(own, self.train(keys, exchange, own.model, own, asked), asked)
+            return self._remembered(own, own.model, asked), Nothing()
+        assert isinstance(exchange, Train)  # there are no others
+        weights = np.stack([request.weights for request in requests])[:, None]
+        first = np.array([request.round == 0 for request in requests])
+        if not first.all():
+            own = self._remembered(own, self._personal(weights, own), asked & ~first[:, None])
+        start = self.whole(weights, own.model)
+        if s.pretrain:
+            start = np.where(first[:, None, None], own.model, start)
+        models = self.train(keys, exchange, start, own, asked)
+        return self.kept(own, models, asked), self.sent(models, own, asked)

@@ -39,7 +39,6 @@ from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.evidence import against, evidence, with_differences
-from fedrank.silos.first_look.simulated import first_looks
 from fedrank.silos.model import SiloModel
 from fedrank.silos.personalised import Pooled
 from fedrank.silos.rounds import begun, models_of_runs
@@ -111,6 +110,8 @@ class SiloRunner(Runner):
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
         if self.config.silos.first_look:
+            from fedrank.silos.first_look.simulated import first_looks
+
             looks = first_looks(self.experiment)
             self.home.json("first_look.json", looks)
             for said in (said for look in looks.values() for said in look["warnings"]):
@@ -245,7 +246,7 @@ class SiloRunner(Runner):
     def write_known(self) -> None:
         e, c = self.experiment, self.config
         network = e.protocol.network
-        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        self.home.json("environment.json", self._environment())
         self.home.json(
             "model.json",
             {
@@ -334,12 +335,16 @@ class SiloRunner(Runner):
             report.setdefault(target, {})["against"] = differences
         self.home.json("evidence.json", report)
         self._write_models(states, own)
-        about = environment(self.config, e.citations, kernels=False)
+        about = self._environment()
         notes = [*e.undefined, *self._silent_rounds()]
         self.home.json(
             "environment.json",
             {**about, "seconds": round(seconds, 3), "rows_per_second": rate, "notes": notes},
         )
+
+    def _environment(self) -> dict[str, Json]:
+        about = environment(self.config, self.experiment.citations, kernels=False)
+        return about | {"backend": self.simulator.backend, "backend_why": self.simulator.why}
 
     def _silent_rounds(self) -> list[str]:
         """A note where nothing could be compared in many rounds although nobody dropped out."""

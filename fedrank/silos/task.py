@@ -13,14 +13,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedrank.engine.deployment import HeldParties, NodeSettings
+from fedrank.engine.deployment import HeldParties, NodeSettings, ServerSide
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import BanditFedAvgConfig, SilosConfig
 from fedrank.silos.data.reader import SiloReader
-from fedrank.silos.deployment import SilosServer, silos_node, silos_server
 from fedrank.silos.model import SiloModel
 from fedrank.silos.report.shown import SHOWN
 from fedrank.silos.run import SiloRunner
@@ -53,11 +52,15 @@ class SilosTask(Task[SilosConfig]):
         return SiloRunner(experiment, home, listener)
 
     @override
-    def server(self, config: SilosConfig, n_features: int = 0) -> SilosServer:
+    def server(self, config: SilosConfig, n_features: int = 0) -> ServerSide:
+        from fedrank.silos.deployment import silos_server  # a run in one process needs none of it
+
         return silos_server(config, n_features)
 
     @override
     def node(self, config: SilosConfig, settings: NodeSettings) -> HeldParties:
+        from fedrank.silos.deployment import silos_node
+
         return silos_node(config, settings)
 
     @override

@@ -225,7 +225,8 @@ class TrainOthers(Train):
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         # The models are kept until the target is heard, too.
-        return freeze_if_stopped(state, state._replace(locals=replies.weights, heard=heard, rows=rows))
+        kept = module_of(state.weights).where(heard[:, None], replies.weights, 0.0)
+        return freeze_if_stopped(state, state._replace(locals=kept, heard=heard, rows=rows))
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import INIT
 from fedrank.core.streams import folded
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train
+from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge
 from fedrank.silos.bandits.rules import KINDS, Rule
-from fedrank.silos.messages import Judged, Ready, encode_undefined
-from fedrank.silos.native.rounds import NativeSilos, stacked
+from fedrank.silos.messages import Judged, Ready, Trained, TrainedAndJudged, encode_undefined
+from fedrank.silos.native.rounds import Moment, NativeSilos, stacked
 from fedrank.silos.party import Pretrain
 
 
@@ -38,8 +38,6 @@ class NativeBandit(NativeSilos):
             raise NotNativeError("a record's ε")
         if settings.arms == "clusters":
             raise NotNativeError("bandit.arms = 'clusters'")
-        if settings.delayed:
-            raise NotNativeError("bandit.delayed")
         if any(KINDS[kind] == "thompson" for kind in settings.kinds or ()):
             raise NotNativeError("bandit.rule = 'thompson'")
         self._each: list[tuple[Rule, int]] | None = None
@@ -85,34 +83,51 @@ class NativeBandit(NativeSilos):
             if isinstance(exchange, PretrainAndSend):
                 return own, self.sent(models, own, asked)
             return own, Ready(np.where(asked, self.row_counts(own), np.uint32(0)))
+        if isinstance(exchange, TrainAndJudge):
+            # Judge first: the averages are compared with the local model of their own round.
+            judged = self._judged(requests, own, asked)
+            own, sent = self._trained(at, exchange, requests, own, asked)
+            return own, TrainedAndJudged(sent.weights, sent.rows, judged.own, judged.models)
         if isinstance(exchange, Train):
-            start = self.whole(np.stack([request.weights for request in requests])[:, None], own.model)
-            if self.settings.pretrain:
-                first = np.array([request.round == 0 for request in requests])
-                start = np.where(first[:, None, None], own.model, start)
-            models = self.train(self.keys_of(at, asked.shape[1]), exchange, start, own, asked)
-            return self.kept(own, models, asked), self.sent(models, own, asked)
+            return self._trained(at, exchange, requests, own, asked)
         assert isinstance(exchange, Judge | Probe)  # there are no others
-        return self._judged(exchange, requests, own, asked)
+        judged = self._judged(requests, own, asked)
+        if isinstance(exchange, Judge):
+            own = self._with_best(own, judged, asked, exchange.which == "all" and self.settings.has_alone)
+        return own, judged
 
-    def _judged(
-        self, exchange: Judge | Probe, requests: Sequence[Any], own: PyTree, asked: Bool[np.ndarray, "runs silos"]
-    ) -> tuple[PyTree, Judged]:
+    def _trained(
+        self,
+        at: Moment,
+        exchange: Train,
+        requests: Sequence[Any],
+        own: PyTree,
+        asked: Bool[np.ndarray, "runs silos"],
+    ) -> tuple[PyTree, Trained]:
+        """Local training from θ; in round 0 from the silos' own pre-trained models."""
+        start = self.whole(np.stack([request.weights for request in requests])[:, None], own.model)
+        if self.settings.pretrain:
+            first = np.array([request.round == 0 for request in requests])
+            start = np.where(first[:, None, None], own.model, start)
+        models = self.train(self.keys_of(at, asked.shape[1]), exchange, start, own, asked)
+        return self.kept(own, models, asked), self.sent(models, own, asked)
+
+    def _judged(self, requests: Sequence[Any], own: PyTree, asked: Bool[np.ndarray, "runs silos"]) -> Judged:
         """The targets' judgements of their own local models and of those that were sent to them."""
         weights = np.stack([request.models for request in requests])
         runs, silos = np.nonzero(asked)
         mine = mapped(lambda leaf: leaf[runs, silos], own)
         models = self.whole(weights[runs], mine.model[:, None])
         values = self.performances(np.concatenate([mine.model[:, None], models], axis=1), mine)
-        values = encode_undefined(values).astype(np.float32)
         reply = np.zeros((*asked.shape, values.shape[1]), np.float32)
-        reply[runs, silos] = values
-        if isinstance(exchange, Judge):
-            alone = exchange.which == "all" and self.settings.has_alone
-            value = values[:, int(not alone) :].max(axis=1)
-            better = value > mine.best
-            best, model = np.array(own.best), np.array(own.best_model)
-            best[runs, silos] = np.where(better, value, mine.best)
-            model[runs, silos] = np.where(better[:, None], mine.model, mine.best_model)
-            own = own._replace(best=best, best_model=model)
-        return own, Judged(reply[..., 0], reply[..., 1:])
+        reply[runs, silos] = encode_undefined(values)
+        return Judged(reply[..., 0], reply[..., 1:])
+
+    def _with_best(self, own: PyTree, judged: Judged, asked: Bool[np.ndarray, "runs silos"], alone: bool) -> PyTree:
+        """:meth:`fedrank.silos.bandit_fedavg.BanditFedAvg.record_best` of the targets that were asked."""
+        value = judged.models.max(axis=-1)
+        value = np.maximum(value, judged.own) if alone else value
+        better = asked & (value > own.best)
+        return own._replace(
+            best=np.where(better, value, own.best), best_model=np.where(better[..., None], own.model, own.best_model)
+        )

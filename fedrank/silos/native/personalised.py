@@ -1,4 +1,4 @@
-"""FedAvg, its fine-tuning, and silos by themselves without JAX; see :mod:`fedrank.silos.personalised`."""
+"""FedAvg, its fine-tuning, Ditto, and silos by themselves without JAX; see :mod:`fedrank.silos.personalised`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from fedrank.core.native import check_own_class, mapped, native_rounds
 from fedrank.core.protocol import Party
 from fedrank.core.streams import folded, normals, stream
 from fedrank.silos.averaging import PersonalisedProtocol, Train
-from fedrank.silos.messages import Nothing, Ready
+from fedrank.silos.messages import Nothing, Ready, Trained
 from fedrank.silos.native.rounds import NativeSilos
-from fedrank.silos.party import Pretrain
-from fedrank.silos.personalised import DrawNetwork, FedAvg, FineTuned, LocalOnly, Pooled, TrainAlone
+from fedrank.silos.native.training import trained
+from fedrank.silos.party import Pretrain, is_finite
+from fedrank.silos.personalised import Ditto, DrawNetwork, FedAvg, FineTuned, LocalOnly, Pooled, TrainAlone
 
 
 @native_rounds.register(FedAvg)
 @native_rounds.register(FineTuned)
+@native_rounds.register(Ditto)
 @native_rounds.register(LocalOnly)
 @native_rounds.register(Pooled)
 class NativePersonalised(NativeSilos):
-    """Rounds of FedAvg, with fine-tuning or without, and of silos that train by themselves."""
+    """Rounds of FedAvg, with fine-tuning or without, of Ditto, and of silos that train by themselves."""
 
     settings: PersonalisedProtocol
 
     def __init__(self, settings: PersonalisedProtocol, parties: Party):
         super().__init__(settings, parties)
-        known = (FedAvg, FineTuned, LocalOnly, Pooled)
+        known = (FedAvg, FineTuned, Ditto, LocalOnly, Pooled)
         check_own_class(settings, next((kind for kind in known if type(settings) is kind), FedAvg))
 
     @override
@@ -41,7 +43,9 @@ class NativePersonalised(NativeSilos):
         self, weights: Float[np.ndarray, "runs 1 parameters"], own: PyTree
     ) -> Float32[np.ndarray, "r s size"]:
         """The models that silos would use."""
-        return self.whole(weights, own.model) if isinstance(self.settings, FedAvg) else own.model
+        if isinstance(self.settings, FedAvg):
+            return self.whole(weights, own.model)
+        return own.personal if isinstance(self.settings, Ditto) else own.model
 
     def _remembered(
         self, own: PyTree, models: Float[np.ndarray, "runs silos size"], who: Bool[np.ndarray, "runs silos"]
@@ -86,5 +90,26 @@ class NativePersonalised(NativeSilos):
         start = self.whole(weights, own.model)
         if s.pretrain:
             start = np.where(first[:, None, None], own.model, start)
+        if isinstance(s, Ditto):
+            personal = np.where(first[:, None, None], start, own.personal)
+            return self._ditto(keys, exchange, start, own._replace(personal=personal), asked)
         models = self.train(keys, exchange, start, own, asked)
         return self.kept(own, models, asked), self.sent(models, own, asked)
+
+    def _ditto(
+        self,
+        keys: UInt32[np.ndarray, "runs silos 2"],
+        exchange: Train,
+        start: Float[np.ndarray, "runs silos size"],
+        own: PyTree,
+        asked: Bool[np.ndarray, "runs silos"],
+    ) -> tuple[PyTree, Trained]:
+        """θ_k from θ, and a second model from where it was, pulled to θ."""
+        assert isinstance(self.settings, Ditto)
+        sgd, words = self.settings.sgd, self.words(keys, exchange, asked)
+        rows = self.rows_of("train", mapped(lambda leaf: leaf[asked], own))
+        models, second = np.array(start, np.float32), np.array(own.personal, np.float32)
+        models[asked] = trained(sgd, start[asked], rows, words[:, : sgd.epochs])
+        pulled = trained(sgd, second[asked], rows, words[:, sgd.epochs :], self.settings.pull, start[asked])
+        second[asked] = np.where(is_finite(pulled)[:, None], pulled, second[asked])
+        return self.kept(own, models, asked)._replace(personal=second), self.sent(models, own, asked)

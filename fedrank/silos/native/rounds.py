@@ -210,11 +210,16 @@ class NativeSilos(NativeRounds):
     ) -> Float32[np.ndarray, "runs silos size"]:
         """Models after E epochs at the silos that train; the others' as they were."""
         out = np.array(start, np.float32)
-        mine = mapped(lambda leaf: leaf[who], own)
-        epochs, rows = exchange.rng_shape()
-        words = stream(keys[who], epochs * rows).reshape(-1, epochs, rows)
-        out[who] = trained(self.settings.sgd, out[who], self.rows_of("train", mine), words)
+        words = self.words(keys, exchange, who)
+        out[who] = trained(self.settings.sgd, out[who], self.rows_of("train", mapped(lambda x: x[who], own)), words)
         return out
+
+    def words(
+        self, keys: UInt32[np.ndarray, "runs silos 2"], exchange: SiloExchange, who: Bool[np.ndarray, "runs silos"]
+    ) -> UInt32[np.ndarray, "trainings epochs rows"]:
+        """Random bits of the shuffles of the silos that train."""
+        epochs, rows = exchange.rng_shape()
+        return stream(keys[who], epochs * rows).reshape(-1, epochs, rows)
 
     def sent(
         self, models: Float[np.ndarray, "runs silos size"], own: PyTree, who: Bool[np.ndarray, "runs silos"]

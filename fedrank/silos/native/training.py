@@ -59,6 +59,8 @@ def trained(
     models: Float[np.ndarray, "models size"],
     rows: Rows,
     rng_bits: UInt32[np.ndarray, "models epochs rows"],
+    pull: float = 0.0,
+    anchors: Float[np.ndarray, "models size"] | None = None,
 ) -> Float32[np.ndarray, "models size"]:
     """Models after E epochs, each at a silo; one whose silo has no rows stays as it is.
 
@@ -67,6 +69,8 @@ def trained(
         models: The models to start from.
         rows: The silo of each: leading axis [models].
         rng_bits: Random bits of the shuffles.
+        pull: λ of a term λ/2·‖θ − a‖² of the loss, over the numbers that gradients change (Ditto).
+        anchors: a, one of each model.
     """
     out = np.array(models, np.float32)
     counts = np.asarray(rows.n)
@@ -80,7 +84,8 @@ def trained(
                 # Rows with equal bits are kept in the order of the rows, as everywhere: a stable sort.
                 order = np.argsort(rng_bits[part, :, :n] >> np.uint32(1), axis=-1, kind="stable")
                 data = (np.asarray(leaf)[part, :n] for leaf in (rows.x, rows.y))
-                out[part] = _together(sgd, out[part], *data, order, min(sgd.batch, rows.x.shape[-2]))
+                near = None if anchors is None else np.float32(pull) * anchors[part, : sgd.network.trainable]
+                out[part] = _together(sgd, out[part], *data, order, min(sgd.batch, rows.x.shape[-2]), pull, near)
     return out
 
 
@@ -91,8 +96,10 @@ def _together(
     y: Float[np.ndarray, "models rows"],
     order: Int[np.ndarray, "models epochs rows"],
     width: int,
+    pull: float,
+    near: Float32[np.ndarray, "models trainable"] | None,
 ) -> Float32[np.ndarray, "models size"]:
-    """The same of silos of equally many rows; ``models`` is changed and returned."""
+    """The same of silos of equally many rows; ``models`` is changed and returned, ``near`` is λ·a."""
     net, n = sgd.network, x.shape[1]
     cut = net.trainable
     gradient = np.empty((len(models), cut), np.float32)
@@ -108,6 +115,8 @@ def _together(
             _gradient(net, layers, slopes, seen, xs[:, begin:end], ys[:, begin:end])
             if sgd.weight_decay:
                 gradient += np.float32(sgd.weight_decay) * models[:, :cut]
+            if near is not None:
+                gradient += np.float32(pull) * models[:, :cut] - near
             gradient *= np.float32(sgd.learning_rate)
             models[:, :cut] -= gradient
             if net.statistics:

@@ -24,7 +24,7 @@ from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.native.training import trained
 from fedrank.silos.network import TabularNetwork
-from fedrank.silos.personalised import Apfl, FedAvg, FineTuned, LocalOnly, Pooled
+from fedrank.silos.personalised import Apfl, Ditto, FedAvg, FineTuned, LocalOnly, Pooled
 from fedrank.silos.private_sgd import PrivateSgd
 from fedrank.silos.rounds import begun, models_of_runs
 
@@ -139,6 +139,7 @@ SETTINGS = {
         "crossing": "recalibrate",
         "sgd": deep_sgd(),
     },
+    "rewards a round late": {"rule": make_rule("extreme-explore"), "delayed": True},
     "fixed, without pre-training, log-loss, patience": {
         "rule": make_rule("fixed", fixed=1),
         "pretrain": False,
@@ -153,7 +154,7 @@ SETTINGS = {
 def test_the_bandit_plays_the_same(name):
     settings = dict(SETTINGS[name])
     protocol = tiny_bandit(**{"kinds": None, "sgd": deep_sgd(norm="layer"), **settings})
-    conditions = Conditions(dropout=0.3) if "explore" in name or "ucb" in name else None
+    conditions = Conditions(dropout=0.3) if "explore" in name or "ucb" in name or "late" in name else None
     found = both(protocol, conditions=conditions)
     assert_alike(found)
     told = found[0][3]
@@ -168,7 +169,7 @@ def test_runs_have_targets_and_arms_of_their_own():
     np.testing.assert_array_equal(asked, [[1, SILOS]] * ROUNDS)
 
 
-@pytest.mark.parametrize("method", [FedAvg, FineTuned, LocalOnly, Pooled])
+@pytest.mark.parametrize("method", [FedAvg, FineTuned, Ditto, LocalOnly, Pooled])
 @pytest.mark.parametrize("crossing", ["average", "head-local"])
 def test_methods_of_one_training_a_round_learn_the_same(method, crossing):
     if method in (LocalOnly, Pooled) and crossing != "average":
@@ -197,12 +198,11 @@ def test_a_training_that_diverges_is_not_heard_and_one_class_is_no_judgement():
     ("protocol", "why"),
     [
         (tiny_bandit(kinds=None, rule=make_rule("thompson", threshold=0.02)), "thompson"),
-        (tiny_bandit(kinds=None, rule=make_rule("extreme-explore"), delayed=True), "delayed"),
         (tiny_bandit(kinds=None, arms="clusters", clusters=2), "clusters"),
         (Apfl(deep_sgd(), SILOS, ROWS), "apfl"),
         (FedAvg(PrivateSgd(linear_sgd().network, epsilon=8.0), SILOS, ROWS), "record's ε"),
     ],
-    ids=["thompson", "delayed", "clusters", "apfl", "epsilon"],
+    ids=["thompson", "clusters", "apfl", "epsilon"],
 )
 def test_what_needs_jax_is_named(protocol, why):
     parties = protocol.parties(ARRAYS)

@@ -16,6 +16,8 @@ Asker = Callable[[Float[np.ndarray, " p"]], Sums]
 
 #: Newton's decrement, which is twice what the value can still grow by, below which it is over.
 _CLOSE = 1e-20
+#: Smallest of the pivots of Cholesky's method to the largest, below which a matrix may be singular.
+_SINGULAR = 1e-5
 #: A coefficient of a column of deviation 1 that is larger, with an error that is larger still, has no finite optimum:
 #: odds of e^8 to one a deviation.
 _ENDLESS = 8.0
@@ -59,6 +61,17 @@ def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, 
     return np.diag(penalty)
 
 
+def _solved(matrix: Float[np.ndarray, "p p"], gradient: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+    """The Newton step; the shortest one where the matrix is singular or nearly so, as columns explain each other."""
+    try:
+        pivots = np.linalg.cholesky(matrix).diagonal()
+        if pivots.min() > _SINGULAR * pivots.max():
+            return np.linalg.solve(matrix, gradient)  # a tenth of the time of least squares
+    except np.linalg.LinAlgError:
+        pass
+    return np.linalg.lstsq(matrix, gradient, rcond=1e-14)[0]
+
+
 @dataclass(frozen=True)
 class Newton:
     """Newton's method, with steps halved where they lose.
@@ -100,7 +113,7 @@ class Newton:
         converged = False
         while rounds < self.most and not converged:
             gradient = at.gradient - penalty @ (beta - centre)
-            step = np.linalg.lstsq(at.information + penalty, gradient, rcond=1e-14)[0]
+            step = _solved(at.information + penalty, gradient)
             converged = float(gradient @ step) < _CLOSE * max(1.0, abs(at.value))
             there = beta + step
             new = ask(there)

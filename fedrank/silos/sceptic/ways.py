@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import minimize
+from scipy.special import expit
 
 from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.glm.newton import ridge
@@ -178,8 +178,7 @@ def fedavg(
         for (x, y), length in zip(silos, lengths, strict=True):
             local = beta.copy()
             for _ in range(STEPS):
-                mean = 1 / (1 + np.exp(-np.clip(x @ local, -30, 30)))
-                local -= length * (x.T @ (mean - y) / len(y) + share * local)
+                local -= length * (x.T @ (expit(x @ local) - y) / len(y) + share * local)
             after.append(local)
         beta = weights @ np.array(after)
     return beta
@@ -190,6 +189,8 @@ def stack(scores: Float[np.ndarray, "rows models"], y: Float[np.ndarray, " rows"
 
     A penalty pulls the weights to equal parts of 1, which is what they are where few rows say otherwise.
     """
+    from scipy.optimize import minimize  # takes a third of a second to load, and a page does not need it
+
     models = scores.shape[1]
     equal = np.full(models, 1 / models)
     x = np.column_stack([np.clip(scores, -12, 12), np.ones(len(y))])

@@ -8,7 +8,7 @@ from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.sceptic import ways
-from fedrank.silos.sceptic.auc import Estimate
+from fedrank.silos.sceptic.auc import Estimate, ranks
 from fedrank.silos.sceptic.compare import answer, targets_of
 from fedrank.silos.sceptic.learners import PENALTIES, choose_penalty, fit_alone, fit_glm, fit_trees
 from fedrank.silos.sceptic.probes import alike, association, probe
@@ -50,6 +50,14 @@ def test_a_penalised_model_is_scikit_learns():
     theirs.fit(moments.standardised(mine.x), mine.y)
     made = fit_alone(mine, 3.0)
     np.testing.assert_allclose(made.beta, [*theirs.intercept_, *theirs.coef_[0]], rtol=1e-6)
+
+
+def test_ranks_are_scipys_with_ties_and_what_is_no_number():
+    from scipy.stats import rankdata
+
+    draws = np.random.Generator(np.random.PCG64(3))
+    for values in (draws.integers(0, 4, 30).astype(float), draws.normal(size=9), np.array([1.0, np.nan, 0.5])):
+        np.testing.assert_array_equal(ranks(values), rankdata(values))
 
 
 def test_the_chosen_penalty_is_strong_where_there_is_nothing_and_weak_where_there_is_much():

@@ -159,6 +159,8 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
             compiled program. Its ``draw`` gets a ``numpy.random.Generator``, its ``draw_from_os`` returns None.
         personal: ``ask`` returns a question for each party: leaves with a leading axis of parties.
         environment: What happens among the parties once the exchange, which must be due in every round, is over.
+        turn: What of a round it is, where several exchanges stand for each other, of which a round has one; empty: it
+            is itself. A party that keeps its answers answers one of them.
     """
 
     name: str
@@ -166,6 +168,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     host: bool = False
     personal: bool = False
     environment: Environment | None = None
+    turn: str = ""
 
     def __init_subclass__(cls, request: type | None = None, reply: type | None = None, **more: Any):
         super().__init_subclass__(**more)

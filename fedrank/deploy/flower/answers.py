@@ -27,6 +27,7 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.flower.kept_answers import AnswersFile, KeptAnswers, answered_once
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import about, task_of
 from fedrank.deploy.flower.setup_answers import FileStore, NoStore, Remembered, Store, setup_answer
@@ -67,9 +68,11 @@ class FolderMemory(Memory):
         config: Settings of the run.
         numbers: Numbers of the parties.
         exchanges: Number of exchanges of a round.
+        begins: Whether the first request of a run forgets what is left of an earlier one with the same settings.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, numbers: range, exchanges: int = 1):
+    def __init__(self, folder: Path, config: RunConfig, numbers: range, exchanges: int = 1, *, begins: bool = True):
+        self._begins = begins
         of = {"run": about(config), "parties": [numbers.start, numbers.stop]}
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
         # As many rounds as a server keeps, however many questions a round has.
@@ -77,7 +80,7 @@ class FolderMemory(Memory):
 
     @override
     def before(self, step: int, like: PyTree) -> Any:
-        if step == 0:  # the first request of a run starts from nothing
+        if step == 0 and self._begins:  # the first request of a run starts from nothing
             shutil.rmtree(self._files.folder, ignore_errors=True)
         return next((own for _, own in self._files.states(like, before=step)), like)
 
@@ -106,11 +109,13 @@ class NodeState:
         memory: The parties' own state; None: it is not kept.
         setup: What a party remembers of the run's setup.
         shown: The count of setups, of all runs, in which a party showed something.
+        answers: Answers of a run in which each question is answered once; None: there are none.
     """
 
     memory: Memory | None
     setup: Store
     shown: Store
+    answers: KeptAnswers | None = None
 
 
 def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
@@ -126,8 +131,10 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     folder, number = Path(side.settings.state_dir).expanduser(), side.numbers.start
     belongs_to = {"run": about(config), "silo": number}
     name = hashlib.sha256(json.dumps(belongs_to, sort_keys=True).encode()).hexdigest()[:16]
-    memory = FolderMemory(folder, config, side.numbers, len(side.protocol.exchanges))
-    return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN))
+    exchanges, once = len(side.protocol.exchanges), config.bound_to_rounds
+    memory = FolderMemory(folder, config, side.numbers, exchanges, begins=not once)
+    answers = AnswersFile(folder / f"answers-{name}.sqlite") if once else None
+    return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN), answers)
 
 
 def answer_for(config: RunConfig, settings: NodeSettings, question: Question, state: NodeState | None = None) -> Answer:
@@ -147,6 +154,11 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
     side.refuse_unprotected()
     if state is None:
         state = state_in_folder(config, side)
+    if config.bound_to_rounds and state.answers is None and settings.chance == "os":
+        raise RunError(
+            "the ε of this run counts each question once, so that a node has to remember its answers; give it a "
+            "state-dir."
+        )
     if side.setup is not None:
         number = side.numbers.start
         if not question.request:
@@ -158,10 +170,15 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
         remembered = Remembered.unpacked(state.setup.read()).own
     else:
         remembered = {}
-    if question.request and config.bound_to_rounds and question.round >= config.rounds:
-        raise WireError(f"the run has {config.rounds} rounds; round {question.round} is none of them.")
     block = side.block(remembered)
-    answer = answer_of(block, question, config.seed, config.compute.chunk, settings.chance, state.memory)
+
+    def new() -> Answer:
+        return answer_of(block, question, config.seed, config.compute.chunk, settings.chance, state.memory)
+
+    if question.request and state.answers is not None:
+        answer = answered_once(state.answers, side.protocol, question, config.rounds, new)
+    else:
+        answer = new()
     last = len(side.protocol.exchanges) - 1
     if question.request and (question.round, question.exchange) == (config.rounds - 1, last):
         step = question.round * (last + 1) + question.exchange

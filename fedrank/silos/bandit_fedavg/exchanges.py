@@ -161,6 +161,7 @@ class Judge(Judging, request=Candidates, reply=Judged):
 
     which: str = "one"
     last: bool = True
+    turn = "judge"  # a round has one of the two, of which the number of AUCs counts one
 
     @property
     def name(self) -> str:  # type: ignore[override]

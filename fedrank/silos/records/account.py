@@ -43,13 +43,8 @@ _JUDGED = (
     "Of the validation rows: one row, replaced by another one of its label: what the target tells becomes at most e^ε "
     "times as likely, but for a probability of δ."
 )
-#: Whom one trusts in a run: nodes draw new noise whenever they are asked.
-ASKS_ONCE = "the server, to ask for each training and judgement once"
-#: What a server could do that asks more than the protocol does.
-ASKED_AGAIN = (
-    "A server that asks a silo for the same training or judgement again: noise is drawn anew each time, and ε counts "
-    "it once."
-)
+#: What a server could do with nodes that answer each question of a run once.
+OTHER_RUNS = "Other runs on the same rows, with another seed or other settings: each has an ε of its own; they add up."
 
 
 def record_account(releases: Mapping[str, RecordNoise], delta: float) -> PrivacyReport:
@@ -109,9 +104,9 @@ def run_account(
     said = [
         f"A silo's network is trained with noise on clipped gradients (DP-SGD), from the operating system where it is "
         f"deployed. One record of the training rows: ε = {trained:.3g} at δ = {delta:.0e} of all {trainings} trainings "
-        "together, where each was asked for once."
+        "together. A node keeps its answers: who asks again gets the same bytes, and no new noise."
     ]
-    covers, not_covered = [_COVERS[0]], [*_NOT_COVERED, ASKED_AGAIN]
+    covers, not_covered = [_COVERS[0]], [*_NOT_COVERED, OTHER_RUNS]
     if judged is not None:
         covers = [f"Of the training rows: {_COVERS[0]}", _JUDGED]
         not_covered.append("How many validation rows have each label, and so the label of one whose others are known.")
@@ -131,7 +126,7 @@ def run_account(
         known = {}
     return PrivacyReport(
         mechanism="discrete Gaussian noise on clipped gradients",
-        trust=ASKS_ONCE,
+        trust=NOBODY,
         promises=tuple(promises),
         covers=tuple(covers),
         not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),

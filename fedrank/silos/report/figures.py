@@ -44,13 +44,12 @@ LOSS = "log-loss"
 SYMBOLS = {"helps": "▲", "harms": "▼", "no evidence": "·"}
 
 
-def learning_figure(run: Run, target: str, over: str) -> alt.LayerChart:
-    """AUC on the target's test and validation rows, of the last model and of the best so far.
+def learning_figure(run: Run, target: str) -> alt.LayerChart:
+    """AUC on the target's test and validation rows by round, of the last model and of the best so far.
 
     Args:
         run: A run over silos.
         target: One of its targets.
-        over: ``"round"``, ``"interactions"`` (messages) or ``"bytes"``.
     """
     measure = measured_by(run)
     last, best = measure_name(run, measure, target), measure_name(run, f"{measure}, best so far", target)
@@ -60,12 +59,12 @@ def learning_figure(run: Run, target: str, over: str) -> alt.LayerChart:
         ("vali", last, "validation, last round", figures.OKABE_ITO[1]),
     ]
     shown = [one for one in wanted if has(run, one[0], one[1])]
-    frame, _ = figures.points(run, [one[:3] for one in shown], over)
+    frame, _ = figures.points(run, [one[:3] for one in shown], "round")
     if measure != LOSS:  # Student's interval of few seeds leaves what an AUC can be
         frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
     marks = {_LABELS[name]: value for name, value in baseline_values(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
-    return figures.line_chart(run, frame, over, f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks)
+    return figures.line_chart(run, frame, "round", f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks)
 
 
 def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:

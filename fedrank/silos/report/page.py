@@ -24,9 +24,6 @@ from fedrank.silos.report.words import SETUP, UNDEFINED
 #: Targets with figures and a tile of their own; tables and the matrix have all of them.
 MOST_TARGETS = 6
 
-#: The horizontal axis of the learning curve, as a reader chooses it.
-_OVERS = {"round": "by round", "interactions": "by messages", "bytes": "by bytes sent"}
-
 _AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
 
 
@@ -48,7 +45,7 @@ def charts(run: Run) -> dict[str, Chart]:
         out["who-helps-whom"] = silo_figures.matrix_figure(run)
     for i, target in enumerate(silos.targets[:MOST_TARGETS]):
         if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
-            out |= {f"auc-{over}-{i}": silo_figures.learning_figure(run, target, over) for over in _OVERS}
+            out[f"auc-round-{i}"] = silo_figures.learning_figure(run, target)
         plays = silos.plays
         rows = None if plays is None else plays.filter(plays["target"] == target)
         if rows is None or rows.is_empty():
@@ -202,16 +199,8 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Html:
     for i, target in enumerate(_silos(run).targets):
         if f"auc-round-{i}" not in drawn:
             continue
-        what = f"{silo_figures.measured_by(run)} of {target}’s model"
-        buttons: list[Html] = []
-        for j, over in enumerate(_OVERS):
-            buttons.append(h("input", type="radio", name=f"over-{i}", id=f"over-{over}-{i}", checked=j == 0))
-            buttons.append(h("label", _OVERS[over], for_=f"over-{over}-{i}"))
-        panels = [svg.figure(drawn[f"auc-{o}-{i}"], f"auc-{o}-{i}", _alt(run, f"{what} {_OVERS[o]}")) for o in _OVERS]
-        label = f"{what}: choose the horizontal axis"
-        parts.append(
-            h("div", *buttons, h("div", *panels, class_="panels"), class_="choice", role="group", aria_label=label)
-        )
+        said = f"{silo_figures.measured_by(run)} of {target}’s model by round"
+        parts.append(svg.figure(drawn[f"auc-round-{i}"], f"auc-round-{i}", _alt(run, said)))
     more = "Point at a curve to read its values." if parts else "There are no curves: no AUC is defined."
     return join(
         h("div", *parts, class_="charts"), h("p", more, " Figures as PNG: folder figures.", _rest(run), class_="note")

@@ -229,13 +229,11 @@ def test_the_ledger_in_words_counts_messages_models_and_bytes(tmp_path):
     assert total.startswith("3 rounds made 34 messages, 33 transfers of a model, 57.1 kB up and 99.7 kB down")
 
 
-def test_a_figure_a_choice_of_axis_and_a_file_for_each(one):
+def test_a_figure_of_each_kind_and_a_file_for_each(one):
     names = {path.stem for path in (one[0].path / "figures").glob("*.png")}
     assert names == {
         "opening",
         "auc-round-0",
-        "auc-interactions-0",
-        "auc-bytes-0",
         "played-0",
         "increment-0",
         "estimate-0",
@@ -247,7 +245,7 @@ def test_a_figure_a_choice_of_axis_and_a_file_for_each(one):
 
 def test_a_protocol_without_arms_has_a_page_too(tmp_path):
     folder = make_silo_run(tmp_path / "run", protocol="fedavg", rounds=2)
-    assert set(silo_page.charts(load(folder))) == {"opening", "auc-round-0", "auc-interactions-0", "auc-bytes-0"}
+    assert set(silo_page.charts(load(folder))) == {"opening", "auc-round-0"}
     said = words_of(folder)
     assert "Who helps whom" not in said and "Which arms" not in said and "Final values" in said
 

@@ -1,0 +1,125 @@
+"""A node of a run with a record's ε answers each question once: the same bytes again, and nothing else."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedrank.core.errors import RunError
+from fedrank.deploy.flower import settings as flat
+from fedrank.deploy.flower.answers import answer_for, node_of
+from fedrank.deploy.flower.kept_answers import AnswersFile
+from fedrank.deploy.flower.messages import Question
+from fedrank.engine.deployment import NodeSettings
+from fedrank.silos.messages import Candidates, Model
+from fedrank.silos.own_table import stand_in
+
+VALUES = {
+    "protocol": "bandit-fedavg",
+    "data": "own",
+    "n-features": 2,
+    "silos-count": 2,
+    "silos-target": "0",
+    "silos-label": "label",
+    "network-widths": "2",
+    "network-norm": "layer",
+    "network-epochs": 1,
+    "num-server-rounds": 2,
+    "bandit-rule": "ucb",
+    "bandit-every": 2,
+    "privacy-epsilon": 3.0,
+    "privacy-ranges": "age=20:90,dose=0:1",
+}
+PRETRAIN, TRAIN, JUDGE, JUDGE_ALL = range(4)
+#: Answers a question like a node's process, writes the answer down, and is killed.
+KILLED = """
+import os, pathlib, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_flower_kept_answers import ask, question
+folder = pathlib.Path(sys.argv[2])
+(folder / "sent").write_bytes(ask(folder, question(0, 1)).replies)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def own_table(folder):
+    rng = np.random.default_rng(0)
+    rows = (f"{rng.integers(20, 80)},{rng.random():.3f},{k % 2}" for k in range(40))
+    (folder / "own.csv").write_text("\n".join(["age,dose,label", *rows]))
+
+
+def ask(folder, asked, *, kept="kept", **values):
+    """The answer of a node whose noise is the operating system's."""
+    config, _ = flat.read_run({**VALUES, **values})
+    state = str(folder / kept) if kept else ""
+    return answer_for(config, NodeSettings(0, 2, data=str(folder / "own.csv"), state_dir=state), asked)
+
+
+def question(round_, exchange, shift=0.0):
+    config, _ = flat.read_run(VALUES)
+    protocol = stand_in(config, 2).protocol
+    layout = protocol.exchanges[exchange].request
+    weights = np.full(protocol.parameters, 0.1 + shift, np.float32)
+    if exchange in (PRETRAIN, TRAIN):
+        return Question(round_, exchange, layout.encode(Model(np.uint32(round_), weights)))
+    models = np.tile(weights, (protocol.exchanges[exchange].sizes["models"], 1))
+    return Question(round_, exchange, layout.encode(Candidates(models)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    own_table(tmp_path)
+    return tmp_path
+
+
+def test_the_same_question_gets_the_same_bytes_and_another_in_its_place_nothing(folder):
+    """Noise is the operating system's: bytes that are computed anew differ, as those of another folder show."""
+    first = ask(folder, question(0, PRETRAIN))
+    trained = ask(folder, question(0, TRAIN))
+    node_of.cache_clear()  # as of a new process
+    assert ask(folder, question(0, TRAIN)) == trained and ask(folder, question(0, PRETRAIN)) == first
+    assert ask(folder, question(0, TRAIN), kept="other") != trained
+    with pytest.raises(RunError, match="to another request"):
+        ask(folder, question(0, TRAIN, shift=0.01))
+    assert ask(folder, question(1, TRAIN)) != trained
+
+
+def test_a_round_has_one_judgement_and_one_training_before_it(folder):
+    ask(folder, question(0, PRETRAIN))
+    judged = ask(folder, question(0, JUDGE))
+    with pytest.raises(RunError, match="to another request"):  # AUCs of both would be more than the noise is made for
+        ask(folder, question(0, JUDGE_ALL))
+    assert ask(folder, question(0, JUDGE)) == judged
+    with pytest.raises(RunError, match="not asked in round 1"):
+        ask(folder, question(1, PRETRAIN))
+    with pytest.raises(RunError, match="the run has 2 rounds"):
+        ask(folder, question(2, TRAIN))
+
+
+def test_another_seed_is_another_run_and_a_node_that_cannot_remember_takes_no_part(folder):
+    with pytest.raises(RunError, match="give it a state-dir"):
+        ask(folder, question(0, TRAIN), kept="")
+    assert ask(folder, question(0, TRAIN)) != ask(folder, question(0, TRAIN), **{"seed": 1})
+
+
+def test_an_answer_that_was_not_written_was_not_sent(folder, monkeypatch):
+    def full(self, turn, kept):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AnswersFile, "put", full)
+        with pytest.raises(RunError, match="could be given twice"):
+            ask(folder, question(0, TRAIN))
+    assert ask(folder, question(0, TRAIN)) == ask(folder, question(0, TRAIN))
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_sends_the_same_bytes_when_it_is_asked_again(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, os.path.dirname(__file__), str(folder)], capture_output=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert ask(folder, question(0, TRAIN)).replies == (folder / "sent").read_bytes()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -29,13 +31,15 @@ from fedrank.engine.deployment import (
 )
 from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder
-from fedrank.silos.build import SiloExperiment, build_silos
+from fedrank.silos.build import SiloExperiment, build_silos, public_standards
 from fedrank.silos.config import SilosConfig
+from fedrank.silos.data.coding import Coding
 from fedrank.silos.first_look import FirstLook
 from fedrank.silos.first_look.simulated import look_of
 from fedrank.silos.model import SiloModel
 from fedrank.silos.own_table import own_rows, read_table, refuse_undefined, stand_in
 from fedrank.silos.private_sgd import PrivateSgd
+from fedrank.silos.records.ranges import parsed
 from fedrank.silos.sceptic.rows import Own, rows_of
 
 _log = logging.getLogger("fedrank.silos")
@@ -76,7 +80,11 @@ class SilosServer(ServerSide):
                 home.model(self._model(numbers, int(state.round)), seed, name)
 
     def _model(self, weights: Float32[np.ndarray, " size"], rounds: int) -> SiloModel:
-        """A model without mean and deviation of its inputs, which each silo has of its own rows."""
+        """A model of what the server knows of its inputs.
+
+        With a record's ε they are scaled by public ranges, which the model keeps; else each silo has mean and deviation
+        of its own rows, and the model none.
+        """
         experiment, config = self._experiment, self.config
         table, known = experiment.table, is_known(config.data, config.task)
         about = provenance(
@@ -91,7 +99,44 @@ class SilosServer(ServerSide):
         described: dict[str, Json] = (
             {"names": table.feature_names, "coding": table.coding, "label": table.label} if known else {}
         )
+        if config.record_privacy is not None:
+            described |= _by_ranges(config, table.feature_names if known else ())
         return SiloModel(experiment.protocol.network, weights, **described, about=about)
+
+
+def _by_ranges(config: SilosConfig, names: Sequence[str]) -> dict[str, Any]:
+    """What a model of a run with a record's ε knows of its inputs, as arguments of :class:`SiloModel`.
+
+    Args:
+        config: The run.
+        names: Names of the columns of a known set; empty: silos have tables of their own, whose columns the ranges
+            name.
+    """
+    own: dict[str, Any] = {}
+    if not names:
+        names = sorted(parsed(config.record_privacy.ranges)) if config.record_privacy else ()
+        coding = Coding(label=config.silos.label, positive=config.silos.positive or "1")
+        own = {"names": tuple(names), "coding": coding, "label": f"{coding.label} = {coding.positive}"}
+    public = public_standards(config, names)
+    assert public is not None  # there is privacy
+    return {**own, "mean": public[0], "deviation": public[1]}
+
+
+def _refuse_unknown_columns(config: SilosConfig, n_features: int) -> None:
+    """Refuse ranges that do not name every column of the silos' tables, as the model must know them all.
+
+    Raises:
+        ConfigError: Says how many there are.
+    """
+    if config.record_privacy is None:
+        return
+    ranges = parsed(config.record_privacy.ranges)
+    if len(ranges) != n_features:
+        raise ConfigError(
+            f"privacy-ranges are of {len(ranges)} columns, and rows have {n_features} features (n-features). Where "
+            "each silo has its own table, the ranges tell the model its columns: give one of each, of a column of 0 "
+            "and 1 as well, such as sex_m=0:1."
+        )
 
 
 def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:
@@ -104,6 +149,8 @@ def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
+    if n_features:
+        _refuse_unknown_columns(config, n_features)
     made = stand_in(config, n_features) if n_features else build_silos(config)
     if made.personalises_one and len(made.targets) > 1:
         raise ConfigError('over a network a run is for one silo; name it: silos-target = "0".')

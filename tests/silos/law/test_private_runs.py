@@ -4,6 +4,7 @@ import json
 
 import jax
 import numpy as np
+import polars as pl
 import pytest
 
 import fedrank
@@ -11,10 +12,12 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.run import run
+from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import load_table, public_standards, sizes
 from fedrank.silos.config import BanditFedAvgConfig, FedAvgConfig, Network, RecordPrivacy, Silos, SilosEvaluation
 from fedrank.silos.data.splits import split_many
-from fedrank.silos.deployment import silos_node
+from fedrank.silos.deployment import silos_node, silos_server
+from fedrank.silos.model import SiloModel
 
 pytestmark = pytest.mark.slow
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
@@ -77,6 +80,31 @@ def test_a_node_with_its_own_table_trains_with_noise_for_its_rows_from_the_opera
     request = train.ask(block.protocol.init(jax.random.key(0)))
     one, other = (train.respond(request, party, train.draw_from_os())[1].weights for _ in range(2))
     assert np.isfinite(one).all() and np.abs(one - other).max() > 1e-3
+
+
+def test_the_model_of_a_server_without_rows_scores_rows_as_the_silos_train_on_them(tmp_path):
+    ranges = ("dose=0:1", "age=20:90")
+    config = FedAvgConfig(
+        data="own",
+        rounds=2,
+        silos=Silos(count=2, label="ill", positive="yes"),
+        network=NETWORK,
+        privacy=RecordPrivacy(epsilon=3.0, ranges=ranges),
+    ).resolved()
+    server = silos_server(config, 2)
+    (tmp_path / "kept" / "weights").mkdir(parents=True)
+    server.write_models(RunFolder(tmp_path / "kept"), server.state())
+    (file,) = (tmp_path / "kept" / "weights").glob("*-last.safetensors")
+    model = fedrank.load(file)
+    (tmp_path / "rows.csv").write_text("dose,ill,age\n0.25,no,20\n0.5,yes,55\n,yes,90\n")
+    scored = model.score(pl.read_csv(tmp_path / "rows.csv"))
+    # (age − 55) / 17.5 and (dose − 0.5) / 0.25 by hand; what is missing is in the middle.
+    by_hand = np.array([[-2, -1], [0, 0], [2, 0]], np.float32)
+    plain = SiloModel(model.network, model.weights, np.zeros(2), np.ones(2), names=("age", "dose"))
+    np.testing.assert_allclose(scored, plain.score(by_hand), rtol=1e-5, atol=1e-6)
+    assert model.evaluate(tmp_path / "rows.csv")["all"]["rows"] == 3
+    with pytest.raises(ConfigError, match="ranges are of 2 columns, and rows have 3"):
+        silos_server(config, 3)
 
 
 def test_columns_without_a_range_and_ranges_of_no_column_are_refused():

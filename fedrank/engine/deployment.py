@@ -254,15 +254,16 @@ class NodeSide(abc.ABC):
         for said, asked, name in zip(given, self.agrees_to, ("most-epsilon", "most-run-epsilon"), strict=True):
             if (most := said if said >= 0 else asked) == math.inf:
                 continue
+            # Where nothing is promised of all that somebody does, as at a silo, of one record of its table. Of those the
+            # first round costs most: silos train before it.
             if name == "most-epsilon":
-                what, promised = "a round", self.protocol.account(1, delta).epsilon_round
+                report = self.protocol.account(1, delta)
+                what, promised = "a round", report.epsilon_round
             else:
                 report = self.protocol.account(rounds, delta)
-                # Of all that a user does; where nothing is promised of that, as at a silo, of one record of its table.
-                promised = report.epsilon(Unit.USER)
-                if promised == math.inf:
-                    promised = report.epsilon(Unit.RECORD)
-                what = f"a party's {rounds} rounds"
+                what, promised = f"a party's {rounds} rounds", report.epsilon(Unit.USER)
+            if promised == math.inf:
+                promised = report.epsilon(Unit.RECORD)
             if not promised <= most:
                 raise ConfigError(
                     f"{what} of this run: ε = {promised:.4g}; this node agrees to {most:.4g} ({name} in its "

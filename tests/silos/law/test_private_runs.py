@@ -71,6 +71,16 @@ def test_a_node_with_its_own_table_trains_with_noise_for_its_rows_from_the_opera
     careful = NodeSettings(partition_id=0, num_partitions=2, data=str(tmp_path / "own.csv"), most_run_epsilon=2.0)
     with pytest.raises(ConfigError, match="agrees to 2"):
         silos_node(config, careful).refuse_unprotected()
+    # One round: two of the run's three trainings, that before the first round among them.
+    one_round = node.protocol.account(1, 1e-6).epsilon(Unit.RECORD)
+    assert 1.5 < one_round < node.protocol.account(2, 1e-6).epsilon(Unit.RECORD) <= 3.0
+    for most, agrees in ((one_round * 1.01, True), (one_round * 0.99, False)):
+        told = NodeSettings(partition_id=0, num_partitions=2, data=str(tmp_path / "own.csv"), most_epsilon=most)
+        if agrees:
+            silos_node(config, told).refuse_unprotected()
+        else:
+            with pytest.raises(ConfigError, match="a round of this run: ε"):
+                silos_node(config, told).refuse_unprotected()
     block = node.block({})
     ((rows, z),) = block.protocol.sgd.multipliers
     assert rows == 30 == block.protocol.most_rows and z > 1

@@ -21,6 +21,7 @@ from fedrank.silos.build import SiloExperiment
 from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.party import SiloProtocol
 from fedrank.silos.private_sgd import PrivateSgd
+from fedrank.silos.records.judgements import noise_beside
 from fedrank.silos.rounds import begun, models_of_runs
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
@@ -77,6 +78,7 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
         common["sgd"] = base.sgd.without_noise()
     pretrain = base.pretrain if isinstance(base, BanditFedAvg) else True
     protocol = BanditFedAvg(**common, rule=make_rule("fixed", fixed=1), arms="everyone", alone=True, pretrain=pretrain)
+    protocol = dataclasses.replace(protocol, judgements=noise_beside(protocol.sgd, protocol.measure, 2 * config.rounds))
     seeds = np.asarray(config.all_seeds)
     shape = (len(names), len(experiment.targets), len(seeds))
     arms = np.broadcast_to(np.array([BASELINES[name][0] for name in names])[:, None, None], shape).reshape(-1)

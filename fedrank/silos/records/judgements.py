@@ -16,7 +16,8 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.lazy import jnp
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.silos.data.rows import Rows
-from fedrank.silos.private_sgd import SIGMA
+from fedrank.silos.local_sgd import LocalSgd
+from fedrank.silos.private_sgd import SIGMA, PrivateSgd
 
 
 @lru_cache(maxsize=64)
@@ -68,3 +69,16 @@ class NoisyJudgements:
             delta: δ, in (0, 1).
         """
         return concentrated_epsilon(values * (self.length / SIGMA) ** 2 / 2, delta) if values else 0.0
+
+
+def noise_beside(sgd: LocalSgd, measure: str, values: int) -> NoisyJudgements | None:
+    """Noise on AUCs by which a run chooses among models that were trained with noise; None where those have none.
+
+    Args:
+        sgd: Local training.
+        measure: What models are judged by; there is noise for ``"auc"`` alone.
+        values: How many AUCs the target tells in the run.
+    """
+    if not isinstance(sgd, PrivateSgd) or measure != "auc" or not values:
+        return None
+    return NoisyJudgements(sgd.epsilon, sgd.delta, values)

@@ -13,11 +13,13 @@ from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.run import run
 from fedrank.engine.run_folder import RunFolder
-from fedrank.silos.build import load_table, public_standards, sizes
+from fedrank.silos.baselines import run_baselines
+from fedrank.silos.build import build_silos, load_table, public_standards, sizes
 from fedrank.silos.config import BanditFedAvgConfig, FedAvgConfig, Network, RecordPrivacy, Silos, SilosEvaluation
 from fedrank.silos.data.splits import split_many
 from fedrank.silos.deployment import silos_node, silos_server
 from fedrank.silos.model import SiloModel
+from fedrank.silos.records.judgements import NoisyJudgements
 
 pytestmark = pytest.mark.slow
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
@@ -39,6 +41,25 @@ def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_p
     assert any("DP-SGD" in said for said in report.words)
     model = fedrank.load(tmp_path / "run")
     assert set(model.mean) == {0.0} and set(model.deviation) == {1.5}
+
+
+def test_everyone_beside_a_private_run_is_chosen_by_noised_aucs_and_alone_by_its_own(monkeypatch):
+    config = BanditFedAvgConfig(
+        rounds=2, silos=Silos(rows=66, count=3), network=NETWORK, privacy=PRIVACY
+    ).resolved()
+    noised: list[tuple[int, ...]] = []
+    right = NoisyJudgements.noised
+
+    def counted(self, values, rows, noise):
+        noised.append((self.values, *values.shape))
+        return right(self, values, rows, noise)
+
+    monkeypatch.setattr(NoisyJudgements, "noised", counted)
+    experiment = build_silos(config)
+    run_baselines(experiment, ("alone",))
+    assert not noised
+    run_baselines(experiment, ("everyone",))
+    assert noised and set(noised) == {(4, 2)}  # two AUCs in each of two rounds
 
 
 def test_one_record_in_anothers_place_changes_one_row_of_one_part():

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import logging
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float32, Int8
 
-from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.build import SiloExperiment, build_silos, public_standards, sizes
 from fedrank.silos.config import Silos, SilosConfig
-from fedrank.silos.data.files import MISSING
+from fedrank.silos.data.files import read_columns, without
+from fedrank.silos.data.looks import is_date, looks_wrong, with_points
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.data.values import as_number
 from fedrank.silos.private_sgd import PrivateSgd
+
+_log = logging.getLogger("fedrank.silos")
 
 #: Rows of each silo of a stand-in: enough for three parts with both labels in each.
 _ROWS = 8
@@ -68,7 +74,8 @@ def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
 def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
     """One silo's table from a CSV or parquet file: numbers only, columns in order of their names.
 
-    A value is missing where a cell is empty or NaN; the silo's training mean stands for it. Rows without a label go.
+    Files are read as those of all silos together are (:func:`fedrank.silos.data.files.read_columns`). For a missing
+    value stands the silo's training mean. Rows without a label go. What looks wrong in a column is logged at the silo.
 
     Args:
         path: The file.
@@ -78,54 +85,66 @@ def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
         The silo, and the names of its features.
 
     Raises:
+        MissingDataError: There is no such file.
+        FormatError: The file, or a line of it, cannot be read.
         DataError: A column is missing or not of numbers, or the label is neither 0 and 1 nor told by
             ``silos.positive``.
     """
-    import polars as pl
-
-    if not path.is_file():
-        raise MissingDataError("there is no such file; give the path of the silo's CSV or parquet file.", path)
-    try:
-        if path.read_bytes()[:4] == b"PAR1":
-            frame = pl.read_parquet(path)
-        else:
-            with open(path, encoding="utf-8-sig") as file:
-                first = file.readline()
-            missing = [word for m in MISSING for word in {m, m.upper(), m.capitalize(), "NaN"}]
-            separator = max(",;\t", key=first.count)
-            frame = pl.read_csv(path, separator=separator, null_values=missing, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as cause:
-        raise FormatError(f"the file cannot be read: {cause}.", path) from cause
-    if settings.label not in frame.columns:
-        raise DataError(f"there is no column {settings.label!r} with the label; the columns are {frame.columns}.", path)
-    frame = frame.filter(pl.col(settings.label).is_not_null())
-    label = frame[settings.label]
-    features = frame.drop([settings.label, settings.silo, *settings.drop], strict=False)
-    names = tuple(sorted(features.columns))
-    for name in names:
-        kind = features.schema[name]
-        if not (kind.is_numeric() or kind == pl.Boolean):
-            raise DataError(
-                f"column {name!r} is of type {kind}; where each silo has its own file, all columns must be numbers. "
-                "Make one column of 0 and 1 a level, the same at every silo, or name it in silos.drop.",
-                path,
-            )
-    if not names or not frame.height:
+    columns = read_columns(path, settings.drop)
+    if settings.label not in columns:
+        raise DataError(
+            f"there is no column {settings.label!r} with the label; the columns are {', '.join(columns)}.", path
+        )
+    label = columns[settings.label]
+    known = np.array([value is not None for value in label])
+    names = tuple(sorted(set(columns) - {settings.label, settings.silo, *settings.drop}))
+    if not names or not known.any():
         raise DataError("there are no features or no rows with a label; nothing to learn from.", path)
-    columns = [features[name].cast(pl.Float32).to_numpy() for name in names]
-    codes = [number for one in settings.missing if (number := as_number(one)) is not None]
-    columns = [np.where(np.isin(column, codes), np.float32(np.nan), column) for column in columns]
-    return Silo(path.name.split(".")[0], np.stack(columns, axis=1), _labels(label, settings, path)), names
+    features = np.stack([_numbers(name, columns[name], settings, path) for name in names], axis=1)[known]
+    labels = _labels([value for value in label if value is not None], settings, path)
+    for said in looks_wrong(features, labels, names):
+        _log.warning("%s: %s", path.name, said)
+    return Silo(path.name.split(".")[0], features, labels), names
 
 
-def _labels(label: Any, settings: Silos, path: Path) -> np.ndarray:
-    values = [int(value) if isinstance(value, bool) else value for value in label.to_list()]
+def _numbers(name: str, values: Sequence[Any], settings: Silos, path: Path) -> Float32[np.ndarray, " rows"]:
+    """A column as numbers, NaN where a value is missing; True and False are 1 and 0.
+
+    Raises:
+        DataError: It holds text, or a number that is not finite.
+    """
+    values = without(values, settings.missing)
+    if (pointed := with_points(values)) is not None:
+        _log.warning("%s: column %r has decimal commas and was read as numbers.", path.name, name)
+        values = pointed
+    numbers = [np.nan if value is None else _number(value) for value in values]
+    if (odd := next((value for value, n in zip(values, numbers, strict=True) if n is None), None)) is not None:
+        what = "dates" if is_date(values) else "text"
+        raise DataError(
+            f"column {name!r} holds {what}, such as {odd!r}; where each silo has its own file, all columns must be "
+            "numbers. Make one column of 0 and 1 a level, the same at every silo, or name it in silos.drop.",
+            path,
+        )
+    with np.errstate(over="ignore"):
+        column = np.array(numbers, float).astype(np.float32)
+    if np.isinf(column).any():
+        raise DataError(f"column {name!r} has a value that is no finite number of 32 bits; mend it, or drop it.", path)
+    return column
+
+
+def _number(value: Any) -> float | None:
+    """A cell as a number; 1 and 0 for True and False, however they are written; None for other text."""
+    truth = {"true": 1.0, "false": 0.0}.get(str(value).lower())
+    return as_number(value) if truth is None else truth
+
+
+def _labels(values: Sequence[Any], settings: Silos, path: Path) -> Int8[np.ndarray, " rows"]:
     if settings.positive is not None:
         one = settings.positive
         return np.array(
-            [str(value) == one or as_number(value) == as_number(one) is not None for value in values], np.int8
+            [str(value) == one or _number(value) == _number(one) is not None for value in values], np.int8
         )
-    numbers = [as_number(value) for value in values]
+    numbers = [_number(value) for value in values]
     if not set(numbers) <= {0.0, 1.0}:
         raise DataError(
             f"the label {settings.label!r} must be 0 or 1, got {sorted(set(map(str, values)))[:5]}; else the run says "

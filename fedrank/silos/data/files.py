@@ -7,7 +7,9 @@ null or NaN; it is missing in all columns that come of it.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
-from fedrank.data.lines import unpacked
+from fedrank.data.lines import stored, unpacked
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.looks import is_date, looks_wrong, with_points
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -52,7 +54,7 @@ def read_silos(
     are removed, and a note says so. A silo with one class stays, with a note.
 
     Args:
-        path: A CSV file (UTF-8; comma, semicolon, tab or bar; also .gz, .bz2, .xz), or parquet.
+        path: A CSV file (UTF-8 or UTF-16; comma, semicolon, tab or bar; also .gz, .bz2, .xz), or parquet.
         silo: Name of the column that names the row's silo.
         label: Name of the column with the label.
         positive: Which value of the label is 1; every other is 0. Without it the label must have two values, and the
@@ -136,7 +138,7 @@ def table_of(
     names, features, levels = [], [], {}
     for one_column, values in columns.items():
         if one_column not in drop:
-            values = _without(values, missing)
+            values = without(values, missing)
             if (pointed := with_points(values)) is not None and one_column not in categorical:
                 notes.append(f"Column {one_column!r} has decimal commas and was read as numbers.")
                 values = pointed
@@ -177,7 +179,7 @@ def table_of(
     return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names)))
 
 
-def _without(values: Sequence[Any], missing: Sequence[str]) -> Sequence[Any]:
+def without(values: Sequence[Any], missing: Sequence[str]) -> Sequence[Any]:
     """A column with None where a value is one of those that mean a missing one: −9 and −9.0 are one."""
     if not missing:
         return values
@@ -214,7 +216,14 @@ def _csv(path: Path) -> dict[str, list[str | None]]:
 
 
 def _text(path: Path) -> Iterator[str]:
-    """The lines of a CSV file as text."""
+    """The lines of a CSV file as text: UTF-8, or UTF-16 with a byte-order mark, as spreadsheets write it."""
+    if next(stored(path)).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            text = b"".join(stored(path)).decode("utf-16")
+        except UnicodeDecodeError as cause:
+            raise FormatError("the text is not the UTF-16 that it begins as; save the file as UTF-8.", path) from cause
+        yield from io.StringIO(text, newline=None)
+        return
     for number, line in enumerate(unpacked(path), start=1):
         if b"\0" in line:
             raise FormatError("this is neither CSV text nor a parquet file.", path, number)

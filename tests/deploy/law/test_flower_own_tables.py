@@ -137,7 +137,7 @@ def test_missing_values_rows_without_a_label_and_columns_that_are_no_features(tm
     silo, names = read_table(path, Silos(drop=("id",)))
     assert names == ("flag", "x") and silo.labels.tolist() == [1, 0, 1]
     np.testing.assert_array_equal(silo.features, np.array([[1, 0.5], [0, np.nan], [1, np.nan]], np.float32))
-    with pytest.raises(DataError, match="column 'id' is of type String"):
+    with pytest.raises(DataError, match="column 'id' holds text, such as 'a'"):
         read_table(path, Silos())
     with pytest.raises(DataError, match="no column 'y' with the label"):
         read_table(path, Silos(label="y"))
@@ -145,6 +145,19 @@ def test_missing_values_rows_without_a_label_and_columns_that_are_no_features(tm
     with pytest.raises(DataError, match="must be 0 or 1, got"):
         read_table(other, Silos())
     assert read_table(other, Silos(positive="2"))[0].labels.tolist() == [0, 1]
+
+
+def test_a_silos_file_is_read_as_spreadsheets_write_it_and_what_looks_wrong_is_said(tmp_path, caplog):
+    """UTF-16, semicolons, decimal commas, and a code for what is missing."""
+    rows = [f"{k};{'-9' if k < 3 else k % 7 + 1};{k % 5},5;{'true' if k % 2 else 'FALSE'}" for k in range(40)]
+    path = tmp_path / "own.csv"
+    path.write_text("\r\n".join(["id;stay;dose;label", *rows]), encoding="utf-16")
+    silo, names = read_table(path, Silos())
+    assert names == ("dose", "id", "stay") and silo.labels.tolist() == [k % 2 for k in range(40)]
+    np.testing.assert_array_equal(silo.features[:, 0], [k % 5 + 0.5 for k in range(40)])
+    assert "decimal commas" in caplog.text and "identifier" in caplog.text and "-9 in 3 rows" in caplog.text
+    named, _ = read_table(path, Silos(drop=("id",), missing=("-9",)))
+    assert np.isnan(named.features[:3, 1]).all() and np.isfinite(named.features[3:]).all()
 
 
 def test_what_does_not_fit_is_told_before_anything_is_learnt(files, tmp_path):

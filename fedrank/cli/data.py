@@ -155,6 +155,8 @@ def check(
     label: str = "label",
     positive: str | None = None,
     drop: tuple[str, ...] = (),
+    categorical: tuple[str, ...] = (),
+    missing: tuple[str, ...] = (),
     as_json: AsJson = False,
 ) -> None:
     """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
@@ -168,6 +170,8 @@ def check(
         label: Column of a table with the label.
         positive: Which value of a table's label is 1.
         drop: Columns of a table to leave out.
+        categorical: Columns of a table whose numbers are codes.
+        missing: Values of a table that mean a missing one, such as -9.
         as_json: Print JSON, for programs.
     """
     from fedrank.data import load
@@ -177,6 +181,7 @@ def check(
     settings: dict[str, Json] = {"fold": fold, "normalise": "none"}
     if kind == "silos":
         settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
+        settings |= {"categorical": categorical, "missing": missing}
     data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
     if kind == "texts":
         _check_texts(data, as_json)

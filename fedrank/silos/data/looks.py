@@ -47,17 +47,20 @@ def looks_wrong(
             )
         elif _identifies(values):
             out.append(f"{name!r} has another whole number in every row, as an identifier has; drop it (drop: {name}).")
-        elif (code := _sentinel(values)) is not None:
-            count = int((values == code).sum())
-            out.append(
-                f"{name!r} is {code:g} in {count} rows, far from its other values, as a code for a missing value is; "
-                f"if it is one, say so (missing: {code:g})."
-            )
-        elif (far := _outlier(values)) is not None:
-            out.append(
-                f"{name!r} has a value of {far:.3g}, so far from the others that it flattens the column; mend it, or "
-                f"drop the column (drop: {name})."
-            )
+        else:
+            far = _outlier(values)
+            code = _sentinel(values if far is None else values[values != far])  # an outlier hides a code
+            if code is not None:
+                count = int((values == code).sum())
+                out.append(
+                    f"{name!r} is {code:g} in {count} rows, far from its other values, as a code for a missing value "
+                    f"is; if it is one, say so (missing: {code:g})."
+                )
+            if far is not None:
+                out.append(
+                    f"{name!r} has a value of {far:.3g}, so far from the others that it flattens the column; mend it, "
+                    f"or drop the column (drop: {name})."
+                )
     return tuple(out)
 
 
@@ -90,10 +93,12 @@ def _sentinel(values: Float[np.ndarray, " rows"]) -> float | None:
 
 
 def _outlier(values: Float[np.ndarray, " rows"]) -> float | None:
+    """The value furthest from the others, if it lies far from them and occurs once."""
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
     far = np.abs(values - middle)
     place = int(far.argmax())
-    return float(values[place]) if high > low and far[place] > _FAR * (high - low) else None
+    once = (values == values[place]).sum() == 1
+    return float(values[place]) if high > low and once and far[place] > _FAR * (high - low) else None
 
 
 def is_date(values: Sequence[Any]) -> bool:

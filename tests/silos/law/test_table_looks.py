@@ -54,6 +54,14 @@ def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path, column, why, men
         assert gaps == 9
 
 
+def test_an_outlier_does_not_hide_a_code_for_a_missing_value(tmp_path):
+    table = read_silos(
+        written(tmp_path, odd=lambda row, label: 1e30 if row == 4 else 999 if row % 11 == 0 else 40 + row % 30)
+    )
+    code, outlier = said(table, "odd")
+    assert "is 999 in 9 rows" in code and "1e+30" in outlier
+
+
 def test_honest_columns_are_left_in_peace():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 400)

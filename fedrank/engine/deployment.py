@@ -48,6 +48,8 @@ class NodeSettings:
         most_epsilon: Largest ε of one round that this node's parties agree to; infinite: any, also none at all; below
             0: what the task asks for (:attr:`NodeSide.agrees_to`).
         most_run_epsilon: The same of all rounds of a run together, for one party.
+        most_total_epsilon: The same of a record of a silo's table, of all runs together that use this ``state_dir``
+            and in which a record has an ε; below 0: any.
         most_sketch_epsilon: Largest ε of one occurrence of a word in what a silo with texts shows others; below 0: any,
             but with texts of its own an infinite one only if this setting is ``inf``.
         most_setups: Number of times that a silo with texts of its own may hand out sketches, in all runs together
@@ -68,6 +70,7 @@ class NodeSettings:
     chance: str = "os"
     most_epsilon: float = -1.0
     most_run_epsilon: float = -1.0
+    most_total_epsilon: float = -1.0
     most_sketch_epsilon: float = -1.0
     most_setups: int = 1
     gateway: str = ""
@@ -86,6 +89,11 @@ class NodeSettings:
             )
         if self.chance not in CHANCES:
             raise UnknownNameError("source of chance", self.chance, CHANCES)
+
+    @property
+    def most_in_all(self) -> float:
+        """:attr:`most_total_epsilon`, infinite where there is none."""
+        return self.most_total_epsilon if self.most_total_epsilon >= 0 else math.inf
 
     def block(self, parties: int) -> range:
         """Numbers of the parties that the node answers for; errors as :func:`block`."""
@@ -242,28 +250,30 @@ class NodeSide(abc.ABC):
         self.config, self.settings, self.protocol = config, settings, protocol
         self.numbers, self.columns = numbers, columns
 
+    def epsilon_of_run(self) -> float:
+        """ε of all rounds of the run: of all that somebody does or, at a silo, of one record; infinite where none is.
+
+        A server that announces a larger δ than is usual would make any ε small: it is that at a usual δ.
+        """
+        report = self.protocol.account(self.config.rounds, min(delta_of(self.config), DELTA))
+        return min(report.epsilon(Unit.USER), report.epsilon(Unit.RECORD))
+
     def refuse_unprotected(self) -> None:
         """Refuse a run that promises this node's parties less than the node's settings ask for.
 
         Raises:
             ConfigError: ε of a round, or of all of them, is larger than the node allows.
         """
-        # A server that announces a larger δ than is usual would make any ε small.
-        delta, rounds = min(delta_of(self.config), DELTA), self.config.rounds
         given = self.settings.most_epsilon, self.settings.most_run_epsilon
         for said, asked, name in zip(given, self.agrees_to, ("most-epsilon", "most-run-epsilon"), strict=True):
             if (most := said if said >= 0 else asked) == math.inf:
                 continue
-            # Where nothing is promised of all that somebody does, as at a silo, of one record of its table. Of those the
-            # first round costs most: silos train before it.
             if name == "most-epsilon":
-                report = self.protocol.account(1, delta)
-                what, promised = "a round", report.epsilon_round
+                report = self.protocol.account(1, min(delta_of(self.config), DELTA))
+                # Of a silo's records the first round costs most: silos train before it.
+                what, promised = "a round", min(report.epsilon_round, report.epsilon(Unit.RECORD))
             else:
-                report = self.protocol.account(rounds, delta)
-                what, promised = f"a party's {rounds} rounds", report.epsilon(Unit.USER)
-            if promised == math.inf:
-                promised = report.epsilon(Unit.RECORD)
+                what, promised = f"a party's {self.config.rounds} rounds", self.epsilon_of_run()
             if not promised <= most:
                 raise ConfigError(
                     f"{what} of this run: ε = {promised:.4g}; this node agrees to {most:.4g} ({name} in its "

@@ -36,6 +36,8 @@ from fedrank.engine.deployment import Block, NodeSettings, NodeSide
 
 #: File of a node in which it counts the setups, of all runs, in which it showed something.
 SHOWN = "setups-shown"
+#: File of a node with its answers in runs in which each question is answered once.
+ANSWERS = "answers.sqlite"
 #: Number of rounds that a server may go back and still find the parties' state of that time.
 ROUNDS_KEPT = 3
 
@@ -133,7 +135,7 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     name = hashlib.sha256(json.dumps(belongs_to, sort_keys=True).encode()).hexdigest()[:16]
     exchanges, once = len(side.protocol.exchanges), config.bound_to_rounds
     memory = FolderMemory(folder, config, side.numbers, exchanges, begins=not once)
-    answers = AnswersFile(folder / f"answers-{name}.sqlite") if once else None
+    answers = AnswersFile(folder / ANSWERS, name, side.epsilon_of_run, side.settings.most_in_all) if once else None
     return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN), answers)
 
 

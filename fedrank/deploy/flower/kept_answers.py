@@ -14,6 +14,8 @@ import abc
 import contextlib
 import hashlib
 import json
+import logging
+import math
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,10 +27,13 @@ from fedrank.core.protocol import Protocol
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 from fedrank.deploy.flower.messages import Answer, Question
 
+_log = logging.getLogger("fedrank.flower")
+
 #: SQL that leads from each version of the file to the next; append, and change none that was released.
 _STEPS = (
-    "CREATE TABLE answer (turn TEXT PRIMARY KEY, asked TEXT NOT NULL, first INTEGER NOT NULL, heard BLOB NOT NULL, "
-    "replies BLOB NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE run (name TEXT PRIMARY KEY, epsilon REAL NOT NULL) STRICT, WITHOUT ROWID;\n"
+    "CREATE TABLE answer (run TEXT NOT NULL, turn TEXT NOT NULL, asked TEXT NOT NULL, first INTEGER NOT NULL, "
+    "heard BLOB NOT NULL, replies BLOB NOT NULL, PRIMARY KEY (run, turn)) STRICT, WITHOUT ROWID",
 )
 #: Seconds that a question waits for one that another process of the node is answering.
 _PATIENCE = 600.0
@@ -54,14 +59,17 @@ class KeptAnswers(abc.ABC):
 
 
 class AnswersFile(KeptAnswers):
-    """Answers in one SQLite file, which outlives the node's process.
+    """Answers of a node's runs in one SQLite file, which outlives its process, and the ε of each run.
 
     Args:
         path: The file, made when the first question comes; only its owner may read it.
+        run: Name of the run.
+        epsilon: Tells ε of a record in this run, in nats; called when its first question comes.
+        most: Largest sum of ε of a record in all runs; infinite: any.
     """
 
-    def __init__(self, path: Path):
-        self.path = Path(path)
+    def __init__(self, path: Path, run: str, epsilon: Callable[[], float] = lambda: 0.0, most: float = math.inf):
+        self.path, self._run, self._epsilon, self._most = Path(path), run, epsilon, most
         self._db: sqlite3.Connection | None = None
 
     @override
@@ -72,6 +80,7 @@ class AnswersFile(KeptAnswers):
             self._db = open_database(self.path, _STEPS, busy_seconds=_PATIENCE)
             try:
                 with transaction(self._db):
+                    self._enter()
                     yield
             finally:
                 self._db.close()
@@ -83,6 +92,21 @@ class AnswersFile(KeptAnswers):
                 "Make room, or mend its permissions."
             ) from error
 
+    def _enter(self) -> None:
+        """Count a run whose first question this is. Raises RunError where its ε is more than the node agrees to."""
+        if self._open.execute("SELECT 1 FROM run WHERE name = ?", (self._run,)).fetchone():
+            return
+        others, spent = self._open.execute("SELECT count(*), coalesce(sum(epsilon), 0.0) FROM run").fetchone()
+        epsilon = self._epsilon()
+        if not spent + epsilon <= self._most:
+            raise RunError(
+                f"this run gives a record ε = {epsilon:.4g}, and {others} earlier run(s) at this node gave it "
+                f"{spent:.4g}; this node agrees to {self._most:.4g} in all (most-total-epsilon in its --node-config)."
+            )
+        if others:
+            _log.warning("a record has had ε = %.4g in %d earlier run(s); this one adds %.4g", spent, others, epsilon)
+        self._open.execute("INSERT INTO run VALUES (?, ?)", (self._run, epsilon))
+
     @property
     def _open(self) -> sqlite3.Connection:
         assert self._db is not None
@@ -90,14 +114,15 @@ class AnswersFile(KeptAnswers):
 
     @override
     def get(self, turn: str) -> Kept | None:
-        found = self._open.execute("SELECT asked, first, heard, replies FROM answer WHERE turn = ?", (turn,)).fetchone()
+        asked = "SELECT asked, first, heard, replies FROM answer WHERE run = ? AND turn = ?"
+        found = self._open.execute(asked, (self._run, turn)).fetchone()
         return None if found is None else (found[0], Answer(*found[1:]))
 
     @override
     def put(self, turn: str, kept: Kept) -> None:
         asked, answer = kept
-        row = (turn, asked, answer.first, answer.heard, answer.replies)
-        self._open.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
+        row = (self._run, turn, asked, answer.first, answer.heard, answer.replies)
+        self._open.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def answered_once(

@@ -51,11 +51,12 @@ def own_table(folder):
     (folder / "own.csv").write_text("\n".join(["age,dose,label", *rows]))
 
 
-def ask(folder, asked, *, kept="kept", **values):
+def ask(folder, asked, *, kept="kept", most=-1.0, **values):
     """The answer of a node whose noise is the operating system's."""
     config, _ = flat.read_run({**VALUES, **values})
     state = str(folder / kept) if kept else ""
-    return answer_for(config, NodeSettings(0, 2, data=str(folder / "own.csv"), state_dir=state), asked)
+    told = NodeSettings(0, 2, data=str(folder / "own.csv"), state_dir=state, most_total_epsilon=most)
+    return answer_for(config, told, asked)
 
 
 def question(round_, exchange, shift=0.0):
@@ -103,6 +104,17 @@ def test_another_seed_is_another_run_and_a_node_that_cannot_remember_takes_no_pa
     with pytest.raises(RunError, match="give it a state-dir"):
         ask(folder, question(0, TRAIN), kept="")
     assert ask(folder, question(0, TRAIN)) != ask(folder, question(0, TRAIN), **{"seed": 1})
+
+
+def test_runs_with_an_epsilon_add_up_to_what_the_node_agrees_to(folder, caplog):
+    """ε = 3 each, at the run's δ: two runs are within 6, and a third is not, though the first goes on."""
+    asked = question(0, TRAIN)
+    ask(folder, asked, most=6.0)
+    ask(folder, asked, most=6.0, seed=1)
+    assert "in 1 earlier run(s); this one adds" in caplog.text
+    with pytest.raises(RunError, match="2 earlier run.*agrees to 6 in all"):
+        ask(folder, asked, most=6.0, seed=2)
+    assert ask(folder, question(1, TRAIN), most=6.0).replies
 
 
 def test_an_answer_that_was_not_written_was_not_sent(folder, monkeypatch):

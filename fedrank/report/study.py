@@ -196,6 +196,10 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
         )
     elif gaps:
         sentence = f"We measured {len(gaps)} numbers that the paper prints, without an interval: one seed each."
+    elif beside := sum(e["study"] in {one.study.name for one in shown if one.runs} for e in paper.values):
+        sentence = (
+            f"The paper prints other quantities: {beside} numbers of it stand beside ours in tables of their own."
+        )
     else:
         sentence = "None of what is shown here has a printed number to be compared with."
     if missing:
@@ -352,7 +356,8 @@ def _notes(paper: Paper, shown: StudyRuns) -> list[str]:
     for key in shown.study.all_of:
         there = sorted({str(v.where[key]) for v, _ in shown.runs if key in v.where})
         out.append(f"All values of {key} that the data here allows: {', '.join(there)}.")
-    sources = dict.fromkeys(str(e["source"]) for e in paper.values if e["study"] == shown.study.name)
+    printed = (e for e in paper.values if e["study"] == shown.study.name)
+    sources = dict.fromkeys(str(e["source"]) for e in printed if (e["split"], e["measure"]) in shown.study.measures)
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:
         out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")

@@ -82,7 +82,10 @@ def legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation
         Column("paper_etror", "paper", numeric=True),
     )
     served = sorted({run.details.users for _, _, run in runs if run.details.legacy})
+    printed = (e for e in paper.values if (e["study"], e["split"]) == (study.name, LEGACY))
+    sources = dict.fromkeys(str(e["source"]) for e in printed)
     said = (
+        *(f"Paper: {source}." for source in sources),
         "“Optimal reward” is the largest mean of 100 users in a row while learning, ETROR the number of users until "
         "then: the more users, the larger both. Neither is a measure of learning: "
         f"{FIXED} from beginning to end has them, too (in brackets what 80 % of such runs have).",

@@ -21,7 +21,7 @@ from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
-from fedrank.report.study import StudyRuns, study_tables, write_study_page
+from fedrank.report.study import StudyRuns, study_opening, study_tables, write_study_page
 from fedrank.slates.baselines import ENGAGEMENT
 from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
@@ -394,6 +394,9 @@ def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp
     rows = {(row["run"], row["platform"]): row for row in legacy.rows}
     mine = rows[sweep[1].name, "A"]
     assert (mine["reward"].mean, mine["paper"], mine["paper_etror"]) == (1015.0, 1106.57, "2,340")
+    assert "Paper: Table I." in legacy.notes
+    of_legacy = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed[1:]))
+    assert "2 numbers of it stand beside ours" in study_opening(of_legacy, [StudyRuns(study, runs)]).sentence
     page = write_study_page(paper, [StudyRuns(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
     assert Page(page).tags.count("svg") == 3  # the one at the top, too
 

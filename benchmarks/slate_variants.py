@@ -1,6 +1,6 @@
 """Planned slates and the baselines in worlds where users drift, platforms differ, and there are more of them.
 
-Run it from a clone: ``python -m benchmarks.slate_variants``. Eight seeds a row, 200 to 207; rows that stand in
+Run it from a clone: ``python -m benchmarks.slate_variants``. Eight seeds a row, 1100 to 1107; rows that stand in
 ``reproductions/fedslate_2024/variants.json`` are not run again, so that it can be stopped at any time. Intervals are
 Student's *t* over seeds, 95 %. Interest evolution, in which planned slates do not run, is measured with its own
 policies, 500 viewers a seed.
@@ -71,7 +71,7 @@ def main() -> None:
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"rows": {}, "evolution": {}}
     for name, settings in ROWS.items():
         if name not in found["rows"]:
-            found["rows"][name] = measured(settings, SEED)
+            found["rows"][name] = measured(settings, SEED, SEEDS)
             _write(found)
             share = found["rows"][name]["share of the gap"]
             print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap", flush=True)

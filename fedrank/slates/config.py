@@ -397,6 +397,9 @@ class Planning(Exploring):
     observed: bool = setting(
         True, "What platforms observe of the satisfaction says what the past does, beside engagement."
     )
+    caution: float = setting(
+        0.75, "Standard errors by which greed is taken to cost more than it was found to.", low=0.0, high=10.0
+    )
     design: Literal["known", "sent"] = setting(
         "known",
         "Whether the matrix of least squares follows from how users choose, or crosses, clipped and noised like sums.",
@@ -420,7 +423,7 @@ class SumSharing:
 
     clip: float | None = setting(
         None,
-        "Largest L2 norm of what a user adds to the sums. Default: the learner's, 10 of planned-slates.",
+        "Largest L2 norm of what a user adds to the sums. Default: the learner's, 20 of planned-slates.",
         low=1e-3,
         high=1e6,
     )

@@ -7,8 +7,8 @@ and when the user leaves. So, as a learner from sums (:mod:`fedrank.slates.sums`
 
     explore   slates of one taste for several rounds, then of the other
     release   Σ f y over the users' stays, with f = (1, trace / 2, item), whitened, and y the logarithm of engagement:
-              three numbers, which are added up; and three more with f times the satisfaction that was observed in
-              place of y, which say with less noise what the trace does
+              three numbers, which are added up; and three more with the satisfaction that was observed in place of y,
+              which say with less noise what the trace does
     improve   θ, the weights of least squares: three numbers. Each plans the stay by dynamic programming over its own
               trace and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores again
 
@@ -36,8 +36,10 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.slates.planning.engagement import (
     FEATURES,
+    ITEM,
     NEUTRAL,
-    PER_OBSERVED,
+    OF_ENGAGEMENT,
+    OF_SATISFACTION,
     TRACE,
     TRIANGLE,
     error_of_trace,
@@ -46,6 +48,7 @@ from fedrank.slates.planning.engagement import (
     met,
     whitening,
     with_observed,
+    with_trace,
 )
 from fedrank.slates.planning.stay import GRID, LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
@@ -70,16 +73,24 @@ class PlanLearner(SumLearner):
     """Platforms fit a model of the logarithm of engagement together, and each plans the stay by it.
 
     Attributes:
+        clip: As of :class:`~fedrank.slates.sums.learner.SumLearner`. In Choc and Kale half of the users add up to 17,
+            nine in ten up to 27. A clip that shortens most vectors shrinks all weights, and with them what slates that
+            spare users seem to be worth; a larger one takes more noise.
         scale: Divisor of engagement before its logarithm is taken: a typical engagement, above 0.
         design: ``"known"``: the design follows from how platforms explore and users choose, and does not cross;
             ``"sent"``: how far the one that was met is from it crosses with the sums, clipped and noised as they are.
+        caution: Standard errors by which greed is taken to cost more than it was found to, in 0..10. A plan serves
+            greedily or it does not, and turns where greed costs as much as it brings. Where its cost is found too small
+            users are served badly all their stay; far beyond the turn more caution changes nothing.
         observed: Whether what platforms observe of the satisfaction says what the past does, beside engagement: where
             engagement is scaled with satisfaction, as in Choc and Kale, it says it five times as well.
         spread: Standard deviation of the logarithm of engagement with one item, about: a public number.
     """
 
+    clip: float = 20.0
     scale: float = 10.0
     design: str = "known"
+    caution: float = 0.75
     observed: bool = True
     spread: float = 1.0
 
@@ -92,6 +103,8 @@ class PlanLearner(SumLearner):
             raise ConfigError(f"scale must be above 0 and below a million, got {self.scale}.")
         if not 0.0 < self.spread < 100.0:
             raise ConfigError(f"spread must be above 0 and below 100, got {self.spread}.")
+        if not 0.0 <= self.caution <= 10.0:
+            raise ConfigError(f"caution must be in 0..10, got {self.caution}.")
         if self.design not in ("known", "sent"):
             raise ConfigError(f"design must be known or sent, got {self.design!r}.")
 
@@ -120,24 +133,25 @@ class PlanLearner(SumLearner):
     @override
     def contribution(self, own, item, engagement):
         f = jnp.asarray(self.whiten) @ features(own.view.known, item)
-        parts = [f * jnp.log(engagement / self.scale)]
+        parts = [f * OF_ENGAGEMENT * jnp.log(engagement / self.scale)]
         if self.design == "sent":
             parts.append(met(f))
         if self.observed:
-            parts.append(f * ((own.view.observed - NEUTRAL) * PER_OBSERVED))
+            parts.append(f * OF_SATISFACTION * (own.view.observed - NEUTRAL))
         return jnp.concatenate(parts)
 
     @override
     def solved(self, sums, rounds, model, noise):
-        engagement = sums[: len(sums) - FEATURES * self.observed]
-        weights = fitted(engagement, rounds, self.whiten)
-        if not self.observed:
-            return weights
-        satisfaction = fitted(jnp.concatenate([sums[-FEATURES:], engagement[FEATURES:]]), rounds, self.whiten)
-        unseen = PER_OBSERVED * self.world.observation_noise
-        error, other = (error_of_trace(rounds, self.whiten, spread, noise) for spread in (self.spread, unseen))
-        of_both = with_observed(weights, error, satisfaction / PER_OBSERVED, other / PER_OBSERVED, self.scale)
-        return weights.at[TRACE].set(of_both)
+        engagement, met = sums[:FEATURES] / OF_ENGAGEMENT, sums[FEATURES : len(sums) - FEATURES * self.observed]
+        weights = fitted(jnp.concatenate([engagement, met]), rounds, self.whiten)
+        error = error_of_trace(rounds, self.whiten, self.spread, noise / OF_ENGAGEMENT)
+        if self.observed:
+            satisfaction = fitted(jnp.concatenate([sums[-FEATURES:] / OF_SATISFACTION, met]), rounds, self.whiten)
+            other = error_of_trace(rounds, self.whiten, self.world.observation_noise, noise / OF_SATISFACTION)
+            trace, error = with_observed(weights, error, satisfaction, other, self.scale)
+            weights = with_trace(weights, trace, self.whiten)
+        # Greed for items of a high feature makes the trace negative, for those of a low one positive.
+        return weights.at[TRACE].add(self.caution * error * jnp.sign(weights[ITEM]))
 
     @override
     def improved(self, own: PlatformState) -> Learnt:

@@ -3,8 +3,9 @@
 Engagement is log-normal and its coefficient of variation is 1.3, so that logarithms need far fewer users than
 engagement itself. With f the features of a click and y the logarithm, least squares are θ = (Σ f fᵀ)⁻¹ Σ f y. What
 platforms show while they explore is drawn by a rule that all know, so that E f fᵀ, the *design*, is the same at all and
-tells of nobody: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, L⁻¹ f with
-L Lᵀ = E f fᵀ, so that every number that crosses is equally well known, and noise harms none more than another.
+tells of nobody: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, W f with
+W E f fᵀ Wᵀ = 1: the constant, what the item says beside it, and what the trace says beside both. The trace's weight,
+on which it depends whether users are spared, thus follows from one whitened number alone.
 
 Where users may choose otherwise than platforms believe, the design that was met is another one. Then Σ (f̃ f̃ᵀ − 1) of
 whitened features f̃ can cross as well, with the same noise: how far the design that was met is from the one that was
@@ -25,11 +26,18 @@ from fedrank.slates.sums.exploring import next_taste, taste_slate
 from fedrank.slates.sums.learner import item_feature
 from fedrank.slates.world.satisfaction import Satisfaction
 
-#: Features of a click: a constant, the trace, the item; and which of them is the trace.
-FEATURES, TRACE = 3, 1
+#: Features of a click: a constant, the trace, the item; and which of them are the trace and the item.
+FEATURES, TRACE, ITEM = 3, 1, 2
 #: The satisfaction that is neither good nor bad, and the factor by which deviations from it count: about one over the
 #: standard deviation of the noise on what is observed of it, which is 0.1 in Choc and Kale.
 NEUTRAL, PER_OBSERVED = 0.5, 10.0
+#: Order in which features are whitened: each is what it says beside those before it.
+_ORDER = (0, ITEM, TRACE)
+#: Factors of what crosses, by whitened feature: of sums of log-engagement, and of sums of satisfaction. Of each user a
+#: vector crosses that is shortened to the clip, and noise is in proportion to the clip: numbers on which a plan hardly
+#: depends (the constant; of satisfaction what is not the trace's) are made small, so that vectors are shorter.
+OF_ENGAGEMENT = np.array([0.3, 1.0, 1.0], np.float32)
+OF_SATISFACTION = np.array([0.1, 0.3, 1.0], np.float32) * np.float32(PER_OBSERVED)
 #: Users that the design is the mean of.
 _USERS = 500
 #: Where Σ (f̃ f̃ᵀ − 1) stands in the upper triangle of its matrix.
@@ -53,7 +61,7 @@ def features(trace: Float[Array, "*shape"], item: Float[Array, "*shape"]) -> Flo
 
 
 def whitening(world: Satisfaction, fade: float, hold: float) -> Float32[np.ndarray, "features features"]:
-    """L⁻¹ of the design, from simulated clicks of users who choose as the world's do; no engagement takes part.
+    """W of the design, from simulated clicks of users who choose as the world's do; no engagement takes part.
 
     Args:
         world: The users.
@@ -65,7 +73,8 @@ def whitening(world: Satisfaction, fade: float, hold: float) -> Float32[np.ndarr
     uniform = random.random((rounds, _USERS, 3), np.float32)
     with jax.ensure_compile_time_eval():
         squares = np.asarray(_design(world, fade, hold, documents, uniform), np.float64)
-    return np.linalg.inv(np.linalg.cholesky(squares + 1e-6 * np.eye(FEATURES))).astype(np.float32)
+    squares = (squares + 1e-6 * np.eye(FEATURES))[np.ix_(_ORDER, _ORDER)]
+    return np.linalg.inv(np.linalg.cholesky(squares))[:, np.argsort(_ORDER)].astype(np.float32)
 
 
 @partial(jit, quick=True, static_argnums=(0, 1, 2))
@@ -103,12 +112,12 @@ def met(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
 def fitted(
     sums: Float[Array, " statistics"], clicks: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
 ) -> Float[Array, " features"]:
-    """Weights of least squares from sums over users and platforms: L⁻ᵀ D⁻¹ Σ f̃ y / clicks.
+    """Weights of least squares from sums over users and platforms: Wᵀ D⁻¹ Σ f̃ y / clicks.
 
     Args:
         sums: Σ f̃ y, then, where it crosses, the sum of :func:`met`, of which D is made; without it D = 1.
         clicks: Rounds behind them.
-        whiten: L⁻¹.
+        whiten: W.
     """
     mean = sums / jnp.maximum(clicks, 1.0)
     right = mean[:FEATURES]
@@ -123,18 +132,32 @@ def error_of_trace(
     clicks: Float[Array, ""],
     whiten: Float32[np.ndarray, "features features"],
     spread: float,
-    noise: Float[Array, ""],
+    noise: Float[Array, " features"],
 ) -> Float[Array, ""]:
     """The standard error of the trace's weight, with the design that is expected: public numbers only.
 
     Args:
         clicks: Rounds behind the sums.
-        whiten: L⁻¹.
+        whiten: W.
         spread: Standard deviation of the logarithm of engagement, given the features.
-        noise: Standard deviation of the noise on each sum.
+        noise: Standard deviation of the noise on the sum of each whitened feature.
     """
-    of_a_mean = jnp.sqrt(spread**2 / clicks + (noise / clicks) ** 2)
-    return of_a_mean * float(np.linalg.norm(whiten[:, TRACE]))
+    of_means = spread**2 / clicks + (noise / clicks) ** 2
+    return jnp.sqrt(jnp.asarray(whiten[:, TRACE] ** 2) @ of_means)
+
+
+def with_trace(
+    weights: Float[Array, " features"], trace: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
+) -> Float[Array, " features"]:
+    """Weights of least squares where the trace's is known from elsewhere: the others', given that one.
+
+    Args:
+        weights: Of all features.
+        trace: The trace's weight.
+        whiten: W.
+    """
+    inverse = whiten.astype(np.float64).T @ whiten  # of the design
+    return weights + (trace - weights[TRACE]) * jnp.asarray(inverse[:, TRACE] / inverse[TRACE, TRACE], jnp.float32)
 
 
 def with_observed(
@@ -143,7 +166,7 @@ def with_observed(
     satisfaction: Float[Array, " features"],
     other: Float[Array, ""],
     scale: float,
-) -> Float[Array, ""]:
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The trace's weight in the logarithm of engagement, by what engagement and what satisfaction say of it.
 
     The logarithm of engagement is proportional to satisfaction where engagement is scaled with it; so is what the trace
@@ -156,10 +179,14 @@ def with_observed(
         satisfaction: Weights of the satisfaction's deviation from neutral.
         other: Standard error of the trace's.
         scale: Divisor of engagement.
+
+    Returns:
+        The weight and its standard error.
     """
     mean = NEUTRAL + satisfaction[0]
     seen = (mean > 0.01) & (mean < 0.99)
     factor = (weights[0] + np.log(scale)) / jnp.where(seen, mean, 1.0)
     mine, theirs = error**2, (factor * other) ** 2
     share = jnp.where(seen, mine / jnp.maximum(mine + theirs, 1e-30), 0.0)
-    return (1 - share) * weights[TRACE] + share * factor * satisfaction[TRACE]
+    # The error of a mean that is weighted by precision; theirs has a share of 0 where nothing is seen.
+    return (1 - share) * weights[TRACE] + share * factor * satisfaction[TRACE], error * jnp.sqrt(1 - share)

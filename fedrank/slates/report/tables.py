@@ -151,12 +151,24 @@ def parties_table(run: Run) -> Table:
             row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}
             if not slates.federated:
                 row |= {"learns": _BY_ITSELF[sees], "sent": "nothing"}
+            elif slates.by_sums:
+                row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
             else:
                 row |= {"learns": _FEDERATED[sees], "sent": _SENT_SUMS if pooled else _SENT[sees]}
         rows.append(
             {"platform": name if slates.central else f"{name}, {'with' if sees else 'without'} feedback", **row}
         )
-    if slates.federated:
+    if slates.by_sums:
+        noised = "with noise" if run.setting("sharing.epsilon") else "without noise"
+        rows.append(
+            {
+                "platform": "coordinator",
+                "sees": "nothing of a user or an item",
+                "learns": "the sums of all platforms, of which it makes the model",
+                "sent": f"sums over all users of each platform with feedback, clipped, {noised}",
+            }
+        )
+    elif slates.federated:
         what = "sums over the platforms of" if pooled else "of every platform:"
         rows.append(
             {
@@ -179,6 +191,10 @@ _BY_ITSELF = {True: "its own engagement, by itself", False: "nothing: its networ
 _FEDERATED = {
     True: "its own engagement, and what it expects to follow (equations 13 and 14)",
     False: "targets of who has feedback, which tell that platform’s engagement (equation 15)",
+}
+_BY_SUMS = {
+    True: "the model, to which its own users’ clicks and engagement have added",
+    False: "the model, to which it has added nothing; its clicks are those that it expects",
 }
 _SENT = {
     True: "federated values of its candidates; gradients",

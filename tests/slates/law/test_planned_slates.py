@@ -17,7 +17,18 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
 from fedrank.slates.planning import PlanLearner
-from fedrank.slates.planning.engagement import error_of_trace, features, fitted, met, whitening, with_observed
+from fedrank.slates.planning.engagement import (
+    OF_ENGAGEMENT,
+    OF_SATISFACTION,
+    TRACE,
+    error_of_trace,
+    features,
+    fitted,
+    met,
+    whitening,
+    with_observed,
+    with_trace,
+)
 from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.bound import BINS, clip_of, norm_bin
@@ -60,6 +71,29 @@ def test_the_design_is_what_tastes_and_the_choice_model_make_of_features():
     inverse = np.linalg.inv(whitening(world, 0.0, 1.0).astype(np.float64))
     expected = np.diag([1.0, 1 / 3 / 4 * 60 / 61, 1 / 3])
     np.testing.assert_allclose(inverse @ inverse.T, expected, atol=0.02)
+
+
+def test_the_traces_weight_follows_from_one_whitened_number():
+    """So that what is known less well of the others does not touch it."""
+    whiten = whitening(SMALL, 0.81, 0.2)
+    inverse = np.linalg.inv(whiten.astype(np.float64))
+    design = inverse @ inverse.T
+    assert np.count_nonzero(np.abs(whiten[:, TRACE]) > 1e-6) == 1
+    # Its square is the trace's place of the design's inverse, as for any least squares.
+    assert np.sum(whiten[:, TRACE] ** 2) == pytest.approx(np.linalg.inv(design)[TRACE, TRACE], rel=1e-4)
+
+
+def test_where_the_traces_weight_is_known_the_others_are_those_of_least_squares_beside_it():
+    rng = np.random.default_rng(2)
+    trace = rng.normal(size=500)
+    f = np.asarray(features(jnp.asarray(trace), jnp.asarray(0.3 * trace + rng.uniform(-1, 1, 500))), np.float64)
+    y = f @ [0.2, -0.4, 0.7] + rng.normal(size=500)
+    whiten = np.linalg.inv(np.linalg.cholesky(f.T @ f / 500)).astype(np.float32)
+    free = np.linalg.lstsq(f, y, rcond=None)[0]
+    known = -0.35
+    rest = np.linalg.lstsq(f[:, [0, 2]], y - known * f[:, 1], rcond=None)[0]
+    found = with_trace(jnp.asarray(free, jnp.float32), jnp.float32(known), whiten)
+    np.testing.assert_allclose(found, [rest[0], known, rest[1]], atol=1e-4)
 
 
 def test_a_plan_is_the_best_of_all_slates_round_by_round():
@@ -128,7 +162,7 @@ def test_a_stay_is_counted_once_when_the_user_leaves_and_never_after_the_explore
     assert float(own.view.known) == pytest.approx(-0.81)
     left = _round(s, own, 0, 5.0, over=True)
     f = np.array([[1, 0, 1.0], [1, -0.405, -0.5]])
-    expected = s.whiten @ (f.T @ np.log([2.0, 0.5]))
+    expected = OF_ENGAGEMENT * (s.whiten @ (f.T @ np.log([2.0, 0.5])))
     np.testing.assert_allclose(np.asarray(left.sums) * 1e3 / STEPS, expected, atol=0.07)
     assert float(left.view.known) == 0 and int(left.view.left) == 3 and not left.stay.any()
     after = left
@@ -178,15 +212,16 @@ def test_the_error_of_the_traces_weight_is_that_of_least_squares():
     f = np.asarray(features(jnp.asarray(trace), jnp.asarray(item)), np.float64)
     whiten = np.linalg.inv(np.linalg.cholesky(f.T @ f / 300)).astype(np.float32)
     exact = 1.5 * np.sqrt(np.linalg.inv(f.T @ f)[1, 1])
-    assert float(error_of_trace(jnp.float32(300), whiten, 1.5, jnp.float32(0))) == pytest.approx(exact, rel=1e-4)
+    assert float(error_of_trace(jnp.float32(300), whiten, 1.5, jnp.zeros(3))) == pytest.approx(exact, rel=1e-4)
     # Noise on whitened sums, drawn: its part of the weight.
+    noise = np.array([80.0, 40.0, 20.0])
     drawn = np.array(
         [
-            np.asarray(fitted(jnp.asarray(40 * rng.normal(size=3), jnp.float32), jnp.float32(300), whiten))
+            np.asarray(fitted(jnp.asarray(noise * rng.normal(size=3), jnp.float32), jnp.float32(300), whiten))
             for _ in range(2000)
         ]
     )
-    alone = float(error_of_trace(jnp.float32(300), whiten, 1e-9, jnp.float32(40)))
+    alone = float(error_of_trace(jnp.float32(300), whiten, 1e-9, jnp.asarray(noise, jnp.float32)))
     assert np.std(drawn[:, 1]) == pytest.approx(alone, rel=0.06)
 
 
@@ -247,23 +282,31 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
 
 @pytest.mark.minutes
 def test_two_hundred_users_are_enough_where_greed_costs(tmp_path):
+    """In each of many seeds: a few seeds miss that now and then users are served chocolate all their stay."""
     settings = {
-        "rounds": 12200, "seeds": 4, "seed": 50, "world": {"preset": "tension"},
-        "evaluation": {"every": 12200, "episodes": 128, "baselines": ["random", "optimum"]},
+        "rounds": 12200, "seeds": 48, "seed": 50, "world": {"preset": "tension"},
+        "evaluation": {"every": 12200, "episodes": 32, "baselines": ["random", "optimum"]},
     }  # fmt: skip
-    found = json.loads((run("planned-slates", tmp_path / "run", **settings) / "slates.json").read_text())["results"]
-    over, short = (found["against"][name]["engagement"]["value"] for name in ("random", "optimum"))
-    assert over / (over - short) > 0.5
+    folder = run("planned-slates", tmp_path / "run", **settings)
+    last = pl.read_parquet(folder / "metrics.parquet").filter(
+        (pl.col("split") == "test") & (pl.col("measure") == "engagement") & (pl.col("round") == 12200)
+    )
+    ours = last.sort("seed")["value"].to_numpy()
+    policies = json.loads((folder / "baselines.json").read_text())["baselines"]
+    random, optimum = (np.array(one["runs"]).sum(axis=1) for one in policies)
+    assert np.all(ours > random)
+    assert np.mean((ours - random) / (optimum - random)) > 0.7
 
 
 def test_what_satisfaction_says_is_weighted_by_precision():
     # Engagement proportional to exp(4 · satisfaction), and satisfaction 0.5 + 0.01 · trace / 2: both say 0.04.
     satisfaction = jnp.asarray([0.0, 0.01, 0.0])
     weights = jnp.asarray([2.0 - np.log(10.0), 0.04, 0.25], jnp.float32)
-    same = with_observed(weights, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
+    same, error = with_observed(weights, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
     assert float(same) == pytest.approx(0.04, rel=1e-5)
+    assert float(error) == pytest.approx((1 / 0.03**2 + 1 / 0.04**2) ** -0.5, rel=1e-5)
     off = weights.at[1].set(0.14)
-    found = with_observed(off, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
+    found, _ = with_observed(off, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
     assert float(found) == pytest.approx(np.average([0.14, 0.04], weights=[1 / 0.03**2, 1 / 0.04**2]), rel=1e-5)
 
 
@@ -271,17 +314,29 @@ def test_what_satisfaction_says_is_weighted_by_precision():
 def test_what_is_no_satisfaction_says_nothing(mean):
     """Observed on average 0, 1, or below 0: engagement alone counts."""
     weights = jnp.asarray([2.0 - np.log(10.0), 0.04, 0.25], jnp.float32)
-    found = with_observed(weights, jnp.float32(0.03), jnp.asarray([mean, 0.3, 0.0]), jnp.float32(0.01), 10.0)
-    assert float(found) == pytest.approx(0.04, rel=1e-6)
+    found, error = with_observed(weights, jnp.float32(0.03), jnp.asarray([mean, 0.3, 0.0]), jnp.float32(0.01), 10.0)
+    assert float(found) == pytest.approx(0.04, rel=1e-6) and float(error) == pytest.approx(0.03, rel=1e-6)
 
 
 def test_sums_of_satisfaction_cross_with_the_others_and_give_the_same_trace():
     """Where both say the same of the trace, the model is the one of either."""
-    s = _learner(observed=True)
+    s = _learner(observed=True, caution=0.0)
     assert s.numbers == 6 and _learner(observed=True, design="sent").numbers == 12
     true = np.array([np.log(9.5 / 10), 0.06, 0.25])
     of_satisfaction = np.array([0.0, 0.06 / (np.log(9.5) / 0.5), 0.0])
     white = np.linalg.inv(s.whiten.T.astype(np.float64))
-    sums = 1000 * np.concatenate([white @ true, 10 * white @ of_satisfaction])
+    sums = 1000 * np.concatenate([OF_ENGAGEMENT * (white @ true), OF_SATISFACTION * (white @ of_satisfaction)])
     model = s.solved(jnp.asarray(sums, jnp.float32), jnp.float32(1000), jnp.zeros(3), jnp.float32(0))
     np.testing.assert_allclose(model, true, atol=1e-4)
+
+
+@pytest.mark.parametrize("liked", [0.25, -0.25])
+def test_caution_moves_the_traces_weight_against_greed_by_standard_errors(liked):
+    """Greed for items of a high feature makes the trace negative, so that it costs where the weight is positive."""
+    s, bold = _learner(caution=2.0), _learner(caution=0.0)
+    white = np.linalg.inv(s.whiten.T.astype(np.float64))
+    sums = jnp.asarray(1000 * OF_ENGAGEMENT * (white @ [0.1, 0.05, liked]), jnp.float32)
+    given = sums, jnp.float32(1000), jnp.zeros(3), jnp.float32(0)
+    moved = np.asarray(s.solved(*given) - bold.solved(*given))
+    error = float(error_of_trace(jnp.float32(1000), s.whiten, 1.0, jnp.zeros(3)))
+    np.testing.assert_allclose(moved, [0, 2 * np.sign(liked) * error, 0], atol=1e-5)

@@ -261,7 +261,7 @@ def choose(
     def thompson() -> AnyArray:
         # A Beta draw is G / (G + H) of two Gamma draws; its logit ln G − ln H has the same order. Half the time of
         # jax.random.beta, and no underflow at small parameters.
-        parameters = jnp.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses])
+        parameters = xp.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses])
         logs = jax.random.loggamma(
             fold(key_of(jnp.asarray(key)) if isinstance(key, np.ndarray) else key, 1), parameters
         )
@@ -320,7 +320,8 @@ def explores(rule: Rule, round: int | Int[AnyArray, ""], key: AnyKey) -> Bool[An
         key: Consumed, for the rule's ``chance``.
     """
     always = (rule.kind == _EXTREME) | (rule.kind == _BAYESIAN)
-    due = (rule.every > 0) & (round % module_of(rule.every, round).maximum(rule.every, 1) == 0)
+    xp = module_of(rule.every, round)
+    due = (rule.every > 0) & (round % xp.maximum(rule.every, 1) == 0)
     return always | due | (uniform(key, ()) < rule.chance)
 
 

@@ -18,7 +18,7 @@ from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge
 from fedrank.silos.bandits.rules import KINDS, Rule
 from fedrank.silos.messages import Judged, Ready, Trained, TrainedAndJudged, encode_undefined
-from fedrank.silos.native.rounds import Moment, NativeSilos, stacked
+from fedrank.silos.native.rounds import Place, NativeSilos, stacked
 from fedrank.silos.party import Pretrain
 
 
@@ -98,7 +98,7 @@ class NativeBandit(NativeSilos):
 
     def _trained(
         self,
-        at: Moment,
+        at: Place,
         exchange: Train,
         requests: Sequence[Any],
         own: PyTree,

@@ -33,7 +33,7 @@ from fedrank.silos.party import Part, SiloExchange, is_finite
 _AT_ONCE = 1 << 22
 
 
-class Moment(NamedTuple):
+class Place(NamedTuple):
     """Where a round is.
 
     Attributes:
@@ -97,7 +97,7 @@ class NativeSilos(NativeRounds):
                 asked = [exchange.asked(one, arrived.shape[1]) for one in states]
                 asked = np.stack([everybody if one is None else one for one in asked])
                 requests = [exchange.ask(one) for one in states]
-                at = Moment(folded(keys, number), number, index)
+                at = Place(folded(keys, number), number, index)
                 own, replies = self.answers(at, exchange, requests, own, asked)
                 heard = arrived & asked
                 for run in range(runs):
@@ -116,7 +116,7 @@ class NativeSilos(NativeRounds):
 
     def answers(
         self,
-        at: Moment,
+        at: Place,
         exchange: Exchange,
         requests: Sequence[Any],
         own: PyTree,
@@ -194,7 +194,7 @@ class NativeSilos(NativeRounds):
         """Rows of silos: leading axes as those of ``own.number``."""
         return Rows(*(leaf[own.split, own.number] for leaf in self._parts[part]))
 
-    def keys_of(self, at: Moment, silos: int) -> UInt32[np.ndarray, "runs silos 2"]:
+    def keys_of(self, at: Place, silos: int) -> UInt32[np.ndarray, "runs silos 2"]:
         """Keys of the silos in an exchange, as :meth:`fedrank.engine.simulator.Simulator._key` makes them."""
         keys = np.broadcast_to(at.keys[:, None], (len(at.keys), silos, 2))
         keys = folded(keys, np.broadcast_to(np.arange(silos), keys.shape[:-1]))
@@ -258,7 +258,7 @@ class NativeSilos(NativeRounds):
 
     def pretrained(
         self,
-        at: Moment,
+        at: Place,
         exchange: SiloExchange,
         requests: Sequence[Any],
         own: PyTree,

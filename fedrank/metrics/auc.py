@@ -112,8 +112,7 @@ def host_auc(
     edge = np.ones((*change.shape[:-1], 1), bool)
     first, last = np.concatenate([edge, change], axis=-1), np.concatenate([change, edge], axis=-1)
     below = np.maximum.accumulate(np.where(first, upto - down, 0), axis=-1)
-    many = np.iinfo(upto.dtype).max
-    within = np.minimum.accumulate(np.where(last, upto, many)[..., ::-1], axis=-1)[..., ::-1]
+    within = np.minimum.accumulate(np.where(last, upto, upto.shape[-1])[..., ::-1], axis=-1)[..., ::-1]
     wins = np.where(up, below + within, 0).sum(-1)
     pairs = n1 * n0
     defined = (pairs > 0) & ~(np.isnan(scores) & where).any(-1)

@@ -115,7 +115,7 @@ def models_of_runs(
 @functools.partial(jit, static_argnums=0)
 def models_of(
     protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[AnyArray, "runs targets"]
-) -> tuple[dict[str, Float[Array, "runs targets size"]], dict[str, Float[Array, "runs targets size"]]]:
+) -> tuple[dict[str, Float[AnyArray, "runs targets size"]], dict[str, Float[AnyArray, "runs targets size"]]]:
     """:func:`models_of_runs` with JAX: states are the protocol's own, [runs, ...]."""
 
     def one(state, own, target):

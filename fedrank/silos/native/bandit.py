@@ -18,11 +18,10 @@ from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandit_fedavg.exchanges import Judge, PretrainAndSend, Probe, Train, TrainAndJudge
 from fedrank.silos.bandits.rules import KINDS, Rule
 from fedrank.silos.messages import Judged, Ready, Trained, TrainedAndJudged, encode_undefined
-from fedrank.silos.native.rounds import Place, NativeSilos, stacked
+from fedrank.silos.native.rounds import NativeSilos, Place, stacked
 from fedrank.silos.party import Pretrain
 
 
-@native_rounds.register(BanditFedAvg)
 class NativeBandit(NativeSilos):
     """Rounds of :class:`~fedrank.silos.bandit_fedavg.BanditFedAvg`.
 
@@ -131,3 +130,6 @@ class NativeBandit(NativeSilos):
         return own._replace(
             best=np.where(better, value, own.best), best_model=np.where(better[..., None], own.model, own.best_model)
         )
+
+
+native_rounds.register(BanditFedAvg, NativeBandit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float, Float32, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -75,7 +75,7 @@ class NativePersonalised(NativeSilos):
         keys = self.keys_of(at, asked.shape[1])
         if isinstance(exchange, DrawNetwork):
             words = stream(folded(keys, 1), 2)
-            models = s.network.initial_of(normals(stream(words, s.network.size)))
+            models = np.asarray(s.network.initial_of(normals(stream(words, s.network.size))))
             if s.pretrain:
                 models = self.train(folded(keys, 0), exchange, models, own, asked)
             return own._replace(model=models), Nothing()

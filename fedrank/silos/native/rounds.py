@@ -230,7 +230,7 @@ class NativeSilos(NativeRounds):
 
     def row_counts(self, own: PyTree) -> UInt32[np.ndarray, "*lead"]:
         """How many rows silos have to train on."""
-        return self._parts["train"].n[own.split, own.number].astype(np.uint32)
+        return np.asarray(self._parts["train"].n[own.split, own.number]).astype(np.uint32)
 
     def performances(
         self, models: Float[np.ndarray, "silos models size"], own: PyTree, part: Part = "vali"
@@ -246,7 +246,7 @@ class NativeSilos(NativeRounds):
             rows = self.rows_of(part, mapped(lambda leaf, here=here: leaf[here], own))
             most = max(1, int(rows.n.max(initial=0)))  # no more padding than must be
             found = s.network.scores(usable[here], rows.x[:, None, :most])
-            labels, where = rows.y[:, None, :most], rows.where[:, None, :most]
+            labels, where = (np.asarray(leaf)[:, None, :most] for leaf in (rows.y, rows.where))
             out[here] = host_auc(found, labels, where) if s.measure == "auc" else -host_log_loss(found, labels, where)
         return out
 

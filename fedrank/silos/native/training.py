@@ -83,9 +83,9 @@ def trained(
                 part = same[first : first + together]
                 # Rows with equal bits are kept in the order of the rows, as everywhere: a stable sort.
                 order = np.argsort(rng_bits[part, :, :n] >> np.uint32(1), axis=-1, kind="stable")
-                data = (np.asarray(leaf)[part, :n] for leaf in (rows.x, rows.y))
+                x, y = np.asarray(rows.x)[part, :n], np.asarray(rows.y)[part, :n]
                 near = None if anchors is None else np.float32(pull) * anchors[part, : sgd.network.trainable]
-                out[part] = _together(sgd, out[part], *data, order, min(sgd.batch, rows.x.shape[-2]), pull, near)
+                out[part] = _together(sgd, out[part], x, y, order, min(sgd.batch, rows.x.shape[-2]), pull, near)
     return out
 
 
@@ -171,7 +171,8 @@ def _gradient(
             break
         below = above @ layer.weight.swapaxes(1, 2)
         below *= inputs[number] > 0
-        above = _through_norm(net, layers[number - 1], slopes[number - 1], *kept[number - 1], below)
+        normal, inverse = kept[number - 1]
+        above = _through_norm(net, layers[number - 1], slopes[number - 1], normal, inverse, below)
 
 
 def _through_norm(net: TabularNetwork, layer: _Layer, into: _Layer, normal: Any, inverse: Any, below: Any) -> Any:

@@ -43,7 +43,7 @@ class Silos:
         "Training rows of each silo: 1 or more is a number, below 1 a share of the silo's rows; without it 0.6, "
         "stratified, and 40 of generated data.",
     )
-    vali: float = setting(VALIDATION, "Share of the other rows that models are chosen by; the rest is for the test.")
+    vali: float = setting(VALIDATION, "Share of the other rows that models are chosen by; the rest is the test.")
     measure: Literal["auc", "log-loss"] = setting("auc", "What models are judged by.")
     stratified: bool = setting(False, "Give every part a silo's share of positive labels; the thesis draws uniformly.")
     inverted: str = setting("", "A silo whose labels are inverted: a poisoned one.")
@@ -169,7 +169,7 @@ class SilosEvaluation(Evaluation):
     """What is measured about the models while they learn."""
 
     baselines: tuple[str, ...] = setting(
-        SILO_BASELINES, "What the target is compared with: alone, training by itself; everyone, federated averaging."
+        SILO_BASELINES, "What the target is compared with: alone, by itself; everyone, federated averaging."
     )
     sceptic: bool = setting(
         True,
@@ -183,8 +183,7 @@ class SilosCompute(Compute):
 
     backend: Literal["auto", "numpy", "jax"] = setting(
         "auto",
-        "What computes the rounds: numpy starts at once, jax compiles first and knows all settings; auto takes numpy "
-        "where it can.",
+        "numpy starts at once; jax compiles and knows all.",
     )
 
 
@@ -194,9 +193,7 @@ class SilosConfig(RunConfig):
 
     task: ClassVar[str] = "silos"
 
-    data: str = setting(
-        "generated", "Name in the catalogue (fedrank data list), or a CSV or parquet file; or 'generated'."
-    )
+    data: str = setting("generated", "Name in the catalogue (fedrank data list), a CSV or parquet file, or generated.")
     data_seed: int = setting(0, "Seed of generated data.", low=0, high=2**63 - 1)
     rounds: int = setting(15, "Rounds; a round is one step of the server.", low=1, high=10**6)
     learning_rate: float = setting(0.05, "Step size of local training; the thesis names none.")

@@ -141,9 +141,7 @@ def _number(value: Any) -> float | None:
 def _labels(values: Sequence[Any], settings: Silos, path: Path) -> Int8[np.ndarray, " rows"]:
     if settings.positive is not None:
         one = settings.positive
-        return np.array(
-            [str(value) == one or _number(value) == _number(one) is not None for value in values], np.int8
-        )
+        return np.array([str(value) == one or _number(value) == _number(one) is not None for value in values], np.int8)
     numbers = [_number(value) for value in values]
     if not set(numbers) <= {0.0, 1.0}:
         raise DataError(

@@ -64,7 +64,9 @@ def learning_figure(run: Run, target: str) -> alt.LayerChart:
         frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
     marks = {_LABELS[name]: value for name, value in baseline_values(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
-    return figures.line_chart(run, frame, "round", f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks)
+    return figures.line_chart(
+        run, frame, "round", f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks
+    )
 
 
 def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:

@@ -112,7 +112,7 @@ def test_runs_with_an_epsilon_add_up_to_what_the_node_agrees_to(folder, caplog):
     ask(folder, asked, most=6.0)
     ask(folder, asked, most=6.0, seed=1)
     assert "in 1 earlier run(s); this one adds" in caplog.text
-    with pytest.raises(RunError, match="2 earlier run.*agrees to 6 in all"):
+    with pytest.raises(RunError, match=r"2 earlier run.*agrees to 6 in all"):
         ask(folder, asked, most=6.0, seed=2)
     assert ask(folder, question(1, TRAIN), most=6.0).replies
 

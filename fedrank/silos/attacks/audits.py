@@ -14,7 +14,7 @@ from fedrank.silos.records.perturbed import perturbed
 from fedrank.silos.records.ranges import Ranges, ranges_of
 from fedrank.silos.records.statistics import released
 
-_WORLDS = "One record of a silo's table has label 0, or label 1."
+_WORLDS = "one record of a silo's table has label 0, or label 1"
 #: Steps of the number that is judged.
 _STEPS = 2**16
 
@@ -147,5 +147,5 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         values = np.asarray(noised(told, rows, jnp.asarray(os_noise((trials, _TOLD)))), float)
         return np.rint(values.sum(axis=1) * _OF_EACH * _STEPS).astype(np.int64)
 
-    worlds = "Models rank one of a silo's rows of label 1 below all others, or above."
+    worlds = "models rank one of a silo's rows of label 1 below all others, or above"
     return Audit("record-auc", Unit.RECORD, worlds, epsilon, sample, delta, True, True, 20_000)

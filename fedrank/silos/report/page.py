@@ -21,6 +21,9 @@ from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.words import SETUP, UNDEFINED
 
+#: Decision rules that make no use of estimates, unless rewards come a round late.
+_EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")
+
 #: Targets with figures and a tile of their own; tables and the matrix have all of them.
 MOST_TARGETS = 6
 
@@ -52,7 +55,9 @@ def charts(run: Run) -> dict[str, Chart]:
             continue
         if rows["played"].any():
             out[f"played-{i}"] = silo_figures.played_figure(run, target)
-        for column in ("increment", "estimate"):
+        # What decides by the round's own increments, or not at all, expects nothing.
+        expects = silos.rule not in _EXPECT_NOTHING or bool(run.setting("bandit.delayed"))
+        for column in ("increment", "estimate") if expects else ("increment",):
             if rows[column].is_not_null().any():
                 out[f"{column}-{i}"] = silo_figures.arm_figure(run, target, column)
     return out
@@ -223,9 +228,10 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
         return None
     note = (
         "An arm is a set of silos whose models are averaged. Its increment is the AUC of the average minus that of the "
-        "target's own model of the same round, on the target's validation rows; the estimate is what the decision rule "
-        "makes of the rewards so far."
+        "target's own model of the same round, on the target's validation rows."
     )
+    if any(name.startswith("estimate") for name in drawn):
+        note += " The estimate is what the decision rule makes of the rewards so far."
     content = (h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note"))
     return Section("arms", "Which arms were played", content)
 

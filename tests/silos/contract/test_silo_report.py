@@ -236,8 +236,12 @@ def test_a_figure_of_each_kind_and_a_file_for_each(one):
         "auc-round-0",
         "played-0",
         "increment-0",
-        "estimate-0",
     }
+
+
+def test_what_a_rule_expects_is_drawn_where_it_decides(tmp_path):
+    folder = make_silo_run(tmp_path / "run", rounds=2, seeds=2, rule="ucb")
+    assert {"estimate-0", "increment-0"} <= set(silo_page.charts(load(folder)))
 
 
 # -- other runs ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The Flower adapter, driven in one process: what a simulator learns is learnt over nodes, whatever nodes do wrong."""
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -230,7 +231,8 @@ def test_nodes_with_data_of_their_own_need_none_at_the_server(tmp_path):
                     file.write(f"{part.labels[row]} qid:{query + 1} {cells}\n")
         files.append(str(tmp_path / name))
     values = table(tmp_path, data="own", num_server_rounds=1)
-    network = Nodes({i: honest(values, i, 2, data=file) for i, file in enumerate(files)})
+    anything: dict[str, Any] = {"most_epsilon": np.inf, "most_run_epsilon": np.inf}  # rewards are sent as they are
+    network = Nodes({i: honest(values, i, 2, data=file, **anything) for i, file in enumerate(files)})
     state = serve(values, network)
     told = [simulated({**values, "data": file})[1] for file in files]
     cut = len(block(CLIENTS, 0, 2))

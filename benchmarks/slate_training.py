@@ -2,8 +2,10 @@
 
 Whole runs, acting and learning, as one compiled program: FedSlate's networks, least squares on sums, and plans. Beside
 them two numbers of the same process: the world alone with random slates, and the floor of the networks, which is how
-long this machine takes for their multiplications if nothing else took time. CPU time is counted, of all threads; on a
-machine that others use it is more for the same work, which the floor and the world show.
+long this machine takes for their multiplications if nothing else took time. CPU time is counted, of one thread unless
+the environment says otherwise (``NPROC``, by which XLA makes its threads): layers as small as these are no work for
+two, which take a third more CPU time for the same. On a machine that others use it is more, too, which the floor and
+the world show.
 
 Run it from a clone: ``python -m benchmarks.slate_training [--candidates 10] [--slate 3] [--seeds 8] [--write]``; with
 ``--write`` the numbers go to ``benchmarks/slate_training.json``. Exits with 1 below ``--at-least`` episodes of the
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -101,6 +104,7 @@ def main() -> None:
     parser.add_argument("--at-least", type=float, default=0.0, help="episodes a CPU-second below which it fails")
     parser.add_argument("--write", action="store_true", help=f"write the numbers to {RESULTS.name}")
     given = parser.parse_args()
+    os.environ.setdefault("NPROC", "1")  # read when the first program is compiled
     world = {"candidates": given.candidates, "slate": given.slate}
 
     def protocol_of(name: str, episodes: int) -> PlatformProtocol:

@@ -296,6 +296,7 @@ class Protocol(abc.ABC, Generic[State]):
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
         setup: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
         quick: Its rounds compute little, so that a simulator compiles them with less optimisation, in half the time.
+        wide: Its rounds compute networks mostly, so that a simulator compiles them for the processor's widest vectors.
     """
 
     name: str
@@ -303,6 +304,7 @@ class Protocol(abc.ABC, Generic[State]):
     sizes: Mapping[str, int] = {}
     setup: Protocol | None = None
     quick: bool = False
+    wide: bool = False
 
     @property
     @abc.abstractmethod

@@ -263,7 +263,7 @@ class Simulator(Rounds):
         """
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
-        advance = _advance_quick if self.protocol.quick else _advance
+        advance = _advance_quick if self.protocol.quick else _advance_wide if self.protocol.wide else _advance
         return advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
 
     @override
@@ -407,3 +407,4 @@ def _advance_(simulator, rounds, keys, states, shared, own, first_round):
 
 _advance = jit(_advance_, static_argnums=(0, 1))
 _advance_quick = jit(_advance_, quick=True, static_argnums=(0, 1))
+_advance_wide = jit(_advance_, wide=True, static_argnums=(0, 1))

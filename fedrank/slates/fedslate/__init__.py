@@ -111,6 +111,7 @@ class FedSlate(PlatformProtocol):
     critic: Callable[[SlateSettings], ValueLearner] = SlateQ
 
     name = "vertical-slate"
+    wide = True
 
     def __post_init__(self):
         self.settings.check_networks()

@@ -28,6 +28,8 @@ def local_values(
     """Q-values of candidates by a platform's own network."""
     if user.ndim == 1:
         return s.local.values(weights, user, items)
+    if user.ndim == 2:
+        return s.local.of_batch(weights, user, items)
     return jax.vmap(partial(local_values, s), in_axes=(None, 0, 0))(weights, user, items)
 
 

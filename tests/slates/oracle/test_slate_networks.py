@@ -189,6 +189,31 @@ def test_item_heads_start_as_a_mean_of_both_platforms_values_and_can_move():
             assert np.asarray(slope).any() == (head != IdentityHead())
 
 
+def test_gradients_of_a_batch_are_those_that_follow_from_the_values_of_each_row():
+    random = np.random.default_rng(5)
+    user, items, along = (
+        random.normal(0, 0.7, (3, *shape)).astype(np.float32) for shape in ((USER,), (CANDIDATES, ITEM), (CANDIDATES,))
+    )
+    nets = {name: net for name, net in LOCAL.items() if name.startswith("item")}
+
+    @jax.jit
+    def both(user, items, along):
+        found = {}
+        for name, net in nets.items():
+            one_by_one = jax.vmap(net.values, in_axes=(None, 0, 0))
+            found[name] = [
+                (values, *back(along))
+                for values, back in (jax.vjp(f, jnp.asarray(weights_of(net)), user, items) for f in (net.of_batch, one_by_one))
+            ]
+        return found
+
+    found = both(user, items, along)
+    assert len(found) == 3
+    for name, (ours, derived) in found.items():
+        for a, b in zip(ours, derived, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
 def test_mish_and_its_slope_are_the_formulas_at_every_magnitude():
     x = np.concatenate([-np.logspace(2, -6, 60), [0.0], np.logspace(-6, 2, 60), [1e4, -1e4]]).astype(np.float32)
     wide = x.astype(np.float64)

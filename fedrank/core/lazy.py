@@ -67,9 +67,10 @@ def static(cls: Class) -> Class:
 _LESS = {"xla_backend_optimization_level": 1}
 #: The same with the older code generator for loops, in JAX that has both: two thirds of that time, and as fast.
 _LEAST = {**_LESS, "xla_cpu_use_fusion_emitters": False}
-#: Vectors of 512 bits where a processor has them, for programs of networks: a sixth off activations (AVX-512, measured
-#: for networks of 32 and 64 units). Other processors go on as before.
-_WIDE = {"xla_cpu_prefer_vector_width": 512}
+#: Less optimisation, and vectors of 512 bits where a processor has them, for programs of networks, whose products are
+#: not compiled anyway: as fast as with all optimisation, and activations a sixth faster (AVX-512, networks of 32 and 64
+#: units). Other processors take the vectors that they have.
+_WIDE = {**_LESS, "xla_cpu_prefer_vector_width": 512}
 
 
 def jit(function: Callable[..., Any], *, quick: bool = False, wide: bool = False, **options: Any) -> Callable[..., Any]:
@@ -78,7 +79,7 @@ def jit(function: Callable[..., Any], *, quick: bool = False, wide: bool = False
     Args:
         function: The function.
         quick: It computes little, so that it is compiled with less optimisation.
-        wide: It computes networks mostly, so that it is compiled for the widest vectors that the processor has.
+        wide: It computes networks mostly, so that it is compiled with less optimisation for the widest vectors.
         options: Of ``jax.jit``.
     """
 
@@ -105,7 +106,7 @@ def quick_options() -> dict[str, Any]:
 
 @functools.cache
 def _wide_options() -> dict[str, Any]:
-    return _WIDE if _compiles(**_WIDE) else {}
+    return _WIDE if _compiles(**_WIDE) else _LESS
 
 
 def _compiles(**options: Any) -> bool:

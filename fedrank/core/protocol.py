@@ -296,7 +296,8 @@ class Protocol(abc.ABC, Generic[State]):
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
         setup: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
         quick: Its rounds compute little, so that a simulator compiles them with less optimisation, in half the time.
-        wide: Its rounds compute networks mostly, so that a simulator compiles them for the processor's widest vectors.
+        wide: Its rounds compute networks mostly, so that a simulator compiles them for the processor's widest vectors,
+            and with less optimisation.
     """
 
     name: str

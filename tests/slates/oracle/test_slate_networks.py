@@ -196,16 +196,16 @@ def test_gradients_of_a_batch_are_those_that_follow_from_the_values_of_each_row(
     )
     nets = {name: net for name, net in LOCAL.items() if name.startswith("item")}
 
+    def with_gradients(values, net, user, items, along):
+        found, back = jax.vjp(values, jnp.asarray(weights_of(net)), user, items)
+        return found, *back(along)
+
     @jax.jit
-    def both(user, items, along):
-        found = {}
-        for name, net in nets.items():
-            one_by_one = jax.vmap(net.values, in_axes=(None, 0, 0))
-            found[name] = [
-                (values, *back(along))
-                for values, back in (jax.vjp(f, jnp.asarray(weights_of(net)), user, items) for f in (net.of_batch, one_by_one))
-            ]
-        return found
+    def both(*batch):
+        return {
+            name: [with_gradients(f, net, *batch) for f in (net.of_batch, jax.vmap(net.values, in_axes=(None, 0, 0)))]
+            for name, net in nets.items()
+        }
 
     found = both(user, items, along)
     assert len(found) == 3

@@ -4,7 +4,7 @@ Whole runs, acting and learning, as one compiled program: FedSlate's networks, l
 them two numbers of the same process: the world alone with random slates, and the floor of the networks, which is how
 long this machine takes for their multiplications if nothing else took time. CPU time is counted, of one thread unless
 the environment says otherwise (``NPROC``, by which XLA makes its threads): layers as small as these are no work for
-two, which take a third more CPU time for the same. On a machine that others use it is more, too, which the floor and
+two, which take a fifth to a third more for the same. On a machine that others use it is more, too, which the floor and
 the world show.
 
 Run it from a clone: ``python -m benchmarks.slate_training [--candidates 10] [--slate 3] [--seeds 8] [--write]``; with

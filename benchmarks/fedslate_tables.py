@@ -1,12 +1,12 @@
 """FedSlate's tables (Deng et al. 2024) at the paper's number of users, on all five seeds.
 
 Run it from a clone: ``python -m benchmarks.fedslate_tables [--users 5000] [--only ten ten_variants]
-[--cases "FedSlate, dense"] [--set slates.learn_every=3] [--out FOLDER]``. Cells are those of
+[--cases "FedSlate, dense"] [--set slates.learn_every=3] [--out FOLDER] [--file RESULTS]``. Cells are those of
 ``reproductions/fedslate_2024/full``; one that has finished in FOLDER is not run again, and one that was stopped goes
-on. ``fedrank reproduce reproductions/fedslate_2024/full`` makes pages of the same runs. Results go to
-``reproductions/fedslate_2024/full/results_USERS.json``: 128 fresh users a seed, without exploration; intervals are
-Student's *t* over seeds, 95 %, and differences to fixed policies are for the same users. ``--show`` runs nothing and
-prints the tables of that file in Markdown, as the README has them, and the CPU time.
+on. ``fedrank reproduce reproductions/fedslate_2024/full`` makes pages of the same runs. Results go to RESULTS, by
+default ``reproductions/fedslate_2024/full/results_USERS.json``: 128 fresh users a seed, without exploration; intervals
+are Student's *t* over seeds, 95 %, and differences to fixed policies are for the same users. ``--show`` runs nothing
+and prints the tables of that file in Markdown, as the README has them, and the CPU time.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", help="cases of the studies, by name; by default all")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other settings, values as in JSON")
     parser.add_argument("--out", type=Path, default=Path("runs") / "fedslate-tables", help="folder of the runs")
+    parser.add_argument("--file", type=Path, help="results; by default those of the reproduction")
     parser.add_argument("--show", action="store_true", help="run nothing, print the tables")
     given = parser.parse_args()
-    file = PAPER / f"results_{given.users}.json"
+    file = given.file or PAPER / f"results_{given.users}.json"
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"users": given.users, "studies": {}}
     if given.show:
         show(found)

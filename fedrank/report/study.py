@@ -197,9 +197,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     elif gaps:
         sentence = f"We measured {len(gaps)} numbers that the paper prints, without an interval: one seed each."
     elif beside := sum(e["study"] in {one.study.name for one in shown if one.runs} for e in paper.values):
-        sentence = (
-            f"The paper prints other quantities: {beside} numbers of it stand beside ours in tables of their own."
-        )
+        sentence = f"The paper prints other quantities. Numbers of it in tables of their own, beside ours: {beside}."
     else:
         sentence = "None of what is shown here has a printed number to be compared with."
     if missing:

@@ -396,7 +396,7 @@ def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp
     assert (mine["reward"].mean, mine["paper"], mine["paper_etror"]) == (1015.0, 1106.57, "2,340")
     assert "Paper: Table I." in legacy.notes
     of_legacy = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed[1:]))
-    assert "2 numbers of it stand beside ours" in study_opening(of_legacy, [StudyRuns(study, runs)]).sentence
+    assert "beside ours: 2." in study_opening(of_legacy, [StudyRuns(study, runs)]).sentence
     page = write_study_page(paper, [StudyRuns(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
     assert Page(page).tags.count("svg") == 3  # the one at the top, too
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-#: Bins of a factor of two each, from 2⁻⁸ to 2⁸ times the clip that the settings name.
-BINS = 16
-#: Users whose vectors the clip should leave as they are, as a share.
-QUANTILE = 0.9
+#: Bins of a factor of two each, from 2⁻⁴ to 2⁴ times the clip that the settings name. There are few of them because
+#: each has noise of its own.
+BINS = 8
+#: Users whose vectors the clip should leave as they are, as a share. Noise is in proportion to the clip: one that
+#: shortens no vector is twice the one that shortens half of them.
+QUANTILE = 0.5
 
 
 def norm_bin(stay: Float[Array, " statistics"], middle: float) -> Int[Array, " bins"]:

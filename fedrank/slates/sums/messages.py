@@ -39,7 +39,7 @@ class SharedModel:
 class NormCounts:
     """Platform with feedback to coordinator: how many users' vectors are how long, once, to find the clip."""
 
-    counts: Array = field(i4["statistics":16], "number of users whose vector has a norm in each bin, with noise")
+    counts: Array = field(i4["statistics":8], "number of users whose vector has a norm in each bin, with noise")
 
 
 @message(kind=5)

@@ -225,12 +225,12 @@ def test_the_error_of_the_traces_weight_is_that_of_least_squares():
     assert np.std(drawn[:, 1]) == pytest.approx(alone, rel=0.06)
 
 
-def test_the_clip_is_the_end_of_the_bin_that_nine_tenths_of_the_users_are_below():
+def test_the_clip_is_the_end_of_the_bin_that_half_of_the_users_are_below():
     norms = np.geomspace(0.3, 80, 50)
     counts = sum(norm_bin(jnp.asarray([norm, 0.0, 0.0]), 10.0) for norm in norms)
     assert int(counts.sum()) == 50
     clip = float(clip_of(counts.astype(jnp.float32), 10.0))
-    assert np.log2(clip / 10) % 1 == 0 and np.mean(norms <= clip) >= 0.9 > np.mean(norms <= clip / 2)
+    assert np.log2(clip / 10) % 1 == 0 and np.mean(norms <= clip) >= 0.5 > np.mean(norms <= clip / 2)
     ends = [int(np.argmax(norm_bin(jnp.asarray([norm]), 10.0))) for norm in (0.0, 1e-9, 1e9)]
     assert ends == [0, 0, BINS - 1]
 

@@ -150,7 +150,11 @@ def measured(settings: dict[str, Any], seed: int, seeds: int) -> dict[str, Any]:
         "share of the gap": _interval(share),
         "over random": _interval(gain.sum(axis=1)),
         "over random, by seed": [round(float(value), 1) for value in gain.sum(axis=1)],
-        "over copying, all platforms": {k: round(v, 3) for k, v in against["copying"]["engagement"].items()},
+        **(
+            {"over copying, all platforms": {k: round(v, 3) for k, v in against["copying"]["engagement"].items()}}
+            if "copying" in against
+            else {}
+        ),
         "each over random": {name: _interval(gain[:, place]) for place, name in enumerate(names)},
         # Of the last platform where there is but one.
         "B's share of B's gap": _interval(

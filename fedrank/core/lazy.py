@@ -100,12 +100,19 @@ def jit(function: Callable[..., Any], *, quick: bool = False, wide: bool = False
 
 @functools.cache
 def quick_options() -> dict[str, Any]:
-    """Options of the compiler for programs that compute little, as this JAX has them."""
+    """Options of the compiler for programs that compute little, as this JAX has them; none where a GPU computes.
+
+    A level of optimisation is of all of XLA, and the compiler for GPUs supports none below its own.
+    """
+    if jax.default_backend() != "cpu":
+        return {}
     return _LEAST if _compiles(**_LEAST) else _LESS
 
 
 @functools.cache
 def _wide_options() -> dict[str, Any]:
+    if jax.default_backend() != "cpu":
+        return {}
     return _WIDE if _compiles(**_WIDE) else _LESS
 
 

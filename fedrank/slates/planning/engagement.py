@@ -28,16 +28,18 @@ from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Features of a click: a constant, the trace, the item; and which of them are the trace and the item.
 FEATURES, TRACE, ITEM = 3, 1, 2
-#: The satisfaction that is neither good nor bad, and the factor by which deviations from it count: about one over the
-#: standard deviation of the noise on what is observed of it, which is 0.1 in Choc and Kale.
-NEUTRAL, PER_OBSERVED = 0.5, 10.0
+#: The satisfaction that is neither good nor bad.
+NEUTRAL = 0.5
+#: Least standard deviation of the noise on what is observed of satisfaction by which deviations from neutral are
+#: divided; it is that of Choc and Kale.
+_LEAST_NOISE = 0.1
 #: Order in which features are whitened: each is what it says beside those before it.
 _ORDER = (0, ITEM, TRACE)
 #: Factors of what crosses, by whitened feature: of sums of log-engagement, and of sums of satisfaction. Of each user a
 #: vector crosses that is shortened to the clip, and noise is in proportion to the clip: numbers on which a plan hardly
 #: depends (the constant; of satisfaction what is not the trace's) are made small, so that vectors are shorter.
 OF_ENGAGEMENT = np.array([0.3, 1.0, 1.0], np.float32)
-OF_SATISFACTION = np.array([0.1, 0.3, 1.0], np.float32) * np.float32(PER_OBSERVED)
+_OF_SATISFACTION = np.array([0.1, 0.3, 1.0], np.float32)
 #: Users that the design is the mean of.
 _USERS = 500
 #: Where Σ (f̃ f̃ᵀ − 1) stands in the upper triangle of its matrix.
@@ -104,28 +106,57 @@ def _design(
     return jnp.mean(jax.lax.scan(one_round, start, (documents, uniform))[1], axis=(0, 1))
 
 
+def of_satisfaction(noise: float) -> Float32[np.ndarray, " features"]:
+    """Factors of what crosses of satisfaction, by whitened feature: noise that is observed shortens no vector.
+
+    Args:
+        noise: Standard deviation of the noise on what is observed.
+    """
+    return _OF_SATISFACTION / np.float32(max(noise, _LEAST_NOISE))
+
+
 def met(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
-    """What a click says of the design that is met: the triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened."""
+    """What a round says of the design that is met: the triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened.
+
+    It is 0 in a round without a click, as in the design that is expected.
+    """
     return _SCALE * (jnp.outer(f, f) - jnp.eye(FEATURES))[_UPPER]
 
 
-def fitted(
-    sums: Float[Array, " statistics"], clicks: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
-) -> Float[Array, " features"]:
-    """Weights of least squares from sums over users and platforms: Wᵀ D⁻¹ Σ f̃ y / clicks.
+def inverse_design(
+    sums: Float[Array, " triangle"], rounds: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
+) -> Float[Array, "features features"]:
+    """(E f fᵀ)⁻¹ of features as they are: of the design that was met, or else of the one that is expected.
 
     Args:
-        sums: Σ f̃ y, then, where it crosses, the sum of :func:`met`, of which D is made; without it D = 1.
-        clicks: Rounds behind them.
+        sums: The sum of :func:`met` over all rounds; empty where it does not cross.
+        rounds: Rounds behind it.
         whiten: W.
     """
-    mean = sums / jnp.maximum(clicks, 1.0)
-    right = mean[:FEATURES]
-    if len(sums) > FEATURES:
-        triangle = jnp.zeros((FEATURES, FEATURES)).at[_UPPER].set(mean[FEATURES:] / _SCALE)
-        design = triangle + jnp.triu(triangle, 1).T + (1.0 + _RIDGE) * jnp.eye(FEATURES)
-        right = jnp.linalg.solve(design, right)
-    return jnp.asarray(whiten).T @ right
+    white = jnp.asarray(whiten)
+    if not len(sums):
+        return white.T @ white
+    triangle = jnp.zeros((FEATURES, FEATURES)).at[_UPPER].set(sums / jnp.maximum(rounds, 1.0) / _SCALE)
+    design = triangle + jnp.triu(triangle, 1).T + (1.0 + _RIDGE) * jnp.eye(FEATURES)
+    return white.T @ jnp.linalg.solve(design, white)
+
+
+def fitted(
+    sums: Float[Array, " features"],
+    rounds: Float[Array, ""],
+    inverse: Float[Array, "features features"],
+    whiten: Float32[np.ndarray, "features features"],
+) -> Float[Array, " features"]:
+    """Weights of least squares from Σ f̃ y over users and platforms.
+
+    Args:
+        sums: Σ f̃ y.
+        rounds: Rounds behind them.
+        inverse: As :func:`inverse_design` has it.
+        whiten: W.
+    """
+    back = np.linalg.inv(whiten.astype(np.float64)).astype(np.float32)  # f of f̃
+    return inverse @ (jnp.asarray(back) @ (sums / jnp.maximum(rounds, 1.0)))
 
 
 def error_of_trace(
@@ -147,17 +178,16 @@ def error_of_trace(
 
 
 def with_trace(
-    weights: Float[Array, " features"], trace: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
+    weights: Float[Array, " features"], trace: Float[Array, ""], inverse: Float[Array, "features features"]
 ) -> Float[Array, " features"]:
     """Weights of least squares where the trace's is known from elsewhere: the others', given that one.
 
     Args:
         weights: Of all features.
         trace: The trace's weight.
-        whiten: W.
+        inverse: As :func:`inverse_design` has it.
     """
-    inverse = whiten.astype(np.float64).T @ whiten  # of the design
-    return weights + (trace - weights[TRACE]) * jnp.asarray(inverse[:, TRACE] / inverse[TRACE, TRACE], jnp.float32)
+    return weights + (trace - weights[TRACE]) * inverse[:, TRACE] / inverse[TRACE, TRACE]
 
 
 def with_observed(

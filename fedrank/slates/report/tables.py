@@ -165,7 +165,7 @@ def parties_table(run: Run) -> Table:
                 "platform": "coordinator",
                 "sees": "nothing of a user or an item",
                 "learns": "the sums of all platforms, of which it makes the model",
-                "sent": f"sums over all users of each platform with feedback, clipped, {noised}",
+                "sent": f"sums over all explorers of each platform with feedback, clipped, {noised}",
             }
         )
     elif slates.federated:

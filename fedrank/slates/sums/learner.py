@@ -201,6 +201,10 @@ class SumLearner(SlateLearner):
             engagement: With it, above 0.
         """
 
+    def without_click(self) -> Float[Array, " statistics"]:
+        """What a round in which nothing was clicked adds to the sums; by default nothing."""
+        return jnp.zeros(self.numbers, jnp.float32)
+
     @abc.abstractmethod
     def solved(
         self,
@@ -285,7 +289,7 @@ class SumLearner(SlateLearner):
         told = own.feedback & (turn.item >= 0)
         item = item_feature(own.view.documents[turn.item])
         more = self.contribution(own, item, jnp.where(told, turn.engagement, 1.0))
-        stay = own.stay + jnp.where(told, more, 0.0)
+        stay = own.stay + jnp.where(told, more, jnp.where(own.feedback, self.without_click(), 0.0))
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms

@@ -19,12 +19,13 @@ from fedrank.report.page import write_page
 from fedrank.slates.planning import PlanLearner
 from fedrank.slates.planning.engagement import (
     OF_ENGAGEMENT,
-    OF_SATISFACTION,
     TRACE,
     error_of_trace,
     features,
     fitted,
+    inverse_design,
     met,
+    of_satisfaction,
     whitening,
     with_observed,
     with_trace,
@@ -44,6 +45,11 @@ def _learner(**given):
     return PlanLearner(**({"world": SMALL, "feedback": (True, False), "explorers": (4,), "observed": False} | given))
 
 
+def _fitted(sums, rounds, whiten, design=()):
+    rounds, design = jnp.float32(rounds), jnp.asarray(design, jnp.float32)
+    return fitted(jnp.asarray(sums, jnp.float32), rounds, inverse_design(design, rounds, whiten), whiten)
+
+
 def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
     rng = np.random.default_rng(0)
     trace, item = rng.normal(size=400), rng.uniform(-1, 1, 400)
@@ -51,9 +57,8 @@ def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
     y = f @ [0.2, -0.4, 0.7] + rng.normal(size=400)
     whiten = np.linalg.inv(np.linalg.cholesky(f.T @ f / 400)).astype(np.float32)
     expected = np.linalg.lstsq(f, y, rcond=None)[0]
-    np.testing.assert_allclose(
-        fitted(jnp.asarray(whiten @ (f.T @ y), jnp.float32), jnp.float32(400), whiten), expected, atol=1e-4
-    )
+    found = _fitted(whiten @ (f.T @ y), 400, whiten)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_no_users_vector_is_longer_than_the_clip_and_its_direction_stays():
@@ -92,7 +97,8 @@ def test_where_the_traces_weight_is_known_the_others_are_those_of_least_squares_
     free = np.linalg.lstsq(f, y, rcond=None)[0]
     known = -0.35
     rest = np.linalg.lstsq(f[:, [0, 2]], y - known * f[:, 1], rcond=None)[0]
-    found = with_trace(jnp.asarray(free, jnp.float32), jnp.float32(known), whiten)
+    inverse = inverse_design(jnp.zeros(0), jnp.float32(500), whiten)
+    found = with_trace(jnp.asarray(free, jnp.float32), jnp.float32(known), inverse)
     np.testing.assert_allclose(found, [rest[0], known, rest[1]], atol=1e-4)
 
 
@@ -198,12 +204,31 @@ def test_a_design_that_was_met_is_the_one_of_least_squares():
     other = np.asarray(features(jnp.asarray(trace), jnp.asarray(item / 2)), np.float64)
     whiten = np.linalg.inv(np.linalg.cholesky(other.T @ other / 5000)).astype(np.float32)
     white = f @ whiten.T
-    sums = np.concatenate([white.T @ y, np.asarray(jax.vmap(met)(jnp.asarray(white)).sum(axis=0))])
+    design = np.asarray(jax.vmap(met)(jnp.asarray(white)).sum(axis=0))
     right = np.linalg.solve(white.T @ white / 5000 + 0.02 * np.eye(3), white.T @ y / 5000)
-    found = fitted(jnp.asarray(sums, jnp.float32), jnp.float32(5000), whiten)
+    found = _fitted(white.T @ y, 5000, whiten, design)
     np.testing.assert_allclose(found, whiten.T @ right, atol=2e-3)
-    wrong = fitted(jnp.asarray(sums[:3], jnp.float32), jnp.float32(5000), whiten)
+    wrong = _fitted(white.T @ y, 5000, whiten)
     assert abs(float(wrong[2]) - 0.7) > 0.3 > 5 * abs(float(found[2]) - 0.7)
+
+
+def test_rounds_without_a_click_are_part_of_the_design_that_was_met():
+    """As they are of the one that is expected: where both are the same, the sum of what was met is nothing."""
+    s = _learner(explorers=(1,), clip=1e3, design="sent")
+    own = _there(s, 0)
+    for item, over in ((2, False), (-1, False), (0, True)):
+        own = _round(s, own, item, 10.0 if item >= 0 else 0.0, over)
+    f = s.whiten @ np.array([[1, 0, 1.0], [0, 0, 0], [1, -0.405, -0.5]]).T
+    expected = 0.1 * (f @ f.T - 3 * np.eye(3))[np.triu_indices(3)]
+    np.testing.assert_allclose(np.asarray(own.sums)[3:] * 1e3 / STEPS, expected, atol=0.2)
+    blind = _there(s, 1)
+    assert not np.any(_round(s, blind, -1, 0.0, True).sums)
+
+
+def test_noise_that_is_observed_in_place_of_satisfaction_shortens_no_vector():
+    np.testing.assert_allclose(of_satisfaction(0.1), [1, 3, 10], rtol=1e-6)
+    np.testing.assert_array_equal(of_satisfaction(0.0), of_satisfaction(0.1))
+    np.testing.assert_allclose(of_satisfaction(10.0) * 10.0, of_satisfaction(0.1) * 0.1, rtol=1e-6)
 
 
 def test_the_error_of_the_traces_weight_is_that_of_least_squares():
@@ -215,12 +240,7 @@ def test_the_error_of_the_traces_weight_is_that_of_least_squares():
     assert float(error_of_trace(jnp.float32(300), whiten, 1.5, jnp.zeros(3))) == pytest.approx(exact, rel=1e-4)
     # Noise on whitened sums, drawn: its part of the weight.
     noise = np.array([80.0, 40.0, 20.0])
-    drawn = np.array(
-        [
-            np.asarray(fitted(jnp.asarray(noise * rng.normal(size=3), jnp.float32), jnp.float32(300), whiten))
-            for _ in range(2000)
-        ]
-    )
+    drawn = np.array([np.asarray(_fitted(noise * rng.normal(size=3), 300, whiten)) for _ in range(2000)])
     alone = float(error_of_trace(jnp.float32(300), whiten, 1e-9, jnp.asarray(noise, jnp.float32)))
     assert np.std(drawn[:, 1]) == pytest.approx(alone, rel=0.06)
 
@@ -323,11 +343,17 @@ def test_sums_of_satisfaction_cross_with_the_others_and_give_the_same_trace():
     s = _learner(observed=True, caution=0.0)
     assert s.numbers == 6 and _learner(observed=True, design="sent").numbers == 12
     true = np.array([np.log(9.5 / 10), 0.06, 0.25])
-    of_satisfaction = np.array([0.0, 0.06 / (np.log(9.5) / 0.5), 0.0])
+    satisfaction = np.array([0.0, 0.06 / (np.log(9.5) / 0.5), 0.0])
     white = np.linalg.inv(s.whiten.T.astype(np.float64))
-    sums = 1000 * np.concatenate([OF_ENGAGEMENT * (white @ true), OF_SATISFACTION * (white @ of_satisfaction)])
+    seen = of_satisfaction(0.1) * (white @ satisfaction)
+    sums = 1000 * np.concatenate([OF_ENGAGEMENT * (white @ true), seen])
     model = s.solved(jnp.asarray(sums, jnp.float32), jnp.float32(1000), jnp.zeros(3), jnp.float32(0))
     np.testing.assert_allclose(model, true, atol=1e-4)
+    # With a design that was met and is the expected one, the same but for the ridge on it.
+    sent = _learner(observed=True, caution=0.0, design="sent")
+    sums = jnp.asarray(np.concatenate([sums[:3], np.zeros(6), sums[3:]]), jnp.float32)
+    found = sent.solved(sums, jnp.float32(1000), jnp.zeros(3), jnp.float32(0))
+    np.testing.assert_allclose(found[1:], true[1:], rtol=0.04)
 
 
 @pytest.mark.parametrize("liked", [0.25, -0.25])

@@ -245,9 +245,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=[*ROWS, "attack"], help="rows to measure; by default all")
     parser.add_argument("--again", action="store_true", help="measure rows again that stand in the file")
     parser.add_argument("--seed", type=int, default=SEED, help="the first of the seeds")
+    parser.add_argument("--show", action="store_true", help="print the table of what has been measured, and end")
     given = parser.parse_args()
     file = RESULTS / ("planned_slates.json" if given.seed == SEED else f"planned_slates_{given.seed}.json")
     found = json.loads(_text(file)) if file.exists() else {"rows": {}}
+    if given.show:
+        print(table({name: found["rows"][name] for name in ROWS if name in found["rows"]}))
+        return
     found["seeds"] = list(range(given.seed, given.seed + SEEDS))
     for name, settings in ROWS.items():
         if (given.only and name not in given.only) or (name in found["rows"] and not given.again):
@@ -267,6 +271,41 @@ def main() -> None:
             found[title] = {str(epsilon): attacked(epsilon, more, given.seed) for epsilon in (None, 2.0, 0.5)}
             _write(file, found)
             print(title, found[title])
+
+
+def table(rows: dict[str, Any]) -> str:
+    """The rows as a table in Markdown."""
+    head = (
+        "",
+        "share of the gap",
+        "over random",
+        "worst seed",
+        "B's share of B's gap",
+        "over copying",
+        "random, choc = myopic, kale, optimum",
+    )
+    out = [" | ".join(("", *head, "")).strip(), "|" + "---|" * len(head)]
+    for name, row in rows.items():
+        share, over, of_b = row["share of the gap"], row["over random"], row["B's share of B's gap"]
+        each, means = row["over random, by seed"], {k: v["mean"] for k, v in row["policies"].items()}
+        below = sum(value < 0 for value in each)
+        copying = row.get("over copying, all platforms")
+        cells = (
+            name,
+            _percent(share),
+            f"{over['mean']:+.0f} [{over['low']:+.0f}, {over['high']:+.0f}]",
+            f"{min(each):+.0f}" + (f" ({below} of {len(each)} below 0)" if below else ""),
+            _percent(of_b),
+            "" if copying is None else f"{copying['value']:+.1f} [{copying['low']:+.1f}, {copying['high']:+.1f}]",
+            ", ".join(f"{means[k]:,.0f}" for k in ("random", "choc", "kale", "optimum")),
+        )
+        out.append(f"| {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _percent(found: dict[str, float]) -> str:
+    mean, low, high = (round(100 * found[name]) for name in ("mean", "low", "high"))
+    return f"{mean} % [{low}, {high}]"
 
 
 def _write(file: Path, found: dict[str, Any]) -> None:

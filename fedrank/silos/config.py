@@ -183,7 +183,7 @@ class SilosCompute(Compute):
 
     backend: Literal["auto", "numpy", "jax"] = setting(
         "auto",
-        "numpy starts at once; jax compiles and knows all.",
+        "numpy needs no compilation; jax is needed for some settings, which say so.",
     )
 
 

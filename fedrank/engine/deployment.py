@@ -48,8 +48,8 @@ class NodeSettings:
         most_epsilon: Largest ε of one round that this node's parties agree to; infinite: any, also none at all; below
             0: what the task asks for (:attr:`NodeSide.agrees_to`).
         most_run_epsilon: The same of all rounds of a run together, for one party.
-        most_total_epsilon: The same of a record of a silo's table, of all runs together that use this ``state_dir``
-            and in which a record has an ε; below 0: any.
+        most_total_epsilon: The same of all runs together that use this ``state_dir``, which need an ε that counts all
+            of their rounds; others are refused. δ adds up as well. Below 0: any.
         most_sketch_epsilon: Largest ε of one occurrence of a word in what a silo with texts shows others; below 0: any,
             but with texts of its own an infinite one only if this setting is ``inf``.
         most_setups: Number of times that a silo with texts of its own may hand out sketches, in all runs together
@@ -243,6 +243,8 @@ class NodeSide(abc.ABC):
     #: Largest ε of one round, and of a party's whole run, that the parties agree to where those who run the node say
     #: nothing; infinite: any.
     agrees_to: tuple[float, float] = (math.inf, math.inf)
+    #: Hash of the parties' own data as the run uses it, which must not change during a run; empty: not known.
+    content: str = ""
 
     def __init__(
         self, config: RunConfig, settings: NodeSettings, protocol: Protocol, numbers: range, columns: bytes = b""
@@ -279,6 +281,21 @@ class NodeSide(abc.ABC):
                     f"{what} of this run: ε = {promised:.4g}; this node agrees to {most:.4g} ({name} in its "
                     "--node-config; inf agrees to any)."
                 )
+
+    def refuse_uncounted(self) -> None:
+        """Refuse a run whose ε cannot be counted towards ``most_total_epsilon``, where the node has one.
+
+        Raises:
+            ConfigError: The run has no ε for all of its rounds, or a larger one.
+        """
+        if (most := self.settings.most_in_all) == math.inf:
+            return
+        epsilon = self.epsilon_of_run() if self.config.bound_to_rounds else math.inf
+        if not epsilon <= most:
+            raise ConfigError(
+                f"this run's rounds have ε = {epsilon:.4g} together (inf: nothing bounds it); this node agrees to "
+                f"{most:.4g} in all its runs (most-total-epsilon in its --node-config)."
+            )
 
     @abc.abstractmethod
     def block(self, remembered: dict[str, np.ndarray]) -> Block:

@@ -237,8 +237,11 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     zero = np.zeros(1, np.int32)  # the only rows there are
     parties = Party(jax.tree.map(jnp.asarray, arrays), own._replace(number=zero, split=zero))
     held = Block(protocol, parties, range(number, number + 1), hash_of(names))
-    if not config.silos.first_look:
-        return HeldParties(config, settings, held)
-    silo, _ = read_table(Path(settings.data).expanduser(), config.silos)
-    own = Own(silo.features.astype(float), silo.labels.astype(float))
-    return SiloHeld(config, settings, held, look_of(config, whole), own)
+    if config.silos.first_look:
+        silo, _ = read_table(Path(settings.data).expanduser(), config.silos)
+        rows = Own(silo.features.astype(float), silo.labels.astype(float))
+        side = SiloHeld(config, settings, held, look_of(config, whole), rows)
+    else:
+        side = HeldParties(config, settings, held)
+    side.content = hash_of([np.asarray(leaf).tobytes().hex() for leaf in jax.tree.leaves(arrays)]).hex()
+    return side

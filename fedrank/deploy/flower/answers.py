@@ -27,7 +27,7 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.kept_answers import AnswersFile, KeptAnswers, answered_once
+from fedrank.deploy.flower.kept_answers import AnswersFile, KeptAnswers, Whose, answered_once
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import about, task_of
 from fedrank.deploy.flower.setup_answers import FileStore, NoStore, Remembered, Store, setup_answer
@@ -79,6 +79,7 @@ class FolderMemory(Memory):
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
         # As many rounds as a server keeps, however many questions a round has.
         self._files = Checkpoints(folder / name, of, ROUNDS_KEPT * exchanges)
+        self.folder = self._files.folder
 
     @override
     def before(self, step: int, like: PyTree) -> Any:
@@ -135,8 +136,10 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     name = hashlib.sha256(json.dumps(belongs_to, sort_keys=True).encode()).hexdigest()[:16]
     exchanges, once = len(side.protocol.exchanges), config.bound_to_rounds
     memory = FolderMemory(folder, config, side.numbers, exchanges, begins=not once)
-    answers = AnswersFile(folder / ANSWERS, name, side.epsilon_of_run, side.settings.most_in_all) if once else None
-    return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN), answers)
+    source = str(Path(side.settings.data).expanduser().resolve()) if side.settings.data else ""
+    whose = Whose(number, source, side.content, memory.folder)
+    made = AnswersFile(folder / ANSWERS, name, side.epsilon_of_run, side.settings.most_in_all, whose) if once else None
+    return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN), made)
 
 
 def answer_for(config: RunConfig, settings: NodeSettings, question: Question, state: NodeState | None = None) -> Answer:
@@ -154,9 +157,11 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
     """
     side = node_of(config, settings)
     side.refuse_unprotected()
+    side.refuse_uncounted()
     if state is None:
         state = state_in_folder(config, side)
-    if config.bound_to_rounds and state.answers is None and settings.chance == "os":
+    counted = settings.chance == "os" or settings.most_total_epsilon >= 0
+    if config.bound_to_rounds and state.answers is None and counted:
         raise RunError(
             "the ε of this run counts each question once, so that a node has to remember its answers; give it a "
             "state-dir."
@@ -178,6 +183,7 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
         return answer_of(block, question, config.seed, config.compute.chunk, settings.chance, state.memory)
 
     if question.request and state.answers is not None:
+        question.whom(len(side.numbers))  # a question to other parties takes no turn
         answer = answered_once(state.answers, side.protocol, question, config.rounds, new)
     else:
         answer = new()

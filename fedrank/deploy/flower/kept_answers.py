@@ -1,11 +1,12 @@
 """Answers that a node keeps, so that a question is answered once: no noise is drawn anew for a second look.
 
-Where replies have noise, two answers to one question tell more than the run's ε counts. So a node writes each answer
-down before it is sent. The same question gets the same bytes again, after a restart too; another question with the same
-number gets nothing. The number of a question is its round and what is asked in it (:attr:`Exchange.turn`), so that a
-run of R rounds has as many answers as its ε is made for.
+Where replies have noise, two answers to one question tell more than the run's ε counts. So a node writes down that it
+draws an answer before it draws, and the answer before it is sent. The same question gets the same bytes again, after a
+restart too; another question with the same number gets nothing. The number of a question is its round and what is asked
+in it (:attr:`Exchange.turn`), so that a run of R rounds has as many answers as its ε is made for.
 
-A process that is killed before its answer was written has sent nothing; the question is then answered anew.
+A failure may depend on what was drawn. It is kept as an answer is: who asks again is told of the same failure. Of a
+process that was killed between the two writes nobody knows what it drew, and nothing more is said in that turn.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import logging
 import math
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from typing_extensions import override
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import FedrankError, RunError, WireError
 from fedrank.core.protocol import Protocol
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 from fedrank.deploy.flower.messages import Answer, Question
@@ -31,15 +33,43 @@ _log = logging.getLogger("fedrank.flower")
 
 #: SQL that leads from each version of the file to the next; append, and change none that was released.
 _STEPS = (
-    "CREATE TABLE run (name TEXT PRIMARY KEY, epsilon REAL NOT NULL) STRICT, WITHOUT ROWID;\n"
-    "CREATE TABLE answer (run TEXT NOT NULL, turn TEXT NOT NULL, asked TEXT NOT NULL, first INTEGER NOT NULL, "
-    "heard BLOB NOT NULL, replies BLOB NOT NULL, PRIMARY KEY (run, turn)) STRICT, WITHOUT ROWID",
+    "CREATE TABLE run (name TEXT PRIMARY KEY, epsilon REAL NOT NULL, party INTEGER NOT NULL, source TEXT NOT NULL, "
+    "content TEXT NOT NULL) STRICT, WITHOUT ROWID;\n"
+    # Neither an answer nor a failure: it was drawn, and the process ended before it was kept.
+    "CREATE TABLE answer (run TEXT NOT NULL, turn TEXT NOT NULL, asked TEXT NOT NULL, failed TEXT, first INTEGER, "
+    "heard BLOB, replies BLOB, PRIMARY KEY (run, turn)) STRICT, WITHOUT ROWID",
 )
 #: Seconds that a question waits for one that another process of the node is answering.
 _PATIENCE = 600.0
+#: Errors that keep their kind when they are raised again; the others become a RunError.
+_KINDS: dict[str, type[FedrankError]] = {kind.__name__: kind for kind in (RunError, WireError)}
 
-#: Hash of a question, and its answer.
-Kept = tuple[str, Answer]
+
+@dataclass(frozen=True)
+class Kept:
+    """What became of a turn in which an answer was drawn: an answer, a failure, or neither where it was lost.
+
+    Attributes:
+        asked: Hash of the question.
+        answer: The answer; None: there is none.
+        failed: Kind and text of the error instead of an answer; None: there was none.
+    """
+
+    asked: str
+    answer: Answer | None = None
+    failed: tuple[str, str] | None = None
+
+    def again(self) -> Answer:
+        """The answer; raises the failure, or RunError where the answer was lost."""
+        if self.answer is not None:
+            return self.answer
+        if self.failed is not None:
+            kind, text = self.failed
+            raise _KINDS.get(kind, RunError)(text if kind in _KINDS else f"{kind}: {text}")
+        raise RunError(
+            "an answer was drawn and lost: the node's process ended before it was kept. Another one would have noise "
+            "of its own and spend ε that is not counted; nothing more is said in this turn."
+        )
 
 
 class KeptAnswers(abc.ABC):
@@ -47,15 +77,39 @@ class KeptAnswers(abc.ABC):
 
     @abc.abstractmethod
     def alone(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which no other process of the node reads or writes; what was written is kept when it ends."""
+        """A block in which no other process answers for this party, and of which each write is kept at once."""
 
     @abc.abstractmethod
-    def get(self, turn: str) -> Kept | None:
-        """The answer that was given; None if there is none. Only in :meth:`alone`."""
+    def begin(self, turn: str, asked: str) -> Kept | None:
+        """What is kept of a turn; None: nothing was, and from now on it is kept that an answer is drawn.
+
+        Only in :meth:`alone`.
+
+        Args:
+            turn: Number of the question.
+            asked: Hash of the question.
+        """
 
     @abc.abstractmethod
     def put(self, turn: str, kept: Kept) -> None:
-        """Keep an answer. Only in :meth:`alone`."""
+        """Keep what became of a turn that has begun. Only in :meth:`alone`."""
+
+
+@dataclass(frozen=True)
+class Whose:
+    """Whom the answers of a run are about.
+
+    Attributes:
+        party: Number of the node's first party.
+        source: Path of the party's own data; empty: the run names the data.
+        content: Hash of that data, as the run uses it; empty: not known.
+        traces: What is there only if the party has answered in this run before; None: nothing is known to be.
+    """
+
+    party: int = 0
+    source: str = ""
+    content: str = ""
+    traces: Path | None = None
 
 
 class AnswersFile(KeptAnswers):
@@ -63,49 +117,110 @@ class AnswersFile(KeptAnswers):
 
     Args:
         path: The file, made when the first question comes; only its owner may read it.
-        run: Name of the run.
-        epsilon: Tells ε of a record in this run, in nats; called when its first question comes.
-        most: Largest sum of ε of a record in all runs; infinite: any.
+        run: Name of the run and its party.
+        epsilon: Tells the run's ε, in nats; called when its first question comes.
+        most: Largest sum of ε of the party's runs; infinite: any.
+        whose: Whom the answers are about. Runs of one number, or of one source of data, add up.
+        patience: Seconds that a question waits for another one of the same party.
     """
 
-    def __init__(self, path: Path, run: str, epsilon: Callable[[], float] = lambda: 0.0, most: float = math.inf):
+    def __init__(
+        self,
+        path: Path,
+        run: str,
+        epsilon: Callable[[], float] = lambda: 0.0,
+        most: float = math.inf,
+        whose: Whose | None = None,
+        patience: float = _PATIENCE,
+    ):
         self.path, self._run, self._epsilon, self._most = Path(path), run, epsilon, most
+        self._whose, self._patience = whose or Whose(), patience
         self._db: sqlite3.Connection | None = None
 
     @override
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        try:
-            create_private(self.path)
-            self._db = open_database(self.path, _STEPS, busy_seconds=_PATIENCE)
+        with self._lock():
+            with self._usable():
+                if not self.path.is_file() or not self.path.stat().st_size:
+                    _log.warning(
+                        "%s is new: this node knows of no earlier run. If it has taken part in one, stop, and put the "
+                        "file of that time back.",
+                        self.path,
+                    )
+                create_private(self.path, exclusive=True)  # to close it would drop the locks of a thread beside
+                self._db = open_database(self.path, _STEPS, busy_seconds=self._patience)
             try:
-                with transaction(self._db):
-                    self._enter()
-                    yield
+                yield
             finally:
                 self._db.close()
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Keep out who answers for the same party, until the block or the process ends."""
+        path = self.path.with_name(f"{self.path.stem}-{self._whose.party}.lock")
+        with self._usable():
+            create_private(path, exclusive=True)
+            held = sqlite3.connect(path, timeout=self._patience, isolation_level=None, check_same_thread=False)
+        try:
+            with self._usable():
+                held.execute("BEGIN EXCLUSIVE")
+            yield
+        finally:
+            held.close()
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
         except VersionError as error:
             raise RunError(f"{self.path}: written by a later version of this program. Use that one.") from error
         except (sqlite3.Error, OSError) as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                raise RunError(
+                    f"{self.path}: another process of this node is still answering for party {self._whose.party}, "
+                    f"after {self._patience:.0f} seconds. Ask again later."
+                ) from error
             raise RunError(
                 f"{self.path}: cannot be used ({error}); without it an answer could be given twice, with other noise. "
                 "Make room, or mend its permissions."
             ) from error
 
     def _enter(self) -> None:
-        """Count a run whose first question this is. Raises RunError where its ε is more than the node agrees to."""
-        if self._open.execute("SELECT 1 FROM run WHERE name = ?", (self._run,)).fetchone():
+        """Count a run whose first question this is.
+
+        Raises:
+            RunError: Its ε is more than the node agrees to; or its data or the file is not that which it began with.
+        """
+        whose = self._whose
+        known = self._open.execute("SELECT content FROM run WHERE name = ?", (self._run,)).fetchone()
+        if known is not None:
+            if known[0] != whose.content:
+                raise RunError(
+                    f"the table has changed since this run began ({whose.source or 'of the run'}): answers of both "
+                    "tell how they differ, which no ε counts. Put the table of that time back, or begin another run."
+                )
             return
-        others, spent = self._open.execute("SELECT count(*), coalesce(sum(epsilon), 0.0) FROM run").fetchone()
+        if whose.traces is not None and whose.traces.exists():
+            raise RunError(
+                f"{whose.traces} shows that this node has answered in this run, and {self.path} knows nothing of it: "
+                "it was deleted, or is an older copy. Put back the file that belongs there; a run from the beginning "
+                "needs another seed, and its ε adds to that of this one."
+            )
+        others, spent = self._open.execute(
+            "SELECT count(*), coalesce(sum(epsilon), 0.0) FROM run WHERE party = ? OR (source = ? AND source <> '')",
+            (whose.party, whose.source),
+        ).fetchone()
         epsilon = self._epsilon()
         if not spent + epsilon <= self._most:
             raise RunError(
-                f"this run gives a record ε = {epsilon:.4g}, and {others} earlier run(s) at this node gave it "
+                f"this run has ε = {epsilon:.4g}, and {others} earlier run(s) on the same data at this node had "
                 f"{spent:.4g}; this node agrees to {self._most:.4g} in all (most-total-epsilon in its --node-config)."
             )
         if others:
-            _log.warning("a record has had ε = %.4g in %d earlier run(s); this one adds %.4g", spent, others, epsilon)
-        self._open.execute("INSERT INTO run VALUES (?, ?)", (self._run, epsilon))
+            _log.warning("%d earlier run(s) on the same data had ε = %.4g; this one adds %.4g", others, spent, epsilon)
+        row = (self._run, epsilon, whose.party, whose.source, whose.content)
+        self._open.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?)", row)
 
     @property
     def _open(self) -> sqlite3.Connection:
@@ -113,16 +228,25 @@ class AnswersFile(KeptAnswers):
         return self._db
 
     @override
-    def get(self, turn: str) -> Kept | None:
-        asked = "SELECT asked, first, heard, replies FROM answer WHERE run = ? AND turn = ?"
-        found = self._open.execute(asked, (self._run, turn)).fetchone()
-        return None if found is None else (found[0], Answer(*found[1:]))
+    def begin(self, turn: str, asked: str) -> Kept | None:
+        select = "SELECT asked, failed, first, heard, replies FROM answer WHERE run = ? AND turn = ?"
+        with self._usable(), transaction(self._open):
+            self._enter()
+            found = self._open.execute(select, (self._run, turn)).fetchone()
+            if found is None:
+                mark = "INSERT INTO answer (run, turn, asked) VALUES (?, ?, ?)"
+                self._open.execute(mark, (self._run, turn, asked))
+                return None
+        failed = None if found[1] is None else tuple(json.loads(found[1]))
+        return Kept(found[0], None if found[2] is None else Answer(*found[2:]), failed)
 
     @override
     def put(self, turn: str, kept: Kept) -> None:
-        asked, answer = kept
-        row = (self._run, turn, asked, answer.first, answer.heard, answer.replies)
-        self._open.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?, ?)", row)
+        failed = None if kept.failed is None else json.dumps(kept.failed)
+        given = (None,) * 3 if kept.answer is None else (kept.answer.first, kept.answer.heard, kept.answer.replies)
+        update = "UPDATE answer SET failed = ?, first = ?, heard = ?, replies = ? WHERE run = ? AND turn = ?"
+        with self._usable(), transaction(self._open):
+            self._open.execute(update, (failed, *given, self._run, turn))
 
 
 def answered_once(
@@ -138,7 +262,8 @@ def answered_once(
         answer: Computes an answer.
 
     Raises:
-        RunError: The run has no such question, or another one was answered in its place.
+        RunError: The run has no such question, another one was answered in its place, or the answer was lost or failed.
+        WireError: The request cannot be read, or the answer cannot be sent.
     """
     if not (0 <= question.exchange < len(protocol.exchanges) and 0 <= question.round < rounds):
         raise RunError(
@@ -151,15 +276,24 @@ def answered_once(
     turn = f"{question.round}/{exchange.turn or exchange.name}"
     about = [question.exchange, question.request.hex(), question.asked.hex()]
     asked = hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    exchange.request.decode(question.request)  # a request that cannot be read is none, and takes no turn
     with kept.alone():
-        if (before := kept.get(turn)) is None:
-            given = answer()
-            kept.put(turn, (asked, given))
-            return given
-    if before[0] != asked:
+        if (before := kept.begin(turn, asked)) is None:
+            before = _drawn(asked, answer)
+            kept.put(turn, before)
+    if before.asked != asked:
         raise RunError(
             f"this node has answered {exchange.name!r} of round {question.round} of this run, to another request. A "
             "second answer would have noise of its own and spend ε that is not counted; nothing is answered. A run "
             "from the beginning needs another seed, and its ε adds to that of this one."
         )
-    return before[1]
+    return before.again()
+
+
+def _drawn(asked: str, answer: Callable[[], Answer]) -> Kept:
+    """An answer, or how it failed: both may depend on what was drawn."""
+    try:
+        return Kept(asked, answer())
+    except Exception as error:
+        _log.exception("the answer failed; who asks again is told the same")
+        return Kept(asked, failed=(type(error).__name__, str(error)))

@@ -190,7 +190,8 @@ def without(values: Sequence[Any], missing: Sequence[str]) -> Sequence[Any]:
 def _csv(path: Path) -> dict[str, list[str | None]]:
     """Columns of text, None where missing."""
     lines = _text(path)
-    first = next(lines)
+    if (first := next(lines, None)) is None:  # a packed file of nothing
+        raise FormatError("the file is empty; was its download cut off?", path)
     separator = max(_SEPARATORS, key=first.count)
     names = [name.strip() for name in next(csv.reader([first], delimiter=separator))]
     if len(set(names)) < len(names) or "" in names:
@@ -217,7 +218,7 @@ def _csv(path: Path) -> dict[str, list[str | None]]:
 
 def _text(path: Path) -> Iterator[str]:
     """The lines of a CSV file as text: UTF-8, or UTF-16 with a byte-order mark, as spreadsheets write it."""
-    if next(stored(path)).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if next(stored(path), b"").startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
             text = b"".join(stored(path)).decode("utf-16")
         except UnicodeDecodeError as cause:

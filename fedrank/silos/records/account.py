@@ -47,6 +47,10 @@ _JUDGED = (
 OTHER_RUNS = "Other runs on the same rows, with another seed or other settings: each has an ε of its own; they add up."
 
 
+#: Whom one has to trust for the ε of a run whose nodes keep their answers.
+SERVER = "the server, not to start further runs on the same rows, unless nodes set most-total-epsilon"
+
+
 def record_account(releases: Mapping[str, RecordNoise], delta: float) -> PrivacyReport:
     """The report of everything that a silo has sent about the same rows.
 
@@ -126,7 +130,7 @@ def run_account(
         known = {}
     return PrivacyReport(
         mechanism="discrete Gaussian noise on clipped gradients",
-        trust=NOBODY,
+        trust=SERVER,
         promises=tuple(promises),
         covers=tuple(covers),
         not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),

@@ -8,10 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.deploy.flower import answers
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import answer_for, node_of
-from fedrank.deploy.flower.kept_answers import AnswersFile
+from fedrank.deploy.flower.kept_answers import AnswersFile, Whose
 from fedrank.deploy.flower.messages import Question
 from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.messages import Candidates, Model
@@ -111,21 +112,80 @@ def test_runs_with_an_epsilon_add_up_to_what_the_node_agrees_to(folder, caplog):
     asked = question(0, TRAIN)
     ask(folder, asked, most=6.0)
     ask(folder, asked, most=6.0, seed=1)
-    assert "in 1 earlier run(s); this one adds" in caplog.text
+    assert "1 earlier run(s) on the same data had" in caplog.text
     with pytest.raises(RunError, match=r"2 earlier run.*agrees to 6 in all"):
         ask(folder, asked, most=6.0, seed=2)
     assert ask(folder, question(1, TRAIN), most=6.0).replies
 
 
-def test_an_answer_that_was_not_written_was_not_sent(folder, monkeypatch):
+def test_an_answer_that_was_drawn_and_not_kept_is_not_drawn_again(folder, monkeypatch):
     def full(self, turn, kept):
-        raise OSError(28, "No space left on device")
+        raise RunError("No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(AnswersFile, "put", full)
-        with pytest.raises(RunError, match="could be given twice"):
+        with pytest.raises(RunError, match="No space left"):
             ask(folder, question(0, TRAIN))
-    assert ask(folder, question(0, TRAIN)) == ask(folder, question(0, TRAIN))
+    with pytest.raises(RunError, match="drawn and lost"):
+        ask(folder, question(0, TRAIN))
+    assert ask(folder, question(1, TRAIN)).replies
+
+
+def test_a_failure_is_the_answer_of_its_turn(folder, monkeypatch):
+    drawn = []
+
+    def fails(*args):
+        drawn.append(1)
+        raise WireError("not finite")
+
+    monkeypatch.setattr(answers, "answer_of", fails)
+    for _ in range(3):
+        with pytest.raises(WireError, match="not finite"):
+            ask(folder, question(0, TRAIN))
+    assert len(drawn) == 1
+
+
+def test_a_run_without_an_epsilon_is_refused_where_runs_are_counted(folder):
+    bare = {"privacy-epsilon": -1.0, "privacy-ranges": ""}
+    with pytest.raises(ConfigError, match="most-total-epsilon"):
+        ask(folder, question(0, TRAIN), most=6.0, **bare)
+    with pytest.raises(ConfigError, match="agrees to 2 in all"):
+        ask(folder, question(0, TRAIN), most=2.0)
+
+
+def test_a_file_that_was_lost_or_a_table_that_changed_ends_the_run(folder, caplog):
+    ask(folder, question(0, TRAIN))
+    assert "is new" in caplog.text
+    table = (folder / "own.csv").read_text()
+    (folder / "own.csv").write_text(table.replace(",0.", ",0.1", 1))
+    node_of.cache_clear()
+    with pytest.raises(RunError, match="the table has changed since this run began"):
+        ask(folder, question(1, TRAIN))
+    (folder / "own.csv").write_text(table)
+    node_of.cache_clear()
+    for file in (folder / "kept").glob("answers.sqlite*"):
+        file.unlink()
+    with pytest.raises(RunError, match="it was deleted"):
+        ask(folder, question(1, TRAIN))
+
+
+def test_silos_that_share_a_folder_have_sums_and_locks_of_their_own(tmp_path):
+    def file(run, party, source, patience=600.0):
+        return AnswersFile(tmp_path / "a.sqlite", run, lambda: 3.0, 4.0, Whose(party, source), patience)
+
+    with file("one", 0, "/a").alone(), file("two", 1, "/b").alone():
+        pass
+    for run, party, source in (("one", 0, "/a"), ("two", 1, "/b")):
+        made = file(run, party, source)
+        with made.alone():
+            assert made.begin("0/train", "x") is None
+    for party, source in ((0, "/c"), (2, "/a")):  # the same silo, and the same table under another number
+        made = file("three", party, source)
+        with made.alone(), pytest.raises(RunError, match="1 earlier run"):
+            made.begin("0/train", "x")
+    busy = file("one", 0, "/a", patience=0.01)
+    with file("one", 0, "/a").alone(), pytest.raises(RunError, match="still answering for party 0"), busy.alone():
+        pass
 
 
 @pytest.mark.slow

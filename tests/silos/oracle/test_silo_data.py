@@ -1,5 +1,6 @@
 """Tables of silos: the named ones against counts from elsewhere, files against what was written, generated ones."""
 
+import gzip
 import lzma
 import os
 import shutil
@@ -15,7 +16,7 @@ from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatErr
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.places import find
-from fedrank.silos.data.files import read_silos
+from fedrank.silos.data.files import read_columns, read_silos
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.splits import Sizes, split
 
@@ -290,3 +291,9 @@ def test_generated_silos_depend_on_seed_and_name_only():
     for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}, {"strength": 0.0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             generate_silos(**wrong)
+
+
+def test_a_packed_table_of_nothing_is_refused_as_empty(tmp_path):
+    (tmp_path / "own.csv.gz").write_bytes(gzip.compress(b""))
+    with pytest.raises(FormatError, match="empty"):
+        read_columns(tmp_path / "own.csv.gz")

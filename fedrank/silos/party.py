@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree, module_of
@@ -274,14 +274,17 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
 
 def rows_of(party: Party, part: Part) -> Rows:
     """A silo's own rows of ``train``, ``vali`` or ``test``."""
-    own = party.own
-    rows = getattr(party.shared, part)
-    return Rows(*(leaf[own.split, own.number] for leaf in rows))
+    return Rows(*(_of_silo(leaf, party.own) for leaf in getattr(party.shared, part)))
 
 
 def row_count(party: Party) -> UInt32[AnyArray, ""]:
     """Number of rows that a silo has to train on."""
-    return party.shared.train.n[party.own.split, party.own.number].astype(jnp.uint32)
+    return _of_silo(party.shared.train.n, party.own).astype(jnp.uint32)
+
+
+def _of_silo(leaf: Shaped[AnyArray, "divisions silos ..."], own: PyTree) -> Shaped[AnyArray, "..."]:
+    """A silo's part of an array; the numbers of silo and division may be traced by JAX where the array is NumPy's."""
+    return module_of(own.number).asarray(leaf)[own.split, own.number]
 
 
 def update_rows(

@@ -72,7 +72,7 @@ class NativeBandit(NativeSilos):
         last = self.whole(states.weights[:, None], own.model)
         judged = (states.best > -np.inf)[:, None, None]
         best = self.whole(states.best_weights[:, None], np.where(judged, own.best_model, own.model))
-        return {"last": self.usable(last, own), "best": self.usable(best, own)}
+        return {"last": last, "best": best}
 
     @override
     def answers(self, at, exchange, requests, own, asked):

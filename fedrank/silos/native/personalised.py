@@ -64,7 +64,7 @@ class NativePersonalised(NativeSilos):
         last = self._personal(states.weights[:, None], own)
         known = self._remembered(own, last, np.ones(own.number.shape, bool))
         best = np.where((known.best > -np.inf)[..., None], known.best_model, last)
-        return {"last": self.usable(last, own), "best": self.usable(best, own)}
+        return {"last": last, "best": best}
 
     @override
     def answers(self, at, exchange, requests, own, asked):
@@ -106,10 +106,12 @@ class NativePersonalised(NativeSilos):
     ) -> tuple[PyTree, Trained]:
         """θ_k from θ, and a second model from where it was, pulled to θ."""
         assert isinstance(self.settings, Ditto)
-        sgd, words = self.settings.sgd, self.words(keys, exchange, asked)
-        rows = self.rows_of("train", mapped(lambda leaf: leaf[asked], own))
+        sgd = self.settings.sgd
         models, second = np.array(start, np.float32), np.array(own.personal, np.float32)
-        models[asked] = trained(sgd, start[asked], rows, words[:, : sgd.epochs])
-        pulled = trained(sgd, second[asked], rows, words[:, sgd.epochs :], self.settings.pull, start[asked])
-        second[asked] = np.where(is_finite(pulled)[:, None], pulled, second[asked])
+        for part in self.parts_of(asked):
+            words = self.words(keys, exchange, part)
+            rows = self.rows_of("train", mapped(lambda leaf, part=part: leaf[part], own))
+            models[part] = trained(sgd, start[part], rows, words[:, : sgd.epochs])
+            pulled = trained(sgd, second[part], rows, words[:, sgd.epochs :], self.settings.pull, start[part])
+            second[part] = np.where(is_finite(pulled)[:, None], pulled, second[part])
         return self.kept(own, models, asked)._replace(personal=second), self.sent(models, own, asked)

@@ -7,8 +7,9 @@ and judging.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class NativeSilos(NativeRounds):
     def __init__(self, settings: Any, parties: Party):
         if type(settings.sgd) is not LocalSgd or type(settings.network) is not TabularNetwork:
             raise NotNativeError("a record's ε" if settings.sgd.draws_noise else "a training or a network of one's own")
-        self.settings = settings
+        self.settings, self._at_once = settings, 1
         parts = ("train", "vali", "test")
         self._parts = {part: Rows(*map(np.asarray, getattr(parties.shared, part))) for part in parts}
 
@@ -87,6 +88,7 @@ class NativeSilos(NativeRounds):
     @override
     def round(self, state, own, keys, number, arrived, chunk):
         s, runs = self.settings, len(keys)
+        self._at_once = chunk * runs
         states = [mapped(lambda leaf, run=run: leaf[run], state) for run in range(runs)]
         crossed = np.zeros((runs, len(s.exchanges), 2), np.int32)
         with np.errstate(all="ignore"):  # numbers of models that diverged
@@ -114,6 +116,7 @@ class NativeSilos(NativeRounds):
             told["crossed"] = crossed
         return states, own, told
 
+    @abc.abstractmethod
     def answers(
         self,
         at: Place,
@@ -123,7 +126,6 @@ class NativeSilos(NativeRounds):
         asked: Bool[np.ndarray, "runs silos"],
     ) -> tuple[PyTree, Any]:
         """What silos keep, and their messages with fields [runs, silos, ...]: zeros of those that are not asked."""
-        raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------------------- models
 
@@ -143,9 +145,9 @@ class NativeSilos(NativeRounds):
             mine = mapped(lambda leaf: leaf[run, targets], own)
             return {name: self.usable(model, mine) for name, model in models.items()}
 
+    @abc.abstractmethod
     def models_for(self, states: PyTree, own: PyTree) -> dict[str, Float32[np.ndarray, "runs targets size"]]:
         """:meth:`fedrank.silos.party.SiloProtocol.models` of some silos of each run, before they are recalibrated."""
-        raise NotImplementedError
 
     def whole(
         self, weights: Float[np.ndarray, "*#lead parameters"], model: Float[np.ndarray, "*#lead size"]
@@ -210,9 +212,18 @@ class NativeSilos(NativeRounds):
     ) -> Float32[np.ndarray, "runs silos size"]:
         """Models after E epochs at the silos that train; the others' as they were."""
         out = np.array(start, np.float32)
-        words = self.words(keys, exchange, who)
-        out[who] = trained(self.settings.sgd, out[who], self.rows_of("train", mapped(lambda x: x[who], own)), words)
+        for part in self.parts_of(who):
+            rows = self.rows_of("train", mapped(lambda leaf, part=part: leaf[part], own))
+            out[part] = trained(self.settings.sgd, out[part], rows, self.words(keys, exchange, part))
         return out
+
+    def parts_of(self, who: Bool[np.ndarray, "runs silos"]) -> Iterator[Bool[np.ndarray, "runs silos"]]:
+        """The silos that train, as many at once as the round's chunk allows in all runs: rows are copied for each."""
+        places = np.flatnonzero(who)
+        for first in range(0, len(places), self._at_once):
+            part = np.zeros(who.size, bool)
+            part[places[first : first + self._at_once]] = True
+            yield part.reshape(who.shape)
 
     def words(
         self, keys: UInt32[np.ndarray, "runs silos 2"], exchange: SiloExchange, who: Bool[np.ndarray, "runs silos"]

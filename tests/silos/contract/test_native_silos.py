@@ -22,6 +22,7 @@ from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.splits import pooled
 from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.local_sgd import LocalSgd
+from fedrank.silos.native import personalised, rounds
 from fedrank.silos.native.training import trained
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.personalised import Apfl, Ditto, FedAvg, FineTuned, LocalOnly, Pooled
@@ -169,11 +170,14 @@ def test_runs_have_targets_and_arms_of_their_own():
     np.testing.assert_array_equal(asked, [[1, SILOS]] * ROUNDS)
 
 
-@pytest.mark.parametrize("method", [FedAvg, FineTuned, Ditto, LocalOnly, Pooled])
-@pytest.mark.parametrize("crossing", ["average", "head-local"])
+@pytest.mark.parametrize(
+    ("method", "crossing"),
+    [
+        *((method, crossing) for method in (FedAvg, FineTuned, Ditto) for crossing in ("average", "head-local")),
+        *((method, "average") for method in (LocalOnly, Pooled)),  # nothing crosses
+    ],
+)
 def test_methods_of_one_training_a_round_learn_the_same(method, crossing):
-    if method in (LocalOnly, Pooled) and crossing != "average":
-        pytest.skip("nothing crosses")
     arrays = ARRAYS
     protocol = method(deep_sgd(), SILOS, ROWS, crossing=crossing)
     if method is Pooled:
@@ -223,3 +227,27 @@ def test_the_evaluation_is_the_one_that_silos_make():
     for part in ("vali", "test"):
         told = evaluator({"last": model[None, None]})[f"{part}: last"][0, 0]
         np.testing.assert_allclose(told, protocol.performance(model, party, part), rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", [FedAvg, Ditto])
+def test_a_chunk_bounds_what_is_trained_at_once_and_changes_nothing(method, monkeypatch):
+    protocol, most = method(deep_sgd(), SILOS, ROWS), []
+    whole = rounds.trained
+
+    def counted(sgd, models, *more):
+        most.append(len(models))
+        return whole(sgd, models, *more)
+
+    monkeypatch.setattr(rounds, "trained", counted)
+    monkeypatch.setattr(personalised, "trained", counted)
+    found = []
+    for chunk in (1, 16):
+        parties = protocol.parties(ARRAYS, (0, 1))
+        simulator = NativeSimulator(protocol, parties, chunk, Conditions())
+        keys, states, own = begun(simulator, protocol, parties, SEEDS, np.zeros(2, int))
+        most.clear()
+        states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, 2)
+        assert max(most) == min(chunk, SILOS) * len(SEEDS)
+        found.append((states.weights, own.model))
+    for small, large in zip(*found, strict=True):
+        np.testing.assert_allclose(small, large, rtol=1e-5, atol=1e-6)

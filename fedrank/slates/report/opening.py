@@ -119,7 +119,12 @@ def _levels(run: Run) -> list[Level]:
     if ours is None:
         return []
     how = "Learnt together" if slates.federated else "Learnt"
-    lines = {_POLICIES.get(name, name): value for name, value in slates.lines(total).items()}
+    # What policies bring the run's own users, as differences are known for these: of more users, or of others, they are
+    # more or less than that by chance, and the optimum may stand below the run.
+    lines = {}
+    for name, value in slates.lines(total).items():
+        apart = against(run, total, name)
+        lines[_POLICIES.get(name, name)] = value if apart is None else ours.mean - apart.mean
     levels = [Level(how, ours.mean, ours.low, ours.high, ours=True)]
     return [*levels, *(Level(name, value) for name, value in sorted(lines.items(), key=lambda one: -one[1]))]
 

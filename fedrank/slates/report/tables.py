@@ -41,11 +41,14 @@ def against(run: Run, measure: str, policy: str) -> Estimate | None:
 
 
 def way(run: Run, measure: str) -> float | None:
-    """How far the run got from random to the optimum, as a share; None without either, or where they are the same."""
-    lines, ours = slates_of(run).lines(measure, (RANDOM, OPTIMUM)), against(run, measure, RANDOM)
-    if len(lines) < 2 or ours is None or lines[OPTIMUM] <= lines[RANDOM]:
+    """How far the run got from random to the optimum, as a share; None without either, or where they are the same.
+
+    Both are of the users that the run is judged by, as the run is: other users differ by more than policies do.
+    """
+    ours, short = against(run, measure, RANDOM), against(run, measure, OPTIMUM)
+    if ours is None or short is None or ours.mean <= short.mean:
         return None
-    return ours.mean / (lines[OPTIMUM] - lines[RANDOM])
+    return ours.mean / (ours.mean - short.mean)
 
 
 def named(slates: SlateRun, measure: str) -> str:

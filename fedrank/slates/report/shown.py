@@ -133,8 +133,8 @@ class SlatesShown(Shown):
 
     @override
     def study_tables(self, paper: Paper, study_: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Table]:
-        table = study.legacy_table(paper, study_, runs)
-        return [] if table is None else [table]
+        found = (study.policies_table(runs), study.legacy_table(paper, study_, runs))
+        return [table for table in found if table is not None]
 
     @override
     def study_notes(self, paper: Paper, study_: Study) -> list[str]:

@@ -1,4 +1,4 @@
-"""Studies of platforms: the publication's own metrics, ours beside what it printed.
+"""Studies of platforms: every run beside all policies, and the publication's own metrics beside what it printed.
 
 What a paper prints goes into ``expected.json`` as for any study. An entry whose measure is ``"optimal reward (A)"`` or
 ``"ETROR (A)"``, of split ``"legacy"``, stands beside ours of the same name; one of ``"engagement (A)"`` of split
@@ -16,7 +16,8 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.fedslate_2024 import FIXED, etror_words, fixed
-from fedrank.slates.report.tables import DIGITS
+from fedrank.slates.report.files import COPYING, POLICIES
+from fedrank.slates.report.tables import DIGITS, against, reached, way
 
 #: Split of the publication's metrics in ``expected.json``.
 LEGACY = "legacy"
@@ -35,6 +36,38 @@ def notes(printed: bool) -> list[str]:
             "slates, the mean of all users). It lies above the truth, and a policy that never changes has it, too."
         )
     return out
+
+
+def policies_table(runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
+    """What all platforms together get, less what each policy gets of the same users; None if no run has policies.
+
+    Args:
+        runs: Label, variation and run.
+    """
+    rows: list[dict[str, Json | Estimate]] = []
+    for label, _, run in runs:
+        total = run.details.measures[0]
+        apart = {name: against(run, total, name) for name in (*POLICIES, COPYING)}
+        known = {name: found for name, found in apart.items() if found is not None}
+        if known:
+            share = way(run, total)
+            row = {"run": label, "value": reached(run, total), **known}
+            rows.append(row | {"way": None if share is None else f"{100 * share:.0f}"})
+    if not rows:
+        return None
+    shown = {key for row in rows for key, value in row.items() if value is not None}
+    columns = (
+        Column("run", "run"),
+        Column("value", "all platforms", numeric=True, digits=DIGITS),
+        *(Column(name, f"to {name}", numeric=True, signed=True, digits=DIGITS) for name in (*POLICIES, COPYING)),
+        Column("way", "of the gap, %", numeric=True),
+    )
+    said = ["Differences are paired by seed: the same users, without exploration."]
+    if COPYING in shown:
+        said.append("Copying: all platforms show what the first with feedback would.")
+    if "way" in shown:
+        said.append("Of the gap: how far from random to the optimum; below 0 where random slates are better.")
+    return Table("Beside every policy", tuple(c for c in columns if c.key in shown), tuple(rows), tuple(said))
 
 
 def legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:

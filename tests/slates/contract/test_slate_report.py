@@ -27,6 +27,7 @@ from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
 from fedrank.slates.report import fedslate_2024 as published_metrics
 from fedrank.slates.report import files as slates
+from fedrank.slates.report import opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report import words as platform_words
@@ -82,6 +83,15 @@ def test_differences_are_paired_by_seed_and_regret_is_of_all_together(one):
     assert total["regret"].mean == pytest.approx(2 * 1050 - 1010 - 990)
     assert a["regret"] is None and b["regret"] is None
     assert slate_tables.way(one[0], "engagement") == pytest.approx(0.5)
+
+
+def test_policies_at_the_top_are_of_the_users_that_the_run_is_judged_by(one):
+    # The factory's run brings 100 over random in all, and its users differ from those that all policies share.
+    chart = opening.chart(one[0]).to_dict()
+    levels = {row["name"]: row["value"] for rows in chart["datasets"].values() for row in rows if "name" in row}
+    ours = next(value for name, value in levels.items() if name.startswith("Learnt"))
+    found = sorted(value - ours for name, value in levels.items() if not name.startswith("Learnt"))
+    assert found == pytest.approx(sorted(2 * value - (2 * POLICIES["random"] + 100) for value in POLICIES.values()))
 
 
 def test_an_interval_over_seeds_is_students(one):
@@ -384,7 +394,11 @@ def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp
         )
     ]  # fmt: skip
     paper = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed))
-    values, legacy = study_tables(paper, StudyRuns(study, runs))
+    values, policies, legacy = study_tables(paper, StudyRuns(study, runs))
+    first, second = ({key: getattr(of, "mean", of) for key, of in row.items()} for row in policies.rows)
+    assert (first["random"], first["optimum"], first["way"]) == (pytest.approx(100), pytest.approx(-100), "50")
+    assert (second["random"], second["optimum"], second["way"]) == (pytest.approx(60), pytest.approx(-140), "30")
+    assert {column.key for column in policies.columns} == {"run", "value", *POLICIES, "way"}
     ours = {(row["world.candidates"], row["measure"]): row for row in values.rows[:2] + values.rows[12:14]}
     assert ours[100, "engagement (A)"]["paper"] == 1106.57 and ours[10, "engagement (A)"]["paper"] is None
     assert "another quantity" in " ".join(values.notes) and "All queries" not in " ".join(values.notes)

@@ -2,21 +2,22 @@
 Slates for the whole stay
 =========================
 
-Two platforms share their users; only one sees feedback. They learn together what to show; ten times as many rounds
-are needed before it shows. The world is RecSim's "Choc and Kale", where chocolate is clicked more and kale is better
-for a user's satisfaction.
+Two platforms share their users; A sees clicks and engagement, B neither. In the world ``tension`` greed costs: what is
+clicked most today, "chocolate", spoils the user for both platforms tomorrow.
+
+Platforms serve 200 users to find out what these like. Then A sends six sums over all of them, once, and each platform
+plans whole stays by the three numbers that come of the sums.
 """
 
 import fedrank
 
 # %%
-# Ten users, one after the other, twice: too few to learn from, enough to see how it is done.
+# Four runs with other users each, under a promise of user-level differential privacy: ε = 2 for a user's whole stay.
 
-result = fedrank.run("vertical-slate", rounds=610, seeds=2, evaluation__every=610)
+result = fedrank.run("planned-slates", world__preset="tension", seeds=4, sharing__epsilon=2.0)
 print(result.final.select("platform", "engagement of a user", "difference to random"))
 
 # %%
-# What fresh users bring with the learnt networks, between random slates and the best that is possible. Chocolate all
-# the time is the best here: in this world thinking ahead gains nothing.
+# What fresh users bring, between the fixed policies and the best that is possible for one who knows the user.
 
 result

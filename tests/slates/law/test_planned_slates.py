@@ -301,11 +301,13 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
 
 
 @pytest.mark.minutes
-def test_two_hundred_users_are_enough_where_greed_costs(tmp_path):
-    """In each of many seeds: a few seeds miss that now and then users are served chocolate all their stay."""
+@pytest.mark.parametrize(("epsilon", "below"), [(None, 0), (2.0, 3)])
+def test_two_hundred_users_are_enough_where_greed_costs(tmp_path, epsilon, below):
+    """In each of many seeds, with noise in nearly all: a few seeds miss that users may be served chocolate all along."""
     settings = {
         "rounds": 12200, "seeds": 48, "seed": 50, "world": {"preset": "tension"},
         "evaluation": {"every": 12200, "episodes": 32, "baselines": ["random", "optimum"]},
+        "sharing": {} if epsilon is None else {"epsilon": epsilon},
     }  # fmt: skip
     folder = run("planned-slates", tmp_path / "run", **settings)
     last = pl.read_parquet(folder / "metrics.parquet").filter(
@@ -314,7 +316,7 @@ def test_two_hundred_users_are_enough_where_greed_costs(tmp_path):
     ours = last.sort("seed")["value"].to_numpy()
     policies = json.loads((folder / "baselines.json").read_text())["baselines"]
     random, optimum = (np.array(one["runs"]).sum(axis=1) for one in policies)
-    assert np.all(ours > random)
+    assert np.sum(ours <= random) <= below
     assert np.mean((ours - random) / (optimum - random)) > 0.7
 
 

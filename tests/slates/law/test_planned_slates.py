@@ -303,7 +303,7 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
 @pytest.mark.minutes
 @pytest.mark.parametrize(("epsilon", "below"), [(None, 0), (2.0, 3)])
 def test_two_hundred_users_are_enough_where_greed_costs(tmp_path, epsilon, below):
-    """In each of many seeds, with noise in nearly all: a few seeds miss that users may be served chocolate all along."""
+    """In each of many seeds, with noise in nearly all: few seeds miss that users may be served chocolate."""
     settings = {
         "rounds": 12200, "seeds": 48, "seed": 50, "world": {"preset": "tension"},
         "evaluation": {"every": 12200, "episodes": 32, "baselines": ["random", "optimum"]},

@@ -212,7 +212,7 @@ def planned_slates(config: Any, world: Satisfaction) -> SummedSlates:
     """The protocol of platforms that plan; arguments as of :func:`protocol_of`."""
     s = config.slates
     given = _of_sums(config, world, (s.explorers,))
-    more = {name: getattr(s, name) for name in ("scale", "design", "caution", "observed")}
+    more = {name: getattr(s, name) for name in ("scale", "design", "caution", "observed", "differ")}
     learner = PlanLearner(**given, **more)
     return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta))
 

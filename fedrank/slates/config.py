@@ -397,6 +397,10 @@ class Planning(Exploring):
     observed: bool = setting(
         True, "What platforms observe of the satisfaction says what the past does, beside engagement."
     )
+    differ: bool = setting(
+        True,
+        "Users may forgive one platform more than another: those without feedback send sums too, of the satisfaction.",
+    )
     caution: float = setting(
         0.75, "Standard errors by which greed is taken to cost more than it was found to.", low=0.0, high=10.0
     )

@@ -7,14 +7,16 @@ and when the user leaves. So, as a learner from sums (:mod:`fedrank.slates.sums`
 
     explore   slates of one taste for several rounds, then of the other
     release   Σ f y over the users' stays, with f = (1, trace / 2, item), whitened, and y the logarithm of engagement:
-              three numbers, which are added up; and three more with the satisfaction that was observed in place of y,
-              which say with less noise what the trace does
-    improve   θ, the weights of least squares: three numbers. Each plans the stay by dynamic programming over its own
-              trace and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores again
+              three numbers; and two more, Σ (1, trace / 2) s with the satisfaction s that was observed before the
+              click, which say with less noise what the trace does
+    improve   θ, the weights of least squares: of the constant and the item one for all, of the trace one a platform
+              (:mod:`fedrank.slates.planning.platforms`). Each plans the stay by dynamic programming over its own trace
+              and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores again
 
-A platform without feedback is lent the model: its trace is of the clicks that it expects. Each plans for everybody's
-engagement, and the part of the others' that its own clicks change follows from the model, so that nobody's rounds need
-be joined with anybody else's.
+A platform without feedback is lent the model: its trace is of the clicks that it expects. How much its users forgive it
+finds out by itself, as it too observes satisfaction: it sends the two numbers of that, and what they say is turned
+into engagement by the lent constant. Each plans for everybody's engagement, and the part of the others' that its own
+clicks change follows from the model, so that nobody's rounds need be joined with anybody else's.
 
 What it rests on: engagement is log-linear in the trace and the item, as in the worlds here; how users choose from a
 slate, how fast the past fades and how long a stay is are known. What it replaces is a critic of least squares
@@ -39,18 +41,22 @@ from fedrank.slates.planning.engagement import (
     ITEM,
     NEUTRAL,
     OF_ENGAGEMENT,
+    PAST,
     TRACE,
     TRIANGLE,
     error_of_trace,
     features,
     fitted,
     inverse_design,
+    inverse_of_past,
     met,
     of_satisfaction,
+    past_whitening,
     whitening,
     with_observed,
     with_trace,
 )
+from fedrank.slates.planning.platforms import SHARED, models_at, passed, random_effects
 from fedrank.slates.planning.stay import GRID, LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
 
@@ -86,6 +92,8 @@ class PlanLearner(SumLearner):
             users are served badly all their stay; far beyond the turn more caution changes nothing.
         observed: Whether what platforms observe of the satisfaction says what the past does, beside engagement: where
             engagement is scaled with satisfaction, as in Choc and Kale, it says it five times as well.
+        differ: Whether users may forgive one platform more than another. If not, the trace has one weight for all, and
+            platforms without feedback send nothing. With ``observed`` they send what they observe of satisfaction.
         spread: Standard deviation of the logarithm of engagement with one item, about: a public number.
     """
 
@@ -94,10 +102,10 @@ class PlanLearner(SumLearner):
     design: str = "known"
     caution: float = 0.75
     observed: bool = True
+    differ: bool = True
     spread: float = 1.0
 
     name, steady = "planned-slates", True
-    parameters = FEATURES
 
     def __post_init__(self):
         SumLearner.__post_init__(self)
@@ -113,13 +121,29 @@ class PlanLearner(SumLearner):
     @property
     def numbers(self) -> int:  # type: ignore[override] - elsewhere an attribute of the class
         """Numbers that a click contributes."""
-        return FEATURES * (1 + self.observed) + TRIANGLE * (self.design == "sent")
+        return FEATURES + PAST * self.observed + TRIANGLE * (self.design == "sent")
+
+    @property
+    def parameters(self) -> int:  # type: ignore[override] - elsewhere an attribute of the class
+        """Numbers of the model."""
+        return SHARED + self.world.platforms
+
+    @property
+    @override
+    def senders(self) -> tuple[bool, ...]:
+        return tuple(sees or (self.differ and self.observed) for sees in self.feedback)
 
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:
         """What features are whitened by; see :func:`~fedrank.slates.planning.engagement.whitening`."""
         assert self.fade is not None  # filled in
         return whitening(self.world, self.fade, self.hold)
+
+    @cached_property
+    def whiten_expected(self) -> Float32[np.ndarray, "features features"]:
+        """The same where platforms see no feedback."""
+        assert self.fade is not None  # filled in
+        return whitening(self.world, self.fade, self.hold, feedback=False)
 
     @override
     def first_learnt(self) -> Learnt:
@@ -139,8 +163,14 @@ class PlanLearner(SumLearner):
         if self.design == "sent":
             parts.append(met(f))
         if self.observed:
-            parts.append(f * of_satisfaction(self.world.observation_noise) * (own.view.observed - NEUTRAL))
+            parts.append(self._seen(own, self.whiten))
         return jnp.concatenate(parts)
+
+    def _seen(self, own: PlatformState, whiten: Float32[np.ndarray, "features features"]) -> Float[Array, " past"]:
+        """What a round says of what the past does to the satisfaction that is observed."""
+        past = features(own.view.known, jnp.float32(0.0))[:PAST]
+        factors = of_satisfaction(self.world.observation_noise)
+        return jnp.asarray(past_whitening(whiten)) @ past * factors * (own.view.observed - NEUTRAL)
 
     @override
     def without_click(self):
@@ -150,27 +180,59 @@ class PlanLearner(SumLearner):
         return nothing.at[FEATURES : FEATURES + TRIANGLE].set(met(jnp.zeros(FEATURES)))
 
     @override
-    def solved(self, sums, rounds, model, noise):
-        of_engagement, of_design = sums[:FEATURES], sums[FEATURES : len(sums) - FEATURES * self.observed]
-        inverse = inverse_design(of_design, rounds, self.whiten)
-        weights = fitted(of_engagement / OF_ENGAGEMENT, rounds, inverse, self.whiten)
-        error = error_of_trace(rounds, self.whiten, self.spread, noise / OF_ENGAGEMENT)
-        if self.observed:
-            factors = of_satisfaction(self.world.observation_noise)
-            satisfaction = fitted(sums[-FEATURES:] / factors, rounds, inverse, self.whiten)
-            other = error_of_trace(rounds, self.whiten, self.world.observation_noise, noise / factors)
-            trace, error = with_observed(weights, error, satisfaction, other, self.scale)
-            weights = with_trace(weights, trace, inverse)
+    def without_feedback(self, own):
+        nothing = jnp.zeros(self.numbers, jnp.float32)
+        if not (self.differ and self.observed):
+            return nothing
+        return nothing.at[-PAST:].set(self._seen(own, self.whiten_expected))
+
+    @override
+    def solved_of_platforms(self, sums, heard, rounds, model, noise):
+        seeing = heard & jnp.asarray(self.feedback)
+        count = jnp.sum(seeing).astype(jnp.float32)
+        of_all = jnp.sum(jnp.where(seeing[:, None], sums, 0.0), axis=0)
+        of_design = of_all[FEATURES : self.numbers - PAST * self.observed]
+        inverse = inverse_design(of_design, count * rounds, self.whiten)
+        weights = fitted(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
+        each = [
+            self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0]) for k in range(len(self.feedback))
+        ]
+        traces, error = random_effects(*(jnp.stack(of) for of in zip(*each, strict=True)), self.differ)
+        weights = with_trace(weights, jnp.sum(jnp.where(seeing, traces, 0.0)) / jnp.maximum(count, 1.0), inverse)
         # Greed for items of a high feature makes the trace negative, for those of a low one positive. The other weights
-        # stay: a plan turns where the trace's is large beside the item's.
-        return weights.at[TRACE].add(self.caution * error * jnp.sign(weights[ITEM]))
+        # stay: a plan turns where the trace's, of all platforms together, is large beside the item's.
+        traces = traces + self.caution * error * jnp.sign(weights[ITEM])
+        return jnp.concatenate([jnp.stack([weights[0], weights[ITEM]]), traces])
+
+    def _found(
+        self, k: int, sums: Array, heard: Array, rounds: Array, noise: Array, inverse: Array, constant: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The trace's weight at a platform by its own sums, and its precision: 0 where these say nothing."""
+        sees, world = self.feedback[k], self.world
+        whiten = self.whiten if sees else self.whiten_expected
+        inverse = inverse if sees else inverse_design(jnp.zeros(0), rounds, whiten)
+        trace, precision = jnp.float32(0.0), jnp.float32(0.0)
+        if sees:
+            trace = fitted(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
+            precision = error_of_trace(rounds, whiten, self.spread, noise / OF_ENGAGEMENT) ** -2
+        if self.observed and self.senders[k]:
+            assert self.fade is not None  # filled in
+            factors, whiten = of_satisfaction(world.observation_noise), past_whitening(whiten)
+            satisfaction = fitted(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
+            part = passed(world, self.fade, k)
+            satisfaction = satisfaction.at[TRACE].multiply(part)
+            error = part * error_of_trace(rounds, whiten, world.observation_noise, noise / factors)
+            log_engagement = constant + np.log(self.scale)
+            trace, precision = with_observed(trace, precision, satisfaction, error, log_engagement)
+        return trace, jnp.where(heard, precision, 0.0)
 
     @override
     def improved(self, own: PlatformState) -> Learnt:
         lists = own.learnt.lists
         typical = mean_click(self.world, lists)
         assert self.fade is not None  # filled in
-        return Learnt(lists, typical, plan(self.world, self.fade, own.model, lists, typical, own.number))
+        models = models_at(own.model, own.number)
+        return Learnt(lists, typical, plan(self.world, self.fade, models, lists, typical, own.number))
 
     @override
     def values(self, own: PlatformState):
@@ -179,4 +241,5 @@ class PlanLearner(SumLearner):
         others = others_ticks(self.world, own.number, view.left)
         item, later = item_feature(view.documents), learnt.table[view.left - 1]
         assert self.fade is not None  # filled in
-        return worth(self.world, self.fade, own.model, later, view.known, item, others, learnt.typical)
+        models = models_at(own.model, own.number)
+        return worth(self.world, self.fade, models, later, view.known, item, others, learnt.typical)

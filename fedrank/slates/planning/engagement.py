@@ -23,11 +23,13 @@ from jaxtyping import Array, Float, Float32
 
 from fedrank.core.lazy import jit
 from fedrank.slates.sums.exploring import next_taste, taste_slate
-from fedrank.slates.sums.learner import item_feature
+from fedrank.slates.sums.learner import expected_item, item_feature
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Features of a click: a constant, the trace, the item; and which of them are the trace and the item.
 FEATURES, TRACE, ITEM = 3, 1, 2
+#: The first of them, the constant and the trace, are of the past: what is observed before a click depends on no other.
+PAST = 2
 #: The satisfaction that is neither good nor bad.
 NEUTRAL = 0.5
 #: Least standard deviation of the noise on what is observed of satisfaction by which deviations from neutral are
@@ -37,9 +39,9 @@ _LEAST_NOISE = 0.1
 _ORDER = (0, ITEM, TRACE)
 #: Factors of what crosses, by whitened feature: of sums of log-engagement, and of sums of satisfaction. Of each user a
 #: vector crosses that is shortened to the clip, and noise is in proportion to the clip: numbers on which a plan hardly
-#: depends (the constant; of satisfaction what is not the trace's) are made small, so that vectors are shorter.
+#: depends (the constants) are made small, so that vectors are shorter.
 OF_ENGAGEMENT = np.array([0.3, 1.0, 1.0], np.float32)
-_OF_SATISFACTION = np.array([0.1, 0.3, 1.0], np.float32)
+_OF_SATISFACTION = np.array([0.1, 1.0], np.float32)
 #: Users that the design is the mean of.
 _USERS = 500
 #: Where Σ (f̃ f̃ᵀ − 1) stands in the upper triangle of its matrix.
@@ -62,28 +64,32 @@ def features(trace: Float[Array, "*shape"], item: Float[Array, "*shape"]) -> Flo
     return jnp.stack([jnp.ones_like(item), trace / 2, item], axis=-1)
 
 
-def whitening(world: Satisfaction, fade: float, hold: float) -> Float32[np.ndarray, "features features"]:
+def whitening(
+    world: Satisfaction, fade: float, hold: float, feedback: bool = True
+) -> Float32[np.ndarray, "features features"]:
     """W of the design, from simulated clicks of users who choose as the world's do; no engagement takes part.
 
     Args:
         world: The users.
         fade: Factor of the trace a round.
         hold: As of :func:`~fedrank.slates.sums.exploring.next_taste`.
+        feedback: Features are of what is clicked; if not, of what is expected to be, in every round.
     """
     random, rounds = np.random.default_rng(0), world.rounds_per_episode
     documents = random.random((rounds, _USERS, world.candidates), np.float32)
     uniform = random.random((rounds, _USERS, 3), np.float32)
     with jax.ensure_compile_time_eval():
-        squares = np.asarray(_design(world, fade, hold, documents, uniform), np.float64)
+        squares = np.asarray(_design(world, fade, hold, feedback, documents, uniform), np.float64)
     squares = (squares + 1e-6 * np.eye(FEATURES))[np.ix_(_ORDER, _ORDER)]
     return np.linalg.inv(np.linalg.cholesky(squares))[:, np.argsort(_ORDER)].astype(np.float32)
 
 
-@partial(jit, quick=True, static_argnums=(0, 1, 2))
+@partial(jit, quick=True, static_argnums=(0, 1, 2, 3))
 def _design(
     world: Satisfaction,
     fade: float,
     hold: float,
+    feedback: bool,
     documents: Float[Array, "rounds users candidates"],
     uniform: Float[Array, "rounds users 3"],
 ) -> Float[Array, "features features"]:
@@ -96,6 +102,8 @@ def _design(
         slot = world.choice.choose(world.appeal(shown), uniform[2])
         clicked = slot < world.slate
         item = jnp.where(clicked, item_feature(shown[jnp.minimum(slot, world.slate - 1)]), 0.0)
+        if not feedback:
+            clicked, item = True, expected_item(world, shown)
         f = jnp.where(clicked, features(trace, item), 0.0)
         return (fade * trace - item, taste), jnp.outer(f, f)
 
@@ -106,7 +114,18 @@ def _design(
     return jnp.mean(jax.lax.scan(one_round, start, (documents, uniform))[1], axis=(0, 1))
 
 
-def of_satisfaction(noise: float) -> Float32[np.ndarray, " features"]:
+def past_whitening(whiten: Float32[np.ndarray, "features features"]) -> Float32[np.ndarray, "past past"]:
+    """W of the constant and the trace alone, from that of all features."""
+    back = np.linalg.inv(whiten.astype(np.float64))
+    return np.linalg.inv(np.linalg.cholesky((back @ back.T)[:PAST, :PAST])).astype(np.float32)
+
+
+def inverse_of_past(inverse: Float[Array, "features features"]) -> Float[Array, "past past"]:
+    """(E f fᵀ)⁻¹ of the constant and the trace alone, from that of all features."""
+    return jnp.linalg.inv(jnp.linalg.inv(inverse)[:PAST, :PAST])
+
+
+def of_satisfaction(noise: float) -> Float32[np.ndarray, " past"]:
     """Factors of what crosses of satisfaction, by whitened feature: noise that is observed shortens no vector.
 
     Args:
@@ -147,12 +166,12 @@ def fitted(
     inverse: Float[Array, "features features"],
     whiten: Float32[np.ndarray, "features features"],
 ) -> Float[Array, " features"]:
-    """Weights of least squares from Σ f̃ y over users and platforms.
+    """Weights of least squares from Σ f̃ y over users and platforms, of all features or of those of the past.
 
     Args:
         sums: Σ f̃ y.
         rounds: Rounds behind them.
-        inverse: As :func:`inverse_design` has it.
+        inverse: As :func:`inverse_design` or :func:`inverse_of_past` has it.
         whiten: W.
     """
     back = np.linalg.inv(whiten.astype(np.float64)).astype(np.float32)  # f of f̃
@@ -171,7 +190,7 @@ def error_of_trace(
         clicks: Rounds behind the sums.
         whiten: W.
         spread: Standard deviation of the logarithm of engagement, given the features.
-        noise: Standard deviation of the noise on the sum of each whitened feature.
+        noise: Standard deviation of the noise on the sum of each whitened feature; of all or of those of the past.
     """
     of_means = spread**2 / clicks + (noise / clicks) ** 2
     return jnp.sqrt(jnp.asarray(whiten[:, TRACE] ** 2) @ of_means)
@@ -191,11 +210,11 @@ def with_trace(
 
 
 def with_observed(
-    weights: Float[Array, " features"],
+    trace: Float[Array, ""],
+    precision: Float[Array, ""],
+    satisfaction: Float[Array, " past"],
     error: Float[Array, ""],
-    satisfaction: Float[Array, " features"],
-    other: Float[Array, ""],
-    scale: float,
+    log_engagement: Float[Array, ""],
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The trace's weight in the logarithm of engagement, by what engagement and what satisfaction say of it.
 
@@ -204,19 +223,18 @@ def with_observed(
     strictly between 0 and 1, engagement alone counts.
 
     Args:
-        weights: Of the logarithm of engagement / scale.
-        error: Standard error of the trace's.
+        trace: The trace's weight in the logarithm of engagement.
+        precision: One over its variance; 0 where no engagement was seen.
         satisfaction: Weights of the satisfaction's deviation from neutral.
-        other: Standard error of the trace's.
-        scale: Divisor of engagement.
+        error: Standard error of the trace's.
+        log_engagement: The mean logarithm of engagement.
 
     Returns:
-        The weight and its standard error.
+        The weight and its precision.
     """
     mean = NEUTRAL + satisfaction[0]
     seen = (mean > 0.01) & (mean < 0.99)
-    factor = (weights[0] + np.log(scale)) / jnp.where(seen, mean, 1.0)
-    mine, theirs = error**2, (factor * other) ** 2
-    share = jnp.where(seen, mine / jnp.maximum(mine + theirs, 1e-30), 0.0)
-    # The error of a mean that is weighted by precision; theirs has a share of 0 where nothing is seen.
-    return (1 - share) * weights[TRACE] + share * factor * satisfaction[TRACE], error * jnp.sqrt(1 - share)
+    factor = log_engagement / jnp.where(seen, mean, 1.0)
+    other = jnp.where(seen, 1.0 / jnp.maximum((factor * error) ** 2, 1e-30), 0.0)
+    share = other / jnp.maximum(precision + other, 1e-30)
+    return (1 - share) * trace + share * factor * satisfaction[TRACE], precision + other

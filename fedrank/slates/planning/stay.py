@@ -5,12 +5,12 @@ engages now, what the trace that it leaves is worth to the other platforms until
 come::
 
     x′ = fade · x − z
-    q_left(x, z) = exp f(x, z)ᵀθ + m_left exp f(x′, ·)ᵀθ + V_{left−1}(x′)
+    q_left(x, z) = exp f(x, z)ᵀθ + m_left exp f(x′, ·)ᵀθ′ + V_{left−1}(x′)
     V_left(x) = E_candidates max_A Σ_i P(i | A) q_left(x, z_i),    V_0 = 0
 
 Nothing is discounted, and after the last round there is nothing to come: that is the clock. m_left counts the ticks of
-others in a round; they are valued with their mean item, because a platform does not know what they show. Each platform
-thus counts everybody's engagement, and changes it by its own clicks alone.
+others in a round, and θ′ is their model; they are valued with their mean item, because a platform does not know what
+they show. Each platform thus counts everybody's engagement, and changes it by its own clicks alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from fedrank.slates.learners.slate_choice import best_value
 from fedrank.slates.planning.engagement import features
+from fedrank.slates.planning.platforms import Models
 from fedrank.slates.sums.learner import item_feature
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
@@ -40,7 +41,7 @@ def largest_trace(fade: float) -> float:
 def worth(
     world: Satisfaction,
     fade: float,
-    model: Float[Array, " features"],
+    models: Models,
     later: Float[Array, " grid"],
     trace: Float[Array, ""],
     item: Float[Array, " clicks"],
@@ -52,7 +53,7 @@ def worth(
     Args:
         world: The users; of them platforms know the choice model, as everywhere.
         fade: Factor of the trace a round.
-        model: Weights of the model of engagement.
+        models: Weights of the model of engagement, at this platform and at others.
         later: V after this round, at the nodes of the grid.
         trace: x.
         item: Feature z of each click.
@@ -64,8 +65,8 @@ def worth(
     place = jnp.clip((after + bound) / (2.0 * bound), 0.0, 1.0) * (GRID - 1)
     low = jnp.minimum(place.astype(jnp.int32), GRID - 2)
     to_come = later[low] + (place - low) * (later[low + 1] - later[low])
-    now = jnp.append(_engagement(model, jnp.full_like(item, trace), item), 0.0)
-    return now + others * _engagement(model, after, jnp.full_like(after, mean_item)) + to_come
+    now = jnp.append(_engagement(models.own, jnp.full_like(item, trace), item), 0.0)
+    return now + others * _engagement(models.others, after, jnp.full_like(after, mean_item)) + to_come
 
 
 def _engagement(
@@ -107,7 +108,7 @@ def mean_click(world: Satisfaction, lists: Float[Array, "lists candidates"]) -> 
 def plan(
     world: Satisfaction,
     fade: float,
-    model: Float[Array, " features"],
+    models: Models,
     lists: Float[Array, "lists candidates"],
     typical: Float[Array, ""],
     number: Int[Array, ""],
@@ -117,7 +118,7 @@ def plan(
     Args:
         world: The users.
         fade: Factor of the trace a round.
-        model: Weights of the model of engagement.
+        models: Weights of the model of engagement, at this platform and at others.
         lists: Lists of candidates that the platform had.
         typical: Mean feature of what others' users click.
         number: Number of the platform.
@@ -126,7 +127,7 @@ def plan(
     scores = jax.vmap(lambda documents: world.choice.weights(world.appeal(documents)), out_axes=1)(lists)
 
     def of_list(later, others, trace, documents):
-        values = worth(world, fade, model, later, trace, item_feature(documents), others, typical)
+        values = worth(world, fade, models, later, trace, item_feature(documents), others, typical)
         slate = planned_slate(world, documents, values)
         return jnp.vdot(
             world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
@@ -135,7 +136,7 @@ def plan(
     def at_node(later, others, trace):
         if isinstance(world.choice, Cascade):
             return jnp.mean(jax.vmap(lambda documents: of_list(later, others, trace, documents))(lists))
-        every = jax.vmap(lambda item: worth(world, fade, model, later, trace, item, others, typical), out_axes=1)
+        every = jax.vmap(lambda item: worth(world, fade, models, later, trace, item, others, typical), out_axes=1)
         values = every(item_feature(lists))
         best = best_value(scores[:-1], values[:-1] - values[-1:], world.slate, scores[-1])
         return jnp.mean(best + values[-1])

@@ -5,10 +5,11 @@ A round, for any learner (:class:`fedrank.slates.sums.learner.SumLearner`)::
     show      each platform shows a slate: of its exploration up to the last release, of its values afterwards; users
               act, nothing crosses
     release   after the last round of the explorers: a platform with feedback sends the sum of what its users' clicks
-              contribute, which the coordinator adds up and solves for a model
+              contribute, which the coordinator solves for a model
     improve   all are sent the model, and serve by it
 
-A platform without feedback is lent the model.
+A platform without feedback is lent the model. Where the learner says so (``senders``), it sends a sum too, of what it
+sees without feedback.
 
 **Privacy.** A user's whole stay at a platform is one vector, shortened to a clip and counted once, in one release. With
 ``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted; ε is of
@@ -99,9 +100,14 @@ class SumSettings:
         return self.learner.release_rounds[-1]
 
     @property
+    def senders(self) -> tuple[bool, ...]:
+        """Whether each platform sends sums."""
+        return self.learner.senders
+
+    @property
     def releases(self) -> int:
-        """Messages that tell of a user: one of each platform with feedback."""
-        return sum(self.feedback)
+        """Messages that tell of a user: one of each platform that sends sums."""
+        return sum(self.senders)
 
     @cached_property
     def sensitivity(self) -> float:
@@ -111,17 +117,17 @@ class SumSettings:
     @cached_property
     def sigma(self) -> float | None:
         """σ of the discrete Gaussian noise on each platform's sums, in steps; None without noise."""
-        return self._sigma(self.sensitivity, self.learner.numbers)
+        return self._sigma(self.sensitivity, self.learner.numbers, self.releases)
 
     @cached_property
     def bound_sigma(self) -> float | None:
         """σ of the noise on each platform's counts of norms, of which a user changes two; None without noise."""
-        return self._sigma(2.0**0.5, BINS)
+        return self._sigma(2.0**0.5, BINS, sum(self.feedback))
 
-    def _sigma(self, sensitivity: float, numbers: int) -> float | None:
+    def _sigma(self, sensitivity: float, numbers: int, releases: int) -> float | None:
         if self.epsilon is None:
             return None
-        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, self.releases)
+        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, releases)
 
 
 class CoordinatorState(NamedTuple):
@@ -196,7 +202,12 @@ class AfterExplorers(Exchange):
 
 @dataclass(frozen=True)
 class IntegersOfUsers(AfterExplorers):
-    """Platforms with feedback send integers over users, each with discrete Gaussian noise of its own."""
+    """Platforms send integers over users, each with discrete Gaussian noise of its own."""
+
+    @property
+    def senders(self) -> tuple[bool, ...]:
+        """Which platforms do: by default those with feedback."""
+        return self.settings.feedback
 
     @property
     @abc.abstractmethod
@@ -210,11 +221,11 @@ class IntegersOfUsers(AfterExplorers):
 
     @override
     def asked(self, state, parties):
-        return jnp.asarray(self.settings.feedback)
+        return jnp.asarray(self.senders)
 
     @override
     def max_asked(self, parties):
-        return self.settings.releases
+        return sum(self.senders)
 
     @override
     def ask(self, state):
@@ -289,9 +300,14 @@ class SetClip(AfterExplorers, request=Bound, reply=Done):
 
 @dataclass(frozen=True)
 class Release(IntegersOfUsers, request=RoundStart, reply=Statistics):
-    """After explorers: platforms with feedback send their sums; the coordinator solves for the model."""
+    """After explorers: platforms send their sums; the coordinator solves for the model."""
 
     name = "release"
+
+    @property
+    @override
+    def senders(self):
+        return self.settings.senders
 
     @property
     @override
@@ -313,16 +329,17 @@ class Release(IntegersOfUsers, request=RoundStart, reply=Statistics):
     @override
     def tell(self, state, replies, arrived):
         s, learner = self.settings, self.settings.learner
-        heard = arrived & jnp.asarray(s.feedback)
+        heard = arrived & jnp.asarray(s.senders)
         steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
         # Which release it is, by the round; ``show`` has counted this one already.
         done = state.round.astype(jnp.int32) >= jnp.asarray(learner.release_rounds)
         users = jnp.asarray(learner.explorers)[jnp.maximum(jnp.sum(done) - 1, 0)]
-        rounds = (jnp.sum(heard) * users * s.world.rounds_per_episode).astype(jnp.float32)
-        unit, count = state.clip / STEPS, jnp.sum(heard)
-        noise = unit * (s.sigma or 0.0) * jnp.sqrt(count.astype(jnp.float32))
-        model = learner.solved(jnp.sum(steps, axis=0) * unit, rounds, state.model, noise)
-        good = jnp.any(heard) & jnp.all(jnp.isfinite(model))
+        rounds = (users * s.world.rounds_per_episode).astype(jnp.float32)
+        unit = state.clip / STEPS
+        noise = unit * (s.sigma or 0.0)
+        model = learner.solved_of_platforms(steps * unit, heard, rounds, state.model, noise)
+        # Without feedback nobody knows what engages.
+        good = jnp.any(heard & jnp.asarray(s.feedback)) & jnp.all(jnp.isfinite(model))
         return state._replace(model=jnp.where(good, model, state.model))
 
 
@@ -430,11 +447,11 @@ class SummedSlates(PlatformProtocol):
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What noise on the sums promises: of one message a platform with feedback, however long the run is."""
+        """What noise on the sums promises: of one message a platform that sends any, however long the run is."""
         s = self.settings
         if s.sigma is None:
             seen = (
-                f"Sums of {s.learner.numbers} numbers over all explorers of each platform with feedback, clipped but "
+                f"Sums of {s.learner.numbers} numbers over all explorers of each platform that sends them, clipped but "
                 "without noise."
             )
             return PrivacyReport.none(rounds, seen, _NOT_COVERED)

@@ -102,6 +102,11 @@ def item_feature(documents: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return 2.0 * documents - 1.0
 
 
+def expected_item(world: Satisfaction, shown: Float[Array, " slots"]) -> Float[Array, ""]:
+    """The expected feature of what is clicked of a slate, 0 for nothing, by the choice model."""
+    return jnp.vdot(world.choice.probabilities(world.appeal(shown))[:-1], item_feature(shown))
+
+
 @dataclass(frozen=True)
 class SumLearner(SlateLearner):
     """A learner from sums over users; see the module.
@@ -151,6 +156,11 @@ class SumLearner(SlateLearner):
             raise ConfigError(f"bounders must be in 0..{most:,}, got {self.bounders}.")
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(f"feedback must be one bool a platform, one of them True, got {self.feedback}.")
+
+    @property
+    def senders(self) -> tuple[bool, ...]:
+        """Which platforms send sums; by default those with feedback. All with feedback do."""
+        return self.feedback
 
     @property
     def release_rounds(self) -> tuple[int, ...]:
@@ -205,7 +215,34 @@ class SumLearner(SlateLearner):
         """What a round in which nothing was clicked adds to the sums; by default nothing."""
         return jnp.zeros(self.numbers, jnp.float32)
 
-    @abc.abstractmethod
+    def without_feedback(self, own: PlatformState) -> Float[Array, " statistics"]:
+        """What a round adds to the sums of a platform that sends them but sees no feedback; by default nothing.
+
+        Args:
+            own: The platform's state in the round.
+        """
+        return jnp.zeros(self.numbers, jnp.float32)
+
+    def solved_of_platforms(
+        self,
+        sums: Float[Array, "platforms statistics"],
+        heard: Bool[Array, " platforms"],
+        rounds: Float[Array, ""],
+        model: Float[Array, " parameters"],
+        noise: Float[Array, ""],
+    ) -> Float[Array, " parameters"]:
+        """The model that the platforms' sums give; by default :meth:`solved` of what they add up to.
+
+        Args:
+            sums: Of each platform, over its users, each user's part clipped; zeros of those who were not heard.
+            heard: Whose sums came; one with feedback at least.
+            rounds: Rounds behind each platform's sums.
+            model: The model before; zeros at first.
+            noise: Standard deviation of the noise on each of a platform's sums; 0 without.
+        """
+        count = jnp.sum(heard).astype(jnp.float32)
+        return self.solved(jnp.sum(sums, axis=0), count * rounds, model, noise * jnp.sqrt(count))
+
     def solved(
         self,
         sums: Float[Array, " statistics"],
@@ -213,7 +250,7 @@ class SumLearner(SlateLearner):
         model: Float[Array, " parameters"],
         noise: Float[Array, ""],
     ) -> Float[Array, " parameters"]:
-        """The model that sums give.
+        """The model that sums give; a learner has this or :meth:`solved_of_platforms`.
 
         Args:
             sums: Over users and platforms, each user's part clipped.
@@ -221,6 +258,7 @@ class SumLearner(SlateLearner):
             model: The model before; zeros at first.
             noise: Standard deviation of the noise on each of the sums; 0 without.
         """
+        raise NotImplementedError(f"{type(self).__name__} has neither solved nor solved_of_platforms.")
 
     def improved(self, own: PlatformState) -> PyTree:
         """What a platform makes of a new model, which is ``own.model``: a new ``learnt``; by default as it was."""
@@ -247,11 +285,8 @@ class SumLearner(SlateLearner):
 
     def clicked(self, own: PlatformState, turn: Turn) -> Float[Array, ""]:
         """The feature of what was clicked, 0 for nothing; without feedback, what is expected by the choice model."""
-        world, documents = self.world, own.view.documents
-        shown = documents[own.slate]
-        expected = jnp.vdot(world.choice.probabilities(world.appeal(shown))[:-1], item_feature(shown))
-        clicked = jnp.where(turn.item >= 0, item_feature(documents[turn.item]), 0.0)
-        return jnp.where(own.feedback, clicked, expected)
+        clicked = jnp.where(turn.item >= 0, item_feature(own.view.documents[turn.item]), 0.0)
+        return jnp.where(own.feedback, clicked, expected_item(self.world, own.view.documents[own.slate]))
 
     @override
     def first_state(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
@@ -289,7 +324,9 @@ class SumLearner(SlateLearner):
         told = own.feedback & (turn.item >= 0)
         item = item_feature(own.view.documents[turn.item])
         more = self.contribution(own, item, jnp.where(told, turn.engagement, 1.0))
-        stay = own.stay + jnp.where(told, more, jnp.where(own.feedback, self.without_click(), 0.0))
+        stay = own.stay + jnp.where(
+            told, more, jnp.where(own.feedback, self.without_click(), self.without_feedback(own))
+        )
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms

@@ -19,13 +19,13 @@ class Done:
 
 @message(kind=2)
 class Statistics:
-    """Platform with feedback to coordinator: sums over its users' stays, once a release.
+    """Platform to coordinator: sums over its users' stays, once a release.
 
     Of each user's stay a vector, shortened to the clip and rounded towards zero; of those the sum, with noise if the
     settings say so.
     """
 
-    sums: Array = field(i4["statistics"], "what the learner adds up over clicks of all users, in steps of clip / 2^14")
+    sums: Array = field(i4["statistics"], "what the learner adds up over all users, in steps of clip / 2^14")
 
 
 @message(kind=3)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from itertools import product
+from itertools import permutations, product
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from fedrank.report.page import write_page
 from fedrank.slates.planning import PlanLearner
 from fedrank.slates.planning.engagement import (
     OF_ENGAGEMENT,
+    PAST,
     TRACE,
     error_of_trace,
     features,
@@ -26,10 +27,12 @@ from fedrank.slates.planning.engagement import (
     inverse_design,
     met,
     of_satisfaction,
+    past_whitening,
     whitening,
     with_observed,
     with_trace,
 )
+from fedrank.slates.planning.platforms import Models, models_at, passed, random_effects
 from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.bound import BINS, clip_of, norm_bin
@@ -39,6 +42,7 @@ from fedrank.slates.world.satisfaction import Satisfaction, Turn
 #: Users of three rounds who choose one of two out of three.
 SMALL = Satisfaction(candidates=3, slate=2, time_budget=6)
 MODEL = np.array([0.1, 0.3, 0.25], np.float32)
+OTHERS = np.array([0.1, -0.2, 0.25], np.float32)
 
 
 def _learner(**given):
@@ -107,11 +111,14 @@ def test_a_plan_is_the_best_of_all_slates_round_by_round():
     fade = 0.0  # then every trace after a click is −z, wherever the user was
     lists = jnp.asarray(np.random.default_rng(1).random((LISTS, 3)), jnp.float32)
     typical = float(mean_click(SMALL, lists))
-    found = np.asarray(plan(SMALL, fade, jnp.asarray(MODEL), lists, jnp.float32(typical), jnp.int32(0)))
+    # The other platform's users mind otherwise what they clicked.
+    found = np.asarray(
+        plan(SMALL, fade, Models(jnp.asarray(MODEL), jnp.asarray(OTHERS)), lists, jnp.float32(typical), jnp.int32(0))
+    )
     nodes = np.linspace(-1, 1, found.shape[1])
 
-    def engagement(x, z):
-        return np.exp(MODEL @ [1.0, x / 2, z])
+    def engagement(x, z, weights=MODEL):
+        return np.exp(weights @ [1.0, x / 2, z])
 
     later = np.zeros(len(nodes))
     for left in (1, 2):
@@ -122,7 +129,7 @@ def test_a_plan_is_the_best_of_all_slates_round_by_round():
             for documents in np.asarray(lists, np.float64):
                 z = 2 * documents - 1
                 q = [
-                    engagement(x, one) + engagement(-one, typical) + np.interp(-one, nodes, later) for one in z
+                    engagement(x, one) + engagement(-one, typical, OTHERS) + np.interp(-one, nodes, later) for one in z
                 ]  # B acts once more even in the last round
                 v = np.exp(1 - documents)
                 total += max(
@@ -142,7 +149,8 @@ def test_others_act_until_the_user_leaves():
 
 def test_without_a_click_a_round_is_worth_what_is_to_come():
     later = jnp.linspace(0.0, 1.0, 41)
-    values = worth(SMALL, 0.5, jnp.zeros(3), later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
+    nothing = models_at(jnp.zeros(4), jnp.int32(0))
+    values = worth(SMALL, 0.5, nothing, later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
     # The trace fades to 1, half-way from the middle of ± 2 to its end.
     np.testing.assert_allclose(values, [1.75, 0.75], rtol=1e-6)
 
@@ -177,21 +185,42 @@ def test_a_stay_is_counted_once_when_the_user_leaves_and_never_after_the_explore
     np.testing.assert_array_equal(after.sums, left.sums)
 
 
-def test_a_platform_without_feedback_uses_nothing_of_what_users_do():
-    s = _learner()
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_platform_without_feedback_uses_nothing_of_what_users_do(observed):
+    s = _learner(observed=observed)
     own = _there(s, 1)
     one, other = (_round(s, own, item, engagement, True) for item, engagement in ((0, 3.0), (2, 300.0)))
     jax.tree.map(np.testing.assert_array_equal, one, other)
-    assert not one.sums.any()
+    # What it observes of satisfaction is all that it sends.
+    assert not one.sums[:3].any() and one.sums[3:].any() == observed
+
+
+def test_a_platform_without_feedback_sends_what_it_observes_against_what_it_expects():
+    s = _learner(observed=True, explorers=(1,), clip=1e3)
+    own, expected, traces = _there(s, 1), [0.7, 0.2, 0.45], []
+    trace = 0.0
+    for observed, over in zip(expected, (False, False, True), strict=True):
+        own = own._replace(view=own.view._replace(observed=jnp.float32(observed)))
+        own = _round(s, own, 0, 9.0, over)
+        traces.append(trace)
+        # Of candidates 0.25 and 1, a user clicks one with odds e^0.75 : 1.
+        odds = np.exp([0.75, 0.0])
+        trace = 0.81 * trace - odds @ [-0.5, 1.0] / odds.sum()
+    past = np.stack([np.ones(3), np.array(traces) / 2], axis=1)
+    whitened = np.array([1.0, 10.0]) * (past_whitening(s.whiten_expected) @ (past.T @ (np.array(expected) - 0.5)))
+    np.testing.assert_allclose(np.asarray(own.sums)[3:] * 1e3 / STEPS, whitened, atol=0.07)
+    silent = _learner(observed=True, differ=False)
+    assert silent.senders == (True, False) and not _round(silent, _there(silent, 1), 0, 9.0, True).sums.any()
 
 
 def test_epsilon_is_of_the_whole_stay_at_all_platforms():
-    for feedback in ((True, False), (True, True)):
-        s = SumSettings(_learner(feedback=feedback), epsilon=2.0, delta=1e-5)
+    for feedback, given in (((True, False), {}), ((True, True), {}), ((True, False), {"observed": True})):
+        s = SumSettings(_learner(feedback=feedback, **given), epsilon=2.0, delta=1e-5)
         report = SummedSlates(s).account(rounds=10**6, delta=1e-6)
         assert report.epsilon(Unit.USER) == pytest.approx(2.0, rel=1e-3)
-        # Continuous noise of the same σ, an independent account: as many releases as platforms with feedback.
-        exact = gaussian_epsilon(s.sigma / sum(feedback) ** 0.5, 1e-5, s.sensitivity)
+        # Continuous noise of the same σ, an independent account: as many releases as platforms that send.
+        assert s.releases == (1 if feedback == (True, False) and not given else 2)
+        exact = gaussian_epsilon(s.sigma / s.releases**0.5, 1e-5, s.sensitivity)
         assert 1.7 < exact <= 2.0
 
 
@@ -226,7 +255,7 @@ def test_rounds_without_a_click_are_part_of_the_design_that_was_met():
 
 
 def test_noise_that_is_observed_in_place_of_satisfaction_shortens_no_vector():
-    np.testing.assert_allclose(of_satisfaction(0.1), [1, 3, 10], rtol=1e-6)
+    np.testing.assert_allclose(of_satisfaction(0.1), [1, 10], rtol=1e-6)
     np.testing.assert_array_equal(of_satisfaction(0.0), of_satisfaction(0.1))
     np.testing.assert_allclose(of_satisfaction(10.0) * 10.0, of_satisfaction(0.1) * 0.1, rtol=1e-6)
 
@@ -293,7 +322,7 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
     folder = run("planned-slates", tmp_path / "run", **settings)
     ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     sums = [line for line in ledger if line["message"] == "Statistics"]
-    assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(1, 25, 3)]
+    assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(2, 42, 3)]
     assert json.loads((folder / "privacy.json").read_text())["promises"][1]["epsilon"] == pytest.approx(1.0, rel=1e-3)
     assert set(pl.read_parquet(folder / "metrics.parquet")["split"]) == {"online", "test"}
     page = write_page(folder).read_text(encoding="utf-8")
@@ -322,49 +351,114 @@ def test_two_hundred_users_are_enough_where_greed_costs(tmp_path, epsilon, below
 
 def test_what_satisfaction_says_is_weighted_by_precision():
     # Engagement proportional to exp(4 · satisfaction), and satisfaction 0.5 + 0.01 · trace / 2: both say 0.04.
-    satisfaction = jnp.asarray([0.0, 0.01, 0.0])
-    weights = jnp.asarray([2.0 - np.log(10.0), 0.04, 0.25], jnp.float32)
-    same, error = with_observed(weights, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
+    satisfaction, said = jnp.asarray([0.0, 0.01]), (jnp.float32(0.01), jnp.float32(2.0))
+    same, precision = with_observed(jnp.float32(0.04), jnp.float32(0.03**-2), satisfaction, *said)
     assert float(same) == pytest.approx(0.04, rel=1e-5)
-    assert float(error) == pytest.approx((1 / 0.03**2 + 1 / 0.04**2) ** -0.5, rel=1e-5)
-    off = weights.at[1].set(0.14)
-    found, _ = with_observed(off, jnp.float32(0.03), satisfaction, jnp.float32(0.01), 10.0)
+    assert float(precision) == pytest.approx(1 / 0.03**2 + 1 / 0.04**2, rel=1e-5)
+    found, _ = with_observed(jnp.float32(0.14), jnp.float32(0.03**-2), satisfaction, *said)
     assert float(found) == pytest.approx(np.average([0.14, 0.04], weights=[1 / 0.03**2, 1 / 0.04**2]), rel=1e-5)
+    # A platform that sees no engagement.
+    alone, precision = with_observed(jnp.float32(0.0), jnp.float32(0.0), satisfaction, *said)
+    assert float(alone) == pytest.approx(0.04, rel=1e-5) and float(precision) == pytest.approx(0.04**-2, rel=1e-5)
 
 
 @pytest.mark.parametrize("mean", [-0.5, 0.5, -0.7])
 def test_what_is_no_satisfaction_says_nothing(mean):
     """Observed on average 0, 1, or below 0: engagement alone counts."""
-    weights = jnp.asarray([2.0 - np.log(10.0), 0.04, 0.25], jnp.float32)
-    found, error = with_observed(weights, jnp.float32(0.03), jnp.asarray([mean, 0.3, 0.0]), jnp.float32(0.01), 10.0)
-    assert float(found) == pytest.approx(0.04, rel=1e-6) and float(error) == pytest.approx(0.03, rel=1e-6)
+    given = jnp.float32(0.04), jnp.float32(0.03**-2), jnp.asarray([mean, 0.3]), jnp.float32(0.01), jnp.float32(2.0)
+    found, precision = with_observed(*given)
+    assert float(found) == pytest.approx(0.04, rel=1e-6) and float(precision) == pytest.approx(0.03**-2, rel=1e-6)
 
 
-def test_sums_of_satisfaction_cross_with_the_others_and_give_the_same_trace():
-    """Where both say the same of the trace, the model is the one of either."""
+def _sums(s, weights, satisfaction, rounds):
+    """What platforms send whose users' logarithms of engagement and whose satisfaction have these weights exactly."""
+    out = []
+    for sees, mine, seen in zip(s.feedback, weights, satisfaction, strict=True):
+        whiten = s.whiten if sees else s.whiten_expected
+        of_engagement = OF_ENGAGEMENT * (np.linalg.inv(whiten.T.astype(np.float64)) @ mine) if sees else np.zeros(3)
+        past = np.linalg.inv(past_whitening(whiten).T.astype(np.float64))
+        out.append([of_engagement, of_satisfaction(0.1) * (past @ seen)] if s.observed else [of_engagement])
+    return jnp.asarray(rounds * np.array([np.concatenate(row) for row in out]), jnp.float32)
+
+
+def _solved(s, sums, heard=(True, True), rounds=1000, noise=0.0):
+    blank = jnp.zeros(s.parameters)
+    return np.asarray(s.solved_of_platforms(sums, jnp.asarray(heard), jnp.float32(rounds), blank, jnp.float32(noise)))
+
+
+def test_sums_of_satisfaction_give_each_platform_its_own_weight_of_the_trace():
+    """The one without feedback too: by its satisfaction, and by how the others' turns into engagement."""
     s = _learner(observed=True, caution=0.0)
-    assert s.numbers == 6 and _learner(observed=True, design="sent").numbers == 12
-    true = np.array([np.log(9.5 / 10), 0.06, 0.25])
-    satisfaction = np.array([0.0, 0.06 / (np.log(9.5) / 0.5), 0.0])
-    white = np.linalg.inv(s.whiten.T.astype(np.float64))
-    seen = of_satisfaction(0.1) * (white @ satisfaction)
-    sums = 1000 * np.concatenate([OF_ENGAGEMENT * (white @ true), seen])
-    model = s.solved(jnp.asarray(sums, jnp.float32), jnp.float32(1000), jnp.zeros(3), jnp.float32(0))
-    np.testing.assert_allclose(model, true, atol=1e-4)
+    assert s.numbers == 5 and s.parameters == 4 and _learner(observed=True, design="sent").numbers == 11
+    true = np.array([np.log(9.5 / 10), 0.6, 0.25])
+    unit = np.log(9.5) / 0.5  # of the logarithm of engagement in that of satisfaction
+    # B acts after A: what it observes is before A acts, and fades by 0.9 until B acts again.
+    satisfaction = [[0.0, 0.6 / unit], [0.0, 1.8 / unit / 0.9]]
+    sums = _sums(s, [true, None], satisfaction, 10**5)
+    np.testing.assert_allclose(_solved(s, sums, rounds=10**5), [true[0], 0.25, 0.6, 1.8], rtol=2e-3)
+    # Not heard, it is lent A's.
+    np.testing.assert_allclose(_solved(s, sums, (True, False), 10**5)[2:], [0.6, 0.6], rtol=1e-3)
     # With a design that was met and is the expected one, the same but for the ridge on it.
     sent = _learner(observed=True, caution=0.0, design="sent")
-    sums = jnp.asarray(np.concatenate([sums[:3], np.zeros(6), sums[3:]]), jnp.float32)
-    found = sent.solved(sums, jnp.float32(1000), jnp.zeros(3), jnp.float32(0))
-    np.testing.assert_allclose(found[1:], true[1:], rtol=0.04)
+    longer = jnp.concatenate([sums[:, :3], jnp.zeros((2, 6)), sums[:, 3:]], axis=1)
+    np.testing.assert_allclose(_solved(sent, longer, rounds=10**5)[1:], [0.25, 0.6, 1.8], rtol=0.04)
 
 
 @pytest.mark.parametrize("liked", [0.25, -0.25])
 def test_caution_moves_the_traces_weight_against_greed_by_standard_errors(liked):
     """Greed for items of a high feature makes the trace negative, so that it costs where the weight is positive."""
     s, bold = _learner(caution=2.0), _learner(caution=0.0)
-    white = np.linalg.inv(s.whiten.T.astype(np.float64))
-    sums = jnp.asarray(1000 * OF_ENGAGEMENT * (white @ [0.1, 0.05, liked]), jnp.float32)
-    given = sums, jnp.float32(1000), jnp.zeros(3), jnp.float32(0)
-    moved = np.asarray(s.solved(*given) - bold.solved(*given))
+    sums = _sums(s, [[0.1, 0.05, liked], None], [None, None], 1000)
+    moved = _solved(s, sums) - _solved(bold, sums)
     error = float(error_of_trace(jnp.float32(1000), s.whiten, 1.0, jnp.zeros(3)))
-    np.testing.assert_allclose(moved, [0, 2 * np.sign(liked) * error, 0], atol=1e-5)
+    np.testing.assert_allclose(moved, np.array([0, 0, 2, 2]) * np.sign(liked) * error, atol=1e-5)
+
+
+def test_platforms_that_differ_by_chance_share_a_weight_and_others_keep_their_own():
+    """Against the posterior of a normal family, by numerical integration, with the variance of the family found."""
+    x, w = np.array([0.1, 0.5, 0.2]), np.array([40.0, 90.0, 60.0])
+    mean, total = np.average(x, weights=w), w.sum()
+    between = (w @ (x - mean) ** 2 - 2) / (total - (w**2).sum() / total)
+    assert between > 0
+    of_family = np.linspace(-3, 3, 6001)  # its mean, on which nothing is known beforehand
+    likely = np.exp(-0.5 * ((x - of_family[:, None]) ** 2 / (1 / w + between)).sum(axis=1))
+    likely /= likely.sum()
+    given = (w * x + of_family[:, None] / between) / (w + 1 / between)
+    expected = likely @ given
+    # Of the mean of the three: what is not known of each, and where the family's mean may be.
+    spread = np.sqrt((1 / (w + 1 / between)).sum() / 9 + likely @ (given - expected).mean(axis=1) ** 2)
+    found, error = random_effects(jnp.asarray(x), jnp.asarray(w), True)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert float(error) == pytest.approx(spread, rel=1e-3)
+    # As far apart as their errors make them: one mean for both, by precision, as where they must not differ.
+    for near, differ in (([0.1, 0.2], True), ([0.1, 9.0], False)):
+        found, error = random_effects(jnp.asarray(near), jnp.asarray([40.0, 90.0]), differ)
+        np.testing.assert_allclose(found, np.average(near, weights=[40.0, 90.0]), rtol=1e-5)
+        assert float(error) == pytest.approx(130.0**-0.5, rel=1e-5)
+    # Who has found nothing is lent what the other found.
+    np.testing.assert_allclose(
+        random_effects(jnp.asarray([0.3, 0.0]), jnp.asarray([5.0, 0.0]), True)[0], 0.3, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("turns", ["in-order", "shuffled"])
+@pytest.mark.parametrize("fresh", [True, False])
+def test_what_a_click_does_to_engagement_and_to_what_is_observed(turns, fresh):
+    """Against an exposure that is pushed by 1 at one platform's tick, and fades by 0.9 a tick."""
+    world = Satisfaction(candidates=3, slate=2, platforms=3, time_budget=9, turns=turns, fresh=fresh)
+    orders = list(permutations(range(3))) if turns == "shuffled" else [(0, 1, 2)]
+    for number in range(3):
+        seen, engaged = [], []
+        for first, second in product(orders, repeat=2):
+            over = 0.9 ** (2 - first.index(number))
+            seen.append(over if fresh else 1.0)
+            engaged.append(over * 0.9 ** second.index(number))
+        assert passed(world, 0.9**3, number) == pytest.approx(np.mean(engaged) / np.mean(seen))
+
+
+def test_a_platform_plans_by_its_own_weight_and_the_mean_of_the_others():
+    mine = models_at(jnp.asarray([0.1, 0.25, 1.0, 2.0, 6.0]), jnp.int32(1))
+    np.testing.assert_allclose(mine.own, [0.1, 2.0, 0.25])
+    np.testing.assert_allclose(mine.others, [0.1, 3.5, 0.25])
+    alone = models_at(jnp.asarray([0.1, 0.25, 1.0]), jnp.int32(0))
+    np.testing.assert_array_equal(alone.own, alone.others)

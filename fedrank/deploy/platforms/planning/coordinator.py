@@ -128,7 +128,7 @@ class PlanningCoordinator:
 
     def _ask_all(self, on_step: Callable[[Told], object]) -> None:
         place = self._place(Release)
-        asked = [k for k, sees in enumerate(self._s.feedback) if sees and k not in self.sums]
+        asked = [k for k, sends in enumerate(self._s.senders) if sends and k not in self.sums]
         grace = self.patience
         for k, reply in self._heard(asked, place, self._encoded(place), grace, begun=bool(self.sums)):
             self._store.put({f"sums/{k:02}": reply})
@@ -196,7 +196,7 @@ class PlanningCoordinator:
     def crossed(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
         """First round of the part of the run, and requests and replies as int64 [exchanges, 2]; as a simulator's."""
         counts = np.zeros((len(self.terms.exchanges), 2), np.int64)
-        counts[self._place(Release)] = sum(self._s.feedback) if self.sums else 0, len(self.sums)
+        counts[self._place(Release)] = self._s.releases if self.sums else 0, len(self.sums)
         counts[self._place(Improve)] = (len(self._peers) if self._fitted else 0), len(self.told)
         every = self.terms.config.evaluation.every
         return [(self._s.release_round // every * every, counts)]

@@ -133,11 +133,14 @@ class PlanningPlatform:
             raise NotYetError("early-round")
         if number < self.round or self.stage is Stage.LIVED:
             raise RefusedError("conflict" if number == self.lived else "stale-round", round=self.next)
-        if number - self._came >= self._s.world.rounds_per_episode:
+        longer = number - self._came >= self._s.world.rounds_per_episode
+        if longer:
             slot, engagement = None, 0.0  # a stay counts once, as long as was agreed
         item = jnp.int32(-1) if slot is None else self._own.slate[slot]
         turn = Turn(jnp.int32(-1 if slot is None else slot), item, jnp.float32(engagement), jnp.float32(0.0))
         own = _lived(self._s.learner, self._own, turn)
+        if longer:  # nor does what a platform sees without feedback
+            own = own._replace(stay=self._own.stay, sums=self._own.sums)
         self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest})
 
     @property
@@ -228,7 +231,7 @@ class PlanningPlatform:
     @property
     def _places(self) -> tuple[int, ...]:
         """Indices of the exchanges with this platform."""
-        release = (self._place(Release),) if self._s.feedback[self.index] else ()
+        release = (self._place(Release),) if self._s.senders[self.index] else ()
         return *release, self._place(Improve)
 
     def _shown(self, own: PlatformState, number: int) -> PlatformState:

@@ -2,7 +2,9 @@
 
 Run it from a clone: ``python -m benchmarks.planned_slates [--only NAME ...] [--again] [--seed 300]``. Each row is a run
 of eight seeds, 1100 to 1107; those of 48 seeds, 1100 to 1147, are judged by fewer users a seed, and count the seeds in
-which users had been better served at random. Rows that stand in ``reproductions/fedslate_2024/planned_slates.json`` are
+which users had been better served at random. Those of platforms that users forgive differently (``--only differ``)
+are of 24 seeds, 1200 to 1223, also by what the platforms' weights are worth if all plan by the lender's. Rows that
+stand in ``reproductions/fedslate_2024/planned_slates.json`` are
 not run again, so that it can be stopped at any time. Other seeds have a file of their own, ``planned_slates_300.json``.
 It then repeats the attack on what crosses. Intervals are Student's *t* over seeds, 95 %; the share of the gap is
 (ours − random) / (optimum − random), seed by seed, for the same fresh users.
@@ -34,6 +36,8 @@ from fedrank.slates.world.presets import preset
 RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 #: First of the eight seeds; none of them was used while the method was made.
 SEED, SEEDS, MANY = 1100, 8, 48
+#: First and number of the seeds for platforms that differ.
+DIFFER_SEED, DIFFER_SEEDS = 1200, 24
 #: Rounds of a user.
 STAY = 61
 
@@ -50,6 +54,7 @@ def _row(
     design: str = "known",
     observed: bool = True,
     caution: float = 0.75,
+    differ: bool = True,
     **world: Any,
 ) -> dict:
     private = {} if epsilon is None else {"epsilon": epsilon}
@@ -62,6 +67,7 @@ def _row(
             "design": design,
             "observed": observed,
             "caution": caution,
+            "differ": differ,
         },
         "sharing": {"bounders": bounders, **private},
         **_PRIVATE,
@@ -113,6 +119,32 @@ ROWS = {
     f"{_MANY}, no caution, ε = 2": _row("tension", epsilon=2.0, caution=0.0),
 }
 
+#: Sensitivities of A and of B, which is blind.
+_WORLDS = {
+    "equal": (0.03, 0.03),
+    "B half of A": (0.03, 0.015),
+    "B a third of A": (0.03, 0.01),
+    "B twice A": (0.03, 0.06),
+    "B three times A": (0.03, 0.09),
+    "A 0.01, B 0.05": (0.01, 0.05),
+}
+#: Rows of platforms that differ.
+DIFFER = {
+    **{
+        f"{name}{said}": _row("tension", epsilon=epsilon, sensitivities=list(both))
+        for name, both in _WORLDS.items()
+        for epsilon, said in ((None, ""), (2.0, ", ε = 2"))
+    },
+    **{
+        f"{name}, by A's model": _row("tension", differ=False, sensitivities=list(both))
+        for name, both in _WORLDS.items()
+    },
+    **{
+        f"B half of A, 800 users{said}": _row("tension", 800, epsilon=epsilon, sensitivities=[0.03, 0.015])
+        for epsilon, said in ((None, ""), (2.0, ", ε = 2"))
+    },
+}
+
 
 def measured(settings: dict[str, Any], seed: int, seeds: int) -> dict[str, Any]:
     """What one row's run brings.
@@ -123,7 +155,7 @@ def measured(settings: dict[str, Any], seed: int, seeds: int) -> dict[str, Any]:
         seeds: How many.
     """
     episodes = 256 if settings["world"].get("candidates", 10) == 10 else 64
-    episodes = episodes if seeds == SEEDS else 32
+    episodes = 32 if seeds == MANY else episodes
     more = {"seeds": seeds, "seed": seed, "evaluation": {"every": settings["rounds"], "episodes": episodes}}
     begun = time.process_time()
     with tempfile.TemporaryDirectory() as home:
@@ -148,6 +180,7 @@ def measured(settings: dict[str, Any], seed: int, seeds: int) -> dict[str, Any]:
     exploring = online.sort("seed")["engagement"].to_numpy() / (settings["rounds"] / STAY)
     return {
         "share of the gap": _interval(share),
+        "share of the gap, first 8 seeds": _interval(share[:SEEDS]),
         "over random": _interval(gain.sum(axis=1)),
         "over random, by seed": [round(float(value), 1) for value in gain.sum(axis=1)],
         **(
@@ -179,7 +212,10 @@ def _interval(values: Any) -> dict[str, float]:
 
 
 def stays(settings: SumSettings, users: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What users add to the sums of A, in steps, int [users, numbers], and their mean log-engagement there, [users]."""
+    """What users add to the sums of all platforms, in steps, int [users, platforms × numbers], and how much they engage.
+
+    The latter is the mean logarithm at A, float [users].
+    """
     learner = settings.learner
     world = learner.world
 
@@ -197,14 +233,14 @@ def stays(settings: SumSettings, users: int, seed: int) -> tuple[np.ndarray, np.
             return (scene, own), jnp.log(seen["engagement"][0])
 
         (_, own), logs = jax.lax.scan(one_round, (scene, own), jax.random.split(key, world.rounds_per_episode))
-        return own.sums[0], jnp.mean(logs)
+        return own.sums.reshape(-1), jnp.mean(logs)
 
     sums, logs = jax.jit(jax.vmap(of_user))(jax.random.split(jax.random.key(seed), users))
     return np.asarray(sums), np.asarray(logs)
 
 
 def attacked(epsilon: float | None, more: dict[str, Any], seed: int, users: int = 2000) -> dict[str, float]:
-    """R² of the best linear guess of a user's mean log-engagement from A's sums, by whoever reads them.
+    """R² of the best linear guess of a user's mean log-engagement at A from all sums, by whoever reads them.
 
     ``everything else known``: the attacker knows what every other user added, and takes it off: nobody can know more.
     ``nothing else known``: the guess is from the sums of 200 users as they are. The coordinator reads the sums; B, who
@@ -242,7 +278,9 @@ def _guessed(seen: np.ndarray, wanted: np.ndarray) -> float:
 def main() -> None:
     """Measure the rows that are missing, and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", choices=[*ROWS, "attack"], help="rows to measure; by default all")
+    parser.add_argument(
+        "--only", nargs="*", choices=[*ROWS, "differ", "attack"], help="rows to measure; by default all"
+    )
     parser.add_argument("--again", action="store_true", help="measure rows again that stand in the file")
     parser.add_argument("--seed", type=int, default=SEED, help="the first of the seeds")
     parser.add_argument("--show", action="store_true", help="print the table of what has been measured, and end")
@@ -251,6 +289,7 @@ def main() -> None:
     found = json.loads(_text(file)) if file.exists() else {"rows": {}}
     if given.show:
         print(table({name: found["rows"][name] for name in ROWS if name in found["rows"]}))
+        print(table(found.get("platforms that differ", {}).get("rows", {})))
         return
     found["seeds"] = list(range(given.seed, given.seed + SEEDS))
     for name, settings in ROWS.items():
@@ -259,7 +298,20 @@ def main() -> None:
         found["rows"][name] = measured(settings, given.seed, MANY if name.startswith(_MANY) else SEEDS)
         _write(file, found)
         share, over = found["rows"][name]["share of the gap"], found["rows"][name]["over random"]
-        print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap, {over['mean']:+.1f}")
+        print(
+            f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}] of the gap, {over['mean']:+.1f}",
+            flush=True,
+        )
+    if given.seed == SEED and (not given.only or "differ" in given.only):
+        seeds = list(range(DIFFER_SEED, DIFFER_SEED + DIFFER_SEEDS))
+        rows = found.setdefault("platforms that differ", {"seeds": seeds, "rows": {}})["rows"]
+        for name, settings in DIFFER.items():
+            if name in rows and not given.again:
+                continue
+            rows[name] = measured(settings, DIFFER_SEED, DIFFER_SEEDS)
+            _write(file, found)
+            share, worst = rows[name]["share of the gap"], min(rows[name]["over random, by seed"])
+            print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}], worst {worst:+}", flush=True)
     if not given.only or "attack" in given.only:
         sent = {
             "": {},

@@ -197,11 +197,11 @@ class PlanLearner(SumLearner):
         each = [
             self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0]) for k in range(len(self.feedback))
         ]
-        traces, error = random_effects(*(jnp.stack(of) for of in zip(*each, strict=True)), self.differ)
+        traces, errors = random_effects(*(jnp.stack(of) for of in zip(*each, strict=True)), self.differ)
         weights = with_trace(weights, jnp.sum(jnp.where(seeing, traces, 0.0)) / jnp.maximum(count, 1.0), inverse)
         # Greed for items of a high feature makes the trace negative, for those of a low one positive. The other weights
-        # stay: a plan turns where the trace's, of all platforms together, is large beside the item's.
-        traces = traces + self.caution * error * jnp.sign(weights[ITEM])
+        # stay: a plan turns where the trace's is large beside the item's.
+        traces = traces + self.caution * errors * jnp.sign(weights[ITEM])
         return jnp.concatenate([jnp.stack([weights[0], weights[ITEM]]), traces])
 
     def _found(

@@ -77,7 +77,7 @@ def passed(world: Satisfaction, fade: float, number: int) -> float:
 
 def random_effects(
     found: Float[Array, " platforms"], precision: Float[Array, " platforms"], differ: bool
-) -> tuple[Float[Array, " platforms"], Float[Array, ""]]:
+) -> tuple[Float[Array, " platforms"], Float[Array, " platforms"]]:
     """Each platform's number, from its own finding and everybody's.
 
     Args:
@@ -86,7 +86,7 @@ def random_effects(
         differ: Whether platforms may differ; if not, τ² is 0.
 
     Returns:
-        The numbers, and the standard error of their mean, with τ² taken as known.
+        The numbers, and the standard error of each, with τ² taken as known.
     """
     total = jnp.maximum(jnp.sum(precision), 1e-30)
     between = jnp.float32(0.0)
@@ -100,6 +100,6 @@ def random_effects(
     weights = precision * to_mean
     of_mean = 1.0 / jnp.maximum(jnp.sum(weights), 1e-30)
     mean = jnp.vdot(weights, found) * of_mean
-    # What is not known of each by itself, and what is not known of the mean that all are moved to.
-    error = jnp.sqrt(between * jnp.sum(to_mean) / len(found) ** 2 + jnp.mean(to_mean) ** 2 * of_mean)
+    # What is not known of each by itself, and what is not known of the mean that it is moved to.
+    error = jnp.sqrt(between * to_mean + to_mean**2 * of_mean)
     return found + to_mean * (mean - found), error

@@ -140,8 +140,8 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
     again = coordinator_in(tmp_path, agreed, peers)
     assert again.done and np.array_equal(again.state.model, coordinator.state.model)
     ledger = ledger_of(again)
-    # A's six sums of four bytes, and two who have done so; both are told three weights. A message begins with a byte.
-    assert ledger.bytes_from("parties") == (1 + 24) + 1 + 1 and ledger.bytes_from("server") == (1 + 4) + 2 * (1 + 12)
+    # Five sums of four bytes of each, and two who have done so; both are told four weights. A byte begins a message.
+    assert ledger.bytes_from("parties") == 2 * (1 + 20 + 1) and ledger.bytes_from("server") == 2 * (1 + 4 + 1 + 16)
     crossed = seen["crossed"][:, 0].sum(axis=0)
     np.testing.assert_array_equal(again.crossed[0][1][1:], crossed[1:])
     assert [first for first, _ in again.crossed] == [LAST // 5 * 5]
@@ -149,7 +149,7 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
 
 def test_a_hundredth_of_fedslates_bytes(agreed):
     """For as many users; FedSlate learns every third round of a run, and is asked in every one."""
-    ours = ledger_bytes(agreed.exchanges, 2, {RELEASE: 1, PLAN: 2})
+    ours = ledger_bytes(agreed.exchanges, 2, {RELEASE: 2, PLAN: 2})
     other = Terms.of(from_dict({**SETTINGS, "protocol": "vertical-slate", "rounds": 12_200, "slates": {}}))
     least = 12_200 * ledger_bytes(other.exchanges, 2, {0: 2, 1: 2})  # acting alone
     assert 100 * ours < least
@@ -191,15 +191,18 @@ def question(agreed, place, **values):
 def explore(platform, rounds, first=0, newcomer=lambda number: number % STAY == 0, engagement=20.0):
     for number in range(first, first + rounds):
         rng = np.random.default_rng(number)
-        platform.visit(number, rng.random(4).tolist(), 0.5, newcomer(number))
+        platform.visit(number, rng.random(4).tolist(), 0.6, newcomer(number))
         platform.slate(number)
-        platform.outcome(number, number % 2, engagement)
+        sees = platform.terms.protocol.settings.feedback[platform.index]
+        platform.outcome(number, *((number % 2, engagement) if sees else ()))
 
 
 @pytest.mark.slow
-def test_a_stay_counts_once_and_only_if_it_was_whole(tmp_path, agreed):
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_stay_counts_once_and_only_if_it_was_whole(tmp_path, agreed, index):
+    """At a platform without feedback too."""
     s = agreed.protocol.settings
-    counted = platform_in(tmp_path, agreed)
+    counted = platform_in(tmp_path, agreed, index)
     explore(counted, STAY)
     whole = np.asarray(counted._own.sums)
     assert whole.any() and np.linalg.norm(whole) <= 2**14
@@ -227,10 +230,10 @@ def test_without_a_plan_a_platform_goes_on_exploring_and_counts_nothing_more(tmp
     np.testing.assert_array_equal(platform._own.sums, sums)
     body = question(agreed, RELEASE, round=LAST)
     with pytest.raises(RefusedError, match="out-of-order"):
-        platform.answer(LAST, PLAN, question(agreed, PLAN, weights=[1.0, 0.1, 0.5]))
+        platform.answer(LAST, PLAN, question(agreed, PLAN, weights=[1.0, 0.5, 0.1, 0.1]))
     platform.answer(LAST, RELEASE, body)
     platform.visit(LAST + 1 + STAY, [0.1, 0.9, 0.5, 0.3], 0.5, True)
-    platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.array([1.0, 0.1, 0.5], np.float32)))
+    platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.array([1.0, 0.5, 0.1, 0.1], np.float32)))
     assert platform.planned and len(platform.slate(LAST + 1 + STAY)) == 2, "who waits gets the plan's"
 
 
@@ -239,7 +242,7 @@ def test_requests_that_make_no_sense_change_nothing(tmp_path, agreed):
     platform = platform_in(tmp_path, agreed)
     explore(platform, LAST + 1)
     good = question(agreed, RELEASE, round=LAST)
-    weights = question(agreed, PLAN, weights=np.ones(3, np.float32))
+    weights = question(agreed, PLAN, weights=np.ones(4, np.float32))
     for number, place, body, why in (
         (LAST, SHOW, good, "not-found"),
         (LAST, 7, good, "not-found"),
@@ -252,12 +255,12 @@ def test_requests_that_make_no_sense_change_nothing(tmp_path, agreed):
         with pytest.raises(RefusedError, match=why):
             platform.answer(number, place, body)
     platform.answer(LAST, RELEASE, good)
-    huge = question(agreed, PLAN, weights=np.full(3, 3e38, np.float32))
+    huge = question(agreed, PLAN, weights=np.full(4, 3e38, np.float32))
     with pytest.raises(RefusedError, match="not-finite"):
         platform.answer(LAST, PLAN, huge)
     platform.answer(LAST, PLAN, weights)
     with pytest.raises(RefusedError, match="conflict"):
-        platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.zeros(3, np.float32)))
+        platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.zeros(4, np.float32)))
     for said in ((LAST + 1, 0, 0.0), (LAST + 1, 5, 1.0), (LAST + 1, None, 1.0)):
         with pytest.raises(RefusedError, match="out-of-range"):
             platform.outcome(*said)
@@ -304,7 +307,7 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
             attempts.append(place)
             if len(attempts) == 3:
                 stop.set()
-            return layout.encode(layout.message(np.array([2**14 * EXPLORERS, 2**13, 0, 0, 0, 0], np.int32)))
+            return layout.encode(layout.message(np.array([2**14 * EXPLORERS, 2**13, 0, 0, 0], np.int32)))
 
     with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
         coordinator.run()

@@ -1,7 +1,7 @@
 """The coordinator of platforms that plan: it asks for the sums once, fits the model, and tells everybody.
 
-It does nothing while users are explored, however long that takes, and may be started at their end. Once a platform has
-sent its sums, the others have ``patience`` seconds; the model is fitted from those that were heard, and told to all.
+It does nothing while users are explored, however long that takes, and may be started at their end. Once a platform with
+feedback has sent its sums, the others have ``patience`` seconds; the model is fitted from those that were heard, and told to all.
 A platform that cannot be told is tried again until it can, or until the coordinator stops: the same command goes on.
 
 Sums that are longer than those of all explorers can be are not heard. Within that a platform's word is taken: one that
@@ -130,7 +130,7 @@ class PlanningCoordinator:
         place = self._place(Release)
         asked = [k for k, sends in enumerate(self._s.senders) if sends and k not in self.sums]
         grace = self.patience
-        for k, reply in self._heard(asked, place, self._encoded(place), grace, begun=bool(self.sums)):
+        for k, reply in self._heard(asked, place, self._encoded(place), grace, begun=any(self._s.feedback[k] for k in self.sums)):
             self._store.put({f"sums/{k:02}": reply})
             self.sums[k] = reply
             on_step(Told("sums", k))
@@ -147,14 +147,14 @@ class PlanningCoordinator:
     def _heard(
         self, platforms: Iterable[int], place: int, body: bytes, grace: float, begun: bool = False
     ) -> Iterable[tuple[int, bytes]]:
-        """Replies as they come; ends when all have come, or ``grace`` seconds after the first.
+        """Replies as they come; ends when all have come, or ``grace`` seconds after the first with feedback.
 
         Args:
             platforms: Whom to ask.
             place: Index of the exchange.
             body: The request.
-            grace: Seconds after the first reply.
-            begun: Whether the first reply has come before.
+            grace: Seconds after the first reply of a platform with feedback.
+            begun: Whether it has come before.
         """
 
         def attempt(k: int) -> Future[bytes | Silence]:
@@ -170,7 +170,8 @@ class PlanningCoordinator:
                     self._stop.wait(_ATTEMPT / 10)
                     waiting[attempt(k)] = k
                     continue
-                end = min(end, time.monotonic() + grace)
+                if self._s.feedback[k]:  # without feedback there is no model
+                    end = min(end, time.monotonic() + grace)
                 yield k, reply
 
     def _readable(self, place: int, reply: bytes) -> bool:

@@ -139,7 +139,7 @@ class PlanningPlatform:
         item = jnp.int32(-1) if slot is None else self._own.slate[slot]
         turn = Turn(jnp.int32(-1 if slot is None else slot), item, jnp.float32(engagement), jnp.float32(0.0))
         own = _lived(self._s.learner, self._own, turn)
-        if longer:  # nor does what a platform sees without feedback
+        if longer:  # nor what a platform sees without feedback
             own = own._replace(stay=self._own.stay, sums=self._own.sums)
         self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest})
 

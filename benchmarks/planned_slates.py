@@ -3,9 +3,9 @@
 Run it from a clone: ``python -m benchmarks.planned_slates [--only NAME ...] [--again] [--seed 300]``. Each row is a run
 of eight seeds, 1100 to 1107; those of 48 seeds, 1100 to 1147, are judged by fewer users a seed, and count the seeds in
 which users had been better served at random. Those of platforms that users forgive differently (``--only differ``)
-are of 24 seeds, 1200 to 1223, also by what the platforms' weights are worth if all plan by the lender's. Rows that
-stand in ``reproductions/fedslate_2024/planned_slates.json`` are
-not run again, so that it can be stopped at any time. Other seeds have a file of their own, ``planned_slates_300.json``.
+are of 24 seeds, 1200 to 1223, also where all plan by the lender's weight. Rows that stand in
+``reproductions/fedslate_2024/planned_slates.json`` are not run again, so that it can be stopped at any time. Other
+seeds have a file of their own, ``planned_slates_300.json``.
 It then repeats the attack on what crosses. Intervals are Student's *t* over seeds, 95 %; the share of the gap is
 (ours − random) / (optimum − random), seed by seed, for the same fresh users.
 """
@@ -212,9 +212,9 @@ def _interval(values: Any) -> dict[str, float]:
 
 
 def stays(settings: SumSettings, users: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What users add to the sums of all platforms, in steps, int [users, platforms × numbers], and how much they engage.
+    """What users add to all platforms' sums, in steps, int [users, platforms × numbers], and their engagement, [users].
 
-    The latter is the mean logarithm at A, float [users].
+    The latter is its mean logarithm at A.
     """
     learner = settings.learner
     world = learner.world

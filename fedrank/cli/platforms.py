@@ -173,7 +173,7 @@ def coordinate(
         token_file: File with the token of each platform; repeat it in the same order. Folders have theirs.
         rounds: Rounds in all; 0: those of the configuration. Platforms that plan need none.
         patience: Seconds that a platform may take to answer; then it is not heard in that round. Of those that plan:
-            after the first has sent its sums.
+            after the first with feedback has sent its sums.
         wait: Wait for every platform as long as it takes.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Let values and tokens cross a network without TLS.

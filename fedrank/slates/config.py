@@ -399,7 +399,7 @@ class Planning(Exploring):
     )
     differ: bool = setting(
         True,
-        "Users may forgive one platform more than another: those without feedback send sums too, of the satisfaction.",
+        "Users may forgive one platform more than another: those without feedback send sums too, of satisfaction.",
     )
     caution: float = setting(
         0.75, "Standard errors by which greed is taken to cost more than it was found to.", low=0.0, high=10.0

@@ -168,7 +168,7 @@ def parties_table(run: Run) -> Table:
                 "platform": "coordinator",
                 "sees": "nothing of a user or an item",
                 "learns": "the sums of all platforms, of which it makes the model",
-                "sent": f"sums over all explorers of each platform with feedback, clipped, {noised}",
+                "sent": f"sums over all explorers of each platform that sends them, clipped, {noised}",
             }
         )
     elif slates.federated:
@@ -197,7 +197,7 @@ _FEDERATED = {
 }
 _BY_SUMS = {
     True: "the model, to which its own users’ clicks and engagement have added",
-    False: "the model, to which it has added nothing; its clicks are those that it expects",
+    False: "the model, to which it has added at most what it observes of satisfaction; its clicks are expected ones",
 }
 _SENT = {
     True: "federated values of its candidates; gradients",

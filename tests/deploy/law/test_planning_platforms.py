@@ -298,6 +298,26 @@ def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
 
 
 @pytest.mark.slow
+def test_without_the_sums_of_a_platform_with_feedback_there_is_no_model(tmp_path, agreed):
+    """What a platform without feedback sends starts no clock, however soon it comes."""
+    holder = {0: platform_in(tmp_path, agreed, 0), 1: platform_in(tmp_path, agreed, 1)}
+    explore(holder[1], LAST + 1)
+    peers, stop = [Direct(holder, index) for index in range(2)], threading.Event()
+
+    def step(one):
+        assert (one.what, one.platform) == ("sums", 1)
+        threading.Timer(0.5, stop.set).start()
+
+    with coordinator_in(tmp_path, agreed, peers, patience=0.01, stop=stop) as coordinator:
+        coordinator.run(step)
+    assert not coordinator.told and not np.any(coordinator.state.model)
+    explore(holder[0], LAST + 1)
+    with coordinator_in(tmp_path, agreed, peers, patience=0.01) as again:
+        again.run()
+    assert again.done and again.heard.all() and np.all(again.state.model[2:] != 0)
+
+
+@pytest.mark.slow
 def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
     stop, attempts = threading.Event(), []
     layout = agreed.exchanges[RELEASE].reply

@@ -1,8 +1,9 @@
 """The coordinator of platforms that plan: it asks for the sums once, fits the model, and tells everybody.
 
 It does nothing while users are explored, however long that takes, and may be started at their end. Once a platform with
-feedback has sent its sums, the others have ``patience`` seconds; the model is fitted from those that were heard, and told to all.
-A platform that cannot be told is tried again until it can, or until the coordinator stops: the same command goes on.
+feedback has sent its sums, the others have ``patience`` seconds; the model is fitted from those that were heard, and
+told to all. A platform that cannot be told is tried again until it can, or until the coordinator stops: the same
+command goes on.
 
 Sums that are longer than those of all explorers can be are not heard. Within that a platform's word is taken: one that
 lies moves the model as far as its users could.
@@ -58,7 +59,7 @@ class PlanningCoordinator:
         terms: Terms of the federation, of planned slates.
         peers: The platforms, in order.
         store: The coordinator's database; it continues from what is in it.
-        patience: Seconds that platforms may come after the first; may be infinite.
+        patience: Seconds that platforms may come after the first with feedback; may be infinite.
         seeded: Draw from the run's seed, as a simulator does.
         stop: Set when the coordinator is to stop.
 
@@ -130,7 +131,9 @@ class PlanningCoordinator:
         place = self._place(Release)
         asked = [k for k, sends in enumerate(self._s.senders) if sends and k not in self.sums]
         grace = self.patience
-        for k, reply in self._heard(asked, place, self._encoded(place), grace, begun=any(self._s.feedback[k] for k in self.sums)):
+        for k, reply in self._heard(
+            asked, place, self._encoded(place), grace, begun=any(self._s.feedback[k] for k in self.sums)
+        ):
             self._store.put({f"sums/{k:02}": reply})
             self.sums[k] = reply
             on_step(Told("sums", k))

@@ -74,8 +74,8 @@ class PlanningPlatform:
             number: Number of the round.
             candidates: The feature of each of the N candidates.
             observed: The platform's observation of the user's satisfaction, in [0, 1] but for its noise. With
-                ``slates.observed`` it enters the sums of an explorer's stay: a platform that observes nothing must
-                leave that out, as a number that never changes says that the past does nothing.
+                ``slates.observed`` it enters the sums of an explorer's stay, without feedback too: platforms that
+                observe nothing must leave that out, as a number that never changes says that the past does nothing.
             newcomer: Whether it is another user than in the platform's last round.
         """
         if not 0 <= number <= LAST_ROUND or 0 <= self.round < number - FURTHEST:

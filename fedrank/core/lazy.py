@@ -65,12 +65,14 @@ def static(cls: Class) -> Class:
 #: Less optimisation, for programs that compute little: half the time to compile, and as fast (measured for rounds and
 #: evaluations of slates with 10 and 100 candidates on two cores).
 _LESS = {"xla_backend_optimization_level": 1}
+#: All of a program as one piece: its parts are compiled one after another, in a tenth less processor time.
+_WHOLE = {"xla_cpu_parallel_codegen_split_count": 1}
 #: The same with the older code generator for loops, in JAX that has both: two thirds of that time, and as fast.
-_LEAST = {**_LESS, "xla_cpu_use_fusion_emitters": False}
+_LEAST = {**_LESS, **_WHOLE, "xla_cpu_use_fusion_emitters": False}
 #: Less optimisation, and vectors of 512 bits where a processor has them, for programs of networks, whose products are
 #: not compiled anyway: as fast as with all optimisation, and activations a sixth faster (AVX-512, networks of 32 and 64
 #: units). Other processors take the vectors that they have.
-_WIDE = {**_LESS, "xla_cpu_prefer_vector_width": 512}
+_WIDE = {**_LESS, **_WHOLE, "xla_cpu_prefer_vector_width": 512}
 
 
 def jit(function: Callable[..., Any], *, quick: bool = False, wide: bool = False, **options: Any) -> Callable[..., Any]:

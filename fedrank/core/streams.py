@@ -34,6 +34,11 @@ def run_words(seeds: Iterable[int]) -> UInt32[np.ndarray, "runs 2"]:
     return np.stack([np.zeros_like(low), low], axis=-1)
 
 
+def typed(words: UInt32[AnyArray, "*keys 2"]) -> Key[Array, "*keys"]:
+    """Keys of JAX of both words of each; nothing is compiled."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
 def folded(
     keys: UInt32[np.ndarray, "*keys 2"], *folds: int | Integer[AnyArray, "*#keys"]
 ) -> UInt32[np.ndarray, "*keys 2"]:
@@ -78,7 +83,7 @@ def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
 
 def key_of(words: UInt32[AnyArray, "2"]) -> AnyKey:
     """The key of two words: a typed one of words of JAX; words of NumPy are one as they are."""
-    return words if isinstance(words, np.ndarray) else jax.random.wrap_key_data(words, impl="threefry2x32")
+    return words if isinstance(words, np.ndarray) else typed(words)
 
 
 def fold(key: AnyKey, number: AnyInt) -> AnyKey:

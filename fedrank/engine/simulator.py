@@ -24,6 +24,7 @@ from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.lazy import jax, jit, jnp, register_waiting
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import ATTACK, FATE, INIT, WORLD, party_key
+from fedrank.core.streams import run_words, typed
 from fedrank.engine.chunks import in_chunks, leading
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
@@ -50,7 +51,7 @@ def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[A
     Args:
         seeds: Integers [runs].
     """
-    return jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
+    return typed(run_words(np.asarray(seeds)))
 
 
 def selective(protocol: Protocol) -> bool:
@@ -264,7 +265,7 @@ class Simulator(Rounds):
         if self.debug:
             return self._advance_debug(keys, states, shared, own, first_round, rounds)
         advance = _advance_quick if self.protocol.quick else _advance_wide if self.protocol.wide else _advance
-        return advance(self, rounds, keys, states, shared, own, jnp.uint32(first_round))
+        return advance(self, rounds, keys, states, shared, own, np.uint32(first_round))
 
     @override
     def server(self, states: PyTree) -> PyTree:
@@ -295,11 +296,15 @@ class Simulator(Rounds):
         self, key: Key[Array, ""], state: PyTree, shared: PyTree, own: PyTree, number: AnyInt
     ) -> tuple[PyTree, PyTree, dict]:
         c, parties = self.conditions, leading(own)
-        fate, attack = (party_key(key, number, fold) for fold in (FATE, ATTACK))
+        # What nothing depends on is not even traced.
+        fate = party_key(key, number, FATE) if c.dropout or c.late else key
+        attack = key if c.attack is None else party_key(key, number, ATTACK)
         arrived = ~jax.random.bernoulli(fate, c.dropout, (parties,)) if c.dropout else jnp.ones(parties, bool)
         if c.absent:
             arrived = arrived & ~jnp.asarray(np.asarray(c.absent))
-        late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
+        late = jnp.zeros(parties, bool)
+        if c.late:
+            late = jax.random.bernoulli(jax.random.fold_in(fate, 1), c.late, (parties,))
         past = world = None
         if isinstance(state, SimState):
             state, world = state

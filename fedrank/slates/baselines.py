@@ -6,17 +6,15 @@ run and a baseline is one of slates and not of users.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, UInt32
 
-from fedrank.core.lazy import jit
+from fedrank.core.streams import folded, run_words, typed
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.build import SlateExperiment
@@ -124,19 +122,22 @@ def fresh_users(keys: Key[Array, " runs"], episodes: int) -> Key[Array, "runs ep
         keys: The runs' keys.
         episodes: Users a run.
     """
-    return _fresh(keys, episodes)
+    return typed(_of_users(_words(keys), FRESH, episodes))
 
 
-@functools.partial(jit, quick=True, static_argnums=1)
-def _fresh(keys: Key[Array, " runs"], episodes: int) -> Key[Array, "runs episodes"]:
-    return jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, FRESH), episodes))(keys)
-
-
-@functools.partial(jit, quick=True)
-def _everybody(keys: Key[Array, "runs episodes"], key: PRNGKeyArray) -> Key[Array, " users"]:
+def _everybody(keys: Key[Array, "runs episodes"], seed: int) -> Key[Array, " users"]:
     """The users that all baselines share, of a key of their own, then those of the runs."""
-    shared = jax.random.split(jax.random.fold_in(key, USERS), BASELINE_EPISODES)
-    return jnp.concatenate([shared, keys.reshape(-1)])
+    (shared,) = _of_users(run_words([seed]), USERS, BASELINE_EPISODES)
+    return typed(np.concatenate([shared, _words(keys).reshape(-1, 2)]))
+
+
+def _words(keys: Key[Array, "*keys"]) -> UInt32[np.ndarray, "*keys 2"]:
+    return np.asarray(jax.random.key_data(keys))
+
+
+def _of_users(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int) -> UInt32[np.ndarray, "runs users 2"]:
+    """``split`` of ``fold_in``, with NumPy: no program to compile."""
+    return folded(folded(keys, number)[:, None], np.arange(users))
 
 
 def baselines(
@@ -150,7 +151,7 @@ def baselines(
         keys: :func:`fresh_users` of the runs.
         seed: Of the fresh users that all baselines share, and of the optimum's samples.
     """
-    together = _everybody(keys, jax.random.key(seed))
+    together = _everybody(keys, seed)
     solved = solve(world, seed=seed) if OPTIMUM in names else None
     policies = [_policy(world, name, solved) for name in names]
     kinds = {jax.tree.structure(policy): policy for policy in policies}

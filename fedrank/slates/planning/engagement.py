@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32
 
-from fedrank.core.lazy import jit
+from fedrank.core.lazy import quick_options
 from fedrank.slates.sums.exploring import next_taste, taste_slate
 from fedrank.slates.sums.learner import expected_item, item_feature
 from fedrank.slates.world.satisfaction import Satisfaction
@@ -78,13 +78,13 @@ def whitening(
     random, rounds = np.random.default_rng(0), world.rounds_per_episode
     documents = random.random((rounds, _USERS, world.candidates), np.float32)
     uniform = random.random((rounds, _USERS, 3), np.float32)
-    with jax.ensure_compile_time_eval():
-        squares = np.asarray(_design(world, fade, hold, feedback, documents, uniform), np.float64)
+    # Lowered by itself: the program around it is being traced, and would compile each constant of this one alone.
+    design = jax.jit(partial(_design, world, fade, hold, feedback), compiler_options=quick_options())
+    squares = np.asarray(design.lower(documents, uniform).compile()(documents, uniform), np.float64)
     squares = (squares + 1e-6 * np.eye(FEATURES))[np.ix_(_ORDER, _ORDER)]
     return np.linalg.inv(np.linalg.cholesky(squares))[:, np.argsort(_ORDER)].astype(np.float32)
 
 
-@partial(jit, quick=True, static_argnums=(0, 1, 2, 3))
 def _design(
     world: Satisfaction,
     fade: float,

@@ -33,6 +33,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jit
+from fedrank.core.streams import run_words, typed
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
 from fedrank.slates.world.policies import expected_exposure
@@ -119,7 +120,7 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     # Settings that only change numbers in the operators are left out: one compiled program for all sensitivities.
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     shape = Satisfaction(**{name: getattr(world, name) for name in kept})
-    series, total, error = _solve(shape, samples, _operators(world, grid), jax.random.key(seed))
+    series, total, error = _solve(shape, samples, _operators(world, grid), typed(run_words([seed])[0]))
     return Solution(series, np.asarray(_bound(world), np.float32), total, error)
 
 

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key, UInt32
 
-from fedrank.core.streams import folded, run_words, typed
+from fedrank.core.streams import folded, run_words
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
 from fedrank.slates.world.policies import BASELINES, OneOf
-from fedrank.slates.world.rollout import Played, Policy, played
+from fedrank.slates.world.rollout import Played, Policy, StayKeys, played, stay_keys
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
@@ -115,43 +115,34 @@ def interval(values: Any) -> dict[str, float | None]:
     }
 
 
-def fresh_users(keys: Key[Array, " runs"], episodes: int) -> Key[Array, "runs episodes"]:
-    """Keys of the users that runs are evaluated with: always the same, and never those of training.
+def fresh_users(keys: Key[Array, " runs"], episodes: int, rounds: int) -> StayKeys:
+    """The users that runs are evaluated with, [runs, episodes]: always the same, and never those of training.
 
     Args:
         keys: The runs' keys.
         episodes: Users a run.
+        rounds: Of a stay.
     """
-    return typed(_of_users(_words(keys), FRESH, episodes))
+    return _stays(np.asarray(jax.random.key_data(keys)), FRESH, episodes, rounds)
 
 
-def _everybody(keys: Key[Array, "runs episodes"], seed: int) -> Key[Array, " users"]:
-    """The users that all baselines share, of a key of their own, then those of the runs."""
-    (shared,) = _of_users(run_words([seed]), USERS, BASELINE_EPISODES)
-    return typed(np.concatenate([shared, _words(keys).reshape(-1, 2)]))
+def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: int) -> StayKeys:
+    return stay_keys(folded(folded(keys, number)[:, None], np.arange(users)), rounds)
 
 
-def _words(keys: Key[Array, "*keys"]) -> UInt32[np.ndarray, "*keys 2"]:
-    return np.asarray(jax.random.key_data(keys))
-
-
-def _of_users(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int) -> UInt32[np.ndarray, "runs users 2"]:
-    """``split`` of ``fold_in``, with NumPy: no program to compile."""
-    return folded(folded(keys, number)[:, None], np.arange(users))
-
-
-def baselines(
-    world: Satisfaction, names: Sequence[str], keys: Key[Array, "runs episodes"], seed: int
-) -> list[SlateBaseline]:
+def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: int) -> list[SlateBaseline]:
     """Play every baseline.
 
     Args:
         world: The users.
         names: Baselines of the configuration.
-        keys: :func:`fresh_users` of the runs.
+        users: :func:`fresh_users` of the runs.
         seed: Of the fresh users that all baselines share, and of the optimum's samples.
     """
-    together = _everybody(keys, seed)
+    shared = _stays(run_words([seed]), USERS, BASELINE_EPISODES, world.rounds_per_episode)
+    together = StayKeys(
+        *(np.concatenate([all_[0], own.reshape(-1, *own.shape[2:])]) for all_, own in zip(shared, users, strict=True))
+    )
     solved = solve(world, seed=seed) if OPTIMUM in names else None
     policies = [_policy(world, name, solved) for name in names]
     kinds = {jax.tree.structure(policy): policy for policy in policies}
@@ -162,7 +153,7 @@ def baselines(
         all_of_it = jax.tree.map(np.asarray, played(world, one_of, together))
         solution = (float(solved.total), float(solved.error)) if solved and name == OPTIMUM else None
         found = all_of_it.engagement.astype(np.float64)
-        of_runs = found[BASELINE_EPISODES:].reshape(*keys.shape, -1).mean(axis=1)
+        of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
         out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
     return out
 

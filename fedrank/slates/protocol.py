@@ -12,7 +12,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
 from fedrank.slates.world.policies import Copying
-from fedrank.slates.world.rollout import Played, Policy, play
+from fedrank.slates.world.rollout import Played, Policy, StayKeys, play
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -54,7 +54,7 @@ class PlatformProtocol(Protocol):
         world: Satisfaction,
         states: PyTree,
         own: PyTree,
-        keys: Key[Array, "runs episodes"],
+        keys: Key[Array, "runs episodes"] | StayKeys,
         copying: Bool[Array, ""] | bool = False,
     ) -> Played:
         """What the platforms bring in fresh episodes without exploration: entries [runs, ...].
@@ -63,7 +63,7 @@ class PlatformProtocol(Protocol):
             world: The users.
             states: The coordinator's, leaves [runs, ...].
             own: What the platforms have, leaves [runs, K, ...].
-            keys: Typed keys [runs, episodes].
+            keys: Typed keys [runs, episodes], or those of the users' stays.
             copying: Whether all platforms show what the first with feedback would show.
         """
         source = self.feedback.index(True)

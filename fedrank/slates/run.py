@@ -40,7 +40,7 @@ from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import about as described_world
 from fedrank.slates.results import read_baselines, results
-from fedrank.slates.world.rollout import Played
+from fedrank.slates.world.rollout import Played, StayKeys
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
@@ -65,7 +65,7 @@ def evaluated(
     world: Satisfaction,
     states: PyTree,
     own: PyTree,
-    keys: Key[Array, "runs episodes"],
+    keys: StayKeys,
     copying: Bool[Array, ""],
 ) -> Played:
     """What platforms bring of fresh users without exploration; arguments as of :meth:`PlatformProtocol.evaluated`."""
@@ -86,7 +86,7 @@ class SlateRunner(Runner):
         simulator = Simulator(experiment.protocol, chunk, config.compute.debug)
         super().__init__(config, home, listener, simulator, k)
         self.experiment, self.keys = experiment, run_keys(config.all_seeds)
-        self.users = fresh_users(self.keys, config.evaluation.episodes)
+        self.users = fresh_users(self.keys, config.evaluation.episodes, experiment.world.rounds_per_episode)
         self.episodes: list[pl.DataFrame] = []
         self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and episodes that have ended
         self.length = np.zeros(self.runs, np.int64)  # rounds of the current episodes so far

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.lazy import jit
+from fedrank.core.streams import folded, typed
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
 
@@ -71,18 +74,45 @@ class Episode(NamedTuple):
     satisfaction: Float[Array, " rounds"]
 
 
-def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray) -> Episode:
+class StayKeys(NamedTuple):
+    """The keys of users' stays, made with NumPy before a program is compiled: the words of each.
+
+    A program that splits a user's key into these keys takes a fifth longer to compile, and longer to run.
+
+    Attributes:
+        first: Of the first scene.
+        world: Of what happens, by round.
+        policy: Of what a policy draws, by round.
+    """
+
+    first: UInt32[AnyArray, "*users 2"]
+    world: UInt32[AnyArray, "*users rounds 2"]
+    policy: UInt32[AnyArray, "*users rounds 2"]
+
+
+def stay_keys(keys: UInt32[np.ndarray, "*users 2"], rounds: int) -> StayKeys:
+    """The keys that :func:`rollout` makes of a user's key.
+
+    Args:
+        keys: Both words of each user's key.
+        rounds: Of a stay.
+    """
+    each = folded(folded(keys, 1)[..., None, :], np.arange(rounds))
+    return StayKeys(folded(keys, 0), folded(each, 0), folded(each, 1))
+
+
+def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray | StayKeys) -> Episode:
     """One episode, from a new user's first round to the last.
 
     Args:
         world: The world.
         policy: Fills the slates.
-        key: Typed JAX key of this episode.
+        key: Typed JAX key of this episode, or the keys that are made of it.
     """
 
-    def one_round(carry, key):
+    def one_round(carry, keys):
         memory, scene = carry
-        for_world, for_policy = jax.random.split(key)
+        for_world, for_policy = map(typed, keys) if isinstance(keys, tuple) else jax.random.split(keys)
         slates = policy.act(memory, scene, for_policy)
         after, turns, _ = world.round(scene, slates, world.draw(for_world))
         clicked = jnp.take_along_axis(scene.documents, jnp.maximum(turns.item, 0)[:, None], axis=1)[:, 0]
@@ -90,9 +120,13 @@ def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray) -> Episode:
         row = Episode(turns.engagement, turns.item, kaleness, world.satisfaction(scene.user.exposure))
         return (policy.notice(memory, scene, slates, turns), after), row
 
-    first, rest = jax.random.split(key)
+    if isinstance(key, StayKeys):
+        first, rounds = typed(key.first), (key.world, key.policy)
+    else:
+        first, rest = jax.random.split(key)
+        rounds = jax.random.split(rest, world.rounds_per_episode)
     start = (policy.begin(), world.first(world.draw(first)))
-    return jax.lax.scan(one_round, start, jax.random.split(rest, world.rounds_per_episode))[1]
+    return jax.lax.scan(one_round, start, rounds)[1]
 
 
 class Played(NamedTuple):
@@ -109,16 +143,16 @@ class Played(NamedTuple):
     satisfaction: Float[Array, "*runs rounds"]
 
 
-def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) -> Played:
-    """Play episodes; arguments as of :func:`returns`."""
+def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | StayKeys) -> Played:
+    """Play episodes; arguments as of :func:`returns`, whose keys may be :class:`StayKeys`."""
     seen = jax.vmap(lambda key: rollout(world, policy, key))(keys)
     kale = 1.0 - world.chocolate(seen.kaleness)
     return Played(jnp.sum(seen.engagement, axis=1), jnp.nanmean(kale, axis=0), jnp.mean(seen.satisfaction, axis=0))
 
 
 @functools.partial(jit, quick=True, static_argnames="world")
-def played(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) -> Played:
-    """As :func:`play`, compiled; arguments as of :func:`returns`."""
+def played(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | StayKeys) -> Played:
+    """As :func:`play`, compiled."""
     return play(world, policy, keys)
 
 

@@ -100,7 +100,9 @@ class SlateExperiment:
             "ie2019recsim",
             PRESETS.entry(c.world.preset).citation,
             CHOICES.entry(c.world.choice).citation,
-            "bonawitz2017secagg" if isinstance(self.protocol, FedSlate) and self.protocol.settings.secure_sum else "",
+            "bonawitz2017secagg"
+            if isinstance(self.protocol, FedSlate | SummedSlates) and self.protocol.settings.secure_sum
+            else "",
         )
         return tuple(dict.fromkeys(key for key in keys if key))
 
@@ -214,7 +216,7 @@ def planned_slates(config: Any, world: Satisfaction) -> SummedSlates:
     given = _of_sums(config, world, (s.explorers,))
     more = {name: getattr(s, name) for name in ("scale", "design", "caution", "observed", "differ")}
     learner = PlanLearner(**given, **more)
-    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta))
+    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta, config.sharing.secure_sum))
 
 
 def learned_slates(config: Any, world: Satisfaction) -> PlatformProtocol:
@@ -254,7 +256,7 @@ def learned_slates(config: Any, world: Satisfaction) -> PlatformProtocol:
         raise ConfigError(f"slates.options: the learner {s.learner} cannot be made: {error}.") from error
     if not isinstance(learner, SumLearner):
         return AloneSlates(learner)
-    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta))
+    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta, config.sharing.secure_sum))
 
 
 def _of_sums(config: Any, world: Satisfaction, explorers: tuple[int, ...]) -> dict[str, Any]:

@@ -441,6 +441,9 @@ class SumSharing:
     epsilon: float | None = setting(
         None, "ε of a user's whole stay at all platforms together, at privacy.delta. Default: no noise."
     )
+    secure_sum: bool = setting(
+        False, "The coordinator sees the total of the platforms with feedback only; needs three of them."
+    )
 
     def __post_init__(self):
         if self.epsilon is not None and not 0 < self.epsilon < _LARGEST:

@@ -43,7 +43,7 @@ class Terms:
     protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
 
     def __post_init__(self):
-        if isinstance(self.config, FedSlateConfig) and self.config.sharing.secure_sum:
+        if self.config.sharing.secure_sum:
             raise ConfigError("sharing.secure_sum: only simulated platforms have a secure sum. Leave it out.")
         if isinstance(self.config, FedSlateConfig) and self.config.slates.steps > 1:
             raise ConfigError("slates.steps: only simulated platforms have targets of several rounds. Leave it out.")

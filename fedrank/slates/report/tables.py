@@ -163,12 +163,13 @@ def parties_table(run: Run) -> Table:
         )
     if slates.by_sums:
         noised = "with noise" if run.setting("sharing.epsilon") else "without noise"
+        of = "the total over all explorers of all" if pooled else "sums over all explorers, each of the"
         rows.append(
             {
                 "platform": "coordinator",
                 "sees": "nothing of a user or an item",
                 "learns": "the sums of all platforms, of which it makes the model",
-                "sent": f"sums over all explorers of each platform that sends them, clipped, {noised}",
+                "sent": f"{of} platforms that send any, clipped, {noised}",
             }
         )
     elif slates.federated:

@@ -15,6 +15,8 @@ sees without feedback.
 ``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted; ε is of
 the whole stay at all platforms together, with any stay replaced by any other, however many releases there are: their
 users are others. The clip can be found by other users before (``bound``, ``clip``; :mod:`fedrank.slates.sums.bound`).
+With ``secure_sum`` and three platforms with feedback or more the coordinator sees the total of their sums and nothing
+else (:mod:`fedrank.slates.sums.secure_sum`).
 """
 
 from __future__ import annotations
@@ -24,16 +26,17 @@ import functools
 import operator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Environment, Exchange, Party
 from fedrank.core.trees import Json
@@ -41,10 +44,22 @@ from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
 from fedrank.privacy.noise.discrete import discrete_gaussian
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
+from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.sums.bound import BINS, clip_of
 from fedrank.slates.sums.learner import STEPS, PlatformState, SumLearner
-from fedrank.slates.sums.messages import Bound, Done, NormCounts, RoundStart, SharedModel, Statistics
+from fedrank.slates.sums.messages import (
+    Bound,
+    Done,
+    NormCounts,
+    NormSummand,
+    RoundStart,
+    SharedModel,
+    Statistics,
+    StatisticsSummand,
+)
+from fedrank.slates.sums.secure_sum import check as check_secure_sum
+from fedrank.slates.sums.secure_sum import total
 from fedrank.slates.visits import LearnedPolicy, UserVisits
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -56,6 +71,22 @@ _NOT_COVERED = (
     "That a user came, and how many did: the number of explorers is public.",
     "Users after the explorers: nothing of them crosses.",
 )
+_OWN_NOISE = (
+    "Against a platform, which knows its own noise and what it put in: what the other {others} put into a total is "
+    "under the noise of those {others}, which is enough for what a user does there."
+)
+_RULES = (
+    "One platform's sums, against a coordinator that breaks the rules of the secure sum, by handing out keys of its "
+    "own for instance: it sees them with that platform's noise. ε holds all the same."
+)
+_VISIBLE = (
+    "Of a secure sum of {platforms} platforms the coordinator sees the total and who took part; nobody else sees a "
+    "platform's own sums. If a platform fails in between, nothing is unmasked, and the same sums are summed again."
+)
+_NO_LESS = (
+    "The secure sum takes no noise away: a user who comes to all {platforms} platforms changes the total by "
+    "{platforms} clips, so that each platform adds the noise that its sums would need if they were seen alone."
+)
 
 
 @dataclass(frozen=True)
@@ -66,18 +97,23 @@ class SumSettings:
         learner: What is learnt.
         epsilon: ε of a user's whole stay at all platforms together; None: no noise.
         delta: δ of it.
+        secure_sum: The coordinator sees the total over the platforms with feedback only.
 
     Raises:
-        ConfigError: A number out of range.
+        ConfigError: A number out of range, or a secure sum of fewer than three platforms, or of too many users.
     """
 
     learner: SumLearner
     epsilon: float | None = None
     delta: float = 1e-5
+    secure_sum: bool = False
 
     def __post_init__(self):
         if self.epsilon is not None and not (0.0 < self.epsilon < 1e6 and 0.0 < self.delta < 1.0):
             raise ConfigError(f"epsilon must be positive and delta in (0, 1), got {self.epsilon} and {self.delta}.")
+        if self.secure_sum:
+            check_secure_sum(self.releases, max(self.learner.explorers), STEPS, self.sigma or 0.0)
+            check_secure_sum(self.releases, self.learner.bounders, 1, self.bound_sigma or 0.0)
 
     @property
     def world(self) -> Satisfaction:
@@ -202,7 +238,23 @@ class AfterExplorers(Exchange):
 
 @dataclass(frozen=True)
 class IntegersOfUsers(AfterExplorers):
-    """Platforms send integers over users, each with discrete Gaussian noise of its own."""
+    """Platforms send integers over users, each with discrete Gaussian noise of its own.
+
+    With a secure sum what they send is masked, and the coordinator sees the total.
+    """
+
+    #: What is sent, and what is sent into a secure sum.
+    messages: ClassVar[tuple[type, type]]
+
+    @property
+    @override
+    def reply(self) -> Layout:
+        return self.layout(self.messages[self.settings.secure_sum])
+
+    @override
+    def extra_messages(self, parties):
+        """What else crosses so that the vectors are summed in secret, which those who send them send alone."""
+        return extra_messages(self.numbers, sum(self.senders)) if self.settings.secure_sum else ()
 
     @property
     def senders(self) -> tuple[bool, ...]:
@@ -239,16 +291,30 @@ class IntegersOfUsers(AfterExplorers):
     def draw_from_os(self):
         return () if self.sigma is None else jnp.asarray(discrete_gaussian(self.sigma, self.numbers), jnp.int32)
 
-    def noisy(self, integers: Int[Array, " numbers"], draws: Any) -> Int[Array, " numbers"]:
-        """What leaves the platform; ``draws`` is the noise, () without."""
-        return integers if self.sigma is None else integers + draws
+    def noisy(self, integers: Int[Array, " numbers"], draws: Any) -> Any:
+        """What leaves the platform, or goes under its masks; ``draws`` is the noise, () without."""
+        noisy = integers if self.sigma is None else integers + draws
+        message = self.messages[self.settings.secure_sum]
+        return message(noisy.astype(jnp.uint32) if self.settings.secure_sum else noisy)
+
+    def total(
+        self, vectors: Shaped[Array, "platforms numbers"], arrived: Bool[Array, " platforms"]
+    ) -> tuple[Float[Array, " numbers"], Int[Array, ""]]:
+        """The sum of what platforms sent, and how many of them are in it."""
+        sees = jnp.asarray(self.settings.feedback)
+        if self.settings.secure_sum:
+            summed, count = total(vectors, arrived, sees)
+            return summed.astype(jnp.float32), count
+        heard = arrived & sees
+        return jnp.sum(jnp.where(heard[:, None], vectors, 0).astype(jnp.float32), axis=0), jnp.sum(heard)
 
 
 @dataclass(frozen=True)
-class CountNorms(IntegersOfUsers, request=RoundStart, reply=NormCounts):
+class CountNorms(IntegersOfUsers, request=RoundStart):
     """Once, before the explorers: platforms with feedback say how long their users' vectors are."""
 
     name = "bound"
+    messages = NormCounts, NormSummand
     numbers = BINS  # type: ignore[assignment] - elsewhere a property
 
     @property
@@ -263,14 +329,13 @@ class CountNorms(IntegersOfUsers, request=RoundStart, reply=NormCounts):
 
     @override
     def respond(self, request, party, draws):
-        return party, NormCounts(self.noisy(party.own.norms, draws))
+        return party, self.noisy(party.own.norms, draws)
 
     @override
     def tell(self, state, replies, arrived):
-        heard = arrived & jnp.asarray(self.settings.feedback)
-        counts = jnp.sum(jnp.where(heard[:, None], replies.counts, 0), axis=0).astype(jnp.float32)
+        counts, platforms = self.total(replies.counts, arrived)
         clip = clip_of(counts, self.settings.learner.clip)
-        return state._replace(clip=jnp.where(jnp.any(heard), clip, state.clip))
+        return state._replace(clip=jnp.where(platforms > 0, clip, state.clip))
 
 
 @dataclass(frozen=True)
@@ -299,10 +364,11 @@ class SetClip(AfterExplorers, request=Bound, reply=Done):
 
 
 @dataclass(frozen=True)
-class Release(IntegersOfUsers, request=RoundStart, reply=Statistics):
+class Release(IntegersOfUsers, request=RoundStart):
     """After explorers: platforms send their sums; the coordinator solves for the model."""
 
     name = "release"
+    messages = Statistics, StatisticsSummand
 
     @property
     @override
@@ -324,22 +390,28 @@ class Release(IntegersOfUsers, request=RoundStart, reply=Statistics):
         sums = party.own.sums
         if len(self.rounds) > 1:  # a user counts in one release
             party = party._replace(own=party.own._replace(sums=jnp.zeros_like(sums)))
-        return party, Statistics(self.noisy(sums, draws))
+        return party, self.noisy(sums, draws)
 
     @override
     def tell(self, state, replies, arrived):
         s, learner = self.settings, self.settings.learner
-        heard = arrived & jnp.asarray(s.senders)
-        steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
         # Which release it is, by the round; ``show`` has counted this one already.
-        done = state.round.astype(jnp.int32) >= jnp.asarray(learner.release_rounds)
+        done = state.round.astype(jnp.int32) > jnp.asarray(learner.release_rounds)
         users = jnp.asarray(learner.explorers)[jnp.maximum(jnp.sum(done) - 1, 0)]
         rounds = (users * s.world.rounds_per_episode).astype(jnp.float32)
         unit = state.clip / STEPS
         noise = unit * (s.sigma or 0.0)
-        model = learner.solved_of_platforms(steps * unit, heard, rounds, state.model, noise)
-        # Without feedback nobody knows what engages.
-        good = jnp.any(heard & jnp.asarray(s.feedback)) & jnp.all(jnp.isfinite(model))
+        if s.secure_sum:
+            steps, count = self.total(replies.sums, arrived)
+            of_all = noise * jnp.sqrt(count.astype(jnp.float32))
+            model = learner.solved(steps * unit, count * rounds, state.model, of_all)
+            good = count > 0
+        else:
+            heard = arrived & jnp.asarray(s.senders)
+            steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
+            model = learner.solved_of_platforms(steps * unit, heard, rounds, state.model, noise)
+            good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback nobody knows what engages
+        good = good & jnp.all(jnp.isfinite(model))
         return state._replace(model=jnp.where(good, model, state.model))
 
 
@@ -450,11 +522,14 @@ class SummedSlates(PlatformProtocol):
         """What noise on the sums promises: of one message a platform that sends any, however long the run is."""
         s = self.settings
         if s.sigma is None:
-            seen = (
-                f"Sums of {s.learner.numbers} numbers over all explorers of each platform that sends them, clipped but "
-                "without noise."
+            whose = (
+                f"The total of {s.learner.numbers} numbers over all explorers of {s.releases} platforms together"
+                if s.secure_sum
+                else f"Sums of {s.learner.numbers} numbers over all explorers of each platform that sends them"
             )
-            return PrivacyReport.none(rounds, seen, _NOT_COVERED)
+            seen = f"{whose}, clipped but without noise."
+            words = (_VISIBLE.format(platforms=s.releases), *_NOT_COVERED) if s.secure_sum else _NOT_COVERED
+            return PrivacyReport.none(rounds, seen, words)
         report = sum_account(
             mechanism="gaussian",
             scale=s.sigma,
@@ -465,4 +540,14 @@ class SummedSlates(PlatformProtocol):
             parameters=s.learner.numbers,
             delta=s.delta,
         )
-        return replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered))
+        report = replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered))
+        if not s.secure_sum:
+            return report
+        n = s.releases
+        return replace(
+            report,
+            covers=(*_COVERS, _OWN_NOISE.format(others=n - 1)),
+            not_covered=(_RULES, *report.not_covered),
+            details={**report.details, "secure_sum": True},
+            words=(*report.words, _VISIBLE.format(platforms=n), _NO_LESS.format(platforms=n)),
+        )

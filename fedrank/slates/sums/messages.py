@@ -47,3 +47,17 @@ class Bound:
     """Coordinator to platforms: the clip of what a user adds to the sums."""
 
     clip: Array = field(f4, "largest L2 norm of what a user adds to the sums")
+
+
+@message(kind=6)
+class StatisticsSummand:
+    """Platform with feedback to coordinator, under the masks of a secure sum: as statistics, modulo 2^32."""
+
+    sums: Array = field(u4["statistics"], "what the learner adds up over clicks of all users, a part of a secure sum")
+
+
+@message(kind=7)
+class NormSummand:
+    """Platform with feedback to coordinator, under the masks of a secure sum: as counts of norms, modulo 2^32."""
+
+    counts: Array = field(u4["statistics":8], "number of users whose vector has a norm in each bin, likewise")

@@ -142,7 +142,7 @@ class PlanningCoordinator:
         exchange = self.terms.exchanges[self._place(Release)]
         replies = [self.sums.get(k, blank_message(exchange.reply)) for k in range(len(self._peers))]
         arrived = jnp.asarray([k in self.sums for k in range(len(self._peers))])
-        state = self.state._replace(round=jnp.uint32(self._s.release_round))
+        state = self.state._replace(round=jnp.uint32(self._s.release_round + 1))
         state = exchange.tell(state, exchange.reply.decode_all(b"".join(replies)), arrived)
         self._store.put({"state": packed(state)})
         self.state, self._fitted = state, True

@@ -173,7 +173,8 @@ def coordinate(
         token_file: File with the token of each platform; repeat it in the same order. Folders have theirs.
         rounds: Rounds in all; 0: those of the configuration. Platforms that plan need none.
         patience: Seconds that a platform may take to answer; then it is not heard in that round. Of those that plan:
-            after the first with feedback has sent its sums.
+            after the first with feedback has sent its sums; with a secure sum, which needs all, until this ends with an
+            error.
         wait: Wait for every platform as long as it takes.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Let values and tokens cross a network without TLS.
@@ -188,6 +189,7 @@ def coordinate(
     asking = Asking(platform, token_file or (), _seconds(patience, wait), ca, allow_http)
     if terms.plans:
         names = {"sums": "has sent its sums", "plan": "has the model"}
+        names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
 
         def said(step: Any) -> None:
             if not quiet:

@@ -397,9 +397,10 @@ class Planning(Exploring):
     observed: bool = setting(
         True, "What platforms observe of the satisfaction says what the past does, beside engagement."
     )
-    differ: bool = setting(
-        True,
-        "Users may forgive one platform more than another: those without feedback send sums too, of satisfaction.",
+    differ: bool | None = setting(
+        None,
+        "Users may forgive one platform more than another: those without feedback send sums too, of satisfaction. "
+        "Default: yes, but not in a secure sum.",
     )
     caution: float = setting(
         0.75, "Standard errors by which greed is taken to cost more than it was found to.", low=0.0, high=10.0
@@ -511,6 +512,22 @@ class PlannedSlatesConfig(SummedSlatesConfig):
 
     protocol: Annotated[str, Parameter(show=False)] = setting("planned-slates", "The protocol; see fedrank protocols.")
     slates: Planning = field(default_factory=Planning)  # type: ignore[assignment] - as above
+
+    def resolved(self) -> PlannedSlatesConfig:
+        """The same with everything filled in; errors as of the class that it extends."""
+        filled = super().resolved()
+        assert isinstance(filled, PlannedSlatesConfig)
+        differ = not self.sharing.secure_sum if self.slates.differ is None else self.slates.differ
+        return dataclasses.replace(filled, slates=dataclasses.replace(filled.slates, differ=differ))
+
+    @classmethod
+    def without_derived(cls, values: dict[str, Any]) -> None:
+        """Take out, in place, what :meth:`resolved` fills in anyway."""
+        super().without_derived(values)
+        slates, sharing = values.get("slates"), values.get("sharing")
+        secret = isinstance(sharing, dict) and bool(sharing.get("secure_sum"))
+        if isinstance(slates, dict) and slates.get("differ") is (not secret):
+            slates.pop("differ")
 
 
 @dataclass(frozen=True, kw_only=True)

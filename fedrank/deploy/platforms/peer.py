@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.terms import EXCHANGE_PATH, Terms
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms
 
 _log = logging.getLogger("fedrank.coordinator")
 
@@ -71,12 +71,30 @@ class Peer:
             RunError: From the start, another platform is there, one with other settings, or one that refuses for good.
                 Once it has been the right one, it is silent instead: it must not stop the others.
         """
-        path, limit = f"{EXCHANGE_PATH}{number}/{place}", max(4096, self._terms.exchanges[place].reply.nbytes)
-        answer = self._patiently("POST", path, body, patience, limit)
+        path, size = f"{EXCHANGE_PATH}{number}/{place}", self._terms.exchanges[place].reply.nbytes
+        return self._answered(path, body, patience, size, self._terms.names[place])
+
+    def sum_step(
+        self, number: int, place: int, step: int, body: bytes, patience: float, expected: int
+    ) -> bytes | Silence:
+        """Send the request of a step of a secure sum, as :meth:`exchange`.
+
+        Args:
+            number: Number of the round.
+            place: Index of the exchange whose replies are summed.
+            step: Number of the step, from 0.
+            body: The request's bytes.
+            patience: Seconds to wait; may be infinite.
+            expected: Length of the reply, in bytes.
+        """
+        return self._answered(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected, f"step {step} of a sum")
+
+    def _answered(self, path: str, body: bytes, patience: float, expected: int, name: str) -> bytes | Silence:
+        answer = self._patiently("POST", path, body, patience, max(4096, expected))
         if isinstance(answer, Silence):
             return answer
-        if len(answer.body) != self._terms.exchanges[place].reply.nbytes:
-            return self._wrong(f"answers {self._terms.names[place]} with {len(answer.body)} bytes")
+        if len(answer.body) != expected:
+            return self._wrong(f"answers {name} with {len(answer.body)} bytes")
         return answer.body
 
     def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:

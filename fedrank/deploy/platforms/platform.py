@@ -14,8 +14,8 @@ step of learning is taken twice.
 
 **Transitions of different platforms correspond by their round.** A platform keeps that of round r at place r mod the
 capacity of its replay buffer, and knows which round a place holds. A round that did not take place here is missing: the
-platform says so (:meth:`missing`), and is never asked to learn from it or from the transition before it, whose next
-state it does not know.
+platform says so (:meth:`missing`), and is never asked to learn from it or from a transition whose target looks at it:
+the one before it, or as many as targets have steps.
 """
 
 from __future__ import annotations
@@ -301,11 +301,12 @@ class Platform:
         ages = getattr(request, "ages", None)
         if ages is None:
             return
-        then = number - ages.astype(np.int64)  # each transition, and the one after it
-        if ages.min() < 1 or then.min() < 0 or ages.max() >= self._s.memory:
+        steps = self._s.steps
+        then = number - ages.astype(np.int64)
+        if ages.min() < steps or then.min() < 0 or ages.max() >= self._s.memory:
             raise RefusedError("out-of-range")
-        both = np.concatenate([then, then + 1])
-        if (self._numbers[both % self._s.memory] != both).any():
+        wanted = then[:, None] + np.arange(steps + 1)  # each transition, and those after it that its target looks at
+        if (self._numbers[wanted % self._s.memory] != wanted).any():
             raise RefusedError("missing-transitions")
 
     def _end_rounds(self, number: int) -> None:

@@ -266,6 +266,9 @@ def ledger_of(coordinator: Coordinator | PlanningCoordinator) -> Ledger:
                 ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
             if replies:
                 ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
+    if isinstance(coordinator, PlanningCoordinator):
+        for first, step, layout, sender, messages in coordinator.crossed_in_secret:
+            ledger.record(first, step, layout, sender=sender, messages=messages)
     return ledger
 
 

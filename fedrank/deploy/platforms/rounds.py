@@ -10,9 +10,9 @@ nobody can take part in this one, and then to the first round in which somebody 
 do is to give values that are wrong, and to have no transitions, without which nobody learns from a batch.
 
 **Learning needs transitions that correspond one to one.** They correspond by the number of their round. Before a batch
-is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others whose next round
-is not missing either. While nothing is missing, that is the protocol's own batch. If no platform with feedback gives
-the values of a batch, no platform learns from it, because there is no target.
+is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others after which no
+round is missing that their targets look at. While nothing is missing, that is the protocol's own batch. If no platform
+with feedback gives the values of a batch, no platform learns from it, because there is no target.
 
 **Resuming.** The state is written at the end of a round. A coordinator that was killed in the middle sends the same
 requests again, which are answered with the same bytes. Where platforms have continued alone, it joins them at their
@@ -234,8 +234,12 @@ class Coordinator:
         if not missing:
             return _asked_of(exchange, state)
         s = self.terms.protocol.settings
-        # Round r − a and the one after it, for a from 1: as the protocol's, but for what is missing.
-        ages = [a for a in range(1, min(number + 1, s.memory)) if not {number - a, number - a + 1} & missing]
+        # Round r − a and those after it that a target looks at, as the protocol's, but for what is missing.
+        ages = [
+            a
+            for a in range(s.steps, min(number + 1, s.memory))
+            if missing.isdisjoint(range(number - a, number - a + s.steps + 1))
+        ]
         if len(ages) < s.batch:
             return None
         key = jax.random.fold_in(state.key, state.round)

@@ -6,6 +6,7 @@ For the coordinator:
 ``GET /v1/platform``                        which platform this is, and the state of its rounds
 ``GET /v1/missing/<round>``                 rounds up to this one of which it has no transition
 ``POST /v1/exchange/<round>/<place>``       request of an exchange, in the bytes of its layout; the reply likewise
+``POST /v1/sum/<round>/<place>/<step>``     request of a step of a secure sum of the replies, likewise
 ==========================================  ======================================================================
 
 For the application, on a port of this machine only, in JSON:
@@ -38,7 +39,7 @@ from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResp
 from fedrank.deploy.platforms.planning.platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
-from fedrank.deploy.platforms.terms import EXCHANGE_PATH
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ _REASONS = {
     "out-of-order": (409, "It is not this exchange's turn."),
     "not-due": (409, "This exchange does not take place in this round."),
     "missing-transitions": (409, "Transitions of rounds that did not take place here."),
+    "sum-stopped": (409, "This secure sum does not go on; begin another."),
     "not-finite": (500, "The platform's network has numbers that are not finite."),
 }
 
@@ -128,6 +130,9 @@ class CoordinatorApp(PlatformApp):
         super().__init__(token, "coordinator token")
         self._platform, self._changes = platform, changes
         most = max(exchange.request.nbytes for exchange in platform.terms.exchanges)
+        if isinstance(platform, PlanningPlatform):
+            largest = platform.largest_of_sums
+            self.add_routes({SUM_PATH: Route("sum", ("POST",), self._authorise, self._sum, max_body=largest)})
         self.add_routes(
             {
                 "/v1/platform": Route("platform", ("GET",), self._authorise, self._about),
@@ -150,8 +155,19 @@ class CoordinatorApp(PlatformApp):
         number, place = number_of(round_), number_of(exchange)
         if number is None or place is None:
             return REFUSALS["malformed"]
+        return await self._answered(lambda: self._platform.answer(number, place, request.body))
+
+    async def _sum(self, request: HttpRequest) -> HttpResponse:
+        round_, _, rest = request.tail.partition("/")
+        exchange, _, last = rest.partition("/")
+        number, place, step, platform = number_of(round_), number_of(exchange), number_of(last), self._platform
+        if number is None or place is None or step is None or not isinstance(platform, PlanningPlatform):
+            return REFUSALS["malformed"]
+        return await self._answered(lambda: platform.sum_step(number, place, step, request.body))
+
+    async def _answered(self, attempt: Callable[[], bytes]) -> HttpResponse:
         try:
-            data = await self._changes.until(lambda: self._platform.answer(number, place, request.body), PATIENCE)
+            data = await self._changes.until(attempt, PATIENCE)
         except RefusedError as error:
             return refused(error)
         self._changes.happened()

@@ -48,7 +48,11 @@ def decoded(exchange: Exchange, body: bytes) -> Any:
     Raises:
         RefusedError: It has another size or kind, or a number out of range.
     """
-    layout = exchange.request
+    return decoded_as(exchange.request, body)
+
+
+def decoded_as(layout: Layout, body: bytes) -> Any:
+    """Decode a message of a layout; errors as :func:`decoded`."""
     if len(body) != layout.nbytes or body[0] != WIRE_VERSION << 5 | layout.kind:
         raise RefusedError("malformed")
     try:

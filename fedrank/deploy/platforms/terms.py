@@ -25,6 +25,8 @@ from fedrank.slates.sums import SummedSlates
 
 #: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
 EXCHANGE_PATH = "/v1/exchange/"
+#: Path of requests of a secure sum: ``/v1/sum/<round>/<index of the exchange>/<step>``.
+SUM_PATH = "/v1/sum/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +45,10 @@ class Terms:
     protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
 
     def __post_init__(self):
-        if self.config.sharing.secure_sum:
-            raise ConfigError("sharing.secure_sum: only simulated platforms have a secure sum. Leave it out.")
-        if isinstance(self.config, FedSlateConfig) and self.config.slates.steps > 1:
-            raise ConfigError("slates.steps: only simulated platforms have targets of several rounds. Leave it out.")
-        if self.plans and (
-            self.protocol.settings.learner.bounders or len(self.protocol.settings.learner.explorers) > 1
-        ):
+        if isinstance(self.config, FedSlateConfig) and self.config.sharing.secure_sum:
             raise ConfigError(
-                "sharing.bounders and slates.releases: platforms as processes send their sums once, with the clip of "
-                "the settings. Leave them out."
+                "sharing.secure_sum: of FedSlate only simulated platforms have a secure sum. Leave it out, or take "
+                "planned-slates."
             )
 
     @classmethod
@@ -93,7 +89,7 @@ class Terms:
 
     @property
     def plans(self) -> bool:
-        """Whether platforms serve by themselves: nothing crosses but sums and a model, once."""
+        """Whether platforms serve by themselves: nothing crosses but sums and models, a few times."""
         return isinstance(self.protocol, SummedSlates)
 
     @property

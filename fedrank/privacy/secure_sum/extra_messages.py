@@ -9,19 +9,20 @@ from fedrank.privacy.secure_sum.messages import message_sizes
 NEIGHBOURS = 20
 
 
-def extra_messages(parameters: int, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+def extra_messages(parameters: int, parties: int, neighbours: int = NEIGHBOURS) -> tuple[tuple[str, str, Layout], ...]:
     """The additional messages of a secure sum: keys, sealed shares, and what the server needs to remove the masks.
 
     Args:
         parameters: Number of weights.
         parties: Parties of the round; one by itself has nobody to sum with.
+        neighbours: Parties that each masks with, at most.
 
     Returns:
         Name of the step, sender and layout.
     """
     if parties < 2:
         return ()
-    keys, shares, vectors, unmasking = message_sizes(parameters, min(parties - 1, NEIGHBOURS))
+    keys, shares, vectors, unmasking = message_sizes(parameters, min(parties - 1, neighbours))
     out: list[tuple[str, str, Layout]] = []
     for step in (keys, shares, unmasking):
         name = f"secure sum: {step.name}"

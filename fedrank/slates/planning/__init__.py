@@ -133,6 +133,11 @@ class PlanLearner(SumLearner):
     def senders(self) -> tuple[bool, ...]:
         return tuple(sees or (self.differ and self.observed) for sees in self.feedback)
 
+    @property
+    @override
+    def by_platform(self) -> bool:
+        return self.differ
+
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:
         """What features are whitened by; see :func:`~fedrank.slates.planning.engagement.whitening`."""
@@ -185,6 +190,14 @@ class PlanLearner(SumLearner):
         if not (self.differ and self.observed):
             return nothing
         return nothing.at[-PAST:].set(self._seen(own, self.whiten_expected))
+
+    @override
+    def solved(self, sums, rounds, model, noise):
+        # Of a total, with one weight of the trace for all: as if each platform with feedback had sent its mean part.
+        heard = jnp.asarray(self.feedback)
+        count = float(sum(self.feedback))
+        each = jnp.where(heard[:, None], sums / count, 0.0)
+        return self.solved_of_platforms(each, heard, rounds / count, model, noise / np.sqrt(count))
 
     @override
     def solved_of_platforms(self, sums, heard, rounds, model, noise):

@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
@@ -100,7 +100,8 @@ class SumSettings:
         secure_sum: The coordinator sees the total over the platforms with feedback only.
 
     Raises:
-        ConfigError: A number out of range, or a secure sum of fewer than three platforms, or of too many users.
+        ConfigError: A number out of range, or a secure sum of fewer than three platforms, of too many users, or for a
+            learner that needs each platform's sums.
     """
 
     learner: SumLearner
@@ -111,6 +112,12 @@ class SumSettings:
     def __post_init__(self):
         if self.epsilon is not None and not (0.0 < self.epsilon < 1e6 and 0.0 < self.delta < 1.0):
             raise ConfigError(f"epsilon must be positive and delta in (0, 1), got {self.epsilon} and {self.delta}.")
+        if self.secure_sum and self.learner.by_platform:
+            raise ConfigError(
+                f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each where "
+                "users may forgive one more than another. Set differ = false (one weight for all), or leave "
+                "sharing.secure_sum out."
+            )
         if self.secure_sum:
             check_secure_sum(self.releases, max(self.learner.explorers), STEPS, self.sigma or 0.0)
             check_secure_sum(self.releases, self.learner.bounders, 1, self.bound_sigma or 0.0)
@@ -254,7 +261,8 @@ class IntegersOfUsers(AfterExplorers):
     @override
     def extra_messages(self, parties):
         """What else crosses so that the vectors are summed in secret, which those who send them send alone."""
-        return extra_messages(self.numbers, sum(self.senders)) if self.settings.secure_sum else ()
+        senders = sum(self.senders)
+        return extra_messages(self.numbers, senders, senders) if self.settings.secure_sum else ()
 
     @property
     def senders(self) -> tuple[bool, ...]:
@@ -298,10 +306,10 @@ class IntegersOfUsers(AfterExplorers):
         return message(noisy.astype(jnp.uint32) if self.settings.secure_sum else noisy)
 
     def total(
-        self, vectors: Shaped[Array, "platforms numbers"], arrived: Bool[Array, " platforms"]
+        self, vectors: Shaped[Array, "platforms numbers"], arrived: Bool[AnyArray, " platforms"]
     ) -> tuple[Float[Array, " numbers"], Int[Array, ""]]:
         """The sum of what platforms sent, and how many of them are in it."""
-        sees = jnp.asarray(self.settings.feedback)
+        sees, arrived = jnp.asarray(self.settings.feedback), jnp.asarray(arrived)
         if self.settings.secure_sum:
             summed, count = total(vectors, arrived, sees)
             return summed.astype(jnp.float32), count

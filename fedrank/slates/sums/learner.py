@@ -163,6 +163,11 @@ class SumLearner(SlateLearner):
         return self.feedback
 
     @property
+    def by_platform(self) -> bool:
+        """Whether the model needs the sums of each platform, and not only their total; by default not."""
+        return False
+
+    @property
     def release_rounds(self) -> tuple[int, ...]:
         """The rounds after which sums are sent and models made: each the last one of the last explorer before it."""
         ends, users = [], self.bounders

@@ -2,24 +2,17 @@
 
 import threading
 
-import jax
 import numpy as np
 import pytest
+from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
 from platform_worlds import same
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.key_value_store import KeyValueStore
-from fedrank.deploy.platforms.peer import Peer, Silence
-from fedrank.deploy.platforms.planning.coordinator import PlanningCoordinator
-from fedrank.deploy.platforms.planning.platform import PlanningPlatform
 from fedrank.deploy.platforms.process import ledger_of
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.deploy.platforms.users import visits
 from fedrank.engine.settings import from_dict
-from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.build import PLATFORMS
 
 ROUNDS, STAY, EXPLORERS = 15, 3, 3
 LAST = STAY * EXPLORERS - 1
@@ -37,69 +30,6 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def agreed():
     return Terms.of(from_dict(SETTINGS))
-
-
-def platform_in(folder, agreed, index=0, seeded=True):
-    """A platform whose file is in ``folder``; a second one there goes on where the first was."""
-    return PlanningPlatform(agreed, index, KeyValueStore(folder / f"{index}.db", f"platform {index}"), seeded=seeded)
-
-
-class Application(PlatformClient):
-    """What users need of a platform's client, without a network; ``reborn`` before each call, if it is given."""
-
-    def __init__(self, holder, index, reborn=None, before=None):
-        self.holder, self.index, self.reborn, self.before = holder, index, reborn, before
-
-    def _platform(self):
-        if self.reborn:
-            self.holder[self.index] = self.reborn(self.index)
-        return self.holder[self.index]
-
-    def state(self):
-        return self._platform().about()
-
-    def visit(self, *said):
-        for _ in range(2):  # every request may be repeated
-            self._platform().visit(*said)
-
-    def slate(self, number):
-        if self.before:
-            self.before(number)
-        return self._platform().slate(number)
-
-    def outcome(self, *said):
-        for _ in range(2):
-            self._platform().outcome(*said)
-
-
-class Direct(Peer):
-    """A platform without a network; ``lost`` decides of the number of the attempt whether its reply is lost."""
-
-    def __init__(self, holder, index, lost=lambda attempt: False):
-        self.holder, self.index, self.lost, self.attempts = holder, index, lost, []
-
-    def exchange(self, number, place, body, patience):
-        try:
-            reply = self.holder[self.index].answer(number, place, body)
-        except RefusedError as error:
-            return Silence(error.reason)
-        self.attempts.append((place, reply))
-        return Silence("away") if self.lost(len(self.attempts)) else reply
-
-
-def coordinator_in(folder, agreed, peers, patience=60.0, stop=None):
-    store = KeyValueStore(folder / "coordinator.db", "coordinator")
-    return PlanningCoordinator(agreed, peers, store, patience=patience, seeded=True, stop=stop)
-
-
-def simulated(agreed, rounds=ROUNDS):
-    """Model, plans, sums and what crosses according to the simulator."""
-    simulator, keys = Simulator(agreed.protocol), run_keys([agreed.config.seed])
-    own_keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys)
-    states, own = simulator.start(keys, agreed.protocol.parties(own_keys), per_run=True)
-    states, own, seen = simulator.advance(keys, states, None, own, 0, rounds)
-    model = np.asarray(simulator.server(states).model)[0]
-    return model, jax.tree.map(lambda leaf: np.asarray(leaf)[0], own), jax.tree.map(np.asarray, seen)
 
 
 def lived_through(folder, agreed, *, reborn=None, lost=lambda attempt: False):
@@ -126,8 +56,8 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
     if how != "whole":
         more = {"reborn": lambda index: platform_in(tmp_path, agreed, index), "lost": lambda attempt: attempt % 2}
     holder, coordinator, peers, rounds = lived_through(tmp_path, agreed, **more)
-    model, own, seen = simulated(agreed)
-    np.testing.assert_allclose(coordinator.state.model, model, rtol=1e-5, atol=1e-6)
+    state, own, seen = simulated(agreed, ROUNDS)
+    np.testing.assert_allclose(coordinator.state.model, state.model, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose([one.engagement for one in rounds], seen["world"]["engagement"][:, 0], rtol=1e-5)
     for index in range(2):
         mine = holder[index]._own
@@ -183,20 +113,6 @@ def elsewhere(folder):
     return folder / "other"
 
 
-def question(agreed, place, **values):
-    layout = agreed.exchanges[place].request
-    return layout.encode(layout.message(**{name: np.asarray(value) for name, value in values.items()}))
-
-
-def explore(platform, rounds, first=0, newcomer=lambda number: number % STAY == 0, engagement=20.0):
-    for number in range(first, first + rounds):
-        rng = np.random.default_rng(number)
-        platform.visit(number, rng.random(4).tolist(), 0.6, newcomer(number))
-        platform.slate(number)
-        sees = platform.terms.protocol.settings.feedback[platform.index]
-        platform.outcome(number, *((number % 2, engagement) if sees else ()))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_stay_counts_once_and_only_if_it_was_whole(tmp_path, agreed, index):
@@ -231,7 +147,8 @@ def test_without_a_plan_a_platform_goes_on_exploring_and_counts_nothing_more(tmp
     body = question(agreed, RELEASE, round=LAST)
     with pytest.raises(RefusedError, match="out-of-order"):
         platform.answer(LAST, PLAN, question(agreed, PLAN, weights=[1.0, 0.5, 0.1, 0.1]))
-    platform.answer(LAST, RELEASE, body)
+    layout = agreed.exchanges[RELEASE].reply
+    np.testing.assert_array_equal(layout.decode(platform.answer(LAST, RELEASE, body)).sums, sums)
     platform.visit(LAST + 1 + STAY, [0.1, 0.9, 0.5, 0.3], 0.5, True)
     platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.array([1.0, 0.5, 0.1, 0.1], np.float32)))
     assert platform.planned and len(platform.slate(LAST + 1 + STAY)) == 2, "who waits gets the plan's"
@@ -250,7 +167,7 @@ def test_requests_that_make_no_sense_change_nothing(tmp_path, agreed):
         (LAST, RELEASE, weights, "malformed"),
         (LAST - 1, RELEASE, question(agreed, RELEASE, round=LAST - 1), "not-due"),
         (LAST, RELEASE, question(agreed, RELEASE, round=LAST - 1), "out-of-range"),
-        (LAST, PLAN, weights, "out-of-order"),
+        (LAST - 1, PLAN, weights, "not-due"),
     ):
         with pytest.raises(RefusedError, match=why):
             platform.answer(number, place, body)

@@ -6,21 +6,24 @@ A round at a platform, with the number of the visit that all platforms of a user
     slate(r)      its application gets the slate; nobody else is asked
     outcome(r)    its application reports the outcome
 
-After the explorers' last round the coordinator asks for the sums, once, and sends the model. The first user after them
-waits for the plan; without it the platform goes on exploring, and counts nothing more.
+After the last round of some users (:mod:`.schedule`) the coordinator asks for their sums, and sends the model; before
+the first, where the clip is found by other users, for counts of norms, and sends the clip. The first user after them
+waits for what is sent. Without it the platform goes on exploring: without the clip it counts nothing, and without the
+last model nothing more.
 
-**What counts.** A user's stay counts once, when its agreed rounds are over; of one who leaves before nothing counts,
-and of one who stays longer nothing more. Who comes again is another user.
+**What counts.** A user's stay counts once, when its agreed rounds are over, in the sums that are made next; of one who
+leaves before nothing counts, and of one who stays longer nothing more. Who comes again is another user.
 
-Every change is committed to the file before it is acknowledged, so that a killed process loses none. A request that is
-repeated is answered with the same bytes: noise is drawn once for the sums, whatever happens to the reply.
+Every change is committed to the file before it is acknowledged, so that a killed process loses none. Sums are made,
+noise included, before anything of the users after them counts, and kept: a request that is repeated, however late, is
+answered with the same bytes. With a secure sum they leave under masks alone (:mod:`.secret_sum`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,10 +34,13 @@ import numpy as np
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.planning.schedule import Due, schedule, sum_steps
+from fedrank.deploy.platforms.planning.secret_sum import SecretSums
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError, blank_message, decoded, responded
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.sums import Improve, Release
+from fedrank.slates.fedslate.secure_sum import as_vector
+from fedrank.slates.sums import Improve, SetClip
 from fedrank.slates.sums.learner import PlatformState, SumLearner
 from fedrank.slates.world.satisfaction import Turn
 
@@ -62,7 +68,10 @@ class PlanningPlatform:
         self._store, self._own = store, terms.platform_own(index, seeded)
         self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
         self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
-        self._answers: dict[int, bytes] = {}
+        self._answers: dict[tuple[int, int], bytes] = {}
+        self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
+        sends = any(due.collects for due in self._schedule)
+        self._secret = SecretSums(terms, index, store) if self._s.secure_sum and sends else None
         self._load()
 
     # -- for its application ---------------------------------------------------------------------------------------
@@ -90,16 +99,17 @@ class PlanningPlatform:
         came = number if other else self._came
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))
-        own = _arrived(self._s.learner, self._own, np.float32(observed), documents, jnp.bool_(other), left, number)
+        own, pieces = self._made(number)
+        own = _arrived(self._s.learner, own, np.float32(observed), documents, jnp.bool_(other), left, number)
         stage = Stage.THERE
-        if number <= self._s.release_round or self.planned:
+        if self._told(number):
             own, stage = self._shown(own, number), Stage.SHOWN
         said = {**self._said, "visit": digest}
-        self._commit(own, round=number, stage=stage, _said=said, _came=came)
+        self._commit(own, pieces, round=number, stage=stage, _said=said, _came=came)
 
     def slate(self, number: int) -> list[int]:
         """The slate to show; errors as of :meth:`.Platform.slate`."""
-        if number == self.round and self.stage is Stage.THERE and self.planned:
+        if number == self.round and self.stage is Stage.THERE and self._told(number):
             self._commit(self._shown(self._own, number), stage=Stage.SHOWN)
         if number > self.round or (number == self.round and self.stage is Stage.THERE):
             raise NotYetError("early-round")
@@ -108,8 +118,8 @@ class PlanningPlatform:
         return np.asarray(self._own.slate).tolist()
 
     def recommend_alone(self, number: int) -> list[int]:
-        """The slate as of :meth:`slate`; of a platform that explores where no plan could be made yet."""
-        if number == self.round and self.stage is Stage.THERE and not self.planned:
+        """The slate as of :meth:`slate`; of a platform that explores where it has not been told what it waits for."""
+        if number == self.round and self.stage is Stage.THERE and not self._told(number):
             draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             self._commit(_explored(self._s.learner, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
@@ -141,6 +151,8 @@ class PlanningPlatform:
         own = _lived(self._s.learner, self._own, turn)
         if longer:  # nor what a platform sees without feedback
             own = own._replace(stay=self._own.stay, sums=self._own.sums)
+        if not self._clipped:  # what is counted is in steps of a clip that is not known yet
+            own = own._replace(sums=self._own.sums)
         self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest})
 
     @property
@@ -150,8 +162,9 @@ class PlanningPlatform:
 
     @property
     def planned(self) -> bool:
-        """Whether the platform has been sent a model, and has planned."""
-        return self._place(Improve) in self._answers
+        """Whether the platform has been sent the last model, and has planned."""
+        last = self._schedule[-1]
+        return (last.round, last.place) in self._answers
 
     # -- for the coordinator ---------------------------------------------------------------------------------------
 
@@ -159,39 +172,62 @@ class PlanningPlatform:
         """The reply to a request of the coordinator, as bytes.
 
         Args:
-            number: Number of the round: the last one of the explorers.
+            number: Number of the round: the last one of some users.
             place: Index of the exchange in the protocol.
             body: The request's bytes.
 
         Raises:
-            NotYetError: The explorers have not left yet.
+            NotYetError: These users have not left yet.
             RefusedError: The platform does not answer this request.
         """
-        if place not in self._places:
+        if place not in {due.place for due in self._schedule if not (due.collects and self._secret)}:
             raise RefusedError("not-found")
         exchange = self.terms.exchanges[place]
         request = decoded(exchange, body)
+        due = self._due(number, place)
+        if int(getattr(request, "round", number)) != number:
+            raise RefusedError("out-of-range")
         digest = hashlib.sha256(body).digest()
-        if (kept := self._answers.get(place)) is not None:
-            if number != self._s.release_round or kept[:_DIGEST] != digest:
+        self._make(due)
+        if (kept := self._answers.get((number, place))) is not None:
+            if kept[:_DIGEST] != digest:
                 raise RefusedError("conflict")
             return kept[_DIGEST:]
-        if not exchange.due(number):
-            raise RefusedError("not-due")
-        if isinstance(exchange, Release):
-            if int(request.round) != number:
-                raise RefusedError("out-of-range")
-            if self.lived < number and self.round <= number:
-                raise NotYetError("early-round")
-        elif self._place(Release) in self._places and self._place(Release) not in self._answers:
+        if not self._told(number):
             raise RefusedError("out-of-order")
-        draws = self.terms.draws(place, self.index, number, self.seeded)
-        own, reply = responded(exchange, request, self._own, draws)
+        own, reply = responded(exchange, request, self._own, self.terms.draws(place, self.index, number, self.seeded))
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
             raise RefusedError("not-finite")
+        if isinstance(exchange, SetClip) and float(own.clip) != float(request.clip):
+            raise RefusedError("not-finite")
         data = digest + exchange.reply.encode(reply)
-        self._commit(own, {f"answer/{place:02}": data}, _answers={**self._answers, place: data})
+        self._commit(own, {_answer_name(number, place): data})
         return data[_DIGEST:]
+
+    def sum_step(self, number: int, place: int, step: int, body: bytes) -> bytes:
+        """The reply to a request of a secure sum, as bytes; errors as of :meth:`answer`.
+
+        Args:
+            number: Number of the round: the last one of some users.
+            place: Index of the exchange whose replies are summed.
+            step: Step of the sum, 0..3.
+            body: The request's bytes.
+        """
+        if self._secret is None or place not in {due.place for due in self._schedule if due.collects}:
+            raise RefusedError("not-found")
+        due = self._due(number, place)
+        self._make(due)
+        layout = self.terms.exchanges[place].reply
+        vector = as_vector(layout.decode(self._answers[number, place][_DIGEST:]))
+        return self._secret.step(due, step, body, vector)
+
+    @property
+    def largest_of_sums(self) -> int:
+        """Bytes of the longest request of a secure sum; 0 without one."""
+        if self._secret is None:
+            return 0
+        places = {due.place for due in self._schedule if due.collects}
+        return max(step.request.nbytes for place in places for step in sum_steps(self.terms, place))
 
     def missing(self, number: int) -> list[tuple[int, int]]:
         """Nobody asks a platform that plans for transitions: none is missing."""
@@ -214,7 +250,7 @@ class PlanningPlatform:
 
     def warm(self) -> None:
         """Compile everything, so that the first request does not take seconds."""
-        for place in (self.terms.meeting, *self._places):
+        for place in (self.terms.meeting, *dict.fromkeys(due.place for due in self._schedule)):
             exchange = self.terms.exchanges[place]
             blank = decoded(exchange, blank_message(exchange.request))
             responded(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
@@ -225,14 +261,50 @@ class PlanningPlatform:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _place(self, kind: type) -> int:
-        return next(place for place, one in enumerate(self.terms.exchanges) if isinstance(one, kind))
+    def _due(self, number: int, place: int) -> Due:
+        """The exchange of a round, if these users have left; errors as of :meth:`answer`."""
+        due = next((one for one in self._schedule if (one.round, one.place) == (number, place)), None)
+        if due is None:
+            raise RefusedError("not-due")
+        return due
+
+    def _told(self, number: int) -> bool:
+        """Whether the platform has been told everything that it waits for in a round."""
+        told = (due for due in self._schedule if due.round < number and not due.collects)
+        return all((due.round, due.place) in self._answers for due in told)
 
     @property
-    def _places(self) -> tuple[int, ...]:
-        """Indices of the exchanges with this platform."""
-        release = (self._place(Release),) if self._s.senders[self.index] else ()
-        return *release, self._place(Improve)
+    def _clipped(self) -> bool:
+        """Whether the clip is known: that of the settings, or the one that was found."""
+        told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], SetClip))
+        return all((due.round, due.place) in self._answers for due in told)
+
+    def _make(self, due: Due) -> None:
+        """Make what is asked for of the users of an exchange, once they have left.
+
+        Raises:
+            NotYetError: They have not.
+        """
+        if self.lived < due.round and self.round <= due.round:
+            raise NotYetError("early-round")
+        own, pieces = self._made(due.round + 1)
+        if pieces:
+            self._commit(own, pieces)
+
+    def _made(self, number: int) -> tuple[PlatformState, dict[str, bytes]]:
+        """The platform's state once it has made all sums of the users before a round, and what is to be written."""
+        own, pieces = self._own, {}
+        for due in self._schedule:
+            key = due.round, due.place
+            if not due.collects or due.round >= number or key in self._answers:
+                continue
+            exchange = self.terms.exchanges[due.place]
+            request = exchange.request.message(np.asarray(due.round, np.uint32))
+            draws = self.terms.draws(due.place, self.index, due.round, self.seeded)
+            own, reply = responded(exchange, request, own, draws)
+            digest = hashlib.sha256(exchange.request.encode(request)).digest()
+            pieces[_answer_name(*key)] = digest + exchange.reply.encode(reply)
+        return own, pieces
 
     def _shown(self, own: PlatformState, number: int) -> PlatformState:
         place = self.terms.meeting
@@ -249,8 +321,10 @@ class PlanningPlatform:
                 *(("stage", "stage"), ("said", "_said")),
             )
         }
-        self._store.put({"own": packed(own), "now": json.dumps(now).encode(), **(pieces or {})})
+        pieces = pieces or {}
+        self._store.put({"own": packed(own), "now": json.dumps(now).encode(), **pieces})
         self._own = own
+        self._answers |= _answers_in(pieces.items())
         for attribute, value in changes.items():
             setattr(self, attribute, value)
 
@@ -263,7 +337,7 @@ class PlanningPlatform:
         self.round, self.lived, self.alone, self._came = now["round"], now["lived"], now["alone"], now["came"]
         self.stage, self._said = Stage(now["stage"]), now["said"]
         self._own = unpacked(self._store.get("own") or b"", self._own)
-        self._answers = {int(name): data for name, data in self._store.below("answer/")}
+        self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -290,3 +364,12 @@ def _lived(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState
 def _explored(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
     taste, slate = learner.explored(own, draws)
     return own._replace(view=own.view._replace(taste=taste), slate=slate)
+
+
+def _answer_name(number: int, place: int) -> str:
+    return f"answer/{number:010}/{place:02}"
+
+
+def _answers_in(pieces: Iterable[tuple[str, bytes]]) -> dict[tuple[int, int], bytes]:
+    """Answers by round and exchange, from pieces by name."""
+    return {(int(name.split("/")[1]), int(name.split("/")[2])): data for name, data in pieces}

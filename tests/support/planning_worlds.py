@@ -1,0 +1,92 @@
+"""Platforms that plan and their coordinator in one process, to test what is deployed; stays are of three rounds."""
+
+import jax
+import numpy as np
+
+from fedrank.deploy.platforms.client import PlatformClient
+from fedrank.deploy.platforms.key_value_store import KeyValueStore
+from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.deploy.platforms.planning.coordinator import PlanningCoordinator
+from fedrank.deploy.platforms.planning.platform import PlanningPlatform
+from fedrank.deploy.platforms.steps import RefusedError
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.slates.build import PLATFORMS
+
+
+def platform_in(folder, agreed, index=0, seeded=True):
+    """A platform whose file is in ``folder``; a second one there goes on where the first was."""
+    return PlanningPlatform(agreed, index, KeyValueStore(folder / f"{index}.db", f"platform {index}"), seeded=seeded)
+
+
+class Application(PlatformClient):
+    """What users need of a platform's client, without a network; ``reborn`` before each call, if it is given."""
+
+    def __init__(self, holder, index, reborn=None, before=None):
+        self.holder, self.index, self.reborn, self.before = holder, index, reborn, before
+
+    def _platform(self):
+        if self.reborn:
+            self.holder[self.index] = self.reborn(self.index)
+        return self.holder[self.index]
+
+    def state(self):
+        return self._platform().about()
+
+    def visit(self, *said):
+        for _ in range(2):  # every request may be repeated
+            self._platform().visit(*said)
+
+    def slate(self, number):
+        if self.before:
+            self.before(number)
+        return self._platform().slate(number)
+
+    def outcome(self, *said):
+        for _ in range(2):
+            self._platform().outcome(*said)
+
+
+class Direct(Peer):
+    """A platform without a network; ``lost`` decides of the number of the attempt whether its reply is lost."""
+
+    def __init__(self, holder, index, lost=lambda attempt: False):
+        self.holder, self.index, self.lost, self.attempts = holder, index, lost, []
+
+    def exchange(self, number, place, body, patience):
+        try:
+            reply = self.holder[self.index].answer(number, place, body)
+        except RefusedError as error:
+            return Silence(error.reason)
+        self.attempts.append((place, reply))
+        return Silence("away") if self.lost(len(self.attempts)) else reply
+
+
+def coordinator_in(folder, agreed, peers, patience=60.0, stop=None):
+    """A coordinator whose file is in ``folder``; it goes on where another one was."""
+    store = KeyValueStore(folder / "coordinator.db", "coordinator")
+    return PlanningCoordinator(agreed, peers, store, patience=patience, seeded=True, stop=stop)
+
+
+def simulated(agreed, rounds):
+    """The coordinator's and the platforms' state, and what was seen and crossed, according to the simulator."""
+    simulator, keys = Simulator(agreed.protocol), run_keys([agreed.config.seed])
+    own_keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys)
+    states, own = simulator.start(keys, agreed.protocol.parties(own_keys), per_run=True)
+    states, own, seen = simulator.advance(keys, states, None, own, 0, rounds)
+    state = jax.tree.map(lambda leaf: np.asarray(leaf)[0], simulator.server(states))
+    return state, jax.tree.map(lambda leaf: np.asarray(leaf)[0], own), jax.tree.map(np.asarray, seen)
+
+
+def question(agreed, place, **values):
+    """The bytes of a question."""
+    layout = agreed.exchanges[place].request
+    return layout.encode(layout.message(**{name: np.asarray(value) for name, value in values.items()}))
+
+
+def explore(platform, rounds, first=0, newcomer=lambda number: number % 3 == 0, engagement=20.0):
+    """Rounds of users of three, every second item of whose slates is clicked."""
+    for number in range(first, first + rounds):
+        rng = np.random.default_rng(number)
+        platform.visit(number, rng.random(4).tolist(), 0.5, newcomer(number))
+        platform.slate(number)
+        platform.outcome(number, number % 2, engagement)

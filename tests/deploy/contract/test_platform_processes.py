@@ -75,19 +75,25 @@ def ended(processes):
             process.wait()
 
 
-def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path):
-    stay, explorers = 5, 8
-    rounds, last = 60, 5 * 8 - 1
-    settings = {
-        "protocol": "planned-slates",
-        "rounds": rounds,
-        "seed": 4,
-        "world": {"preset": "tension", "candidates": 5, "slate": 2, "time_budget": 2 * stay},
-        "slates": {"explorers": explorers},
-        "evaluation": {"every": 10},
-    }
-    agreed = Terms.of(from_dict(settings))
-    config, homes = tmp_path / "run.toml", [tmp_path / "a", tmp_path / "b"]
+#: Two platforms, of which one sends its sums once; three that count norms and send sums twice, in secret.
+PLANNING = {
+    "once": {"protocol": "planned-slates", "slates": {"explorers": 8}},
+    "twice in secret": {
+        "protocol": "learned-slates",
+        "world": {"platforms": 3},
+        "slates": {"learner": "planned-slates", "explorers": 6, "releases": 2, "feedback": "all"},
+        "sharing": {"bounders": 2, "secure_sum": True},
+    },
+}
+
+
+@pytest.mark.parametrize("how", PLANNING)
+def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path, how):
+    stay, rounds, last, given = 5, 60, 5 * 8 - 1, PLANNING[how]
+    k = given.get("world", {}).get("platforms", 2)
+    world = {"preset": "tension", "candidates": 5, "slate": 2, "platforms": k, "time_budget": k * stay}
+    agreed = Terms.of(from_dict({**given, "rounds": rounds, "seed": 4, "world": world, "evaluation": {"every": 10}}))
+    config, homes = tmp_path / "run.toml", [tmp_path / name for name in ("a", "b", "third")[:k]]
     config.write_text(to_toml(agreed.config))
     everybody = ["--config", config, "--wait", "--chance", "seed"]
     which = [word for home in homes for word in ("--platform", home)]
@@ -111,7 +117,7 @@ def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path
 
     running = {}
     try:
-        running["a"], running["b"] = platform(0), platform(1)
+        running |= {home.name: platform(index) for index, home in enumerate(homes)}
         until("platforms listen", running.values(), lambda: all((home / "application.url").exists() for home in homes))
         ports = [PlatformFolder(homes[0]).url(who).rpartition(":")[2] for who in ("coordinator", "application")]
         running["c"] = coordinator()
@@ -121,10 +127,15 @@ def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path
         running["a"] = platform(0, "--port", ports[0], "--application-port", ports[1])
         until("more rounds", running.values(), lambda: lived() >= 20)
         killed(running["c"])
-        until("the explorers have left", [running["users"]], lambda: lived() == last)
+        if how == "once":
+            until("the explorers have left", [running["users"]], lambda: lived() == last)
+        else:  # users wait for each model
+            running["c"] = coordinator()
+            until("the second release is near", [running["users"]], lambda: lived() >= 30)
         killed(running["a"])  # its sums are in its file
         running["a"] = platform(0, "--port", ports[0], "--application-port", ports[1])
-        running["c"] = coordinator()
+        if how == "once":
+            running["c"] = coordinator()
         assert running["c"].wait(LONGEST) == 0, (tmp_path / "said.txt").read_text()
         assert running["users"].wait(LONGEST) == 0, (tmp_path / "said.txt").read_text()
     finally:
@@ -134,20 +145,25 @@ def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path
     own_keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys)
     states, own = simulator.start(keys, agreed.protocol.parties(own_keys), per_run=True)
     states, own, seen = simulator.advance(keys, states, None, own, 0, rounds)
-    expected = np.asarray(simulator.server(states).model)[0]
+    expected, own = np.asarray(simulator.server(states).model)[0], jax.tree.map(lambda leaf: np.asarray(leaf)[0], own)
     np.testing.assert_allclose(load_file(tmp_path / "c" / "federated.safetensors")["model"], expected, rtol=1e-5)
     for index, home in enumerate(homes):
         there = PlanningPlatform(
             agreed, index, PlatformFolder(home).open_store(f"platform {index}", agreed, True), seeded=True
         )
         assert there.lived == rounds - 1 and there.alone == 0
-        np.testing.assert_array_equal(np.asarray(there._own.sums), np.asarray(own.sums)[0, index])
-        np.testing.assert_allclose(np.asarray(there._own.table), np.asarray(own.table)[0, index], rtol=1e-5)
+        np.testing.assert_array_equal(there._own.sums, own.sums[index])
+        np.testing.assert_allclose(there._own.learnt.table, own.learnt.table[index], rtol=1e-4)
     engagement = [json.loads(line)["engagement"] for line in (tmp_path / "users.jsonl").read_text().splitlines()]
-    users = np.asarray(seen["world"]["engagement"])[:, 0].reshape(-1, stay, 2).sum(axis=1)
+    users = np.asarray(seen["world"]["engagement"])[:, 0].reshape(-1, stay, k).sum(axis=1)
     np.testing.assert_allclose(engagement, users, rtol=1e-4)
     entries = Ledger.read(tmp_path / "c" / "ledger.jsonl")
-    assert sum(entry.bytes for entry in entries) == 46 and {entry.round for entry in entries} == {last // 10 * 10}
+    assert max(entry.round for entry in entries) == last // 10 * 10
+    if how == "once":  # two questions and answers with six sums, and three weights to each
+        assert sum(entry.bytes for entry in entries) == (5 + 25) + 2 * (13 + 1)
+    else:  # seven messages a platform and sum at least, each of a size that a secure sum has
+        masked = [entry for entry in entries if entry.message == "MaskedVector"]
+        assert sum(entry.messages for entry in masked) >= 3 * k and not any(e.message == "Statistics" for e in entries)
 
 
 def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns(tmp_path):

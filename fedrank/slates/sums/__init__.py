@@ -114,8 +114,8 @@ class SumSettings:
             raise ConfigError(f"epsilon must be positive and delta in (0, 1), got {self.epsilon} and {self.delta}.")
         if self.secure_sum and self.learner.by_platform:
             raise ConfigError(
-                f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each where "
-                "users may forgive one more than another. Set differ = false (one weight for all), or leave "
+                f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each "
+                "where users may forgive one more than another. Set differ = false (one weight for all), or leave "
                 "sharing.secure_sum out."
             )
         if self.secure_sum:

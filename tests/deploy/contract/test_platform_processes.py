@@ -159,8 +159,8 @@ def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path
     np.testing.assert_allclose(engagement, users, rtol=1e-4)
     entries = Ledger.read(tmp_path / "c" / "ledger.jsonl")
     assert max(entry.round for entry in entries) == last // 10 * 10
-    if how == "once":  # two questions and answers with six sums, and three weights to each
-        assert sum(entry.bytes for entry in entries) == (5 + 25) + 2 * (13 + 1)
+    if how == "once":  # two questions and answers with five sums, and four weights to each
+        assert sum(entry.bytes for entry in entries) == 2 * (5 + 21) + 2 * (17 + 1)
     else:  # seven messages a platform and sum at least, each of a size that a secure sum has
         masked = [entry for entry in entries if entry.message == "MaskedVector"]
         assert sum(entry.messages for entry in masked) >= 3 * k and not any(e.message == "Statistics" for e in entries)

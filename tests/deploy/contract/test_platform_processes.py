@@ -81,7 +81,13 @@ PLANNING = {
     "twice in secret": {
         "protocol": "learned-slates",
         "world": {"platforms": 3},
-        "slates": {"learner": "planned-slates", "explorers": 6, "releases": 2, "feedback": "all"},
+        "slates": {
+            "learner": "planned-slates",
+            "explorers": 6,
+            "releases": 2,
+            "feedback": "all",
+            "options": ["differ=0"],
+        },
         "sharing": {"bounders": 2, "secure_sum": True},
     },
 }

@@ -51,12 +51,14 @@ class TopFeature(Policy):
 
     @override
     def act(self, memory, scene, key):
-        slates = []
+        slates, shape = [], (self.world.candidates,)
+        uniforms = jax.vmap(lambda place: jax.random.uniform(jax.random.fold_in(key, place), shape))(
+            jnp.arange(self.world.platforms)
+        )
         # One platform at a time: selecting from [users, N] is several times faster on a CPU than from [users, K, N].
         for place, kaleness in enumerate(scene.documents):
             sign = jnp.asarray(self.signs[place], jnp.float32)
-            uniform = jax.random.uniform(jax.random.fold_in(key, place), kaleness.shape)
-            score = jnp.where(sign == 0, uniform, sign * self.world.chocolate(kaleness))
+            score = jnp.where(sign == 0, uniforms[place], sign * self.world.chocolate(kaleness))
             slates.append(jax.lax.top_k(score, self.world.slate)[1])
         return jnp.stack(slates)
 

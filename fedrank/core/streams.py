@@ -56,6 +56,11 @@ def folded(
     return keys
 
 
+def split(keys: UInt32[np.ndarray, "*keys 2"], number: int) -> UInt32[np.ndarray, "*keys {number} 2"]:
+    """``jax.random.split`` of each key, both words of each."""
+    return folded(np.broadcast_to(keys[..., None, :], (*keys.shape[:-1], number, 2)), np.arange(number))
+
+
 def stream(keys: UInt32[np.ndarray, "*keys 2"], words: int) -> UInt32[np.ndarray, "*keys {words}"]:
     """``jax.random.bits`` of each key, the same bits."""
     low = np.arange(words, dtype=np.uint32)

@@ -51,7 +51,7 @@ def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[A
     Args:
         seeds: Integers [runs].
     """
-    return typed(run_words(np.asarray(seeds)))
+    return typed(run_words(np.asarray(seeds).tolist()))
 
 
 def selective(protocol: Protocol) -> bool:

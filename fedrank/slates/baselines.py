@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key, UInt32
 
-from fedrank.core.streams import folded, run_words
+from fedrank.core.streams import folded, run_words, split
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.build import SlateExperiment
@@ -127,7 +127,7 @@ def fresh_users(keys: Key[Array, " runs"], episodes: int, rounds: int) -> StayKe
 
 
 def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: int) -> StayKeys:
-    return stay_keys(folded(folded(keys, number)[:, None], np.arange(users)), rounds)
+    return stay_keys(split(folded(keys, number), users), rounds)
 
 
 def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: int) -> list[SlateBaseline]:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.lazy import jit
-from fedrank.core.streams import folded, typed
+from fedrank.core.streams import split, typed
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
 
@@ -97,8 +97,8 @@ def stay_keys(keys: UInt32[np.ndarray, "*users 2"], rounds: int) -> StayKeys:
         keys: Both words of each user's key.
         rounds: Of a stay.
     """
-    each = folded(folded(keys, 1)[..., None, :], np.arange(rounds))
-    return StayKeys(folded(keys, 0), folded(each, 0), folded(each, 1))
+    first, rest = np.moveaxis(split(keys, 2), -2, 0)
+    return StayKeys(first, *np.moveaxis(split(split(rest, rounds), 2), -2, 0))
 
 
 def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray | StayKeys) -> Episode:

@@ -14,7 +14,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import BASELINES, Copying, Myopic, TopFeature
-from fedrank.slates.world.rollout import played, returns, rollout
+from fedrank.slates.world.rollout import played, returns, rollout, stay_keys
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
 
 EPISODES = 1500
@@ -251,6 +251,19 @@ def test_copying_shows_what_one_platform_would_show_of_each_ones_candidates(shar
     np.testing.assert_array_equal(off, policy.act((), now, KEY))
     expected = np.argsort(-np.asarray(now.documents), axis=1)[:, :2]
     np.testing.assert_array_equal(np.sort(on), np.sort(expected))
+
+
+def test_keys_of_stays_are_those_that_jax_splits_a_users_key_into():
+    users = jax.random.split(KEY, 2)
+
+    def by_jax(key):
+        first, rest = jax.random.split(key)
+        world, policy = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(rest, 3))
+        return first, world, policy
+
+    found = stay_keys(np.asarray(jax.random.key_data(users)), 3)
+    for mine, theirs in zip(found, jax.jit(jax.vmap(by_jax))(users), strict=True):
+        np.testing.assert_array_equal(mine, jax.random.key_data(theirs))
 
 
 @pytest.mark.slow

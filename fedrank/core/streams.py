@@ -28,7 +28,7 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
 _TAIL = (*_TAIL, 0.00943887047, 1.00167406, 2.83297682)
 
 
-def run_words(seeds: Iterable[int]) -> UInt32[np.ndarray, "runs 2"]:
+def run_words(seeds: Iterable[int | np.integer]) -> UInt32[np.ndarray, "runs 2"]:
     """Both words of ``jax.random.key(seed)`` for each seed below 2³²."""
     low = np.fromiter(seeds, np.uint32)
     return np.stack([np.zeros_like(low), low], axis=-1)

@@ -210,7 +210,8 @@ class PlanLearner(SumLearner):
         each = [
             self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0]) for k in range(len(self.feedback))
         ]
-        traces, errors = random_effects(*(jnp.stack(of) for of in zip(*each, strict=True)), self.differ)
+        found, precision = (jnp.stack(of) for of in zip(*each, strict=True))
+        traces, errors = random_effects(found, precision, self.differ)
         weights = with_trace(weights, jnp.sum(jnp.where(seeing, traces, 0.0)) / jnp.maximum(count, 1.0), inverse)
         # Greed for items of a high feature makes the trace negative, for those of a low one positive. The other weights
         # stay: a plan turns where the trace's is large beside the item's.

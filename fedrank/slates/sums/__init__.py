@@ -415,7 +415,7 @@ class Release(IntegersOfUsers, request=RoundStart):
             model = learner.solved(steps * unit, count * rounds, state.model, of_all)
             good = count > 0
         else:
-            heard = arrived & jnp.asarray(s.senders)
+            heard = jnp.asarray(arrived) & jnp.asarray(s.senders)
             steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
             model = learner.solved_of_platforms(steps * unit, heard, rounds, state.model, noise)
             good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback nobody knows what engages

@@ -19,19 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
 from fedrank.engine.run import run
 from fedrank.metrics.returns import mean_interval
-from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
-from fedrank.slates.planning import PlanLearner
-from fedrank.slates.sums import SumSettings
-from fedrank.slates.sums.learner import STEPS
-from fedrank.slates.visits import UserVisits
-from fedrank.slates.world.presets import preset
+from fedrank.slates.attacks.settings import SlateAttack
+from fedrank.slates.attacks.suite import attack_slates
 
 RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 #: First of the eight seeds; none of them was used while the method was made.
@@ -211,68 +205,37 @@ def _interval(values: Any) -> dict[str, float]:
     return {"mean": round(found.mean, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
 
 
-def stays(settings: SumSettings, users: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """What users add to all platforms' sums, in steps, int [users, platforms × numbers], and their engagement, [users].
-
-    The latter is its mean logarithm at A.
-    """
-    learner = settings.learner
-    world = learner.world
-
-    def of_user(key):
-        visits, numbers = UserVisits(learner), jnp.arange(world.platforms)
-        own = jax.vmap(lambda number: learner.first_state(None, number))(numbers)
-        scene, own = visits.begin(key, own)
-
-        def one_round(carry, key):
-            scene, own = carry
-            draws = jax.random.uniform(jax.random.fold_in(key, 1), (world.platforms, 2))
-            taste, slates = jax.vmap(learner.explored)(own, draws)
-            own = own._replace(view=own.view._replace(taste=taste), slate=slates)
-            scene, own, seen = visits.happen(scene, own, key, 0)
-            return (scene, own), jnp.log(seen["engagement"][0])
-
-        (_, own), logs = jax.lax.scan(one_round, (scene, own), jax.random.split(key, world.rounds_per_episode))
-        return own.sums.reshape(-1), jnp.mean(logs)
-
-    sums, logs = jax.jit(jax.vmap(of_user))(jax.random.split(jax.random.key(seed), users))
-    return np.asarray(sums), np.asarray(logs)
+#: Attacks of ``fedrank attack slates``, by what is attacked: the mode, and settings beside the world's and δ.
+ATTACKS = {
+    "planned slates": ("planned-slates", ()),
+    "planned slates, both with feedback": ("planned-slates", ("slates.feedback=all",)),
+    "planned slates, the matrix sent": ("planned-slates", ("slates.design=sent",)),
+    "planned slates, engagement alone": ("planned-slates", ("slates.observed=false",)),
+    "planned slates, the matrix sent, 160 users and 40 for the clip": (
+        "planned-slates",
+        ("slates.design=sent", "slates.explorers=160", "sharing.bounders=40"),
+    ),
+    "least squares, five releases": ("learned-slates", ("slates.releases=5",)),
+}
 
 
-def attacked(epsilon: float | None, more: dict[str, Any], seed: int, users: int = 2000) -> dict[str, float]:
-    """R² of the best linear guess of a user's mean log-engagement at A from all sums, by whoever reads them.
-
-    ``everything else known``: the attacker knows what every other user added, and takes it off: nobody can know more.
-    ``nothing else known``: the guess is from the sums of 200 users as they are. The coordinator reads the sums; B, who
-    is sent the model, knows less.
+def attacked(name: str, seed: int) -> dict[str, Any]:
+    """What attackers find, by ``fedrank attack slates``, without noise and with an ε of 8 and of 2.
 
     Args:
-        epsilon: ε of the release; None: no noise.
-        more: Settings of the learner: what is sent beside the three sums.
-        seed: Of the users.
-        users: Stays to attack.
+        name: One of :data:`ATTACKS`.
+        seed: The first of the seeds.
     """
-    learner = PlanLearner(preset("tension"), (True, False), **more)
-    settings = SumSettings(learner, epsilon=epsilon, delta=1e-5)
-    sums, logs = stays(settings, users, seed)
-    noise = np.zeros(sums.shape)
-    if settings.sigma is not None:
-        noise = np.asarray(simulated_discrete_gaussian(jax.random.key(seed + 1), sums.shape, settings.sigma))
-    rng = np.random.default_rng(seed)
-    others = np.stack([sums[rng.integers(users, size=199)].sum(axis=0) for _ in range(users)])
-    return {
-        "everything else known": _guessed((sums + noise) / STEPS, logs),
-        "nothing else known": _guessed((sums + others + noise) / STEPS, logs),
-    }
-
-
-def _guessed(seen: np.ndarray, wanted: np.ndarray) -> float:
-    """R² of least squares fitted on one half, on the other half."""
-    half = len(wanted) // 2
-    columns = np.column_stack([seen, np.ones(len(seen))])
-    weights = np.linalg.lstsq(columns[:half], wanted[:half], rcond=None)[0]
-    error = wanted[half:] - columns[half:] @ weights
-    return round(float(1 - np.mean(error**2) / np.var(wanted[half:])), 4)
+    mode, more = ATTACKS[name]
+    given = ("world.preset=tension", "privacy.delta=1e-5", *more)
+    settings = SlateAttack((mode,), seeds=SEEDS, seed=seed, set=given)
+    command = f"fedrank attack slates --modes {mode} --seeds {SEEDS} --seed {seed} --set {' '.join(given)}"
+    found: dict[str, Any] = {"command": command, "users attacked, each seed": settings.targets}
+    for one in attack_slates(settings):
+        of = found.setdefault(one.mode.split(", ")[1], {})
+        measures = {name: [round(end, 4) for end in interval] for name, interval in one.measures.items()}
+        of[f"{one.attacker}, {one.secret}, by {one.means}"] = measures
+    return found
 
 
 def main() -> None:
@@ -313,16 +276,11 @@ def main() -> None:
             share, worst = rows[name]["share of the gap"], min(rows[name]["over random, by seed"])
             print(f"{name}: {share['mean']:.0%} [{share['low']:.0%}, {share['high']:.0%}], worst {worst:+}", flush=True)
     if not given.only or "attack" in given.only:
-        sent = {
-            "": {},
-            ", the matrix sent": {"design": "sent"},
-            ", engagement alone": {"observed": False},
-        }
-        for what, more in sent.items():
-            title = f"R² of the attack{what}"
-            found[title] = {str(epsilon): attacked(epsilon, more, given.seed) for epsilon in (None, 2.0, 0.5)}
+        found["attacks"] = {"intervals": "mean, lower and upper end over seeds, Student's t, 95 %"}
+        for name in ATTACKS:
+            found["attacks"][name] = attacked(name, given.seed)
             _write(file, found)
-            print(title, found[title])
+            print(f"attacked: {name}")
 
 
 def table(rows: dict[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -20,6 +22,9 @@ from fedrank.texts.attacks.settings import SketchAttack
 
 if TYPE_CHECKING:
     import rich.console
+
+    from fedrank.metrics.returns import MeanInterval
+    from fedrank.slates.attacks.leak import Leak
 
 app = App(
     name="attack",
@@ -158,10 +163,11 @@ def slates(
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack platforms that learn slates together: what do Q-values, targets and gradients tell?
+    """Attack platforms that learn slates together: what do Q-values, targets, gradients and sums tell?
 
     Platform A sees engagement, platform B does not. Networks are trained for some users, messages are recorded, and
     three attackers look at them: B for A's engagement, the coordinator for A's clicks and engagement, A for B's values.
+    Where sums over users are sent, all three look for one user's engagement, and for whether that user was there.
 
     Args:
         settings: The attack.
@@ -170,7 +176,8 @@ def slates(
     """
     from fedrank.slates.attacks.suite import attack_slates
 
-    found = attack_slates(settings)
+    told = not as_json and sys.stderr.isatty()
+    found = attack_slates(settings, lambda line: print(f"{line} …", file=sys.stderr) if told else None)
     if out is not None:
         from fedrank.slates.attacks.page import write_page
 
@@ -181,33 +188,73 @@ def slates(
 
     from rich.console import Console
 
+    console, s = Console(), settings
+    title = f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds"
+    values, sums = ([one for one in found if one.of_sums is which] for which in (False, True))
+    if values:
+        _print_values(console, values, f"{title} of {s.episodes} users")
+    if sums:
+        _print_sums(console, sums, ", ".join((title, f"{s.targets} users attacked", *s.set)))
+    shown = {one.mode.split(",")[0] for one in found}
+    said = "".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items() if name in shown)
+    console.print(said, highlight=False, markup=False)
+    _say_page(console, out)
+
+
+def _print_values(console: rich.console.Console, found: Sequence[Leak], title: str) -> None:
+    """What values, targets and gradients tell."""
     from fedrank.cli.terminal import table
 
     columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
-    s = settings
-    title = f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds of {s.episodes} users"
     shown, heading = table(*columns, numbers=columns[1:], title=title), ""
     for one in found:
-        if heading != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
-            shown.add_section()
-            shown.add_row(f"[bold]{heading}[/bold]")
+        heading = _headed(shown, heading, one)
         m = one.measures
         told = "r2" in m
         shown.add_row(
             one.means,
-            f"{m['r2'].mean:.3f} \\[{m['r2'].low:.3f}, {m['r2'].high:.3f}]" if told else "",
+            _interval(m["r2"]) if told else "",
             f"{m['rank'].mean:.3f}" if told else "",
             f"{m['error'].mean:.3g} ({m['blind'].mean:.3g})" if told else f"(guess: {100 * m['blind'].mean:.1f} %)",
             f"{100 * m['exact'].mean:.1f} %",
         )
-    console = Console()
     console.print(shown)
     console.print(
         "R² and rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred.",
         highlight=False,
     )
-    console.print("".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items()), highlight=False, markup=False)
-    _say_page(console, out)
+
+
+def _print_sums(console: rich.console.Console, found: Sequence[Leak], title: str) -> None:
+    """What sums over users tell."""
+    from fedrank.cli.terminal import table
+
+    columns = ("by", "found \\[95 %]", "best attacker", "ε allows")
+    shown, heading = table(*columns, numbers=columns[1:], title=title), ""
+    for one in found:
+        heading = _headed(shown, heading, one)
+        m = one.measures
+        measured = f"R² {_interval(m['r2'])}" if "r2" in m else f"advantage {_interval(m['advantage'])}"
+        best = f"{m['ceiling'].mean:.3f}" if "ceiling" in m else ""
+        shown.add_row(one.means, measured, best, f"{m['bound'].mean:.3f}" if "bound" in m else "")
+    console.print(shown)
+    console.print(
+        "Engagement: the mean logarithm over a stay; R² 1 is everything, 0 a blind guess. Advantage: true less false "
+        "positives, 1 is certainty. Others known: what each other user added, at all platforms.",
+        highlight=False,
+    )
+
+
+def _headed(shown: Any, before: str, one: Leak) -> str:
+    """The heading of a finding, which a table gets where it is not the one before."""
+    if before != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
+        shown.add_section()
+        shown.add_row(f"[bold]{heading}[/bold]")
+    return heading
+
+
+def _interval(found: MeanInterval) -> str:
+    return f"{found.mean:.3f} \\[{found.low:.3f}, {found.high:.3f}]"
 
 
 @app.command

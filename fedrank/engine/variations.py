@@ -155,7 +155,7 @@ def parse_vary(texts: list[str]) -> dict[str, list[Any]]:
         if key in out:
             raise ConfigError(f"--vary names {key!r} twice; give all its values in one list.")
         whole = _toml(f"[{values}]")
-        out[key] = whole if whole is not None else [_value(v.strip()) for v in values.split(",")]
+        out[key] = whole if whole is not None else [read_value(v.strip()) for v in values.split(",")]
     return out
 
 
@@ -168,7 +168,8 @@ def _toml(text: str) -> Any:
         return None
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """A setting's value in a text: read as TOML, else a word."""
     value = _toml(text)
     return text if value is None else value
 

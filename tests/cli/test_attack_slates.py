@@ -33,7 +33,7 @@ def asked(monkeypatch):
         Leak("corrected", "platform B", "engagement", "all messages", engagement),
     ]
 
-    def attack(settings):
+    def attack(settings, said):
         calls.append(settings)
         return found
 
@@ -52,7 +52,7 @@ def test_the_table_says_who_finds_what_and_how_well(capsys, monkeypatch, asked):
     assert max(map(len, lines)) <= 80 and "…" not in text
     assert "100.0 %" in clicks and "guess: 50.0 %" in clicks
     assert "0.500 [0.250, 0.750]" in engagement and "0.5 (1)" in engagement and "nan" in engagement
-    assert all(f"{name}: {meaning}." in " ".join(text.split()) for name, meaning in MODES.items())
+    assert f"corrected: {MODES['corrected']}." in " ".join(text.split())
     assert asked == [SlateAttack()] and asked[0].modes == tuple(MODES)
 
 

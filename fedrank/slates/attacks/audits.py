@@ -1,14 +1,26 @@
-"""Audits of the noise on lists of Q-values: the code that platforms run, with the operating system's randomness."""
+"""Audits of the noise on lists of Q-values and on sums: platforms' own code, with the operating system's randomness."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Array, Int, Int64
+from typing_extensions import override
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.privacy_report import DELTA, Unit
+from fedrank.core.protocol import Exchange
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noise.values import ValueNoise
+from fedrank.slates.attacks.crossing import Parties, due, first_parties, played
+from fedrank.slates.sums import SummedSlates, SumSettings
+from fedrank.slates.sums.bound import norm_bin
+from fedrank.slates.sums.learner import SumLearner, clipped
+from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Values of a list. The more there are, the rarer is a list that tells as much as is promised.
 _CANDIDATES = 2
@@ -49,3 +61,130 @@ def gaussian_values(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         delta: δ of it.
     """
     return _values("gaussian", epsilon, delta)
+
+
+# -- sums over users ----------------------------------------------------------------------------------------------
+
+#: Noise numbers that an audit of sums draws in each world: a thousand take some 30 ms.
+_DRAWN = 250_000
+
+
+@dataclass(frozen=True)
+class _Vector(SumLearner):
+    """A learner of as many numbers as wanted, whose sums are released and not used.
+
+    Attributes:
+        length: Numbers that cross.
+    """
+
+    length: int = 1
+
+    name = "audited"
+    numbers = property(lambda self: self.length)  # type: ignore[assignment] - elsewhere an attribute of the class
+
+    @override
+    def contribution(self, own, item, engagement):
+        return jnp.zeros(self.length, jnp.float32)
+
+    @override
+    def solved(self, sums, rounds, model, noise):
+        return jnp.zeros(1, jnp.float32)
+
+    @override
+    def values(self, own):
+        return jnp.zeros(self.world.candidates, jnp.float32)
+
+
+def _released(
+    name: str, worlds: str, protocol: SummedSlates, users: Callable[[Parties, int], dict[str, Array]]
+) -> Audit:
+    """An audit of everything that crosses, of all releases.
+
+    Args:
+        name: Name of the audit.
+        worlds: Both worlds, in a sentence.
+        protocol: What is audited; its messages have noise.
+        users: What the first release's users add in a world, as keywords of :func:`.played`.
+    """
+    s = protocol.settings
+    learner, k = s.learner, protocol.world.platforms
+    rounds = (learner.bound_round,) * bool(learner.bounders) + learner.release_rounds
+
+    def messages(world: int, draws: list[list[PyTree]]) -> Int[Array, " numbers"]:
+        at, out = first_parties(protocol), []
+        for place, number in enumerate(rounds):
+            at, seen = played(protocol, at, number, draws[place], **(users(at, world) if place == 0 else {}))
+            out += [leaf.reshape(-1) for one in seen for leaf in one.coordinator]
+        return jnp.concatenate([leaf for leaf in out if jnp.issubdtype(leaf.dtype, jnp.integer)])
+
+    program = jax.jit(jax.vmap(messages, in_axes=(None, 0)), static_argnums=0)
+
+    def of_os(exchange: Exchange, trials: int) -> PyTree:
+        each = [exchange.draw_from_os() for _ in range(trials * k)]
+        return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(trials, k, *np.shape(leaves[0])), *each)
+
+    def drawn(trials: int) -> list[list[PyTree]]:
+        return [[of_os(exchange, trials) for exchange in due(protocol, number)] for number in rounds]
+
+    nothing = jax.tree.map(np.zeros_like, drawn(1))
+    clean = [np.asarray(program(world, nothing), np.int64)[0] for world in (0, 1)]
+    apart = clean[1] - clean[0]
+    # The likelihood ratio of normal noise: how far a message lies in the direction from one world to the other.
+    towards = np.rint(apart / max(1.0, float(np.abs(apart).max())) * 1000).astype(np.int64)
+
+    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+        return np.asarray(program(world, drawn(trials)), np.int64) @ towards
+
+    trials = int(np.clip(_DRAWN // len(apart), 2_000, 20_000))
+    epsilon, delta = float(s.epsilon or 0.0), s.delta
+    return Audit(name, Unit.USER, worlds, epsilon, sample, delta, True, True, trials)
+
+
+def _audited(
+    epsilon: float, delta: float, numbers: int, platforms: int, explorers: tuple[int, ...], bounders: int
+) -> SummedSlates:
+    world = Satisfaction(candidates=3, slate=2, platforms=platforms, time_budget=platforms)
+    learner = _Vector(world, (True,) * platforms, explorers, bounders=bounders, length=numbers)
+    return SummedSlates(SumSettings(learner, epsilon, delta))
+
+
+def slate_sums(
+    epsilon: float = 1.0, delta: float = DELTA, numbers: int = 12, platforms: int = 2, releases: int = 2
+) -> Audit:
+    """All releases of platforms that send sums: one user is added to the first.
+
+    Args:
+        epsilon: ε of a user's whole stay at all platforms, in nats.
+        delta: δ of it.
+        numbers: Numbers of a release, at least 1: six of planned slates, twelve with the matrix of least squares.
+        platforms: Platforms with feedback, at least 1.
+        releases: Releases, at least 1; another user's stay would be in each.
+    """
+    protocol = _audited(epsilon, delta, numbers, platforms, (1,) * releases, 0)
+    # As long as the clip allows, in a direction in which noise that coordinates share falls out.
+    signs = np.where(np.arange(numbers) % 2, -1.0, 1.0).astype(np.float32)
+
+    def users(at: Parties, world: int) -> dict[str, Array]:
+        stay = 1e4 * signs * (2 * world - 1)
+        return {"sums": jax.vmap(lambda clip: clipped(jnp.asarray(stay, jnp.float32), clip))(at.own.clip)}
+
+    worlds = "a user adds as much as the clip allows to the sums of all platforms, or the opposite"
+    return _released("slate-sums", worlds, protocol, users)
+
+
+def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) -> Audit:
+    """The release by which platforms that send sums find their clip, and the sums after it: one user is counted in it.
+
+    Args:
+        epsilon: ε of a user's whole stay at all platforms, in nats.
+        delta: δ of it.
+        platforms: Platforms with feedback, at least 1.
+    """
+    protocol = _audited(epsilon, delta, 3, platforms, (1,), 1)
+
+    def users(at: Parties, world: int) -> dict[str, Array]:
+        middle = protocol.settings.learner.clip
+        stay = jnp.asarray([1e3 * middle if world else 0.0])
+        return {"norms": jnp.broadcast_to(norm_bin(stay, middle), at.own.norms.shape)}
+
+    return _released("slate-bound", "a user's vector is longer than any bin at all platforms, or zero", protocol, users)

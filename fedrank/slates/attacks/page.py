@@ -14,19 +14,24 @@ from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table
+from fedrank.slates.attacks.leak import Leak
 from fedrank.slates.attacks.settings import MODES, SlateAttack
-from fedrank.slates.attacks.suite import Leak
+from fedrank.slates.attacks.sums import ALL_KNOWN, ALONE, ENGAGEMENT
 
 _CHART = "engagement"
 _COORDINATOR, _ENGAGEMENT = "coordinator", "engagement"
 
 
 def _best(leaks: Sequence[Leak]) -> list[Leak]:
-    """By mode, the guess of A's engagement that comes nearest to it, by another platform."""
+    """By mode, the guess of A's engagement that comes nearest to it, by another platform, off messages."""
+    known = [one for one in leaks if "r2" in one.measures and math.isfinite(one.measures["r2"].mean)]
+    of_a = ENGAGEMENT.format("platform A")
     known = [
-        one for one in leaks if _ENGAGEMENT in one.secret and _COORDINATOR not in one.attacker and "r2" in one.measures
+        one
+        for one in known
+        if (one.secret == of_a and one.means in (ALONE, ALL_KNOWN) if one.of_sums else _ENGAGEMENT in one.secret)
+        and one.attacker != _COORDINATOR
     ]
-    known = [one for one in known if math.isfinite(one.measures["r2"].mean)]
     modes = dict.fromkeys(one.mode for one in known)
     return [max((one for one in known if one.mode == mode), key=lambda one: one.measures["r2"].mean) for mode in modes]
 
@@ -42,27 +47,44 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
     numbers, said = [], []
     if best:
         most = max(best, key=lambda one: one.measures["r2"].mean)
-        r2 = most.measures["r2"]
-        said.append(
-            f"From the messages of mode {most.mode} {most.attacker} reads {100 * max(0.0, r2.mean):.1f} % of the "
-            f"variance of A’s {most.secret}."
-        )
+        read = f"{100 * max(0.0, most.measures['r2'].mean):.1f} % of the variance of "
+        if most.of_sums:
+            knows = "and knows what all others added" if most.means == ALL_KNOWN else "and knows nothing of the others"
+            said.append(f"{most.mode}: {most.attacker}, which has {ALONE} {knows}, reads {read}{most.secret}.")
+            least = min((one for one in best if one.of_sums), key=lambda one: one.measures["r2"].mean)
+            part = f"{100 * max(0.0, least.measures['r2'].mean):.1f} %"
+            said += [f"{least.mode}: the best such attacker reads {part}."] if least is not most else []
+        else:
+            said.append(f"From the messages of mode {most.mode} {most.attacker} reads {read}A’s {most.secret}.")
         for one in best[:3]:
             r2 = one.measures["r2"]
             note = f"95 % interval {r2.low:.3f} to {r2.high:.3f}" if math.isfinite(r2.low) else "one seed, no interval"
-            numbers.append(Number(f"R², {one.mode}", f"{r2.mean:.3f}", note))
-    clicks = [one for one in leaks if "r2" not in one.measures]
+            numbers.append(Number(f"R², {one.mode}", _signed(f"{r2.mean:.3f}"), _signed(note)))
+    clicks = [one for one in leaks if "r2" not in one.measures and "advantage" not in one.measures]
+    there = [one for one in leaks if "advantage" in one.measures and one.measures["bound"].mean < 1]
     if clicks:
         sure = max(clicks, key=lambda one: one.measures["exact"].mean)
         exact, blind = (100 * sure.measures[name].mean for name in ("exact", "blind"))
         said.append(f"The {sure.attacker} finds {sure.secret} in {exact:.1f} % of cases; guessing finds {blind:.1f} %.")
         numbers.append(Number(f"{sure.secret[:1].upper()}{sure.secret[1:]} found", f"{exact:.1f} %", sure.mode))
+    elif there:
+        sure = max(there, key=lambda one: (-one.measures["bound"].mean, one.measures["advantage"].mean))
+        found, allowed = (f"{sure.measures[name].mean:.2f}" for name in ("advantage", "bound"))
+        said.append(
+            f"{sure.mode}: an attacker who knows all others tells {sure.secret} with an advantage of {found} at most "
+            f"(1 is certainty); ε allows {allowed}."
+        )
+        numbers.append(Number("Advantage, who was there", found, f"{sure.mode}, which allows {allowed}"))
     sentence = " ".join(said) or "None of these attacks could be judged."
     shown = "; ".join(f"{one.mode}: {one.measures['r2'].mean:.3f}" for one in best)
     seen = f"R² of the best guess of engagement by another platform, by mode. {shown}."
     return Opening(
         "What platforms read off each other’s messages", sentence, tuple(numbers), _CHART if best else "", seen
     )
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−")
 
 
 def chart(leaks: Sequence[Leak], seeds: int) -> Any:
@@ -80,7 +102,10 @@ def chart(leaks: Sequence[Leak], seeds: int) -> Any:
 
 def table(leaks: Sequence[Leak]) -> Table:
     """The table of a page: one row for each leak, with its attacker, its secret, and how well it was guessed."""
-    measures = {"r2": "R²", "rank": "rank correlation", "error": "error", "blind": "blind error", "exact": "exact"}
+    titles = {"r2": "R²", "advantage": "advantage", "ceiling": "best attacker", "bound": "ε allows"}
+    if not all(one.of_sums for one in leaks):  # else a page is narrow enough for all columns without these
+        titles |= {"rank": "rank correlation", "error": "error", "blind": "blind error", "exact": "exact"}
+    measures = {key: title for key, title in titles.items() if any(key in one.measures for one in leaks)}
     columns = (
         Column("mode", "mode"),
         Column("attacker", "attacker"),
@@ -93,14 +118,20 @@ def table(leaks: Sequence[Leak]) -> Table:
         named: dict[str, Json] = {"mode": one.mode, "attacker": one.attacker, "secret": one.secret, "means": one.means}
         for key, value in one.measures.items():
             if math.isfinite(value.mean):
-                known = math.isfinite(value.low)
+                known = math.isfinite(value.low) and key not in ("ceiling", "bound")
                 named[key] = Interval(value.mean, value.low, value.high) if known else value.mean
         rows.append(named)
-    notes = (
-        "R² and rank correlation: 1 is everything. Error: mean absolute. Exact: share right to a part in a hundred.",
-        *(f"{name}: {meaning}." for name, meaning in MODES.items()),
-    )
-    return Table("What each attacker finds", columns, tuple(rows), notes)
+    notes = ["R²: 1 is everything, 0 a blind guess."]
+    if "exact" in measures:
+        notes.append("Rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred.")
+    if "advantage" in measures:
+        notes.append(
+            "Of sums: engagement is its mean logarithm over a stay. Advantage: true less false positives, 1 is "
+            "certainty. Others known: what each other user added, at all platforms, noise left out."
+        )
+    shown = {one.mode.split(",")[0] for one in leaks}
+    notes += [f"{name}: {meaning}." for name, meaning in MODES.items() if name in shown]
+    return Table("What each attacker finds", columns, tuple(rows), tuple(notes))
 
 
 def write_page(leaks: Sequence[Leak], settings: SlateAttack, file: str | os.PathLike[str]) -> Path:
@@ -115,7 +146,10 @@ def write_page(leaks: Sequence[Leak], settings: SlateAttack, file: str | os.Path
         The file.
     """
     seeds = settings.seeds
-    about = f"fedrank attack slates · {seeds} seeds of {settings.episodes} users, N = {settings.candidates}"
+    users = [f"{settings.episodes} users"] if any(not one.of_sums for one in leaks) else []
+    users += [f"{settings.targets} users attacked"] if any(one.of_sums for one in leaks) else []
+    of = f"{seeds} seeds of {' and '.join(users)}, N = {settings.candidates}"
+    about = " · ".join(("fedrank attack slates", of, *settings.set))
     words = [f"{one.words}." for one in leaks]
     caveats = ("Simulated users",)
     opening = attack_opening(leaks, seeds)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 
+#: Modes to attack whose platforms send sums over users: names of protocols.
+SUMS = ("planned-slates", "learned-slates")
 #: Modes to attack, and a description of each.
 MODES = {
     "published": "the published code: targets are engagement and at most 0.9 more",
@@ -15,6 +17,8 @@ MODES = {
     "team": "all platforms see engagement, and all learn from the mean of their targets",
     "noisy-values": "as corrected, and Q-values carry noise",
     "noisy-targets": "as corrected, and engagement carries noise before it enters a target",
+    "planned-slates": "sums over all explorers cross once, and each platform plans; without noise and with",
+    "learned-slates": "sums over explorers cross as often as the learner's releases; without noise and with",
 }
 
 
@@ -43,6 +47,16 @@ class SlateAttack:
     target_epsilons: tuple[float, ...] = setting(
         (8.0, 1.0), "ε of one engagement, by noise on it before it enters a target, in mode noisy-targets."
     )
+    release_epsilons: tuple[float, ...] = setting(
+        (8.0, 2.0),
+        "ε of a user's whole stay, by noise on sums, in modes planned-slates and learned-slates; also without noise.",
+    )
+    targets: int = setting(
+        1000, "Users who are attacked in each run of these two; half of them only teach the attacker."
+    )
+    set: tuple[str, ...] = setting(
+        (), "Settings of these two as fedrank run has them, NAME=VALUE, such as world.preset=tension."
+    )
 
     def __post_init__(self):
         for mode in self.modes:
@@ -52,6 +66,12 @@ class SlateAttack:
             raise ConfigError(
                 "an attack needs at least one mode, one seed, a first seed of at least 0 and 4 users; got "
                 f"{list(self.modes)}, {self.seeds}, {self.seed} and {self.episodes}."
+            )
+        if self.targets < 8:
+            raise ConfigError(f"targets must be at least 8, got {self.targets}: half of them teach the attacker.")
+        if self.set and not any(mode in SUMS for mode in self.modes):
+            raise ConfigError(
+                f"--set is for the modes {' and '.join(SUMS)}, got it for {', '.join(self.modes)}; leave it out."
             )
         if self.platforms < 2:
             raise ConfigError(f"one platform attacks another, so platforms must be at least 2, got {self.platforms}.")

@@ -1,23 +1,21 @@
-"""The leakage report of FedSlate: what attackers learn from its messages, mode by mode, with intervals over seeds.
+"""The leakage report of platforms: what attackers learn from their messages, mode by mode, with intervals over seeds.
 
-Networks are trained for some users first, and messages are recorded from the first batch on. Nothing here depends on
-how good the slates are.
+Networks of FedSlate are trained for some users first, and messages are recorded from the first batch on. Platforms that
+send sums are attacked in :mod:`fedrank.slates.attacks.sums`. Nothing here depends on how good the slates are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
-from fedrank.core.trees import Json
-from fedrank.metrics.returns import MeanInterval, mean_interval
+from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.values import ValueNoise
 from fedrank.slates.attacks.guesses import Accuracy, accuracy
+from fedrank.slates.attacks.leak import Leak, leak_of
 from fedrank.slates.attacks.leakage import (
     clicked,
     coordinator_engagement,
@@ -27,7 +25,8 @@ from fedrank.slates.attacks.leakage import (
     values_accuracy,
 )
 from fedrank.slates.attacks.records import Records, record
-from fedrank.slates.attacks.settings import SlateAttack
+from fedrank.slates.attacks.settings import SUMS, SlateAttack
+from fedrank.slates.attacks.sums import attack_sums, sums_protocol
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Fault
@@ -54,51 +53,6 @@ _MEANS = {
     ("values", "own"): "what it knows itself, no message",
     ("values", "sent"): "the federated values it is sent",
 }
-
-
-@dataclass(frozen=True)
-class Leak:
-    """What one attacker learns from one mode's messages.
-
-    Attributes:
-        mode: One of :data:`~fedrank.slates.attacks.settings.MODES`; with the ε of its noise, if it has any.
-        attacker: The coordinator or a platform.
-        secret: What it learns about.
-        means: How.
-        measures: By name, with an interval over seeds: ``r2``, ``rank``, ``error``, ``blind`` and ``exact`` as in
-            :class:`~fedrank.slates.attacks.guesses.Accuracy`; of clicks ``exact`` and ``blind``, shares that are right.
-    """
-
-    mode: str
-    attacker: str
-    secret: str
-    means: str
-    measures: Mapping[str, MeanInterval]
-
-    @property
-    def words(self) -> str:
-        """The finding as a sentence."""
-        m, who = self.measures, f"{self.mode}: {self.attacker}, by {self.means}, finds {self.secret}"
-        if "r2" not in m:
-            return f"{who} in {_percent(m['exact'].mean)} of transitions (guessing: {_percent(m['blind'].mean)})"
-        explained = "nothing to explain, it is constant" if math.isnan(m["r2"].mean) else f"R² = {m['r2'].mean:.3f}"
-        return (
-            f"{who} with {explained}; off by {m['error'].mean:.3g}, where guessing the mean is off by "
-            f"{m['blind'].mean:.3g}; {_percent(m['exact'].mean)} to a part in a hundred"
-        )
-
-    def as_json(self) -> dict[str, Json]:
-        """For programs; what is not a number is null."""
-        measures = {
-            name: {end: None if math.isnan(value) else value for end, value in interval._asdict().items()}
-            for name, interval in self.measures.items()
-        }
-        named = {name: getattr(self, name) for name in ("mode", "attacker", "secret", "means")}
-        return {**named, **measures, "words": self.words}
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
 
 
 def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()) -> FedSlate:  # noqa: B008 - frozen
@@ -147,24 +101,40 @@ def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()
     return FedSlate(dataclasses.replace(settings, local=local))
 
 
-def attack_slates(settings: SlateAttack = SlateAttack()) -> list[Leak]:  # noqa: B008 - frozen
+def attack_slates(
+    settings: SlateAttack = SlateAttack(),  # noqa: B008 - frozen
+    said: Callable[[str], None] = lambda line: None,
+) -> list[Leak]:
     """Train protocols, record their messages, and attack them.
 
     Args:
         settings: The modes, the runs, and the noise of the modes that have noise. ε of a vector of values is that of
             discrete Gaussian noise at δ = 10⁻⁶, ε of one engagement that of Laplace noise.
+        said: Called with a line of progress.
 
     Returns:
         What each attacker finds, mode by mode.
 
     Raises:
-        ConfigError: Sizes that do not fit each other.
+        ConfigError: Sizes that do not fit each other, or a setting of a protocol that is not allowed.
     """
     s = settings
+    # What is not allowed is said before networks are trained for minutes.
+    sums = {
+        f"{mode}, {'no noise' if one is None else f'ε = {one:g}'}": (mode, sums_protocol(mode, s, one))
+        for mode in s.modes
+        if mode in SUMS
+        for one in (None, *s.release_epsilons)
+    }
     found: list[Leak] = []
     numbers = np.arange(s.seed, s.seed + s.seeds)
     plain: Records | None = None
     for mode in s.modes:
+        if mode in SUMS:
+            for name, (of, protocol) in sums.items():
+                found += attack_sums(name, protocol, s, said) if of == mode else []
+            continue
+        said(f"{mode}: {s.seeds} seeds")
         if mode == "noisy-targets" and plain is not None:
             records = plain
         else:
@@ -187,12 +157,12 @@ def leaks(records: Records, mode: str) -> list[Leak]:
     guesses = [platform_accuracy(evidence(records, seed, last, _VICTIM), episode) for seed in range(records.seeds)]
     for means in guesses[0]:
         found.append(
-            _leak(mode, "platform B", "engagement", _MEANS["platform", means], [one[means] for one in guesses])
+            leak_of(mode, "platform B", "engagement", _MEANS["platform", means], [one[means] for one in guesses])
         )
     values = [values_accuracy(records, seed, _VICTIM, last) for seed in range(records.seeds)]
     for means in values[0]:
         found.append(
-            _leak(
+            leak_of(
                 mode, "platform A", "Q-values as B sent them", _MEANS["values", means], [one[means] for one in values]
             )
         )
@@ -224,7 +194,7 @@ def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]
             out[when].append(platform_accuracy(found, records.episode)["linear"])
     means = _MEANS["platform", "linear"]
     return [
-        _leak(f"noisy-targets, ε = {epsilon:g}, noise drawn {when}", "platform B", "engagement", means, each)
+        leak_of(f"noisy-targets, ε = {epsilon:g}, noise drawn {when}", "platform B", "engagement", means, each)
         for when, each in out.items()
     ]
 
@@ -248,20 +218,8 @@ def _coordinator(records: Records, mode: str) -> list[Leak]:
     for means, known in (("known", True), ("unknown", False)):
         guess = coordinator_engagement(records, _VICTIM, candidates_known=known)
         each = [accuracy(truth[:, seed].ravel(), guess[:, seed].ravel()) for seed in range(records.seeds)]
-        out.append(_leak(mode, "coordinator", "engagement", _MEANS["coordinator", means], each))
+        out.append(leak_of(mode, "coordinator", "engagement", _MEANS["coordinator", means], each))
     targets, _ = coordinator_targets(records, _VICTIM)
     told = records.told[:, :, _VICTIM].astype(np.float64)
     each = [accuracy(told[:, seed].ravel(), targets[:, seed].ravel()) for seed in range(records.seeds)]
-    return [*out, _leak(mode, "coordinator", "targets", _MEANS["coordinator", "gradient"], each)]
-
-
-def _leak(mode: str, attacker: str, secret: str, means: str, each: Sequence[Accuracy]) -> Leak:
-    measures = {name: _interval([getattr(one, name) for one in each]) for name in Accuracy._fields}
-    return Leak(mode, attacker, secret, means, measures)
-
-
-def _interval(values: Sequence[float]) -> MeanInterval:
-    """Mean and interval over seeds; NaN if one of the values is."""
-    if any(math.isnan(value) for value in values):
-        return MeanInterval(math.nan, math.nan, math.nan)
-    return mean_interval(values)
+    return [*out, leak_of(mode, "coordinator", "targets", _MEANS["coordinator", "gradient"], each)]

@@ -37,7 +37,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Layout
-from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Environment, Exchange, Party
 from fedrank.core.trees import Json
 from fedrank.privacy.accounts.sums import sum_account
@@ -548,7 +548,10 @@ class SummedSlates(PlatformProtocol):
             parameters=s.learner.numbers,
             delta=s.delta,
         )
-        report = replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered))
+        learner = s.learner
+        about = {"numbers": learner.numbers, "platforms": s.releases, "releases": min(2, len(learner.explorers))}
+        audit = AuditedBy("slate-sums", {"epsilon": s.epsilon, "delta": s.delta, **about})
+        report = replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered), audit=audit)
         if not s.secure_sum:
             return report
         n = s.releases

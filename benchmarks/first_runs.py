@@ -48,23 +48,18 @@ def seconds(python: str, checkout: Path, arguments: list[str], cache: str, out: 
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measure(checkouts: dict[str, tuple[str, Path]], arguments: list[str], turns: int) -> list[dict[str, Any]]:
-    """First and second run of each checkout in every turn.
+def turn(checkouts: dict[str, tuple[str, Path]], arguments: list[str]) -> dict[str, Any]:
+    """First and second run of each checkout, one after the other.
 
     Args:
         checkouts: By name: interpreter and folder.
         arguments: Of ``fedrank run``.
-        turns: How many.
     """
-    found = []
-    for _ in range(turns):
-        turn: dict[str, Any] = {"load": round(os.getloadavg()[0], 1)}
-        for name, (python, checkout) in checkouts.items():
-            with tempfile.TemporaryDirectory() as folder:
-                each = [seconds(python, checkout, arguments, folder, Path(folder, kind)) for kind in ("one", "two")]
-            turn[name] = {"first": round(each[0], 2), "second": round(each[1], 2)}
-        found.append(turn)
-        print(turn, flush=True)
+    found: dict[str, Any] = {"load": round(os.getloadavg()[0], 1)}
+    for name, (python, checkout) in checkouts.items():
+        with tempfile.TemporaryDirectory() as folder:
+            each = [seconds(python, checkout, arguments, folder, Path(folder, kind)) for kind in ("one", "two")]
+        found[name] = {"first": round(each[0], 2), "second": round(each[1], 2)}
     return found
 
 
@@ -80,18 +75,18 @@ def main() -> None:
     if asked.beside is not None:
         other = asked.beside.resolve()
         checkouts = {"before": (str(other / ".venv/bin/python"), other), **checkouts}
-    found = measure(checkouts, [asked.protocol], asked.turns)
-    cpus = len(os.sched_getaffinity(0))
-    title = f"fedrank run {asked.protocol}, defaults, CPU-seconds ({cpus} CPUs)"
+    title = f"fedrank run {asked.protocol}, defaults, CPU-seconds ({len(os.sched_getaffinity(0))} CPUs)"
     print(title)
+    kept, found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}, []
+    for _ in range(asked.turns):
+        found.append(turn(checkouts, [asked.protocol]))
+        print(f"  {found[-1]}", flush=True)
+        if asked.write:
+            RESULTS.write_text(json.dumps({**kept, title: found}, indent=1) + "\n", encoding="utf-8")
     for name in checkouts:
         for kind in ("first", "second"):
-            each = [turn[name][kind] for turn in found]
-            print(f"  {name:7s}{kind:7s} least {min(each):5.1f}  median {statistics.median(each):5.1f}  {each}")
-    if asked.write:
-        kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-        kept[title] = found
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            each = [one[name][kind] for one in found]
+            print(f"  {name:7s}{kind:7s} least {min(each):5.1f}, median {statistics.median(each):5.1f}")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def run_words(seeds: Iterable[int | np.integer]) -> UInt32[np.ndarray, "runs 2"]
 
 def typed(words: UInt32[AnyArray, "*keys 2"]) -> Key[Array, "*keys"]:
     """Keys of JAX of both words of each; nothing is compiled."""
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+    return jax.random.wrap_key_data(words, impl="threefry2x32")  # type: ignore[arg-type] - arrays of NumPy do, too
 
 
 def folded(

@@ -287,7 +287,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print the table of what has been measured, and end")
     given = parser.parse_args()
     file = RESULTS / ("planned_slates.json" if given.seed == SEED else f"planned_slates_{given.seed}.json")
-    found = json.loads(_text(file)) if file.exists() else {"rows": {}}
+    found: dict[str, Any] = json.loads(_text(file)) if file.exists() else {"rows": {}}
     if given.show:
         print(table({name: found["rows"][name] for name in ROWS if name in found["rows"]}))
         print(table(found.get("platforms that differ", {}).get("rows", {})))

@@ -26,11 +26,11 @@ USERS = 200
 VIEWERS = 500
 
 
-def _row(stay: int = 61, both: bool = True, **world: Any) -> dict[str, Any]:
+def _row(stay: int = 61, **world: Any) -> dict[str, Any]:
     return {
         "rounds": USERS * stay,
         "world": {"preset": "tension", **world},
-        "slates": {"feedback": "all" if both else "first", "explorers": USERS},
+        "slates": {"feedback": "all", "explorers": USERS},
     }
 
 
@@ -40,7 +40,6 @@ ROWS = {
     "users drift from three times the sensitivity": _row(sensitivity=0.045, drift=-1.0986),
     "A's users forgive (0.01), B's do not (0.05)": _row(sensitivities=[0.01, 0.05]),
     "A's users do not forgive (0.05), B's do (0.01)": _row(sensitivities=[0.05, 0.01]),
-    "A's users forgive (0.01), B's do not (0.05), B blind": _row(both=False, sensitivities=[0.01, 0.05]),
     "three platforms": _row(platforms=3),
     "three platforms, own items": _row(platforms=3, shared_candidates=False),
     "five platforms, own items": _row(platforms=5, shared_candidates=False),

@@ -45,7 +45,7 @@ def ledger_words(run: Run) -> list[str]:
     for kind, turns, purpose, what in (
         ("round", rounds, "To show slates", "rounds, all platforms together"),
         ("batch", batches, "To learn", f"batches{transitions}"),
-        ("sum", sums, "So that sums are secret", "secure sums"),
+        ("sum", sums, "So that sums are secret", "secure sum" if sums == 1 else "secure sums"),
     ):
         mine = [flow for flow in lines if kind_of(flow) == kind]
         up, down = (sum(f.bytes for f in mine if f.sender == s) / max(1, turns) for s in ("parties", "server"))

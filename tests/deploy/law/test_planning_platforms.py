@@ -248,7 +248,7 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
 
     with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
         coordinator.run()
-    assert not coordinator.sums and set(attempts) == {RELEASE} and not coordinator.told
+    assert not coordinator.sums and set(attempts) == {RELEASE} and not coordinator.informed
 
 
 def test_other_protocols_have_no_terms():

@@ -83,7 +83,7 @@ class PlanningCoordinator:
     Attributes:
         state: State of the protocol's server.
         sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
-        told: Numbers of the platforms that have been told the last model.
+        informed: Numbers of the platforms that have been told the last model.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class PlanningCoordinator:
         return self._over == len(self._schedule)
 
     @property
-    def told(self) -> set[int]:
+    def informed(self) -> set[int]:
         """See the class."""
         return set(self._replies[len(self._schedule) - 1])
 

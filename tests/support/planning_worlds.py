@@ -84,9 +84,10 @@ def question(agreed, place, **values):
 
 
 def explore(platform, rounds, first=0, newcomer=lambda number: number % 3 == 0, engagement=20.0):
-    """Rounds of users of three, every second item of whose slates is clicked."""
+    """Rounds of users of three, every second item of whose slates is clicked, which a blind platform does not see."""
+    sees = platform.terms.protocol.settings.feedback[platform.index]
     for number in range(first, first + rounds):
         rng = np.random.default_rng(number)
-        platform.visit(number, rng.random(4).tolist(), 0.5, newcomer(number))
+        platform.visit(number, rng.random(4).tolist(), 0.6, newcomer(number))
         platform.slate(number)
-        platform.outcome(number, number % 2, engagement)
+        platform.outcome(number, *((number % 2, engagement) if sees else ()))

@@ -136,7 +136,7 @@ class PlanLearner(SumLearner):
     @property
     @override
     def by_platform(self) -> bool:
-        return self.differ
+        return bool(self.differ)
 
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:

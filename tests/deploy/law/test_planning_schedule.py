@@ -30,7 +30,14 @@ SETTINGS = {
     "rounds": ROUNDS,
     "seed": 5,
     "world": {"preset": "tension", "candidates": 4, "slate": 2, "platforms": K, "time_budget": K * STAY},
-    "slates": {"learner": "planned-slates", "feedback": "all", "explorers": 4, "releases": 2, "hold": 0.5},
+    "slates": {
+        "learner": "planned-slates",
+        "feedback": "all",
+        "explorers": 4,
+        "releases": 2,
+        "hold": 0.5,
+        "options": ["differ=0"],
+    },
     "sharing": {"bounders": 2, "epsilon": 500.0},
     "evaluation": {"every": 5},
 }
@@ -158,7 +165,7 @@ def test_users_after_an_end_count_in_the_next_sums_however_late_the_coordinator_
     explore_alone(lost, 6 * STAY)
     assert not np.any(lost._own.sums), "without the clip nothing is counted"
     with pytest.raises(RefusedError, match="out-of-order"):
-        lost.answer(4 * STAY - 1, PLAN, question(found, PLAN, weights=np.ones(3, np.float32)))
+        lost.answer(4 * STAY - 1, PLAN, question(found, PLAN, weights=np.ones(2 + K, np.float32)))
 
 
 def explore_alone(platform, rounds):

@@ -135,7 +135,7 @@ def test_messages_are_those_of_the_protocol_and_show_what_users_added():
 def test_what_users_add_and_engage_is_what_platforms_see():
     protocol = sums_protocol("planned-slates", with_settings("slates.feedback=all"))
     found = stays(protocol, first_parties(protocol), 0, jax.random.key(3), 50)
-    assert found.sums.shape == (50, 2, 6) and np.all(np.linalg.norm(found.sums, axis=2) <= STEPS)
+    assert found.sums.shape == (50, 2, 5) and np.all(np.linalg.norm(found.sums, axis=2) <= STEPS)
     assert len({row.tobytes() for row in found.sums[:, 0]}) == 50  # each is another user
     # The first number is the sum of the logarithm of engagement / 10 of four clicks, times 0.3, in steps of clip / 2¹⁴.
     expected = 4 * 0.3 * (found.logs - math.log(10)) / 20 * STEPS

@@ -23,9 +23,6 @@ from fedrank.texts.attacks.settings import SketchAttack
 if TYPE_CHECKING:
     import rich.console
 
-    from fedrank.metrics.returns import MeanInterval
-    from fedrank.slates.attacks.leak import Leak
-
 app = App(
     name="attack",
     help="Attack what is promised to be private, and print measured beside promised.",
@@ -201,7 +198,7 @@ def slates(
     _say_page(console, out)
 
 
-def _print_values(console: rich.console.Console, found: Sequence[Leak], title: str) -> None:
+def _print_values(console: rich.console.Console, found: Sequence[Any], title: str) -> None:
     """What values, targets and gradients tell."""
     from fedrank.cli.terminal import table
 
@@ -225,7 +222,7 @@ def _print_values(console: rich.console.Console, found: Sequence[Leak], title: s
     )
 
 
-def _print_sums(console: rich.console.Console, found: Sequence[Leak], title: str) -> None:
+def _print_sums(console: rich.console.Console, found: Sequence[Any], title: str) -> None:
     """What sums over users tell."""
     from fedrank.cli.terminal import table
 
@@ -245,7 +242,7 @@ def _print_sums(console: rich.console.Console, found: Sequence[Leak], title: str
     )
 
 
-def _headed(shown: Any, before: str, one: Leak) -> str:
+def _headed(shown: Any, before: str, one: Any) -> str:
     """The heading of a finding, which a table gets where it is not the one before."""
     if before != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
         shown.add_section()
@@ -253,7 +250,7 @@ def _headed(shown: Any, before: str, one: Leak) -> str:
     return heading
 
 
-def _interval(found: MeanInterval) -> str:
+def _interval(found: Any) -> str:
     return f"{found.mean:.3f} \\[{found.low:.3f}, {found.high:.3f}]"
 
 

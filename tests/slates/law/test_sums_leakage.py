@@ -179,15 +179,20 @@ def test_who_was_there_is_told_no_better_than_gaussian_noise_allows(both):
 
 
 @pytest.mark.slow
-def test_later_releases_tell_nothing_more_and_a_blind_platforms_users_are_in_no_message():
-    settings = with_settings("slates.releases=2", "slates.options=scale=12", modes=("learned-slates",))
-    found = {one.attacker + one.secret + one.means: one for one in attack_slates(dataclasses.replace(settings, seeds=2))
-             if one.mode.endswith("no noise")}  # fmt: skip
-    names = ["".join((*B_ON_A, ALL_KNOWN)), "".join((*A_ON_B, ALL_KNOWN)), "".join((*A_ON_B, OWN))]
-    told, hidden, own = (found[name].measures["r2"] for name in names)
-    assert told.mean > 0.2 and hidden.mean < own.mean + 0.05
-    assert found["coordinator" + THERE + ALONE].measures["bound"] == (1.0, 1.0, 1.0)
-    assert "nothing is promised" in found["coordinator" + THERE + ALONE].words
+def test_of_several_releases_the_suite_reads_all_and_a_blind_platforms_users_are_in_no_message():
+    settings = with_settings("slates.releases=2", "slates.options=scale=12", modes=("learned-slates",), seeds=1)
+    found = attack_slates(dataclasses.replace(settings, release_epsilons=(2.0,)))
+    open_, private = (
+        {(one.attacker, one.secret, one.means): one for one in found if one.mode.endswith(end)}
+        for end in ("no noise", "ε = 2")
+    )
+    hidden, own = (open_[(*A_ON_B, means)].measures["r2"].mean for means in (ALL_KNOWN, OWN))
+    assert hidden < own + 0.05
+    for attacker in ("coordinator", "platform B"):
+        assert open_[attacker, THERE, ALL_KNOWN].measures["advantage"].mean == 1.0
+        assert private[attacker, THERE, ALL_KNOWN].measures["advantage"].mean < 0.2
+    assert "nothing is promised" in open_["coordinator", THERE, ALONE].words
+    assert "ε allows 0.762" in private["coordinator", THERE, ALONE].words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ which users had been better served at random. Those of platforms that users forg
 are of 24 seeds, 1200 to 1223, also where all plan by the lender's weight. Rows that stand in
 ``reproductions/fedslate_2024/planned_slates.json`` are not run again, so that it can be stopped at any time. Other
 seeds have a file of their own, ``planned_slates_300.json``.
-It then repeats the attack on what crosses. Intervals are Student's *t* over seeds, 95 %; the share of the gap is
+It then attacks what crosses, as ``fedrank attack slates`` does. Intervals are Student's *t* over seeds, 95 %; the share of the gap is
 (ours − random) / (optimum − random), seed by seed, for the same fresh users.
 """
 
@@ -321,8 +321,10 @@ def main() -> None:
                 _write(file, found)
                 print(name + said, turn[name + said], flush=True)
     if not given.only or "attack" in given.only:
-        found["attacks"] = {"intervals": "mean, lower and upper end over seeds, Student's t, 95 %"}
+        found.setdefault("attacks", {})["intervals"] = "mean, lower and upper end over seeds, Student's t, 95 %"
         for name in ATTACKS:
+            if name in found["attacks"] and not given.again:
+                continue
             found["attacks"][name] = attacked(name, given.seed)
             _write(file, found)
             print(f"attacked: {name}")

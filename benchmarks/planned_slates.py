@@ -6,8 +6,8 @@ which users had been better served at random. Those of platforms that users forg
 are of 24 seeds, 1200 to 1223, also where all plan by the lender's weight. Rows that stand in
 ``reproductions/fedslate_2024/planned_slates.json`` are not run again, so that it can be stopped at any time. Other
 seeds have a file of their own, ``planned_slates_300.json``.
-It then attacks what crosses, as ``fedrank attack slates`` does. Intervals are Student's *t* over seeds, 95 %; the share of the gap is
-(ours − random) / (optimum − random), seed by seed, for the same fresh users.
+It then attacks what crosses, as ``fedrank attack slates`` does. Intervals are Student's *t* over seeds, 95 %; the share
+of the gap is (ours − random) / (optimum − random), seed by seed, for the same fresh users.
 """
 
 from __future__ import annotations

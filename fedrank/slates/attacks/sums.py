@@ -1,6 +1,6 @@
 """What sums over users tell: platforms that plan, or learn in another way from sums, before three attackers.
 
-**Who sees what.** The coordinator reads what each platform with feedback sends: in every release a vector of sums over
+**Who sees what.** The coordinator reads what each platform that sends sums sends: in every release a vector of sums over
 its explorers, and once how long the vectors were of those by whom the clip was found. A platform is told the model of
 every release, and knows what it sent itself.
 
@@ -110,6 +110,11 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
     from fedrank.slates.build import world_of
 
     protocol: Any = method(mode).make(config, world_of(config))
+    if isinstance(protocol, SummedSlates) and protocol.settings.secure_sum:
+        raise ConfigError(
+            "--set sharing.secure_sum=true: attackers here read the sums of each platform, which a secure sum hides "
+            "from the coordinator; its noise is the same. Leave it out."
+        )
     if not isinstance(protocol, SummedSlates):
         raise ConfigError(f"--set: with slates.learner = {config.slates.learner} of {mode} nothing crosses to attack.")
     return protocol
@@ -355,7 +360,7 @@ def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Arra
     sigma, bound = s.sigma or 0.0, private_advantage(s.epsilon, s.delta)
     users, others = _pairs(releases[0], targets)
     told = attacks(protocol, releases, jax.random.fold_in(key, 0), users, others)
-    asked = np.asarray(protocol.feedback)
+    asked = np.asarray(s.senders)
     pool = releases[0].pool
     out: Found = {}
     for attacker, victim in ((last, 0), (0, last)):
@@ -412,7 +417,7 @@ def _ceiling(one: Int[np.ndarray, "users *numbers"], other: Int[np.ndarray, "use
 
 
 def _extremes(users: Stays, asked: np.ndarray) -> tuple[Stays, Stays]:
-    """Users who add as much as the clip allows at each platform with feedback, and users who add the opposite."""
+    """Users who add as much as the clip allows at each platform that sends sums, and users who add the opposite."""
     most = np.zeros_like(users.sums)
     most[:, asked, 0] = STEPS
     return users._replace(sums=most), users._replace(sums=-most)

@@ -225,7 +225,7 @@ def test_without_the_sums_of_a_platform_with_feedback_there_is_no_model(tmp_path
 
     with coordinator_in(tmp_path, agreed, peers, patience=0.01, stop=stop) as coordinator:
         coordinator.run(step)
-    assert not coordinator.told and not np.any(coordinator.state.model)
+    assert not coordinator.informed and not np.any(coordinator.state.model)
     explore(holder[0], LAST + 1)
     with coordinator_in(tmp_path, agreed, peers, patience=0.01) as again:
         again.run()

@@ -5,8 +5,9 @@ Slates for the whole stay
 Two platforms share their users; A sees clicks and engagement, B neither. In the world ``tension`` greed costs: what is
 clicked most today, "chocolate", spoils the user for both platforms tomorrow.
 
-Platforms serve 200 users to find out what these like. Then A sends six sums over all of them, once, and each platform
-plans whole stays by the three numbers that come of the sums.
+Platforms serve 200 users to find out what these like. Then each sends five sums over all of them, once: A of engagement
+and of what it observes of satisfaction, B of the latter alone. Each plans whole stays by the four numbers that come of
+the sums.
 """
 
 import fedrank

@@ -156,7 +156,7 @@ def slate_sums(
     Args:
         epsilon: ε of a user's whole stay at all platforms, in nats.
         delta: δ of it.
-        numbers: Numbers of a release, at least 1: six of planned slates, twelve with the matrix of least squares.
+        numbers: Numbers of a release, at least 1: five of planned slates, eleven with the matrix of least squares.
         platforms: Platforms with feedback, at least 1.
         releases: Releases, at least 1; another user's stay would be in each.
     """

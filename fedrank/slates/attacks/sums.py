@@ -1,6 +1,6 @@
 """What sums over users tell: platforms that plan, or learn in another way from sums, before three attackers.
 
-**Who sees what.** The coordinator reads what each platform that sends sums sends: in every release a vector of sums over
+**Who sees what.** The coordinator reads what each platform sends that sends any: in every release a vector of sums over
 its explorers, and once how long the vectors were of those by whom the clip was found. A platform is told the model of
 every release, and knows what it sent itself.
 

@@ -257,4 +257,4 @@ def test_faults_of_a_release_are_found_out(monkeypatch, fault):
     else:
         draw = Release.draw_from_os
         monkeypatch.setattr(Release, "draw_from_os", lambda self: jnp.broadcast_to(draw(self)[:1], (self.numbers,)))
-    assert audited(slate_sums(4.0, numbers=2), 3000).broken
+    assert audited(slate_sums(4.0, numbers=2, releases=4), 3000).broken  # twice as far, as with half the noise

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedrank.deploy.platforms.planning.schedule import schedule, senders, sum_steps
+from fedrank.deploy.platforms.planning.schedule import schedule, sum_steps
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
@@ -70,7 +70,7 @@ def _of_sums(terms: Terms) -> dict[str, int]:
             steps: Any = sum_steps(terms, due.place)
         else:
             steps = (exchange,)
-        times = len(senders(terms)) if due.collects else terms.platforms
+        times = len(due.parties)
         up += times * sum(step.reply.nbytes for step in steps)
         down += times * sum(step.request.nbytes for step in steps)
     return {"up": up, "down": down}

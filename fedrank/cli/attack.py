@@ -162,9 +162,10 @@ def slates(
 ) -> None:
     """Attack platforms that learn slates together: what do Q-values, targets, gradients and sums tell?
 
-    Platform A sees engagement, platform B does not. Networks are trained for some users, messages are recorded, and
-    three attackers look at them: B for A's engagement, the coordinator for A's clicks and engagement, A for B's values.
-    Where sums over users are sent, all three look for one user's engagement, and for whether that user was there.
+    By default A sees engagement, B does not. Networks are trained for some users, messages are recorded, and three
+    attackers look at them: B for A's engagement, the coordinator for A's clicks and engagement, A for B's values.
+    Where sums over users are sent, the coordinator and the first and last platform look for one user's engagement, and
+    for whether that user was there.
 
     Args:
         settings: The attack.

@@ -274,8 +274,10 @@ def _of_sums(config: Any, world: Satisfaction, explorers: tuple[int, ...]) -> di
     }
 
 
-def _number(value: str) -> int | float | str:
-    """A number where it is one, else the word."""
+def _number(value: str) -> bool | int | float | str:
+    """A number where it is one, yes or no where it is true or false, else the word."""
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
     for kind in (int, float):
         try:
             return kind(value)

@@ -418,7 +418,9 @@ class Learned(Exploring):
     learner: str = setting(
         "least-squares", "The learner: planned-slates, least-squares, constant, or one that an installed package names."
     )
-    releases: int = setting(1, "Times that sums cross, each of as many explorers.", low=1, high=1000)
+    releases: int = setting(
+        1, "Times that sums cross, each of as many explorers; planned-slates plans by the last.", low=1, high=1000
+    )
     options: tuple[str, ...] = setting((), "Further settings of the learner, NAME=NUMBER or NAME=WORD.")
 
 

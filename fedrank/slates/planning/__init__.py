@@ -194,13 +194,23 @@ class PlanLearner(SumLearner):
     @override
     def solved(self, sums, rounds, model, noise):
         # Of a total, with one weight of the trace for all: as if each platform with feedback had sent its mean part.
+        assert self.fade is not None  # filled in
         heard = jnp.asarray(self.feedback)
         count = float(sum(self.feedback))
         each = jnp.where(heard[:, None], sums / count, 0.0)
-        return self.solved_of_platforms(each, heard, rounds / count, model, noise / np.sqrt(count))
+        # A slope of satisfaction is the weight by what is passed on, their mean the weight by its harmonic mean.
+        parts = [passed(self.world, self.fade, k) for k, sees in enumerate(self.feedback) if sees]
+        part = 0.0 if min(parts) == 0.0 else count / sum(1.0 / one for one in parts)
+        return self._solved(each, heard, rounds / count, noise / np.sqrt(count), [part] * len(self.feedback))
 
     @override
     def solved_of_platforms(self, sums, heard, rounds, model, noise):
+        assert self.fade is not None  # filled in
+        parts = [passed(self.world, self.fade, k) for k in range(len(self.feedback))]
+        return self._solved(sums, heard, rounds, noise, parts)
+
+    def _solved(self, sums: Array, heard: Array, rounds: Array, noise: Array, parts: list[float]) -> Array:
+        """The model; ``parts`` is what :func:`.passed` says of each platform's sums."""
         seeing = heard & jnp.asarray(self.feedback)
         count = jnp.sum(seeing).astype(jnp.float32)
         of_all = jnp.sum(jnp.where(seeing[:, None], sums, 0.0), axis=0)
@@ -208,10 +218,10 @@ class PlanLearner(SumLearner):
         inverse = inverse_design(of_design, count * rounds, self.whiten)
         weights = fitted(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
         each = [
-            self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0]) for k in range(len(self.feedback))
+            self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0], part) for k, part in enumerate(parts)
         ]
         found, precision = (jnp.stack(of) for of in zip(*each, strict=True))
-        traces, errors = random_effects(found, precision, self.differ)
+        traces, errors = random_effects(found, precision, bool(self.differ))
         weights = with_trace(weights, jnp.sum(jnp.where(seeing, traces, 0.0)) / jnp.maximum(count, 1.0), inverse)
         # Greed for items of a high feature makes the trace negative, for those of a low one positive. The other weights
         # stay: a plan turns where the trace's is large beside the item's.
@@ -219,7 +229,15 @@ class PlanLearner(SumLearner):
         return jnp.concatenate([jnp.stack([weights[0], weights[ITEM]]), traces])
 
     def _found(
-        self, k: int, sums: Array, heard: Array, rounds: Array, noise: Array, inverse: Array, constant: Array
+        self,
+        k: int,
+        sums: Array,
+        heard: Array,
+        rounds: Array,
+        noise: Array,
+        inverse: Array,
+        constant: Array,
+        part: float,
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The trace's weight at a platform by its own sums, and its precision: 0 where these say nothing."""
         sees, world = self.feedback[k], self.world
@@ -230,10 +248,8 @@ class PlanLearner(SumLearner):
             trace = fitted(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
             precision = error_of_trace(rounds, whiten, self.spread, noise / OF_ENGAGEMENT) ** -2
         if self.observed and self.senders[k]:
-            assert self.fade is not None  # filled in
             factors, whiten = of_satisfaction(world.observation_noise), past_whitening(whiten)
             satisfaction = fitted(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
-            part = passed(world, self.fade, k)
             satisfaction = satisfaction.at[TRACE].multiply(part)
             error = part * error_of_trace(rounds, whiten, world.observation_noise, noise / factors)
             log_engagement = constant + np.log(self.scale)

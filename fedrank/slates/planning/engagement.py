@@ -235,6 +235,7 @@ def with_observed(
     mean = NEUTRAL + satisfaction[0]
     seen = (mean > 0.01) & (mean < 0.99)
     factor = log_engagement / jnp.where(seen, mean, 1.0)
-    other = jnp.where(seen, 1.0 / jnp.maximum((factor * error) ** 2, 1e-30), 0.0)
+    # What is observed without an error is no more certain than this: squares of precisions have to be numbers.
+    other = jnp.where(seen, 1.0 / jnp.maximum((factor * error) ** 2, 1e-12), 0.0)
     share = other / jnp.maximum(precision + other, 1e-30)
     return (1 - share) * trace + share * factor * satisfaction[TRACE], precision + other

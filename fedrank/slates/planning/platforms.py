@@ -63,7 +63,7 @@ def passed(world: Satisfaction, fade: float, number: int) -> float:
         number: Number of the platform.
 
     Returns:
-        What the click does to engagement by what it does to the observation, in (0, 1]; 1 where nothing is left.
+        What the click does to engagement by what it does to the observation, in [0, 1].
     """
     k = world.platforms
     tick = fade ** (1.0 / k)

@@ -168,7 +168,7 @@ def parties_table(run: Run) -> Table:
             {
                 "platform": "coordinator",
                 "sees": "nothing of a user or an item",
-                "learns": "the sums of all platforms, of which it makes the model",
+                "learns": f"the {'total of all' if pooled else 'sums of all'} platforms, of which it makes the model",
                 "sent": f"{of} platforms that send any, clipped, {noised}",
             }
         )

@@ -5,7 +5,7 @@ A round, for any learner (:class:`fedrank.slates.sums.learner.SumLearner`)::
     show      each platform shows a slate: of its exploration up to the last release, of its values afterwards; users
               act, nothing crosses
     release   after the last round of the explorers: a platform with feedback sends the sum of what its users' clicks
-              contribute, which the coordinator solves for a model
+              contribute; the coordinator solves what came for a model
     improve   all are sent the model, and serve by it
 
 A platform without feedback is lent the model. Where the learner says so (``senders``), it sends a sum too, of what it
@@ -117,6 +117,11 @@ class SumSettings:
                 f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each "
                 "where users may forgive one more than another. Take one weight for all (slates.differ = false, "
                 "of learned-slates slates.options = differ=0), or leave sharing.secure_sum out."
+            )
+        if self.secure_sum and self.senders != self.feedback:
+            raise ConfigError(
+                f"a secure sum is of platforms with feedback, and of {self.learner.name} others send sums as well. "
+                "Leave sharing.secure_sum out."
             )
         if self.secure_sum:
             check_secure_sum(self.releases, max(self.learner.explorers), STEPS, self.sigma or 0.0)
@@ -309,11 +314,11 @@ class IntegersOfUsers(AfterExplorers):
         self, vectors: Shaped[Array, "platforms numbers"], arrived: Bool[AnyArray, " platforms"]
     ) -> tuple[Float[Array, " numbers"], Int[Array, ""]]:
         """The sum of what platforms sent, and how many of them are in it."""
-        sees, arrived = jnp.asarray(self.settings.feedback), jnp.asarray(arrived)
+        senders, arrived = jnp.asarray(self.senders), jnp.asarray(arrived)
         if self.settings.secure_sum:
-            summed, count = total(vectors, arrived, sees)
+            summed, count = total(vectors, arrived, senders)
             return summed.astype(jnp.float32), count
-        heard = arrived & sees
+        heard = arrived & senders
         return jnp.sum(jnp.where(heard[:, None], vectors, 0).astype(jnp.float32), axis=0), jnp.sum(heard)
 
 

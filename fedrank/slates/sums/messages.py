@@ -53,7 +53,7 @@ class Bound:
 class StatisticsSummand:
     """Platform with feedback to coordinator, under the masks of a secure sum: as statistics, modulo 2^32."""
 
-    sums: Array = field(u4["statistics"], "what the learner adds up over clicks of all users, a part of a secure sum")
+    sums: Array = field(u4["statistics"], "what the learner adds up over all users, a part of a secure sum")
 
 
 @message(kind=7)

@@ -282,3 +282,13 @@ def test_what_processes_cannot_do_is_one_error():
     fedslate = {"protocol": "vertical-slate", "world": {"platforms": 3}, "sharing": {"secure_sum": True}}
     with pytest.raises(ConfigError, match="of FedSlate only simulated platforms have a secure sum"):
         Terms.of(from_dict(fedslate))
+
+
+@pytest.mark.slow
+def test_who_stays_longer_than_agreed_is_in_one_bin_of_norms_once(tmp_path):
+    platform = platform_in(tmp_path, terms(epsilon=2.0))
+    explore(platform, STAY)
+    norms = np.asarray(platform._own.norms)
+    assert norms.sum() == 1
+    explore(platform, 2, STAY, lambda number: False)
+    np.testing.assert_array_equal(platform._own.norms, norms)

@@ -460,3 +460,12 @@ def test_a_platform_plans_by_its_own_weight_and_the_mean_of_the_others():
     np.testing.assert_allclose(mine.others, [0.1, 3.5, 0.25])
     alone = models_at(jnp.asarray([0.1, 0.25, 1.0]), jnp.int32(0))
     np.testing.assert_array_equal(alone.own, alone.others)
+
+
+def test_what_is_observed_without_noise_makes_a_model():
+    """Without an error of observation precisions have no bound of their own; their squares must be numbers."""
+    world = Satisfaction(candidates=4, slate=2, platforms=3, time_budget=9, observation_noise=0.0)
+    learner = PlanLearner(world, (True, True, False), (5,))
+    sums = jnp.asarray(np.random.default_rng(0).normal(0, 1, (3, learner.numbers)), jnp.float32)
+    model = learner.solved_of_platforms(sums, jnp.ones(3, bool), jnp.float32(15.0), jnp.zeros(5), jnp.float32(0.0))
+    assert np.all(np.isfinite(model)) and len(set(np.asarray(model[2:]).tolist())) == 3

@@ -13,6 +13,8 @@ from fedrank.privacy.calibration import gaussian_rho
 from fedrank.privacy.secure_sum import secure_sum
 from fedrank.slates.build import experiment_of
 from fedrank.slates.planning import PlanLearner
+from fedrank.slates.planning.engagement import fitted, inverse_design, inverse_of_past, of_satisfaction, past_whitening
+from fedrank.slates.planning.platforms import passed
 from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSettings
 from fedrank.slates.sums.learner import STEPS
 from fedrank.slates.sums.messages import NormSummand, Statistics, StatisticsSummand
@@ -136,3 +138,25 @@ def test_the_setting_is_the_protocols():
     given = {"protocol": "planned-slates", "world": {"platforms": 3}, "slates": {"feedback": "all"}}
     made = experiment_of(from_dict({**given, "sharing": {"secure_sum": True}}).resolved())
     assert made.protocol.settings.secure_sum and "bonawitz2017secagg" in made.citations
+
+
+@pytest.mark.slow
+def test_a_total_gives_the_weight_that_all_platforms_would_give_alone():
+    """Of satisfaction those who act later in a round see more: slopes w / passed_k, which all mean the weight w."""
+    learner = settings(False).learner
+    world, fade, rounds, nothing = learner.world, learner.fade, jnp.float32(120.0), jnp.float32(0.0)
+    whiten = past_whitening(learner.whiten)
+    inverse = inverse_of_past(inverse_design(jnp.zeros(0), rounds, learner.whiten))
+    # Least squares is linear: its matrix, column by column, and the sums that give a constant of 0.02 and the slope.
+    matrix = np.stack(
+        [fitted(jnp.asarray(one), rounds, inverse, whiten) for one in np.eye(2, dtype=np.float32)], axis=1
+    )
+    slopes = [[0.02, 0.05 / passed(world, fade, k)] for k in range(K)]
+    seen = np.stack([np.linalg.solve(matrix, slope) for slope in slopes]) * of_satisfaction(world.observation_noise)
+    engagement = np.tile([30.0, 2.0, 3.0], (K, 1))
+    sums = np.where(SENDERS[:, None], np.concatenate([engagement, seen], axis=1), 0.0).astype(np.float32)
+    heard, model = jnp.asarray(SENDERS), jnp.zeros(2 + K)
+    each = learner.solved_of_platforms(jnp.asarray(sums), heard, rounds, model, nothing)
+    total = learner.solved(jnp.asarray(sums.sum(axis=0)), 3 * rounds, model, nothing)
+    assert len({round(passed(world, fade, k), 3) for k in range(K)}) == K
+    np.testing.assert_allclose(total, each, rtol=0.01)  # engagement's part is weighted a little otherwise

@@ -208,7 +208,8 @@ class PlanningCoordinator:
         exchange: Any = self.terms.exchanges[due.place]
         learner = self._s.learner
         users = sum(learner.explorers) * STEPS if isinstance(exchange, Release) else learner.bounders
-        most = platforms * (users + TAIL * (exchange.sigma or 0.0))
+        # No number's noise is beyond its tail, and all together are about √numbers standard deviations long.
+        most = platforms * (users + (TAIL + exchange.numbers**0.5) * (exchange.sigma or 0.0))
         return float(np.linalg.norm(np.asarray(integers, np.float64))) <= most
 
     # -- asking ------------------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class PlanningPlatform:
         turn = Turn(jnp.int32(-1 if slot is None else slot), item, jnp.float32(engagement), jnp.float32(0.0))
         own = _lived(self._s.learner, self._own, turn)
         if longer:  # nor what a platform sees without feedback
-            own = own._replace(stay=self._own.stay, sums=self._own.sums)
+            own = own._replace(stay=self._own.stay, sums=self._own.sums, norms=self._own.norms)
         if not self._clipped:  # what is counted is in steps of a clip that is not known yet
             own = own._replace(sums=self._own.sums)
         self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest})

@@ -258,3 +258,14 @@ def test_faults_of_a_release_are_found_out(monkeypatch, fault):
         draw = Release.draw_from_os
         monkeypatch.setattr(Release, "draw_from_os", lambda self: jnp.broadcast_to(draw(self)[:1], (self.numbers,)))
     assert audited(slate_sums(4.0, numbers=2, releases=4), 3000).broken  # twice as far, as with half the noise
+
+
+@pytest.mark.slow
+def test_a_blind_platforms_sums_are_attacked_too():
+    """By default B sends sums as well: who was there is told by two messages, of two clips apart each."""
+    protocol = sums_protocol("planned-slates", with_settings(), 2.0)
+    assert protocol.settings.senders == (True, True) and protocol.feedback == (True, False)
+    found = attack_run(protocol, 0, 400)["coordinator", THERE, "the same, stays as unlike as the clip allows"]
+    exact = 2 * norm.cdf(math.sqrt(2) * 2 * STEPS / (2 * protocol.settings.sigma)) - 1
+    assert found["ceiling"] == pytest.approx(exact, rel=1e-3)
+    assert found["advantage"] == pytest.approx(exact, abs=0.12)  # 800 tests

@@ -77,7 +77,7 @@ def _of_sums(terms: Terms) -> dict[str, int]:
 
 
 def main() -> None:
-    """Count, print and keep."""
+    """Count the bytes of every run, print them as rows of a table, and write them to :data:`RESULT`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12_200)
     rounds = parser.parse_args().rounds

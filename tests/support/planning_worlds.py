@@ -78,7 +78,7 @@ def simulated(agreed, rounds):
 
 
 def question(agreed, place, **values):
-    """The bytes of a question."""
+    """A request of the exchange at ``place``, as bytes; ``values`` are its fields by name."""
     layout = agreed.exchanges[place].request
     return layout.encode(layout.message(**{name: np.asarray(value) for name, value in values.items()}))
 

@@ -125,7 +125,7 @@ class PlanLearner(SumLearner):
 
     @property
     def parameters(self) -> int:  # type: ignore[override] - elsewhere an attribute of the class
-        """Numbers of the model."""
+        """Length of the model, 2 + K: the constant, the item's weight, and the trace's weight at each platform."""
         return SHARED + self.world.platforms
 
     @property

@@ -131,12 +131,12 @@ class PlanningCoordinator:
 
     @property
     def informed(self) -> set[int]:
-        """See the class."""
+        """Numbers of the platforms that have been told the last model."""
         return set(self._replies[len(self._schedule) - 1])
 
     @property
     def sums(self) -> dict[int, bytes]:
-        """See the class."""
+        """Last sums of the platforms that have sent them, as bytes, by number; empty with a secure sum."""
         return self._replies[len(self._schedule) - 2]
 
     def run(self, on_step: Callable[[Told], object] = lambda step: None) -> None:

@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
-.PHONY: help demo web fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-full-xla test-all \
+.PHONY: help demo web fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-bounds test-full-xla test-all \
   test-flower test-flower-wings test-platforms test-torch sdk-js test-sdk-js test-release numbers mutants check format bench bench-hub bench-sketches docs dist clean
 
 help: ## show this list
@@ -47,10 +47,13 @@ test-slow: $(VENV)/.stamp-dev ## run the tests that take a second to five each (
 test-minutes: $(VENV)/.stamp-dev ## run what takes longer: learning, all golden runs, real processes, studies on real data (an hour or two)
 	@$(FLOWER) $(BIN)/python -m pytest -m minutes $(ARGS)
 
+test-bounds: $(VENV)/.stamp-dev ## run everything that has compiled kernels with the bounds of arrays checked (minutes)
+	@$(BIN)/python -m tests.golden.runs.bounds
+
 test-full-xla: $(VENV)/.stamp-dev ## run the numeric core compiled as users compile it, not as tests do
 	@FEDRANK_TEST_FULL_XLA=1 $(TEST) -m "not slow and not minutes" $(NUMERIC) $(ARGS)
 
-test-all: test test-slow test-full-xla test-minutes ## run all tests: quick and slow, the numeric core at full optimisation, what takes minutes
+test-all: test test-slow test-bounds test-full-xla test-minutes ## run all tests: quick and slow, kernels in bounds, the numeric core at full optimisation, minutes
 
 test-flower: $(VENV)/.stamp-dev ## run Flower for real: a link and two nodes on this machine, two rounds
 	@$(FLOWER) $(BIN)/python -m pytest -q -m minutes tests/deploy/contract/test_flower_runs.py

@@ -6,8 +6,8 @@ the whole run, in every worker process.
 
 import gc
 import importlib
+import inspect
 import os
-import re
 import sys
 import typing
 from pathlib import Path
@@ -34,21 +34,41 @@ os.environ.setdefault("JAX_NUMPY_RANK_PROMOTION", "raise")
 
 
 def _checked_modules() -> list[str]:
-    """The modules whose annotations are checked at every call: all but packages and those that Numba compiles.
+    """The modules whose annotations are checked at every call: all but packages, and one that asks Numba for types.
 
-    A package's own file holds a docstring; naming it would take in everything below it. Numba compiles a function's
-    source and cannot see through the wrapper that a check is.
+    A package's own file holds a docstring; naming it would take in everything below it.
     """
-    modules = []
-    for path in sorted((ROOT / "fedrank").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        numba = re.search(r"^\s*(import|from)\b.*(numba|compiled)\b", text, flags=re.MULTILINE)
-        if path.name != "__init__.py" and not numba:
-            modules.append(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    return modules
+    names = (
+        path.relative_to(ROOT).with_suffix("").parts
+        for path in sorted((ROOT / "fedrank").rglob("*.py"))
+        if path.name != "__init__.py"
+    )
+    return [".".join(name) for name in names]
+
+
+def _unwrapped_by_numba():
+    """Have Numba compile a function's source, through the wrapper that a check of annotations is.
+
+    What calls a kernel is checked; the kernel itself is not.
+    """
+    compiled = importlib.import_module("fedrank.core.compiled")
+    if not compiled.COMPILES:
+        return
+    for name in ("njit", "intrinsic"):
+        setattr(compiled, name, _of_source(getattr(compiled, name)))
+
+
+def _of_source(decorator):
+    def decorate(function=None, **settings):
+        if function is None:
+            return lambda given: decorator(**settings)(inspect.unwrap(given))
+        return decorator(inspect.unwrap(function), **settings)
+
+    return decorate
 
 
 jaxtyping.install_import_hook(_checked_modules(), "lazy_beartype.beartyped")
+_unwrapped_by_numba()
 
 
 def _import_what_devices_run():

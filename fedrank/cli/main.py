@@ -19,7 +19,7 @@ from fedrank import __version__
 from fedrank.cli.flags import AsJson
 from fedrank.cli.help_text import HelpText
 from fedrank.cli.programs import keep_programs
-from fedrank.core.errors import FedrankError, FedrankWarning
+from fedrank.core.errors import FedrankError, FedrankWarning, report_crashes
 
 app = App(
     name="fedrank",
@@ -196,6 +196,7 @@ def main(tokens: list[str] | None = None) -> None:
     Args:
         tokens: Arguments; those of the process by default.
     """
+    report_crashes()
     gc.set_threshold(20_000)  # importing makes many objects and frees none: looking for rings takes a tenth of its time
     keep_programs()
     sys.exit(call(sys.argv[1:] if tokens is None else tokens))

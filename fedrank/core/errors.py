@@ -23,7 +23,9 @@ A message says what is wrong, where, what was found, and what to do about it.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import faulthandler
 import os
 from collections.abc import Iterable
 
@@ -129,3 +131,9 @@ class AnswerError(FedrankError):
             f"answer of exchange {exchange!r} failed at party {party} in round {round_}: "
             f"{type(cause).__name__}: {cause}. The call's arguments are in .arguments of this error."
         )
+
+
+def report_crashes() -> None:
+    """Have a crash of compiled code, such as a segmentation fault, print Python's trace to standard error."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # standard error is closed, or no file
+        faulthandler.enable()

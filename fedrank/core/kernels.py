@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import math
 import threading
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int64, Shaped, UInt32
-from numpy.typing import ArrayLike, DTypeLike
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
@@ -38,7 +38,7 @@ _BLOCK = 64
 _GROUP = 64
 
 
-def fixed(array: ArrayLike, dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
+def fixed(array: Any, dtype: Any) -> Shaped[np.ndarray, "..."]:
     """The array contiguous and read-only, copied only if it must be.
 
     Numba compiles a kernel once for each combination of its arguments' types, and whether an array may be written to is
@@ -47,6 +47,32 @@ def fixed(array: ArrayLike, dtype: DTypeLike) -> Shaped[np.ndarray, "..."]:
     array = np.ascontiguousarray(array, dtype).view()
     array.flags.writeable = False
     return array
+
+
+def check_shapes(**arrays: tuple[Shaped[AnyArray, "..."], tuple[int | None, ...]]) -> None:
+    """Refuse arrays that a compiled kernel would read beyond: compiled code does not check its indices.
+
+    Args:
+        arrays: By name, an array and the length of each axis that the kernel reads; None: any length.
+
+    Raises:
+        ValueError: An array has another shape, which is a fault of the calling code.
+    """
+    for name, (array, wanted) in arrays.items():
+        fits = array.ndim == len(wanted) and all(w in (None, n) for w, n in zip(wanted, array.shape, strict=True))
+        if not fits:
+            shape = tuple("any" if w is None else w for w in wanted)
+            raise ValueError(f"a compiled kernel reads {name} of shape {shape}, got {array.shape}.")
+
+
+def check_range(name: str, numbers: Shaped[np.ndarray, "..."], below: int) -> None:
+    """Refuse indices that a compiled kernel would follow out of an array.
+
+    Raises:
+        ValueError: One is negative, or ``below`` or more; a fault of the calling code.
+    """
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < below):
+        raise ValueError(f"a compiled kernel follows {name} in [0, {below}), got {numbers.min()} to {numbers.max()}.")
 
 
 class Cohort:
@@ -74,7 +100,7 @@ class Cohort:
         run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), self.lead).reshape(self.parties)
         return models, fixed(run, np.int64)
 
-    def flat(self, array: Shaped[AnyArray, "..."], dtype: DTypeLike) -> Shaped[np.ndarray, "parties ..."]:
+    def flat(self, array: Shaped[AnyArray, "..."], dtype: Any) -> Shaped[np.ndarray, "parties ..."]:
         """An argument with its leading axes made one: [parties, ...]."""
         inner = array.shape[len(self.lead) :]
         return fixed(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
@@ -308,6 +334,7 @@ def host_weighted_sum(
     chunks = max(1, -(-lead[-1] // _BLOCK))
     partial = np.zeros((seeds.shape[0], chunks, size), np.float32)
     known = fixed(np.empty((0, size)) if made is None else made, np.float32)
+    check_shapes(made=(known[: seeds.size], (0 if made is None else seeds.size, size)))
     with ONE_AT_A_TIME:
         _weighted_sums(seeds, coefficients, normal_table(), known, partial)
     return partial.sum(axis=1, dtype=np.float64).astype(np.float32).reshape(*lead[:-1], size)

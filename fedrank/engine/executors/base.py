@@ -108,6 +108,7 @@ class Here(Executor):
 def died(what: str) -> RunError:
     """The error of work whose processes died again and again."""
     return RunError(
-        f"{what} died {RETRIES + 1} times in a row while they computed the same work; most often memory ran out. Take "
-        "fewer workers, or smaller runs. What is done is kept: the same command goes on."
+        f"{what} died {RETRIES + 1} times in a row while they computed the same work. If one crashed, its trace stands "
+        "above; most often memory ran out: take fewer workers, or smaller runs. What is done is kept: the same command "
+        "goes on."
     )

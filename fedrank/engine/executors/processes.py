@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, report_crashes
 from fedrank.core.optional import installed
 from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
 
@@ -107,6 +107,7 @@ def _begin(threads: int) -> None:
     """Settle in a new process: Ctrl-C is the parent's, and the processes share the processors."""
     from threadpoolctl import threadpool_limits
 
+    report_crashes()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)

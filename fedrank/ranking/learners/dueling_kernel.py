@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed, scratch_words
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, check_shapes, fill_perturbation, fixed, scratch_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -23,6 +23,7 @@ from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.multileaving import CLOSE, rank_weights
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
+    asked_by,
     click_tables,
     fill_scores,
     kernel_arrays,
@@ -192,18 +193,24 @@ def _host_duels(
     lead = np.broadcast_shapes(user_index.shape, step.shape, *leads)
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(weights), cohort.flat
-    queries = flat(queries, np.int32)
+    user_index, queries = asked_by(cohort, user_index, queries, click, blocks)
     learned = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
-    tables = (normal_table(), rank_weights(int(blocks.length.max())), *quality_tables(blocks, clicks.shape[-1]))
+    tables = (normal_table(), rank_weights(int(blocks.length.max())), *quality_tables(blocks, click.shape[1]))
     by_seed, by_rank, ideal, discounts, gains = (fixed(table, table.dtype) for table in tables)
+    took_place = flat(active, np.bool_)
+    seeds, sides, picks, chances = (flat(bits, np.uint32) for bits in (directions, assign, pick, clicks))
+    per_rank = (*queries.shape, click.shape[1])
+    check_shapes(
+        active=(took_place, queries.shape), directions=(seeds, (*queries.shape, None)), assign=(sides, per_rank),
+        pick=(picks, per_rank), click_bits=(chances, per_rank),
+    )  # fmt: skip
     with ONE_AT_A_TIME:
         _duels(
             *kernel_arrays(blocks), blocks.n_features, hidden, click, leave,
             by_seed, by_rank, ideal, discounts, gains, np.float32(radius),
-            models, run, flat(user_index, np.int32), flat(step, np.float32),
-            queries, flat(active, np.bool_),
-            flat(directions, np.uint32), flat(assign, np.uint32), flat(pick, np.uint32), flat(clicks, np.uint32),
+            models, run, user_index, flat(step, np.float32),
+            queries, took_place, seeds, sides, picks, chances,
             learned, patterns, quality,
         )  # fmt: skip
     return tuple(out.reshape(*lead, *out.shape[1:]) for out in (learned, patterns, quality))

@@ -14,13 +14,14 @@ import math
 import numpy as np
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, check_shapes
 from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.draws import fill_document_bits
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
+    asked_by,
     click_tables,
     fill_scores,
     fill_top,
@@ -224,15 +225,21 @@ def _host_steps(
     )  # fmt: skip
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(weights), cohort.flat
-    queries = flat(queries, np.int32)
+    user_index, queries = asked_by(cohort, user_index, queries, click, blocks)
     out = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
-    ideal, discounts, gains = quality_tables(blocks, click_bits.shape[-1])
+    ideal, discounts, gains = quality_tables(blocks, click.shape[1])
+    took_place, documents, clicks = flat(active, np.bool_), flat(document_bits, np.uint32), flat(click_bits, np.uint32)
+    check_shapes(
+        active=(took_place, queries.shape),
+        document_bits=(documents, (*queries.shape, 2)),
+        click_bits=(clicks, (*queries.shape, click.shape[1])),
+    )
     with ONE_AT_A_TIME:
         _steps(
             *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
-            models, run, flat(user_index, np.int32), flat(rate, np.float32), queries,
-            flat(active, np.bool_), flat(document_bits, np.uint32), flat(click_bits, np.uint32), batch,
+            models, run, user_index, flat(rate, np.float32), queries,
+            took_place, documents, clicks, batch,
             np.float32(mu),
             out, patterns, quality,
         )  # fmt: skip

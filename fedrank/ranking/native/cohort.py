@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, Shaped, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit
-from fedrank.core.kernels import fixed
+from fedrank.core.kernels import check_shapes, fixed
 from fedrank.metrics.online import OnlineMetric
 from fedrank.privacy.randomised_response import threshold
 from fedrank.ranking.on_device.reply import ClicksToReply
@@ -40,6 +40,7 @@ def drawn_queries(
     rows = _rows(words)
     out = np.empty(rows.shape, np.int32)
     first, count = (fixed(np.asarray(leaf).reshape(-1), np.int32) for leaf in (device.first, device.count))
+    check_shapes(first=(first, (len(rows),)), count=(count, (len(rows),)))
     _fill_queries(fixed(held, np.int32), first, count, rows, out)
     return out.reshape(words.shape)
 
@@ -67,12 +68,14 @@ def experienced(
     reward, ndcg = np.empty((2, lead[0] * lead[1]), np.float32)
     values = metric.values.astype(np.float32)[metric.index]
     patterns, quality = fixed(_rows(sessions.patterns), np.int32), fixed(_rows(sessions.ndcg), np.float32)
-    _fill_experience(values, patterns, quality, fixed(_rows(active), np.bool_), reward, ndcg)
+    took_place, shape = fixed(_rows(active), np.bool_), (reward.size, patterns.shape[1])
+    check_shapes(patterns=(patterns, shape), quality=(quality, shape), active=(took_place, shape))
+    _fill_experience(values, patterns, quality, took_place, reward, ndcg)
     return device._replace(reward=reward.reshape(lead), ndcg=ndcg.reshape(lead))
 
 
 @njit(cache=True, nogil=True)
-def _fill_sums(patterns, words, active, index, numerators, least_lie, out):
+def _fill_sums(patterns, words, active, index, numerators, lies, least_lie, out):
     n, halves = _u32(len(numerators) - 1), out.shape[1]
     each = patterns.shape[1] // halves
     for party in range(len(out)):
@@ -80,7 +83,7 @@ def _fill_sums(patterns, words, active, index, numerators, least_lie, out):
             if not active[party, k]:
                 continue
             value = index[patterns[party, k]]
-            if np.int64(words[party, 2 * k]) >= least_lie:
+            if lies and np.int64(words[party, 2 * k]) >= least_lie:
                 word = words[party, 2 * k + 1]
                 high = _u32((word >> _u32(16)) * n)
                 other = np.int32(_u32(high + (_u32((word & _u32(0xFFFF)) * n) >> _u32(16))) >> _u32(16))
@@ -91,15 +94,35 @@ def _fill_sums(patterns, words, active, index, numerators, least_lie, out):
 def private_sums(
     to_reply: ClicksToReply,
     patterns: Int[np.ndarray, "runs parties halves interactions"],
-    words: UInt32[AnyArray, "runs parties halves interactions 2"],
+    words: UInt32[AnyArray, "runs parties halves interactions 2"] | None,
     active: Bool[np.ndarray, "runs parties halves interactions"],
 ) -> Int[np.ndarray, "runs parties halves"]:
-    """:meth:`fedrank.ranking.on_device.reply.ClicksToReply.sums` for a cohort."""
+    """:meth:`fedrank.ranking.on_device.reply.ClicksToReply.sums` for a cohort.
+
+    Args:
+        to_reply: What a device replies with.
+        patterns: The clicks.
+        words: Random words for randomised response; None with p = 1, where none are read.
+        active: Which interactions took place.
+
+    Raises:
+        ValueError: p < 1, and the words are missing or not two an interaction.
+    """
     metric, rows = to_reply.metric, fixed(_rows(patterns), np.int32)
-    out = np.zeros((len(rows), patterns.shape[2]), np.int32)
-    least_lie = threshold(to_reply.p, metric.n) if to_reply.p < 1 else 2**32
-    numerators = fixed(metric.numerators, np.int32)
+    out, lies = np.zeros((len(rows), patterns.shape[2]), np.int32), to_reply.p < 1
+    bits = fixed(_rows(words), np.uint32) if lies and words is not None else np.empty((0, 0), np.uint32)
+    took_place = fixed(_rows(active), np.bool_)
+    check_shapes(active=(took_place, rows.shape))
+    if lies:
+        check_shapes(words=(bits, (len(rows), 2 * rows.shape[1])))
     _fill_sums(
-        rows, _rows(words), fixed(_rows(active), np.bool_), fixed(metric.index, np.int32), numerators, least_lie, out
+        rows,
+        fixed(bits, np.uint32),
+        took_place,
+        fixed(metric.index, np.int32),
+        fixed(metric.numerators, np.int32),
+        lies,
+        threshold(to_reply.p, metric.n) if lies else 2**32,
+        out,
     )
     return out.reshape(patterns.shape[:3])

@@ -83,7 +83,8 @@ class NativeFoltrES(OneExchange):
             patterns = np.asarray(sessions.patterns)
         own = experienced(own, s.observed or s.metric, sessions, active)
         privacy = draws.privacy
-        sums = private_sums(self.to_reply, patterns, privacy, np.broadcast_to(active, patterns.shape))
+        for_values = privacy if s.p < 1 else None  # otherwise they are of a whole message, or of no use
+        sums = private_sums(self.to_reply, patterns, for_values, np.broadcast_to(active, patterns.shape))
         added: Any = None
         if s.piecewise is not None:  # one number a message: the first three of the words
             added = privacy.reshape(*privacy.shape[:2], -1)[..., :3]

@@ -7,7 +7,7 @@ from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, fixed
 
 
 @njit(cache=True, nogil=True, parallel=True, fastmath={"contract", "reassoc"})
@@ -42,6 +42,7 @@ def row_scores(
     """
     features = fixed(features, np.float32)
     out = np.empty(len(features), np.float32)
+    check_shapes(weights=(weights, (hidden * (features.shape[1] + 2) if hidden else features.shape[1],)))
     with ONE_AT_A_TIME:
         _fill(features, fixed(weights, np.float32), hidden, out)
     return out

@@ -18,7 +18,15 @@ from jaxtyping import Float, Float32, Int, UInt32
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, fill_perturbation, fixed, scratch_words
+from fedrank.core.kernels import (
+    ONE_AT_A_TIME,
+    Cohort,
+    check_range,
+    check_shapes,
+    fill_perturbation,
+    fixed,
+    scratch_words,
+)
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
@@ -242,6 +250,20 @@ def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndar
     return fixed(ideal, np.float32), fixed(discounts, np.float32), fixed(gains, np.float32)
 
 
+def asked_by(
+    cohort: Cohort, users: AnyArray, queries: AnyArray, click: np.ndarray, data: FeatureBlocks
+) -> tuple[np.ndarray, np.ndarray]:
+    """Each party's user, int32 [parties], and queries, int32 [parties, ...], checked: kernels follow both.
+
+    Raises:
+        ValueError: There is no such user or query.
+    """
+    whose, about = cohort.flat(users, np.int32), cohort.flat(queries, np.int32)
+    check_range("users", whose, len(click))
+    check_range("queries", about, len(data.length))
+    return whose, about
+
+
 def kernel_arrays(
     data: FeatureBlocks,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -390,9 +412,12 @@ def _host(
     lead = np.broadcast_shapes(center.shape[:-1], seeds.shape, user_index.shape)
     cohort = Cohort(lead)
     (models, run), flat = cohort.models(center), cohort.flat
-    queries = flat(queries, np.int32)
+    user_index, queries = asked_by(cohort, user_index, queries, click, blocks)
     out = [np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)]
     bits = [flat(bits, np.uint32) for bits in (click_bits, tie_bits, *tosses)]
+    check_shapes(click_bits=(bits[0], (*queries.shape, click.shape[1])))
+    for other in bits[1:]:
+        check_shapes(bits=(other, queries.shape))
     if tosses:
         out.append(np.zeros((len(queries), 2, *queries.shape[1:]), np.int32))
     else:
@@ -403,7 +428,7 @@ def _host(
             kernel(
                 *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, random_ties, normal_table(),
                 *quality_tables(blocks, click.shape[1]),
-                models, run, flat(user_index, np.int32), flat(seeds, np.uint32), step, queries, *bits, *out,
+                models, run, user_index, flat(seeds, np.uint32), step, queries, *bits, *out,
             )  # fmt: skip
     return tuple(array.reshape(*lead, *array.shape[1:]) for array in out)
 
@@ -493,7 +518,8 @@ class HostSessions:
             *kernel_arrays(data), data.n_features, kernel_shape(ranker)[1], click, leave, random_ties,
             fixed(normal_table(), np.float32), *quality_tables(data, users[0].depth),
         )  # fmt: skip
-        self._steps = fixed(steps, np.float32)
+        self._steps, self._depth = fixed(steps, np.float32), click.shape[1]
+        self._click, self._data = click, data
         self._size, self._noise = ranker.size, np.empty((0, ranker.size), np.float32)
         self._made = np.empty(0, np.uint32)  # whose perturbations are in self._noise
 
@@ -520,13 +546,21 @@ class HostSessions:
         """
         cohort = Cohort(seed.shape)
         (models, run), flat = cohort.models(center), cohort.flat
-        asked = flat(queries, np.int32)
+        whose, asked = asked_by(cohort, user_index, queries, self._click, self._data)
         if len(self._noise) < min(cohort.parties, len(_room(cohort.parties, self._size))):
             self._noise = _room(cohort.parties, self._size)
         patterns, ndcg = np.zeros(asked.shape, np.int32), np.zeros(asked.shape, np.float32)
+        lists = asked[0].size
+        check_shapes(
+            queries=(asked, (None, len(self._steps), None)),
+            weights=(models, (None, self._size)),
+            words=(words, (cohort.parties, None)),
+            click_words=(words[:1, click_at : click_at + lists * self._depth], (1, lists * self._depth)),
+            tie_words=(words[:1, tie_at : tie_at + lists], (1, lists)),
+        )
         with ONE_AT_A_TIME:
             _sessions(
-                *self._known, models, run, flat(user_index, np.int32), flat(seed, np.uint32), self._steps, asked,
+                *self._known, models, run, whose, flat(seed, np.uint32), self._steps, asked,
                 words, click_at, words, tie_at, self._noise, patterns, ndcg,
             )  # fmt: skip
         fits = len(self._noise) >= cohort.parties

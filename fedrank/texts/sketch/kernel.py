@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32, Int32, Int64, Integer, Real, Shaped
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, check_range, check_shapes, fixed
 
 #: Documents handled together: 30 rows of them fit into a core's first cache.
 _BLOCK = 512
@@ -55,6 +55,9 @@ def build(
         cells: Number of cells of a sketch.
     """
     out = np.zeros((len(starts) - 1, cells), np.int32)
+    check_shapes(terms=(terms[: starts[-1]], (starts[-1],)), values=(values, terms.shape), signs=(signs, lines.shape))
+    check_range("terms", terms, len(lines))
+    check_range("lines", lines, cells)
     with ONE_AT_A_TIME:
         _build(
             fixed(starts, np.int64), fixed(terms, np.int32), fixed(values, np.int32),
@@ -155,6 +158,8 @@ def counts(
         at_least: Smaller results are raised to it.
     """
     out = np.empty((len(lines), cells.shape[1]), np.float32)
+    check_shapes(signs=(signs, lines.shape))
+    check_range("lines", lines, len(cells))
     steps, low, high = network(lines.shape[1], minimum)
     with ONE_AT_A_TIME:
         _counts(

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Integer, Real
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import check_shapes
 from fedrank.texts.sketch import Hashes
 
 #: Largest count that is considered.
@@ -63,6 +64,10 @@ def posterior_counts(
         raise ConfigError(
             f"a posterior needs noise of a positive scale, got {scale}; take the median where there is none."
         )
+    terms, documents, z = cells.shape
+    check_shapes(
+        signs=(signs, (terms, z)), share=(share, (terms,)), mean=(mean, (terms,)), lengths=(lengths, (documents,))
+    )
     lengths = np.maximum(np.asarray(lengths, np.float64), 1.0)
     share, mean = np.clip(share, *_SHARE), np.clip(mean, *_MEAN)
     return _kernel()(

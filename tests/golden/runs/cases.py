@@ -49,7 +49,7 @@ def _letor(first: int, queries: int) -> str:
     return "\n".join(rows) + "\n"
 
 
-_LETOR = {"letor/train.txt": _letor(0, 24), "letor/vali.txt": _letor(100, 8), "letor/test.txt": _letor(200, 8)}
+LETOR = {"letor/train.txt": _letor(0, 24), "letor/vali.txt": _letor(100, 8), "letor/test.txt": _letor(200, 8)}
 
 _DEVICES = "--data @/letor --clients 6 --rounds 4 --seeds 2 --evaluation.every 2 --quiet --out @"
 _LONGER = "--data @/letor --clients 12 --rounds 6 --seeds 2 --evaluation.every 3 --quiet --out @"
@@ -77,7 +77,7 @@ _NONE = "--evaluation.empty-baselines"
 
 
 def _ranking(name: str, protocol: str, flags: str = "", runs: str = _DEVICES) -> Case:
-    return Case(name, (f"run {protocol} {flags} {runs}",), files=_LETOR)
+    return Case(name, (f"run {protocol} {flags} {runs}",), files=LETOR)
 
 
 def _run(name: str, command: str) -> Case:
@@ -347,9 +347,9 @@ _PAGES = [
     Case("compare-texts", ("compare @sketch-plain @sketch-published --out @ --json",), prints="output"),
     Case("compare-platforms", ("compare @slates-two @slateq --out @ --json",), prints="output"),
     Case(
-        "sweep", ("sweep @/sweep.toml --out @ --quiet --json",), files=_LETOR | {"sweep.toml": _SWEEP}, prints="output"
+        "sweep", ("sweep @/sweep.toml --out @ --quiet --json",), files=LETOR | {"sweep.toml": _SWEEP}, prints="output"
     ),
-    Case("study", ("reproduce @/paper --out @ --quiet --json",), files=_LETOR | _PAPER, prints="output"),
+    Case("study", ("reproduce @/paper --out @ --quiet --json",), files=LETOR | _PAPER, prints="output"),
 ]
 
 _REAL = [

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .cases import CASES, Case
@@ -68,23 +68,55 @@ def record(
     ordered = [case for case in known.values() if case.name in wanted]
     with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
         work = (keep or Path(temporary)).resolve()
-        for case in ordered:
-            (work / case.name).mkdir(parents=True)
-            for name, text in case.files.items():
-                path = work / case.name / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(_placed(text, case.name), encoding="utf-8")
-        commands = [{"name": c.name, "commands": [_words(command, c.name) for command in c.commands]} for c in ordered]
-        subprocess.run(
-            [python, "-P", str(Path(__file__).with_name("worker.py"))],
-            input=json.dumps({"root": str(root.resolve()), "cases": commands}),
-            text=True,
-            check=True,
-            cwd=work,
-            env=_environment(root, cache, optimised),
-            stdout=subprocess.DEVNULL if quiet else sys.stderr,
-        )
+        run_cases(ordered, work, environment(root, cache, optimised), root=root, python=python, quiet=quiet)
         return {case.name: digest(work / case.name, case.files, case.prints) for case in cases}
+
+
+def run_cases(
+    cases: Sequence[Case],
+    work: Path,
+    env: Mapping[str, str],
+    *,
+    root: Path = REPOSITORY,
+    python: str = sys.executable,
+    quiet: bool = False,
+    pages: bool = True,
+) -> list[str]:
+    """Run cases, in their order, in one process; each leaves a folder in ``work``.
+
+    Args:
+        cases: Which.
+        work: Folder for the runs.
+        env: The environment of the process.
+        root: Checkout whose ``fedrank`` runs.
+        python: Interpreter with what fedrank needs.
+        quiet: No line for each case on standard error.
+        pages: Whether runs draw their pages, which takes longer than a tiny run.
+
+    Returns:
+        Names of the cases of which a command failed.
+
+    Raises:
+        CalledProcessError: The process ended with an error, or by a signal.
+    """
+    for case in cases:
+        (work / case.name).mkdir(parents=True)
+        for name, text in case.files.items():
+            path = work / case.name / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_placed(text, case.name), encoding="utf-8")
+    commands = [{"name": c.name, "commands": [_words(command, c.name) for command in c.commands]} for c in cases]
+    subprocess.run(
+        [python, "-P", str(Path(__file__).with_name("worker.py"))],
+        input=json.dumps({"root": str(root.resolve()), "cases": commands, "pages": pages}),
+        text=True,
+        check=True,
+        cwd=work,
+        env=dict(env),
+        stdout=subprocess.DEVNULL if quiet else sys.stderr,
+    )
+    done = {case.name: json.loads((work / case.name / "status.json").read_text()) for case in cases}
+    return [name for name, commands in done.items() if any(one["status"] for one in commands)]
 
 
 def _placed(text: str, name: str) -> str:
@@ -105,7 +137,7 @@ def _words(command: str, name: str) -> list[str]:
     return words
 
 
-def _environment(root: Path, cache: Path | None, optimised: bool) -> dict[str, str]:
+def environment(root: Path, cache: Path | None, optimised: bool) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if name not in UNSET}
     env |= {"PYTHONPATH": str(root.resolve()), "JAX_PLATFORMS": "cpu"}
     if not optimised:

@@ -48,7 +48,8 @@ def fit(
 ) -> None:
     """Fit click models to most sessions of a log, and judge them on the others.
 
-    The log is text with tabs between columns: query_id; url_ids and clicks (1 or 0), lists by rank with spaces between.
+    The log is text with tabs between columns: query_id; url_ids and clicks (1 or 0), lists by rank with spaces between,
+    of any length up to 16.
     The perplexity of a click is 1 where a model is certain and right, 2 where it tosses a coin. A held-out session's
     log-likelihood is that of all its clicks together.
 
@@ -105,7 +106,7 @@ def fit(
             user = whole.user(out.stem, 2, clicks if clicks.any() else None)
             about = {"model": name, "log": log.name, "sessions": cut, "prior": prior}
             fitting.write_user(user, about, out)
-    known = float(np.isin(unseen.pair, seen.pair).mean())
+    known = float(np.isin(unseen.pair, seen.pair[seen.shown])[unseen.shown].mean())
     if as_json:
         results = sessions.pair.shape[1]
         print_json({"fitted": cut, "held_out": n - cut, "known": known, "results": results, "models": rows})

@@ -182,6 +182,10 @@ def check(
     if kind == "silos":
         settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
         settings |= {"categorical": categorical, "missing": missing}
+    elif kind == "ranking":
+        from fedrank.ranking.clicks.cascade import MAX_GRADES
+
+        settings["max_label"] = MAX_GRADES - 1  # what can be trained on
     data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
     if kind == "texts":
         _check_texts(data, as_json)

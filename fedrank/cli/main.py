@@ -5,8 +5,10 @@ Exit status: 0 done; 1 a command failed and said why; 2 wrong usage; 130 stopped
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
+import io
 import itertools
 import sys
 import warnings
@@ -32,6 +34,8 @@ app = App(
 )
 #: Flags without a value, after which a protocol or a file may stand.
 _SWITCHES = ("-q", "--quiet", "--json")
+#: Commands that keep what they have done: started again, they go on. A run says itself how it goes on.
+_GO_ON = ("sweep", "leaderboard", "reproduce", "coordinate")
 #: What each command does, in a sentence.
 _SUMMARIES: dict[str, str] = {}
 # Commands are imported when they are called; the sentences stand here so that --help imports none of them.
@@ -190,6 +194,29 @@ def _offer_settings(tokens: list[str]) -> list[str]:
     return tokens
 
 
+#: Characters of our texts for output that has no place for them; others become escapes such as \\u4e2d.
+_PLAIN = str.maketrans(
+    {"ε": "epsilon", "δ": "delta", "η": "eta", "β": "beta", "γ": "gamma", "σ": "sigma", "τ": "tau", "π": "pi"}
+    | {"–": "-", "−": "-", "·": "*", "×": "x", "±": "+-", "…": "...", "’": "'", "“": '"', "”": '"', "•": "*", "─": "-"}
+    | {"≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "→": "->", "∞": "inf", "²": "^2", "⁻": "^-", "━": "-"}
+)
+
+
+def _plain_text(error: UnicodeError) -> tuple[str, int]:
+    """What is written in place of characters that an encoding lacks."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end].translate(_PLAIN)
+    return text.encode(error.encoding, "backslashreplace").decode(error.encoding), error.end
+
+
+def _write_any_text() -> None:
+    """Have output that is not UTF-8, such as a latin-1 terminal, take every text instead of ending in an error."""
+    codecs.register_error("fedrank-plain", _plain_text)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="fedrank-plain")
+
+
 def main(tokens: list[str] | None = None) -> None:
     """Run a command line and leave the process with its exit status.
 
@@ -197,6 +224,7 @@ def main(tokens: list[str] | None = None) -> None:
         tokens: Arguments; those of the process by default.
     """
     report_crashes()
+    _write_any_text()
     gc.set_threshold(20_000)  # importing makes many objects and frees none: looking for rings takes a tenth of its time
     keep_programs()
     sys.exit(call(sys.argv[1:] if tokens is None else tokens))
@@ -238,10 +266,8 @@ def call(tokens: list[str]) -> int:
         print(f"fedrank: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
-        print(
-            f"fedrank: {str(stop) or 'stopped; the same command goes on where there is something to go on with'}",
-            file=sys.stderr,
-        )
+        kept = "; the same command goes on where it was" if tokens and tokens[0] in _GO_ON else ""
+        print(f"fedrank: {str(stop) or f'stopped{kept}'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with | head
         sys.stderr.close()

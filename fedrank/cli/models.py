@@ -30,8 +30,9 @@ def rank(
 ) -> None:
     """Rank the documents of queries with a trained model: a TREC run, which every evaluation tool reads.
 
-    A line is: query, Q0, document, rank, score, name of the run. A LETOR file has no names of documents: one is named
-    after its query and its place in it, from 1, as in q7-3. A model of texts ranks what BM25 finds in a collection.
+    A line is: query, Q0, document, rank, score, name of the run. Documents have the names of the data (#docid = NAME
+    in LETOR's comments); one without is named after its query and its place in it, from 1, as in q7-3. A model of texts
+    ranks what BM25 finds in a collection.
 
     Args:
         model: A run's folder, or a model's file.
@@ -76,7 +77,8 @@ def evaluate(
     Args:
         model: A run's folder, or a model's file.
         data: A file or a folder with labels, or a name of the catalogue (fedrank data list).
-        measures: Of rankers and texts: measures by their names in ir-measures, such as nDCG@10 or RR@10.
+        measures: Of rankers and texts: measures, such as nDCG@10 (gain 2^label - 1, which ir-measures writes
+            nDCG(dcg='exp-log2')@10), nDCG(dcg='log2')@10 (gain label) or RR@10.
         fold: Of rankers: fold of a set that has folds.
         depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         label: Of tables: column of the label; by default that of the training data.

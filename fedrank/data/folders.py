@@ -205,3 +205,12 @@ def _only(part: str, paths: list[Path]) -> Path:
             paths[0].parent,
         )
     return paths[0]
+
+
+def files_state(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and time of change in nanoseconds of a file, or of all files of a folder; empty if there is neither.
+
+    Whoever keeps what was read from a path keeps this as well, so that a file that was changed is read again.
+    """
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
+    return tuple((file.name, found.st_size, found.st_mtime_ns) for file in files for found in (file.stat(),))

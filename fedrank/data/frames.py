@@ -79,6 +79,27 @@ def features_of(frame: pl.DataFrame, names: Sequence[str]) -> Float64[np.ndarray
     return frame.select(pl.col(name).cast(pl.Float64) for name in names).to_numpy()
 
 
+def whole_ids(ids: np.ndarray, what: str) -> np.ndarray:
+    """Ids as they are; those that came as floats, but are whole numbers, as integers.
+
+    Args:
+        ids: Of any type, such as the floats that pandas makes of a column of integers with a gap.
+        what: What they are, for the error.
+
+    Raises:
+        DataError: Floats of 2⁵³ or more, of which neighbours are one number, so that ids have been merged already.
+    """
+    if ids.dtype.kind != "f" or not np.all(np.isfinite(ids) & (ids == np.floor(ids))):
+        return ids
+    most = 2 ** (np.finfo(ids.dtype).nmant + 1)
+    if ids.size and np.abs(ids).max() >= most:
+        raise DataError(
+            f"{what} are {ids.dtype} numbers of {most:,} and above, got {np.abs(ids).max():.0f}: each of these stands "
+            "for several whole numbers, so that different ids are one. Read the column as integers or as text."
+        )
+    return ids.astype(np.int64)
+
+
 def column(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column by its name.
 

@@ -13,6 +13,7 @@ import codecs
 import gzip
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ _PACKED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _ARCHIVES = {b"PK\x03\x04": "zip", b"Rar!": "rar", b"7z\xbc\xaf": "7z"}
 #: What UTF-8 text of some editors begins with: a byte-order mark, which is no part of the first line.
 _MARK = codecs.BOM_UTF8
+#: The name of a row's document in its comment, as LETOR writes it.
+_DOCUMENT = re.compile(rb"#[^\n]*?\bdocid\s*=\s*(\S+)")
 _WIDE = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
@@ -91,6 +94,8 @@ class Lines:
         skipped: Numbers of the lines without a row, ascending.
         qids: The queries, in order.
         starts: Row at which each query begins.
+        documents: The document's name of each row, from a comment such as ``#docid = GX000-00-0000001``; empty if a row
+            has none.
     """
 
     def __init__(self, path: Path, groups: bool):
@@ -99,6 +104,8 @@ class Lines:
         self.skipped: list[int] = []
         self.qids: list[str] = []
         self.starts: list[int] = []
+        self.documents: list[str] = []
+        self._named = True
         self._seen: set[bytes] = set()
 
     def read(self, size: int = -1) -> bytes:
@@ -122,7 +129,17 @@ class Lines:
                 self._begin(token)
                 query = token
             self.rows += 1
+            if self._named:
+                self._name(line)
             yield line
+
+    def _name(self, line: bytes) -> None:
+        """Keep the name of the row's document; all names are dropped at the first row without."""
+        found = _DOCUMENT.search(line)
+        if found is None:
+            self._named, self.documents = False, []
+        else:
+            self.documents.append(shown(found[1]))
 
     def _begin(self, token: bytes) -> None:
         """A row whose second token is not the one of the row above: a new query, or a fault."""

@@ -6,12 +6,16 @@ One file, replaced in one step: a reader finds the old state or the new one, nev
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import io
 import json
 import os
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +25,8 @@ from fedrank.core.lazy import jax
 from fedrank.core.trees import Json
 
 _VERSION = 1
+#: Fields that say how data is called or where it comes from, not what it is.
+_CALLED = ("name", "notes", "citation")
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
@@ -141,3 +147,44 @@ def unpacked(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree
     if [leaf.shape for leaf in found] != shapes:
         raise RunError(f"{path}: belongs to another configuration (its arrays have other shapes).")
     return jax.tree.unflatten(structure, found), about
+
+
+def digest_of(data: object) -> str:
+    """A digest of the numbers and words in nested data, by which a checkpoint knows what it belongs to.
+
+    Args:
+        data: Arrays, sparse matrices, numbers and text, in dataclasses, tuples, lists and dictionaries. What data is
+            called (:data:`_CALLED`) is left out: a file may move.
+    """
+    total = hashlib.blake2b(digest_size=16)
+    _add(total, data)
+    return total.hexdigest()
+
+
+def _add(total: Any, part_of: object) -> None:
+    """Add data to a digest, each part with its type and its length, so that parts cannot be taken for others."""
+    data: Any = part_of
+    if dataclasses.is_dataclass(part_of) and not isinstance(part_of, type):
+        data = {f.name: getattr(part_of, f.name) for f in dataclasses.fields(part_of) if f.name not in _CALLED}
+    elif hasattr(data, "indptr") and hasattr(data, "indices"):
+        data = {"shape": data.shape, "data": data.data, "indices": data.indices, "indptr": data.indptr}
+    if isinstance(data, Mapping):
+        data = [part for pair in data.items() for part in pair]
+    if isinstance(data, list | tuple):
+        total.update(f"{len(data)} parts;".encode())
+        for part in data:
+            _add(total, part)
+    elif hasattr(data, "__array__"):
+        array = np.ascontiguousarray(_plain(data))
+        if array.dtype.hasobject:
+            _add(total, array.tolist())
+            return
+        total.update(f"{array.dtype.str}{array.shape};".encode())
+        total.update(array.reshape(-1).view(np.uint8).data)
+    elif data is None or isinstance(data, bool | int | float | str | bytes):
+        text = repr(data).encode()
+        total.update(f"{type(data).__name__}{len(text)};".encode())
+        total.update(text)
+    else:
+        total.update(f"{type(data).__qualname__};".encode())
+        _add(total, getattr(data, "__dict__", None))

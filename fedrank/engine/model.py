@@ -254,10 +254,12 @@ def tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...])
 
     Raises:
         KeyError: There is none of that name.
-        ValueError: It has another shape.
+        ValueError: It has another shape, or a value that is not a finite number.
     """
     if tensors[name].shape != shape:
         raise ValueError(f"the tensor {name!r} has shape {tensors[name].shape}, the architecture says {shape}")
+    if not np.isfinite(tensors[name]).all():
+        raise ValueError(f"the tensor {name!r} has values that are not finite: training diverged")
     return tensors[name]
 
 
@@ -313,10 +315,16 @@ def read_model(path: str | os.PathLike[str], own: Any = None) -> Model:
         raise ModelError(f"{file}: there is no such file. Give a run's folder or a model's file (.safetensors).")
     try:
         with safe_open(file, framework="numpy") as opened:
-            header = json.loads((opened.metadata() or {}).get(_KEY, "null"))
+            about = opened.metadata() or {}
+            header = json.loads(about.get(_KEY, "null"))
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - it is no dict
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelError(f"{file}: cannot be read as a safetensors file ({error}).") from error
+    if header is None and about.get("about", "").startswith("fedrank "):
+        raise ModelError(
+            f"{file}: holds the arrays that a run learnt ({', '.join(list(tensors)[:4])}, …), but its protocol does "
+            "not say how they score: there is no model to load. safetensors.numpy.load_file reads the arrays."
+        )
     if not isinstance(header, dict) or "task" not in header:
         raise ModelError(f"{file}: holds tensors but no description of a model; fedrank writes one with every model.")
     if header.get("format") != _FORMAT:
@@ -324,6 +332,8 @@ def read_model(path: str | os.PathLike[str], own: Any = None) -> Model:
             f"{file}: is of format {header.get('format')!r}; fedrank {__version__} reads format {_FORMAT}. "
             "Use the version that wrote it, or train again."
         )
+    if missing := [name for name, values in tensors.items() if np.isnan(values).any()]:
+        raise ModelError(f"{file}: {missing[0]} has values that are no number: training diverged. Train it again.")
     cls = model_class(str(header["task"]))
     try:
         return cls.from_parts(ModelParts(header["architecture"], tensors, header["about"], own))

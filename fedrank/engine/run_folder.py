@@ -270,7 +270,11 @@ def bytes_up(protocol: Protocol, parties: int) -> int:
 
 
 def rows(
-    seeds: tuple[int, ...], round_: int, scores: list[list[Score]], per_round: tuple[int, int, float | None]
+    seeds: tuple[int, ...],
+    round_: int,
+    scores: list[list[Score]],
+    per_round: tuple[int, int, float | None],
+    participations: int | None = None,
 ) -> pl.DataFrame:
     """Rows of ``metrics.parquet``.
 
@@ -279,15 +283,17 @@ def rows(
         round_: Rounds done when the scores were taken.
         scores: One list a seed.
         per_round: Interactions, bytes up and a user's ε of one round (None without privatisation).
+        participations: Most rounds that a user takes part in; None: all.
     """
     interactions, sent, epsilon = per_round
+    taken = round_ if participations is None else min(round_, participations)
     data = [
         {
             "seed": seed,
             "round": round_,
             "interactions": round_ * interactions,
             "bytes_up": round_ * sent,
-            "epsilon": None if epsilon is None else round_ * epsilon,
+            "epsilon": None if epsilon is None else taken * epsilon,
             "split": score.split,
             "measure": score.measure,
             "value": score.value,

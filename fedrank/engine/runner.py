@@ -6,6 +6,7 @@ What is measured and written depends on what is run; a subclass of :class:`Runne
 from __future__ import annotations
 
 import abc
+import functools
 import signal
 import threading
 import time
@@ -72,6 +73,16 @@ class Runner(abc.ABC):
     def shared(self) -> PyTree:
         """What all parties hold in common."""
 
+    @property
+    @abc.abstractmethod
+    def data(self) -> Any:
+        """All that the run learns from and is judged on: a checkpoint goes on with the same only."""
+
+    @functools.cached_property
+    def data_digest(self) -> str:
+        """Digest of :attr:`data`; a gigabyte takes a second or two."""
+        return checkpoint.digest_of(self.data)
+
     @abc.abstractmethod
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """Keys [runs], states and the parties' own states before the first round."""
@@ -123,6 +134,11 @@ class Runner(abc.ABC):
             (states, own), about = checkpoint.load(self.home.checkpoint, (states, own))
             if about["config"] != as_dict(self.config):
                 raise RunError(f"{self.home.checkpoint}: belongs to another configuration than config.toml beside it.")
+            if about.get("data", self.data_digest) != self.data_digest:
+                raise RunError(
+                    f"{self.home.path}: the data is not that of the {about['round']} rounds which were done, and the "
+                    "results would be of both. Bring the data back, or start a run in another folder."
+                )
             done, before = about["round"], about["seconds"]
             self.restore(done)
         else:
@@ -212,7 +228,7 @@ class Runner(abc.ABC):
     def _save(self, states: PyTree, own: PyTree, done: int, seconds: float) -> None:
         self.write_crossed(done)
         self.keep()
-        about = {"config": as_dict(self.config), "round": done, "seconds": seconds}
+        about = {"config": as_dict(self.config), "data": self.data_digest, "round": done, "seconds": seconds}
         checkpoint.save(self.home.checkpoint, self.simulator.on_host((states, own)), about)
 
 

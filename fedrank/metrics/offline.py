@@ -14,7 +14,9 @@ with one paper. A list without a relevant document has the value 0. Some papers 
 all queries, some over those that have a relevant document, and their numbers cannot be compared: a table must say
 which.
 
-Names are those of ir-measures, ``nDCG@10``: :func:`offline_metric`.
+Names are those of ir-measures, with one exception: ``nDCG`` here has the gain 2^label − 1 of learning to rank, which is
+``nDCG(dcg='exp-log2')`` there, while ir-measures' plain ``nDCG`` has the label itself as gain. Both long names are
+known here as well and mean what they mean there: :func:`offline_metric`.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ Key: TypeAlias = jaxtyping.Key[Array, ""]
 #: One value a list.
 Values: TypeAlias = Float[Array, "*lists"]
 
+#: Largest label: gains 2^label − 1 are computed in 32 bits.
+MOST_LABEL = 30
 #: Ways to order documents with equal scores.
 TIES = ("fixed", "random", "expected")
 
@@ -127,6 +131,8 @@ def ndcg(
 ) -> Values:
     """Normalised discounted cumulative gain, with gain 2^label − 1 and discount 1 / log2(1 + rank).
 
+    In ir-measures this is ``nDCG(dcg='exp-log2')``; its plain ``nDCG`` is :func:`linear_ndcg`.
+
     The measure is Järvelin & Kekäläinen's (2002), the gain that of Burges et al. (2005), as usual in learning
     to rank; the best ranking is cut off at k as well. Arguments and ties: see module.
 
@@ -134,8 +140,23 @@ def ndcg(
     >>> round(float(value), 4)
     0.659
     """
-    ranked = _ranked(scores, labels, where, ties, key)
-    gain = _gain(ranked.labels)
+    return _ndcg(_gain, _ranked(scores, labels, where, ties, key), k)
+
+
+def linear_ndcg(
+    scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
+) -> Values:
+    """:func:`ndcg` with the label itself as gain, as Järvelin & Kekäläinen (2002) and trec_eval have it.
+
+    >>> value = linear_ndcg(jnp.array([3.0, 2.0, 1.0]), jnp.array([0, 2, 1]), jnp.ones(3, bool))
+    >>> round(float(value), 4)
+    0.6697
+    """
+    return _ndcg(lambda found: found.astype(jnp.float32), _ranked(scores, labels, where, ties, key), k)
+
+
+def _ndcg(gain_of: Callable[[Array], Array], ranked: _Ranked, k: int | None) -> Values:
+    gain = gain_of(ranked.labels)
     discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
     best = -jnp.sort(-gain, axis=-1)
     return _ratio(jnp.sum(ranked.group_sum(gain) / ranked.size * discount, axis=-1), jnp.sum(best * discount, axis=-1))
@@ -285,6 +306,8 @@ def map_jos(
 def offline_metric(name: str) -> Callable[..., Values]:
     """The metric of a name such as ``nDCG@10``, ``RR(relevant=2)@10``, ``ERR(max_label=4)`` or ``AP``.
 
+    ``nDCG(dcg='exp-log2')@10`` is ``nDCG@10``, and ``nDCG(dcg='log2')@10`` what ir-measures calls ``nDCG@10``.
+
     Args:
         name: A name in :data:`OFFLINE`; then, in brackets, parameters of the function, which are integers;
             then the cutoff.
@@ -300,6 +323,10 @@ def offline_metric(name: str) -> Callable[..., Values]:
     >>> float(metric(jnp.array([3.0, 2.0]), jnp.array([1, 2]), jnp.ones(2, bool)))
     0.5
     """
+    by_gain = re.fullmatch(r"""nDCG\(dcg=(['"])(exp-log2|log2)\1\)(?:@([1-9]\d*))?""", name.strip())
+    if by_gain is not None:
+        chosen = ndcg if by_gain[2] == "exp-log2" else linear_ndcg
+        return functools.partial(chosen, k=None if by_gain[3] is None else int(by_gain[3]))
     match = re.fullmatch(r"([\w-]+)(?:\((\w+)=(\d+)\))?(?:@([1-9]\d*))?", name.strip())
     if match is None:
         raise ConfigError(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
+from fedrank.data.folders import files_state
 from fedrank.data.places import OWN
 from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, draw_attackers
@@ -196,9 +198,17 @@ _OBJECTS = ("ranker", "clicks", "aggregate")
 
 
 @functools.lru_cache(maxsize=8)
-def _load_named(data: str, reader: QueryReader, folder: str | None, cache: str) -> Splits:
-    """The data of a run; the runs of a sweep share it. ``cache`` is where sets are looked for without a folder."""
-    del cache
+def _load_named(data: str, reader: QueryReader, folder: str | None, cache: str, files: Hashable) -> Splits:
+    """The data of a run; the runs of a sweep share it, for as long as its files stay the same.
+
+    Args:
+        data: Name or path.
+        reader: How it is read.
+        folder: Where sets are looked for.
+        cache: Where sets are looked for without a folder.
+        files: :func:`fedrank.data.folders.files_state` of a path.
+    """
+    del cache, files
     return load(data, reader, folder=folder)
 
 
@@ -347,7 +357,11 @@ def splits_of(config: RankingConfig, folder: str | os.PathLike[str] | None = Non
         return load(data, reader, folder=folder)
     # The folder that data is looked for in may differ from call to call of one process.
     return _load_named(
-        c.data, reader, None if folder is None else os.fspath(folder), os.environ.get("FEDRANK_DATA", "")
+        c.data,
+        reader,
+        None if folder is None else os.fspath(folder),
+        os.environ.get("FEDRANK_DATA", ""),
+        files_state(Path(c.data).expanduser()),
     )
 
 

@@ -14,9 +14,10 @@ from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.backends import on_cpu
+from fedrank.core.errors import DataError
 from fedrank.core.lazy import jax, jit, jnp
 from fedrank.engine.run_folder import Score
-from fedrank.metrics.offline import offline_metric
+from fedrank.metrics.offline import MOST_LABEL, offline_metric
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, QuerySet, concatenate
@@ -87,6 +88,9 @@ class Measurement:
         measures: Names of offline measures, such as ``"nDCG@10"``.
         tie_orders: Shuffles of equal scores to average over; 0 keeps the order of the data. Data that is sorted by
             label would otherwise make a ranker without an opinion a perfect one.
+
+    Raises:
+        DataError: Labels are too large for offline measures.
     """
 
     def __init__(
@@ -105,6 +109,8 @@ class Measurement:
         self._offsets, self._judged = everything.offsets, everything.judged
         rng_bits = tie_order_bits(tie_orders, everything.n_queries) if tie_orders else None
         self._tie_bits = [None if rng_bits is None else rng_bits[:, chosen] for chosen, _ in self._buckets]
+        if measures and (most := max(part.max_label for part in self._parts.values())) > MOST_LABEL:
+            raise DataError(f"offline measures know labels up to {MOST_LABEL}, {splits.name} has {most}.")
         for name in measures:
             offline_metric(name)  # a misspelt name is told before anything is trained
         self._measures = _Measures(metric, users, measures)

@@ -6,7 +6,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from typing_extensions import override
 from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
+from fedrank.data.frames import as_frame
 from fedrank.data.sources import is_known
 from fedrank.engine.features import listed, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
@@ -24,7 +25,7 @@ from fedrank.engine.scoring import best_first
 from fedrank.engine.trec import run_lines
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.data.reader import QueryReader
+from fedrank.ranking.data.reader import QUERY, QueryReader
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.rankers.base import RANKERS, Ranker
@@ -131,8 +132,8 @@ class RankingModel(Model):
         Args:
             features: [documents, features] in the order of the training data; or a data frame, whose columns are found
                 by :attr:`feature_names` where the model knows them.
-            qid: The query of each document, for a model that normalises within a query; None: all documents are of one
-                query. Documents of a query stand together.
+            qid: The query of each document, for a model that normalises within a query; None: the column ``qid`` of a
+                data frame that has one, else all documents are of one query. Documents of a query stand together.
 
         Returns:
             float32 [documents]: the very numbers that the run's own evaluation ranked by.
@@ -141,13 +142,15 @@ class RankingModel(Model):
             DataError: The features do not fit; says which.
         """
         table = table_of(features, self.n_features, self.names)
-        ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
+        found = _query_ids(features) if qid is None else qid
+        ids = np.zeros(len(table), np.int64) if found is None else np.asarray(found)
         if ids.shape != (len(table),):
             raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
         if not len(table):
             return np.zeros(0, np.float32)
         reader = QueryReader(normalise=self.normalise)
         queries = load((table, np.zeros(len(table), np.int64), ids), reader).train
+        self._warn_of_lone(queries)
         return self._scores(queries)
 
     def rank(self, features: Any, qid: Sequence[Any] | np.ndarray | None = None) -> Int[np.ndarray, "documents"]:
@@ -155,7 +158,19 @@ class RankingModel(Model):
 
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
         """
-        return best_first(self.score(features, qid), qid)
+        found = _query_ids(features) if qid is None else qid
+        return best_first(self.score(features, found), found)
+
+    def _warn_of_lone(self, queries: QuerySet) -> None:
+        """Say that a query's only document has no score of its own where features are normalised within the query."""
+        lone = int((queries.lengths == 1).sum())
+        if lone and self.normalise == "query-minmax":
+            warnings.warn(
+                f"{lone} of {queries.n_queries} queries have one document: this model normalises features within a "
+                "query, which makes all of them 0 there. Score a document together with the others of its query.",
+                FedrankWarning,
+                stacklevel=3,
+            )
 
     def _scores(self, queries: QuerySet) -> Float32[np.ndarray, "documents"]:
         """Scores of documents whose features are normalised."""
@@ -193,15 +208,15 @@ class RankingModel(Model):
             odd = [name for name in loaded.feature_names if name not in self.names]
             what = f"the model does not know {listed(odd)}" if odd else "their order differs"
             raise DataError(f"the features of {loaded.name} are not the model's: {what}.")
+        for part in loaded.parts().values():
+            self._warn_of_lone(part)
         return loaded.map(self._fitted)
 
     def _fitted(self, queries: QuerySet) -> QuerySet:
         """The queries with as many features as the model has (a LETOR file may leave the last ones out), normalised."""
         lacking = self.n_features - queries.n_features
         if lacking:
-            features = np.pad(queries.features, ((0, 0), (0, lacking)))
-            labels, offsets = queries.labels, queries.offsets
-            queries = QuerySet(features, labels, offsets, queries.qids, queries.name, queries.generated)
+            queries = replace(queries, features=np.pad(queries.features, ((0, 0), (0, lacking))))
         return normalise(queries, self.normalise)
 
     @override
@@ -210,7 +225,7 @@ class RankingModel(Model):
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
-            measures: Offline measures by their names in ir-measures, such as ``nDCG@10``.
+            measures: Offline measures, such as ``nDCG@10``, by the names of :mod:`fedrank.metrics.offline`.
             fold: 1 .. 5 of a set that has folds.
 
         Returns:
@@ -231,8 +246,9 @@ class RankingModel(Model):
         """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
 
         Args:
-            data: In any form that :func:`fedrank.data.load` takes. A document is named after its query and its place
-                in it, from 1, as in ``q7-3``: LETOR lines have no names of documents.
+            data: In any form that :func:`fedrank.data.load` takes. Documents have the names of the data (``#docid =``
+                in LETOR's comments, the column ``docid`` of a data frame); where it has none, a document is named
+                after its query and its place in it, from 1, as in ``q7-3``.
             name: Name of the run.
             part: Part of the data: ``train``, ``vali`` or ``test``; by default ``test`` where there is one, else all.
             fold: 1 .. 5 of a set that has folds.
@@ -249,8 +265,22 @@ class RankingModel(Model):
         found = self._scores(queries)
         places = zip(queries.qids, itertools.pairwise(queries.offsets.tolist()), strict=True)
         return run_lines(
-            ((qid, [f"{qid}-{row + 1}" for row in range(b - a)], found[a:b]) for qid, (a, b) in places), name
+            ((qid, queries.document_names(number), found[a:b]) for number, (qid, (a, b)) in enumerate(places)), name
         )
+
+
+def _query_ids(features: Any) -> np.ndarray | None:
+    """The query of each row of a data frame with the column ``qid``; None without one.
+
+    Raises:
+        DataError: A row has none.
+    """
+    frame = as_frame(features)
+    if frame is None or QUERY not in frame.columns:
+        return None
+    if frame[QUERY].null_count():
+        raise DataError(f"column {QUERY!r} must have a value in every row.")
+    return frame[QUERY].to_numpy()
 
 
 def _places(ranker: Ranker, places: np.ndarray) -> dict[str, np.ndarray]:

@@ -47,6 +47,8 @@ class RankingRunner(Runner):
             experiment.n_parties * bytes_up(protocol, experiment.n_parties),
             None if np.isinf(a_round) else a_round,
         )
+        # Rounds are simulated with as many devices as take part in one; who takes part is another one each time.
+        self.participations: int | None = getattr(config, "participations", None)
         self.evaluator = Evaluator(
             experiment.splits,
             experiment.ranker,
@@ -55,6 +57,11 @@ class RankingRunner(Runner):
             config.evaluation.measures,
             config.evaluation.tie_orders,
         )
+
+    @property
+    @override
+    def data(self) -> Any:
+        return self.experiment.splits
 
     @property
     def shared(self) -> PyTree:
@@ -74,7 +81,7 @@ class RankingRunner(Runner):
                 [Score("online", name, float(values[i, run])) for name, values in online.items()]
                 for run in range(self.runs)
             ]
-            self.frames.append(rows(self.seeds, done + i + 1, scores, self.per_round))
+            self.frames.append(rows(self.seeds, done + i + 1, scores, self.per_round, self.participations))
         name, values = next(iter(online.items()), ("rounds", done))
         return name, float(np.mean(values))
 
@@ -87,7 +94,7 @@ class RankingRunner(Runner):
         for run, values in enumerate(self._own(states, own)):
             named = {f"{name}{OWN_RANKERS}": row[None] for name, row in values.items()}
             scores[run] = scores[run] + self.evaluator.measurement.means(named)[0]
-        self.frames.append(rows(self.seeds, done, scores, self.per_round))
+        self.frames.append(rows(self.seeds, done, scores, self.per_round, self.participations))
 
     def _own(self, states: PyTree, own: PyTree) -> list[dict[str, np.ndarray]]:
         """Each run's measures, query by query: means over some devices' own rankers; empty where they have none.

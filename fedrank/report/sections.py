@@ -110,8 +110,11 @@ def privacy_tile(run: Run) -> Html | None:
         return None
     person = run.shown.person
     privacy, one, unit = _epsilons(run)
-    user = words.epsilon_text(_of_a_user(privacy))
+    of_user = _of_a_user(privacy)
+    user = words.epsilon_text(of_user)
     whom = "" if privacy.trust == NOBODY else f"trusting {privacy.trust}"
+    if of_user == one:  # of everything: a part of it has no other
+        return tile(f"ε per {person}", user, f"of everything a {person} did, over the whole run", whom)
     return tile(
         f"ε per {unit}",
         words.epsilon_text(one),

@@ -8,6 +8,8 @@ from fedrank.report.statistics import Estimate, Interval, direction
 
 #: Decimals of measures at the top of a page.
 DIGITS = 3
+#: Seeds without which a first sentence has no interval: Student's t of two is thirteen standard errors wide.
+LEAST_SEEDS = 3
 
 
 def change(difference: float, base: float) -> str:
@@ -22,23 +24,34 @@ def change(difference: float, base: float) -> str:
 
 
 def against(difference: Estimate, base: float, other: str) -> str:
-    """How something compares with another, as far as the seeds tell.
+    """How something compares with another: better, worse, or not told apart by so many seeds.
 
     >>> against(Estimate(0.009, 0.002, 5), 0.6, "BM25")
     '2 % better than BM25'
     >>> against(Estimate(0.009, 0.02, 5), 0.6, "BM25")
-    'level with BM25, as far as 5 seeds tell'
+    'not told apart from BM25 (5 seeds would have shown a difference of more than 0.020)'
+    >>> against(Estimate(-0.286, 0.29, 2), 0.324, "BM25")
+    '88 % worse than BM25 in the 2 seeds that were run'
     >>> against(Estimate(0.009, None, 1), 0.6, "BM25")
     '2 % better than BM25 in the one seed that was run'
     """
-    way = direction(difference)
-    if way == "neither":
-        return f"level with {other}, as far as {difference.n} seeds tell"
+    if difference.n >= LEAST_SEEDS and direction(difference) == "neither":
+        return f"not told apart from {other} ({seen_from(difference)})"
     if not base:
         said = f"{'better' if difference.mean >= 0 else 'worse'} than {other}"
     else:
         said = f"{change(difference.mean, base)} {other}"
-    return f"{said} in the one seed that was run" if way == "unknown" else said
+    return said if difference.n >= LEAST_SEEDS and difference.half is not None else f"{said} {in_few(difference.n)}"
+
+
+def seen_from(difference: Estimate, digits: int = DIGITS) -> str:
+    """The smallest difference that the seeds would have told from none."""
+    return f"{difference.n} seeds would have shown a difference of more than {difference.half or 0:.{digits}f}"
+
+
+def in_few(seeds: int) -> str:
+    """The end of a sentence about seeds too few for an interval."""
+    return "in the one seed that was run" if seeds == 1 else f"in the {seeds} seeds that were run"
 
 
 def interval_words(value: Estimate | Interval | None) -> str:
@@ -53,6 +66,8 @@ def spread(value: Estimate | None, digits: int = DIGITS) -> str:
     """The interval of a number at the top of a page, for the note below it."""
     if value is None or value.half is None:
         return "one seed, no interval"
+    if value.n < LEAST_SEEDS:
+        return f"mean of {value.n} seeds, too few for an interval"
     return f"± {value.half:.{digits}f}, 95 % interval over {value.n} seeds"
 
 

@@ -190,6 +190,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     met = sum(abs(gap.mean) <= gap.half for gap in judged)
     seeds = sorted({len(run.seeds) for one in shown for _, run in one.runs})
     missing = sum(bool(one.missing) for one in shown)
+    computed = [one_table.met for one in shown for one_table in one.tables if one_table.met is not None]
     if judged:
         sentence = (
             f"Of {len(judged)} numbers that the paper prints and we measured, {met} lie within our 95 % intervals."
@@ -199,7 +200,10 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     elif beside := sum(e["study"] in {one.study.name for one in shown if one.runs} for e in paper.values):
         sentence = f"The paper prints other quantities. Numbers of it in tables of their own, beside ours: {beside}."
     else:
-        sentence = "None of what is shown here has a printed number to be compared with."
+        sentence = "" if computed else "None of what is shown here has a printed number to be compared with."
+    if computed:
+        ours, of = (sum(part) for part in zip(*computed, strict=True))
+        sentence = f"{sentence} Of {of} printed numbers that are computed without runs, {ours} are met.".strip()
     if missing:
         sentence += f" {missing} of {len(shown)} studies did not run: their data is not here."
     numbers = []

@@ -46,12 +46,14 @@ class Table:
         rows: Values by column key: text, numbers, None,
             :class:`~fedrank.report.statistics.Estimate` or :class:`~fedrank.report.statistics.Interval`.
         notes: What must be said with it.
+        met: Of the printed numbers that it lays beside ours, how many ours meets, and how many there are.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Mapping[str, Json], ...]
     notes: tuple[str, ...] = ()
+    met: tuple[int, int] | None = None
 
     def text(self, row: Mapping[str, Json], column: Column) -> str:
         """One cell for a reader."""

@@ -103,6 +103,11 @@ class SiloRunner(Runner):
         return len(self.experiment.targets_of_runs)
 
     @property
+    @override
+    def data(self) -> Any:
+        return self.experiment.table
+
+    @property
     def shared(self) -> PyTree:
         """The rows of all silos, divided for every seed."""
         return self.parties.shared

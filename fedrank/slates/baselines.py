@@ -6,6 +6,8 @@ run and a baseline is one of slates and not of users.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key, UInt32
 
+from fedrank.core.errors import FedrankWarning
 from fedrank.core.streams import folded, run_words, split
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval
@@ -34,6 +37,9 @@ ENGAGEMENT = "engagement"
 
 #: Folds of a run's key that no round and no simulator uses.
 FRESH, USERS = 0xFFFFFFF0, 0xFFFFFFF1
+
+#: What counts as better than an optimum: by this part of it, and by so many standard errors.
+_LEAST, _ERRORS = 0.01, 4.0
 
 _NOTES = {
     "random": "Every slate is drawn at random.",
@@ -133,6 +139,9 @@ def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: 
 def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: int) -> list[SlateBaseline]:
     """Play every baseline.
 
+    An optimum that its own policy or another one beats is left out, with a warning: the world is not of the kind that
+    :mod:`fedrank.slates.world.optimum` solves.
+
     Args:
         world: The users.
         names: Baselines of the configuration.
@@ -155,7 +164,45 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
         found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
         out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
-    return out
+    beaten = _beating_optimum(out)
+    if beaten:
+        warnings.warn(
+            f"The optimum of these users cannot be computed: {beaten}. It is left out. Dynamic programming here is for "
+            "engagement that is smooth in one feature of an item, with one hump or one dip.",
+            FedrankWarning,
+            stacklevel=2,
+        )
+    return [one for one in out if one.name != OPTIMUM or not beaten]
+
+
+def _beating_optimum(found: Sequence[SlateBaseline]) -> str:
+    """What is better than the computed optimum, beyond chance, in words; empty if nothing is."""
+    best = next((one for one in found if one.name == OPTIMUM), None)
+    if best is None or best.solution is None:
+        return ""
+    value, error = best.solution
+    ours = best.engagement.sum(axis=1)
+    if exceeds(ours, value, error):
+        return f"its policy brings {ours.mean():.1f}, more than the optimum of {value:.1f}"
+    for other in found:
+        more = other.engagement.sum(axis=1) - ours  # of the same users
+        if other is not best and exceeds(more, 0.0, 0.0, least=_LEAST * abs(ours.mean())):
+            return f"the policy {other.name} brings {more.mean():.1f} more than its policy"
+    return ""
+
+
+def exceeds(values: Float[np.ndarray, " users"], bound: float, error: float, least: float | None = None) -> bool:
+    """Whether the mean of independent values is above a bound, beyond chance and beyond rounding.
+
+    Args:
+        values: Of users.
+        bound: The bound.
+        error: Its standard error.
+        least: How far above the mean must be; None: a hundredth of the bound.
+    """
+    least = _LEAST * abs(bound) if least is None else least
+    over = float(values.mean()) - bound
+    return over > max(least, _ERRORS * math.hypot(float(values.std(ddof=1)) / math.sqrt(len(values)), error))
 
 
 def copying(found: Played, experiment: SlateExperiment) -> dict[str, Json]:

@@ -132,6 +132,11 @@ def experiment_of(
         if name not in BASELINES:
             raise UnknownNameError("baseline of platforms", name, BASELINES)
     own = None if protocol is None else protocol.world
+    if world is not None and own is not None and world != own:
+        raise ConfigError(
+            "the protocol was made for other users than data: it would learn from the one and be judged by the others. "
+            "Leave data out, or make the protocol for the same users."
+        )
     users = world or own or world_of(config)
     made: Any = method(config.protocol).make(config, users) if protocol is None else protocol
     return SlateExperiment(config, users, made, _notes(config))
@@ -241,7 +246,8 @@ def learned_slates(config: Any, world: Satisfaction) -> PlatformProtocol:
     given = _of_sums(config, world, explorers)
     if not issubclass(made, SumLearner):
         given = {"world": world, "feedback": given["feedback"]}
-    known = {one.name for one in dataclasses.fields(made)} - set(given) - {"clip"}  # type: ignore[arg-type]
+    fields = dataclasses.fields(made)  # type: ignore[arg-type]
+    known, defaults = {one.name for one in fields} - set(given) - {"clip"}, {one.name: one.default for one in fields}
     for option in s.options:
         name, equals, value = option.partition("=")
         if not equals or name not in known:
@@ -249,7 +255,7 @@ def learned_slates(config: Any, world: Satisfaction) -> PlatformProtocol:
                 f"slates.options must be NAME=VALUE, with one of {', '.join(sorted(known)) or 'no name'} of the "
                 f"learner {s.learner}; got {option!r}."
             )
-        given[name] = _number(value)
+        given[name] = _option(option, _number(value), defaults.get(name))
     try:
         learner: Any = made(**given)
     except TypeError as error:
@@ -283,6 +289,22 @@ def _number(value: str) -> bool | int | float | str:
             return kind(value)
         except ValueError:
             continue
+    return value
+
+
+def _option(option: str, value: bool | int | float | str, default: Any) -> bool | int | float | str:
+    """The value of an option, where it is of the type of the learner's default.
+
+    Raises:
+        ConfigError: It is of another.
+    """
+    wanted = next((kind for kind in (bool, int, float, str) if isinstance(default, kind)), None)
+    if wanted is bool and value in (0, 1):
+        return bool(value)
+    fits = wanted is None or isinstance(value, (int, float) if wanted is float else wanted)
+    if not fits or (wanted in (int, float) and isinstance(value, bool)):
+        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+        raise ConfigError(f"slates.options: {option!r} must have {names[wanted]}, such as {default}.")  # type: ignore
     return value
 
 

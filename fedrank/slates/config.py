@@ -481,7 +481,13 @@ class SummedSlatesConfig(PlatformsConfig):
                 f"learning_rate means nothing to {self.protocol}, which solves for its model; leave it out."
             )
         stay = self.world.ticks // self.world.platforms
-        users = self.rounds // stay - self.sharing.bounders
+        users, bounders = self.rounds // stay - self.sharing.bounders, self.sharing.bounders
+        if users < 1:
+            before = f", and the stays of the {bounders} users by whom the clip is found" if bounders else ""
+            raise ConfigError(
+                f"rounds must be at least {(bounders + 1) * stay}, one user's stay of {stay} rounds{before}; got "
+                f"{self.rounds}."
+            )
         explorers = min(200, users) if self.slates.explorers is None else self.slates.explorers
         if not 1 <= explorers <= users:
             raise ConfigError(

@@ -98,6 +98,11 @@ class SlateRunner(Runner):
         self.judged: tuple[int, Any] = (-1, None)  # rounds, and what the policy after them brought
 
     @property
+    def data(self) -> Any:
+        """The world of the users, as of :attr:`Runner.data`."""
+        return self.experiment.world
+
+    @property
     def shared(self) -> PyTree:
         """Data that all platforms share: none, because users are generated."""
         return None

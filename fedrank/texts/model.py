@@ -264,7 +264,8 @@ class TextModel(Model):
         Args:
             data: In any form that :func:`fedrank.data.load` takes texts: a folder of documents, queries and judgements
                 as BEIR has it, a name of the catalogue, or the three in memory.
-            measures: Offline measures with a cutoff, by their names in ir-measures, such as ``nDCG@10``.
+            measures: Offline measures with a cutoff, such as ``nDCG@10``, by the names of
+                :mod:`fedrank.metrics.offline`.
             silo: As of :meth:`score`.
             depth: Documents that are found for a query.
             folder: Where data sets are looked for.

@@ -92,6 +92,11 @@ class TextRunner(Runner):
 
     @property
     @override
+    def data(self) -> Any:
+        return self.experiment.texts
+
+    @property
+    @override
     def shared(self) -> PyTree:
         return self.experiment.parties.shared
 

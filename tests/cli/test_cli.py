@@ -404,3 +404,29 @@ def test_a_search_shows_its_trials_and_the_test_part_of_the_best_only(tmp_path, 
     assert f"{winner['value']:.4f}" in re.search('<dl class="numbers">(.*?)</dl>', page)[1]
     assert ">vali<" in page or ">validation<" in page
     assert "<td>test</td>" not in page and ">test<" not in page and f"page: {out / 'compare.html'}" in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_output_that_is_not_utf_8_takes_every_text(encoding):
+    """Letters that the encoding has are written as they are, others in words or as escapes; the numbers stay."""
+    code = "import sys, fedrank.cli.main as m; m.call = lambda _: print('ε = 1, ± 2, é, 中') or 0; m.main([])"
+    env = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
+    expected = {
+        "ascii": "epsilon = 1, +- 2, \\xe9, \\u4e2d",
+        "latin-1": "epsilon = 1, ± 2, é, \\u4e2d",
+        "cp1252": "epsilon = 1, ± 2, é, \\u4e2d",
+        "utf-8": "ε = 1, ± 2, é, 中",
+    }
+    assert done.returncode == 0 and done.stdout.decode(encoding).strip() == expected[encoding]
+
+
+@pytest.mark.parametrize(("command", "goes_on"), [("run", False), ("sweep", True), ("evaluate", False)])
+def test_a_stopped_command_promises_to_go_on_only_where_it_does(command, goes_on, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrank.cli.main.app", stopped)
+    monkeypatch.setattr("fedrank.cli.main._offer_settings", lambda tokens: tokens)
+    assert call([command]) == 130
+    assert ("goes on" in capsys.readouterr().err) == goes_on

@@ -205,7 +205,9 @@ class OwnApp(PlatformApp):
     async def _state(self, request: HttpRequest) -> HttpResponse:
         p = self._platform
         feedback = p.terms.protocol.settings.feedback[p.index]
-        return json_response(200, {**p.about(), **self._sizes, "feedback": feedback})
+        # What the noise on sums does not cover is for the platform's own application, and not in what others are told.
+        stays = {"stays": p.stays, "cut_short": p.cut_short} if isinstance(p, PlanningPlatform) else {}
+        return json_response(200, {**p.about(), **self._sizes, **stays, "feedback": feedback})
 
     async def _visit(self, request: HttpRequest) -> HttpResponse:
         number, said = number_of(request.tail), _json(request.body)

@@ -35,19 +35,38 @@ MODELS = ("by-rank", "position-based", "user-browsing", "simplified-dynamic-baye
 _FORMAT = "fedrank click model 1"
 #: Probabilities are kept this far from 0 and 1, where a likelihood would be zero.
 _EDGE = 1e-6
+#: Results of a list at most: click patterns are bit masks.
+MOST = 16
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """A log of sessions with equally long lists.
+    """A log of sessions.
 
     Attributes:
-        pair: int [n, k], number of the pair of query and result at each rank.
-        clicked: bool [n, k].
+        pair: int [n, k], number of the pair of query and result at each rank of the longest list; any number below the
+            end of a shorter one.
+        clicked: bool [n, k]; False below the end of a list.
+        length: int [n], results of each list, 1 to k; None: all have k.
     """
 
     pair: Int[np.ndarray, "n k"]
     clicked: Bool[np.ndarray, "n k"]
+    length: Int[np.ndarray, " n"] | None = None
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " n"]:
+        """Results of each list."""
+        return np.full(len(self.pair), self.pair.shape[1]) if self.length is None else self.length
+
+    @property
+    def shown(self) -> Bool[np.ndarray, "n k"]:
+        """At which ranks there is a result."""
+        return np.arange(self.pair.shape[1]) < self.lengths[:, None]
+
+    def rates(self) -> Float[np.ndarray, " k"]:
+        """Share of the results at each rank that were clicked."""
+        return self.clicked.sum(axis=0) / np.maximum(self.shown.sum(axis=0), 1)
 
     @property
     def pairs(self) -> int:
@@ -56,13 +75,14 @@ class Sessions:
 
     def part(self, which: Int[np.ndarray, " m"]) -> Sessions:
         """The sessions of these numbers; pairs keep theirs."""
-        return Sessions(self.pair[which], self.clicked[which])
+        return Sessions(self.pair[which], self.clicked[which], None if self.length is None else self.length[which])
 
 
 def read_sessions(path: str | Path) -> Sessions:
     """The sessions of a tab-separated file, plain or packed, with the columns ``query_id``, ``url_ids`` and ``clicks``.
 
-    The last two are lists with spaces between, by rank; a click is 1, none is 0. Other columns are passed over.
+    The last two are lists with spaces between, by rank; a click is 1, none is 0. Other columns are passed over. Lists
+    may differ in length.
 
     Raises:
         MissingDataError: There is no such file.
@@ -76,15 +96,17 @@ def read_sessions(path: str | Path) -> Sessions:
         raise FormatError(f"the first line names no column {', '.join(missing)}; columns are parted by tabs.", path, 1)
     query, urls, clicks = (header.index(name) for name in ("query_id", "url_ids", "clicks"))
     numbers: dict[tuple[str, str], int] = {}
-    pair, clicked, depth = [], [], 0
+    pair, clicked = [], []
     for number, row in enumerate(lines, start=2):
         if len(row) <= max(query, urls, clicks):
             raise FormatError(f"{len(row)} columns, the first line has {len(header)}.", path, number)
         shown, flags = row[urls].split(), row[clicks].split()
-        depth = depth or len(shown)
-        if not 1 <= len(shown) <= 16 or len(shown) != depth or len(flags) != depth:
+        if not 1 <= len(shown) <= MOST or len(flags) != len(shown):
             raise FormatError(
-                f"{len(shown)} results and {len(flags)} clicks; all sessions must have as many, 1 to 16.", path, number
+                f"{len(shown)} results and {len(flags)} clicks; a session has 1 to {MOST} results and a click, 0 or 1, "
+                "for each.",
+                path,
+                number,
             )
         if not set(flags) <= {"0", "1"}:
             raise FormatError(f"clicks must be 0 or 1, got {row[clicks]!r}.", path, number)
@@ -92,7 +114,11 @@ def read_sessions(path: str | Path) -> Sessions:
         clicked.append([flag == "1" for flag in flags])
     if not pair:
         raise FormatError("there is no session in the file.", path)
-    return Sessions(np.asarray(pair, np.int32), np.asarray(clicked))
+    length = np.array([len(row) for row in pair])
+    depth = int(length.max())
+    numbered = np.array([row + [0] * (depth - len(row)) for row in pair], np.int32)
+    flagged = np.array([row + [False] * (depth - len(row)) for row in clicked])
+    return Sessions(numbered, flagged, None if (length == depth).all() else length)
 
 
 @dataclass(frozen=True)
@@ -133,21 +159,24 @@ class Fitted:
     def log_likelihoods(self, sessions: Sessions) -> Float[np.ndarray, " n"]:
         """Log P(clicks) of each session, in nats."""
         n, depth = sessions.pair.shape
-        reading, left, last = np.ones(n), np.zeros(n), np.full(n, -1)
+        reading, left, last, shown = np.ones(n), np.zeros(n), np.full(n, -1), sessions.shown
         for rank in range(depth):
+            here, before = shown[:, rank], (left, reading)
             pair, clicked = sessions.pair[:, rank], sessions.clicked[:, rank]
             click = self.attraction[pair] * self.examine[rank, rank - last - 1]
             stop = 1 - (1 - self.satisfaction[pair]) * self.perseverance
             skip = reading * (1 - click)
             left = np.where(clicked, reading * click * stop, left + skip * (1 - self.perseverance))
             reading = np.where(clicked, reading * click * (1 - stop), skip * self.perseverance)
+            left, reading = (np.where(here, now, then) for now, then in zip((left, reading), before, strict=True))
             last = np.where(clicked, rank, last)
         return np.log(np.maximum(reading + left, 1e-300))
 
     def perplexity(self, sessions: Sessions) -> Float[np.ndarray, " k"]:
         """2 to the mean surprise in bits about a click, at each rank; 1 is certainty, 2 a coin."""
         p = np.clip(self.click_probabilities(sessions.pair), _EDGE, 1 - _EDGE)
-        return 2 ** -np.mean(np.log2(np.where(sessions.clicked, p, 1 - p)), axis=0)
+        surprise = -np.log2(np.where(sessions.clicked, p, 1 - p)) * sessions.shown
+        return 2 ** (surprise.sum(axis=0) / np.maximum(sessions.shown.sum(axis=0), 1))
 
     def user(self, name: str, grades: int, weights: Int[np.ndarray, " pairs"] | None = None) -> CascadeUser:
         """A user who looks and leaves as the log's users did, and is attracted by labels.
@@ -230,9 +259,10 @@ def fit(sessions: Sessions, model: str, steps: int = 50, prior: float = 10.0, pa
         raise ConfigError(f"model must be one of {', '.join(MODELS)}, got {model!r}.")
     if steps < 1 or not 0 <= prior < 1e6:
         raise ConfigError(f"steps must be at least 1 and prior in [0, 1,000,000), got {steps} and {prior}.")
-    depth, rate = sessions.pair.shape[1], float(np.clip(sessions.clicked.mean(), _EDGE, 1 - _EDGE))
+    depth, shown = sessions.pair.shape[1], sessions.lengths.sum()
+    rate = float(np.clip(sessions.clicked.sum() / shown, _EDGE, 1 - _EDGE))
     everything = np.ones(sessions.pairs if pairs is None else pairs)
-    rates = np.repeat(sessions.clicked.mean(axis=0)[:, None], depth, axis=1)
+    rates = np.repeat(sessions.rates()[:, None], depth, axis=1)
     if model == "by-rank":
         return Fitted(model, everything, everything * 0, rates, 1.0)
     browsing = model in ("position-based", "user-browsing")
@@ -271,24 +301,24 @@ def _shares(
 
 
 def _browsing_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
-    pair, clicked = sessions.pair, sessions.clicked
+    pair, clicked, shown = sessions.pair, sessions.clicked, sessions.shown * 1.0
     n, depth = pair.shape
     rank = np.broadcast_to(np.arange(depth), (n, depth))
     last = np.maximum.accumulate(np.where(clicked, rank, -1), axis=1)
     since = rank - np.concatenate([np.full((n, 1), -1), last[:, :-1]], axis=1) - 1
     alpha, gamma = fitted.attraction[pair], fitted.examine[rank, since]
     neither = np.maximum(1 - alpha * gamma, _EDGE)
-    attracted = np.where(clicked, 1.0, alpha * (1 - gamma) / neither)
-    looked = np.where(clicked, 1.0, gamma * (1 - alpha) / neither)
+    attracted = np.where(clicked, 1.0, alpha * (1 - gamma) / neither) * shown
+    looked = np.where(clicked, 1.0, gamma * (1 - alpha) / neither) * shown
     cell = rank if fitted.model == "position-based" else rank * depth + since
-    counts = np.bincount(cell.ravel(), minlength=depth * depth)
+    counts = np.bincount(cell.ravel(), shown.ravel(), depth * depth)
     sums = np.bincount(cell.ravel(), looked.ravel(), depth * depth)
-    means = np.clip(sums / np.maximum(counts, 1), _EDGE, 1 - _EDGE)
+    means = np.clip(sums / np.maximum(counts, 1.0), _EDGE, 1 - _EDGE)
     if fitted.model == "position-based":
         examine = np.repeat(means[:depth, None], depth, axis=1)
     else:  # a place that no session has keeps its value
         examine = np.where(counts > 0, means, fitted.examine.ravel()).reshape(depth, depth)
-    attraction_ = _shares(pair, attracted, np.ones_like(attracted), len(fitted.attraction), prior, fitted.attraction)
+    attraction_ = _shares(pair, attracted, shown, len(fitted.attraction), prior, fitted.attraction)
     return Fitted(fitted.model, attraction_, fitted.satisfaction, examine, 1.0)
 
 
@@ -307,8 +337,9 @@ def _bayesian_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
     passes[~has, 0] /= go_on  # nobody leaves before the first rank
     ends = np.concatenate([np.ones((n, 1)), np.cumprod(passes, axis=1)], axis=1)
     first = np.maximum(last + 1, 1)
-    times = np.arange(depth + 1)
-    ends = np.where(times < first[:, None], 0.0, ends) * np.where(times < depth, 1 - go_on, 1.0)
+    times, length = np.arange(depth + 1), sessions.lengths[:, None]
+    possible = (times >= first[:, None]) & (times <= length)
+    ends = np.where(possible, ends, 0.0) * np.where(times < length, 1 - go_on, 1.0)  # a list ends by itself
     ends *= (1 - satisfied)[:, None]
     total = satisfied + ends.sum(axis=1)
     satisfied, ends = satisfied / total, ends / total[:, None]
@@ -324,6 +355,6 @@ def _bayesian_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
     if fitted.model == "dynamic-bayesian":
         # Decisions to read on: after each rank above the last click, and after those below it that were read.
         stays = np.maximum(last, 0) + (ends * np.maximum(times - first[:, None], 0)).sum(axis=1)
-        leaves = ends[:, :depth].sum(axis=1)
+        leaves = np.where(times < length, ends, 0.0).sum(axis=1)
         go_on = float(np.clip(stays.sum() / max((stays + leaves).sum(), _EDGE), _EDGE, 1 - _EDGE))
     return Fitted(fitted.model, attraction_, satisfaction, fitted.examine, go_on)

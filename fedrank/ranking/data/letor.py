@@ -137,7 +137,9 @@ class _Parsed:
         shape = (len(self.labels), width)
         features = csr_array((self.values, self.indices - first, self.pointers), shape).toarray()
         offsets = np.array([*self.lines.starts, self.lines.rows], np.int64)
-        return QuerySet(features, self.labels.astype(np.int32), offsets, np.array(self.lines.qids), name)
+        documents = np.array(self.lines.documents) if self.lines.documents else None
+        labels = self.labels.astype(np.int32)
+        return QuerySet(features, labels, offsets, np.array(self.lines.qids), name, documents=documents)
 
 
 def _check_size(files: Sequence[_Parsed], first: int, width: int) -> None:

@@ -36,6 +36,7 @@ class QuerySet:
         offsets: int64 [q + 1], from 0 to ``documents``, strictly ascending; query i owns the rows
             ``offsets[i]:offsets[i + 1]``, of which there is at least one.
         qids: str [q], the queries' names in their source.
+        documents: str [documents], the documents' names in their source; None where it has none.
         name: Such as ``"mq2008/fold1/train"``.
         generated: True if the data was made up by a program.
 
@@ -53,6 +54,7 @@ class QuerySet:
     qids: np.ndarray = field(repr=False)
     name: str = ""
     generated: bool = False
+    documents: np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self):
         called = f"query set {self.name!r}" if self.name else "query set"
@@ -67,6 +69,11 @@ class QuerySet:
             raise DataError(
                 f"labels of {called} must have one entry a document: got {len(self.labels)} labels for "
                 f"{len(self.features)} rows of features."
+            )
+        if self.documents is not None and np.shape(self.documents) != self.labels.shape:
+            raise DataError(
+                f"documents of {called} must have one name a document: got shape {np.shape(self.documents)} for "
+                f"{len(self.labels)} documents."
             )
         offsets = self.offsets
         if offsets.ndim != 1 or len(offsets) < 2:
@@ -145,7 +152,26 @@ class QuerySet:
         offsets = np.concatenate([[0], np.cumsum(self.lengths[chosen])])
         # Row r of the result is the (r − offsets[i])-th row of the i-th chosen query.
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], self.lengths[chosen])
-        return QuerySet(self.features[rows], self.labels[rows], offsets, self.qids[chosen], self.name, self.generated)
+        documents = None if self.documents is None else self.documents[rows]
+        kept = (self.features[rows], self.labels[rows], offsets, self.qids[chosen])
+        return QuerySet(*kept, self.name, self.generated, documents)
+
+    def document_names(self, query: int) -> list[str]:
+        """Names of a query's documents: those of the source, or the query's with their place in it, as in ``q7-3``."""
+        first, last = self.offsets[query : query + 2].tolist()
+        if self.documents is not None:
+            return self.documents[first:last].tolist()
+        return [f"{self.qids[query]}-{place}" for place in range(1, last - first + 1)]
+
+    @functools.cached_property
+    def comparable(self) -> bool:
+        """Whether a query has two documents of different labels, without which no order is better than another."""
+        return bool(
+            (
+                np.maximum.reduceat(self.labels, self.offsets[:-1])
+                > np.minimum.reduceat(self.labels, self.offsets[:-1])
+            ).any()
+        )
 
     def padded(self) -> PaddedQueries:
         """All queries in rectangular arrays [q, longest, f]; large sets are better taken in :meth:`buckets`."""
@@ -226,6 +252,9 @@ def concatenate(parts: Sequence[QuerySet], name: str = "", *, repeats: bool = Fa
         np.concatenate([part.qids for part in parts]),
         name,
         any(part.generated for part in parts),
+        np.concatenate([part.documents for part in parts if part.documents is not None])
+        if all(part.documents is not None for part in parts)
+        else None,
     )
 
 

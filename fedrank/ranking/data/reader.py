@@ -15,7 +15,7 @@ from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
 from fedrank.data.folders import Located, group_sizes, locate, place_of, stem
-from fedrank.data.frames import as_frame, column, features_of
+from fedrank.data.frames import as_frame, column, features_of, whole_ids
 from fedrank.data.places import find, how_to_get
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generated
@@ -28,6 +28,8 @@ from fedrank.ranking.data.splits import Splits
 if TYPE_CHECKING:
     import polars as pl
 
+#: Column of a data frame with the query of a row's document, unless another is named.
+QUERY = "qid"
 _PARTS = ("train", "vali", "test")
 _OWN = "own data"
 _ALL_TRAIN = "All queries are for training: there is no validation and no test part."
@@ -49,6 +51,7 @@ class QueryReader(Reader[Splits]):
         max_label: Largest label that is of use, for data that the catalogue does not know; a larger one is an error.
         query: Column of a data frame with the query of a row's document. Rows of a query stand together.
         label: Column of a data frame with the label.
+        document: Column of a data frame with the documents' names, if it has such a column.
         drop: Columns of a data frame to leave out.
 
     Raises:
@@ -64,8 +67,9 @@ class QueryReader(Reader[Splits]):
     seed: int = 0
     holdout: float = 0.0
     max_label: int | None = None
-    query: str = "qid"
+    query: str = QUERY
     label: str = "label"
+    document: str = "docid"
     drop: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -161,12 +165,15 @@ class QueryReader(Reader[Splits]):
         """The queries in a frame, and the names of their features."""
         for dropped in self.drop:
             column(frame, dropped)
-        others = {self.query, self.label, *self.drop}
+        others = {self.query, self.label, self.document, *self.drop}
         queries, labels = column(frame, self.query), column(frame, self.label)
         if queries.null_count() or labels.null_count():
             raise DataError(f"column {self.query!r} and column {self.label!r} must have a value in every row.")
         names = tuple(other for other in frame.columns if other not in others)
-        return self._arrays((features_of(frame, names), labels.to_numpy(), queries.to_numpy()), name), names
+        made = self._arrays((features_of(frame, names), labels.to_numpy(), queries.to_numpy()), name)
+        if self.document in frame.columns:
+            made = replace(made, documents=frame[self.document].cast(str).to_numpy())
+        return made, names
 
     def _arrays(self, arrays: Any, name: str) -> QuerySet:
         if not isinstance(arrays, tuple) or len(arrays) != len(("features", "labels", "query ids")):
@@ -178,8 +185,7 @@ class QueryReader(Reader[Splits]):
                 f"{name} needs one query id a document, and a document at least: got {len(np.atleast_1d(labels))} "
                 f"labels and query ids of shape {ids.shape}."
             )
-        if ids.dtype.kind == "f" and np.all(np.isfinite(ids) & (ids == np.floor(ids))):
-            ids = ids.astype(np.int64)
+        ids = whole_ids(ids, f"query ids of {name}")
         if ids.dtype.kind == "f" or (ids.dtype.kind == "O" and any(one is None or one != one for one in ids.tolist())):
             raise DataError(f"query ids of {name} must be whole numbers or text, one in every row.")
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))

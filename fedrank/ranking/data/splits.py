@@ -61,8 +61,13 @@ class Splits:
 
     @property
     def label_warnings(self) -> list[str]:
-        """A sentence for each part without a relevant document."""
-        return [
+        """A sentence for each part without a relevant document, and one where no order is better than another."""
+        alike = (
+            "No query of the part 'train' has two documents of different labels: every order is as good as any other, "
+            "and nothing can be learned from it"
+        )
+        same = self.train.max_label > 0 and not self.train.comparable
+        return [alike] * same + [
             f"The part {part!r} has no relevant document, all of its {queries.n_documents:,} labels are 0: "
             + ("nothing can be learned from it" if part == "train" else "every measure of it is 0")
             for part, queries in self.parts().items()

@@ -45,7 +45,7 @@ def privacy_results(study: Study, fraction: float, listener: Listener) -> tuple[
     )
     met = sum(row["ours"] == row["paper"] for row in rows)
     notes = (f"{met} of {len(rows)} numbers are met to two decimals.",)
-    return (Table(study.title, columns, tuple(rows), notes),), {}
+    return (Table(study.title, columns, tuple(rows), notes, (met, len(rows))),), {}
 
 
 def unlearning_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:

@@ -575,15 +575,15 @@ class HostSessions:
 def host_interleaved(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, "*lead"],
+    user_index: Int[AnyArray, "*#lead"],
     data: FeatureBlocks,
-    center: Float[AnyArray, "*lead parameters"],
-    seed: UInt32[AnyArray, "*lead"],
+    center: Float[AnyArray, "*#lead parameters"],
+    seed: UInt32[AnyArray, "*#lead"],
     step: float,
-    queries: Int[AnyArray, "*lead interactions"],
-    click_bits: UInt32[AnyArray, "*lead interactions depth"],
-    tie_bits: UInt32[AnyArray, "*lead interactions"],
-    toss: UInt32[AnyArray, "*lead interactions"],
+    queries: Int[AnyArray, "*#lead interactions"],
+    click_bits: UInt32[AnyArray, "*#lead interactions depth"],
+    tie_bits: UInt32[AnyArray, "*#lead interactions"],
+    toss: UInt32[AnyArray, "*#lead interactions"],
     random_ties: bool,
 ) -> InterleavedResults:
     """:func:`run_interleaved` of a cohort, without JAX.

@@ -10,9 +10,9 @@ from fedrank.report.charts import Chart
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
-from fedrank.report.statistics import direction
+from fedrank.report.statistics import Estimate, direction
 from fedrank.slates.report.figures import slates_of
-from fedrank.slates.report.files import RANDOM, SlateRun
+from fedrank.slates.report.files import OPTIMUM, RANDOM, SlateRun
 from fedrank.slates.report.tables import DIGITS, against, reached, way
 from fedrank.slates.report.words import rounds_of_platforms
 
@@ -50,19 +50,19 @@ def opening_of(run: Run) -> Opening:
     title = f"{many} {names} {how}: {slates.world['preset']} users"
     total = slates.measures[0]
     ours, more = reached(run, total), against(run, total, RANDOM)
-    users = run.shown.done_rounds(run) // slates.stay
+    done = run.shown.done_rounds(run)
+    users = done // slates.stay
     if ours is None:
         return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}")
     numbers = [Number("A user’s engagement, all platforms", f"{ours.mean:,.{DIGITS}f}", sentences.spread(ours, DIGITS))]
     sentence = f"After {users:,} users, the platforms together bring {ours.mean:,.0f} of engagement a user."
     if more is not None:
-        sentence = (
-            f"After {users:,} users, slates of {names} bring "
-            f"{_more(more.mean, ours.mean - more.mean, direction(more), len(run.seeds))}{_far(run)}."
-        )
+        sentence = f"After {users:,} users, slates of {names} bring {_more(more, ours.mean - more.mean)}{_far(run)}."
         note = "one seed" if more.half is None else f"± {more.half:.{DIGITS}f}: {sentences.interval_words(more)}"
         numbers.append(Number("Against random slates", sentences.signed(more.mean, DIGITS), note))
     sentence += _blind(run, slates)
+    if not users:
+        sentence = f"{done:,} rounds are less than one user’s stay ({slates.stay}): too few to learn from."
     costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]
     chart = (CHART, f"{_TITLE}. The same numbers are in the tables below.") if _levels(run) else ("", "")
     return Opening(title, sentence + sentences.closing(run), (*numbers, *costs), *chart)
@@ -77,14 +77,15 @@ def chart(run: Run) -> Chart | None:
     return levels_figure(levels, _TITLE, said, DIGITS)
 
 
-def _more(difference: float, base: float, way_: str, seeds: int) -> str:
+def _more(difference: Estimate, base: float) -> str:
     """How engagement compares with that of random slates."""
-    if way_ == "neither":
-        return f"no more than random slates, as far as {seeds} seeds tell"
-    percent = 100 * abs(difference) / base if base > 0 else math.nan
+    few = difference.n < sentences.LEAST_SEEDS or difference.half is None
+    if not few and direction(difference) == "neither":
+        return f"what is not told apart from random slates ({sentences.seen_from(difference, DIGITS)})"
+    percent = 100 * abs(difference.mean) / base if base > 0 else math.nan
     amount = f"{percent:.{0 if percent >= 10 else 1}f} % " if math.isfinite(percent) else ""
-    one = " in the one seed that was run" if way_ == "unknown" else ""
-    return f"{amount}{'more' if difference >= 0 else 'less'} engagement than random ones{one}"
+    end = f" {sentences.in_few(difference.n)}" if few else ""
+    return f"{amount}{'more' if difference.mean >= 0 else 'less'} engagement than random ones{end}"
 
 
 def _far(run: Run) -> str:
@@ -93,6 +94,8 @@ def _far(run: Run) -> str:
     share, more = way(run, total), against(run, total, RANDOM)
     if share is None or direction(more) == "neither" or share < 0:
         return ""
+    if direction(against(run, total, OPTIMUM)) == "gain":
+        return ", more than what was computed as the best possible, which is wrong for these users"
     return f", {100 * share:.0f} % of the way to the best possible"
 
 

@@ -119,7 +119,8 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
         raise ConfigError("The optimum of platforms with sensitivities of their own needs turns in order.")
     # Settings that only change numbers in the operators are left out: one compiled program for all sensitivities.
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
-    shape = Satisfaction(**{name: getattr(world, name) for name in kept})
+    own = type(world) is not Satisfaction  # whose methods may be others
+    shape = world if own else Satisfaction(**{name: getattr(world, name) for name in kept})
     series, total, error = _solve(shape, samples, _operators(world, grid), typed(run_words([seed])[0]))
     return Solution(series, np.asarray(_bound(world), np.float32), total, error)
 

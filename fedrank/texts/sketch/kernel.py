@@ -37,7 +37,7 @@ def _build(starts, terms, values, lines, signs, out):
 
 
 def build(
-    starts: Integer[np.ndarray, " documents+1"],
+    starts: Integer[np.ndarray, " starts"],
     terms: Integer[np.ndarray, " entries"],
     values: Integer[np.ndarray, " entries"],
     lines: Integer[np.ndarray, "terms z"],

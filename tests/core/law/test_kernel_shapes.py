@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from fedrank.core.kernels import check_range, check_shapes, host_weighted_sum
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.native.cohort import private_sums
@@ -35,8 +36,9 @@ def test_an_index_out_of_an_array_is_refused(numbers):
 
 
 @pytest.fixture
-def clicks(rng=np.random.default_rng(3)):
+def clicks():
     """Click patterns of 2 runs, 3 devices, 2 halves and 4 interactions, and which took place."""
+    rng = np.random.default_rng(3)
     return rng.integers(0, 1024, (2, 3, 2, 4), dtype=np.int32), rng.random((2, 3, 2, 4)) < 0.7
 
 
@@ -44,7 +46,7 @@ def test_sums_without_randomised_response_read_no_words(clicks):
     """Devices of interleaved lists have three words a message: there are none to read for each interaction."""
     patterns, active = clicks
     found = private_sums(ClicksToReply(max_rr(), 4), patterns, None, active)
-    reward = max_rr().numerators[max_rr().index[patterns]]
+    reward = np.asarray(max_rr().numerators)[np.asarray(max_rr().index)[patterns]]
     assert np.array_equal(found, np.where(active, reward, 0).sum(axis=-1))
 
 

@@ -1,13 +1,14 @@
 """Platforms that plan, and their coordinator: a simulator's numbers, whoever is killed when; what is counted once."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
 from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
 from platform_worlds import same
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.deploy.platforms.process import ledger_of
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError
 from fedrank.deploy.platforms.terms import Terms
@@ -131,6 +132,27 @@ def test_a_stay_counts_once_and_only_if_it_was_whole(tmp_path, agreed, index):
 
 
 @pytest.mark.slow
+def test_users_who_take_turns_are_said_to_give_nothing(tmp_path, agreed):
+    """Two users who alternate: every visit is a newcomer's, no stay is whole, and every sum is 0."""
+    platform = platform_in(tmp_path, agreed)
+    explore(platform, LAST + 1, newcomer=lambda number: True)
+    assert (platform.stays, platform.cut_short) == (0, LAST)
+    with pytest.warns(FedrankWarning, match="one user after another"):
+        reply = platform.answer(LAST, RELEASE, question(agreed, RELEASE, round=LAST))
+    assert not np.any(np.asarray(agreed.exchanges[RELEASE].reply.decode(reply).sums))
+    again = platform_in(tmp_path, agreed)  # after a restart
+    assert (again.stays, again.cut_short) == (0, LAST)
+
+
+def test_whole_stays_are_counted_and_nothing_is_said(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    explore(platform, LAST + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        platform.answer(LAST, RELEASE, question(agreed, RELEASE, round=LAST))
+    assert (platform.stays, platform.cut_short) == (EXPLORERS, 0)
+
+
 def test_without_a_plan_a_platform_goes_on_exploring_and_counts_nothing_more(tmp_path, agreed):
     platform = platform_in(tmp_path, agreed)
     explore(platform, LAST + 1)

@@ -20,6 +20,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run import Interrupted, build, resume, run
 from fedrank.engine.settings import read_config, to_toml
 from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig, FoltrESPrivacy
+from fedrank.ranking.data.queries import QuerySet
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +189,44 @@ def test_damaged_checkpoints_are_told(config, tmp_path):
     (folder / "config.toml").write_text(to_toml(replace(config, sigma=0.02)))
     with pytest.raises(RunError, match="another configuration"):
         resume(folder)
+
+
+@pytest.mark.parametrize("change", ["label", "feature"])
+def test_a_run_does_not_go_on_with_other_data(config, letor, finished, tmp_path, change):
+    """Nothing but one label, or one feature of one document, is another; with the old data back it ends as it would."""
+    data, folder = tmp_path / "tiny.txt", tmp_path / "run"
+    data.write_bytes(letor.read_bytes())
+    with pytest.raises(SystemExit):
+        run(replace(config, data=str(data)), folder, listener=StopAt(4, killed))
+    first, rest = letor.read_text().split("\n", 1)
+    label, qid, one, *more = first.split(" ")
+    if change == "label":
+        label = str(1 - min(int(label), 1))
+    else:
+        one = "1:0.5" if one != "1:0.5" else "1:0.25"
+    data.write_text("\n".join([" ".join([label, qid, one, *more]), rest]))
+    with pytest.raises(RunError, match="the data is not that"):
+        resume(folder)
+    data.write_bytes(letor.read_bytes())
+    resume(folder)  # what was read before is kept in this process only as long as the file stays
+    assert sorted_metrics(folder).equals(sorted_metrics(finished))
+
+
+def test_a_digest_is_of_what_data_holds_not_of_what_it_is_called():
+    one = checkpoint.digest_of({"a": np.arange(3), "b": ("x", 1.0)})
+    assert one == checkpoint.digest_of({"a": np.arange(3), "b": ["x", 1.0]})
+    others = [
+        {"a": np.arange(4), "b": ("x", 1.0)},
+        {"a": np.arange(3).astype(np.int32), "b": ("x", 1.0)},
+        {"a": np.arange(3).reshape(3, 1), "b": ("x", 1.0)},
+        {"a": np.arange(3), "b": ("x", 1)},
+        {"a": np.arange(3), "b": ("x1.0",)},
+        {"a": np.arange(3), "b": ("y", 1.0)},
+    ]
+    assert len({one, *map(checkpoint.digest_of, others)}) == 7
+    queries = QuerySet(np.eye(2), np.array([0, 1]), np.array([0, 2]), np.array(["q"]))
+    assert checkpoint.digest_of(replace(queries, name="moved")) == checkpoint.digest_of(queries)
+    assert checkpoint.digest_of(replace(queries, labels=np.array([1, 1]))) != checkpoint.digest_of(queries)
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):

@@ -214,11 +214,15 @@ def test_against_ir_measures():
     qrels = [ir_measures.Qrel(str(q), str(d), int(labels[q, d])) for q in range(queries) for d in range(documents)]
     ours = {
         ir_measures.parse_measure("nDCG(dcg='exp-log2')@10"): ndcg(scores, labels, where, k=10),
+        ir_measures.parse_measure("nDCG@10"): offline_metric("nDCG(dcg='log2')@10")(scores, labels, where),
         ir_measures.parse_measure("ERR@10"): err(scores, labels, where, max_label=4, k=10),
         ir_measures.parse_measure("RR(rel=3)@5"): reciprocal_rank(scores, labels, where, k=5, relevant=3),
         ir_measures.parse_measure("AP"): average_precision(scores, labels, where),
         ir_measures.parse_measure("AP(rel=2)@5"): average_precision(scores, labels, where, k=5, relevant=2),
     }
+    # The one name that means something else there.
+    same = offline_metric("nDCG(dcg='exp-log2')@10")(scores, labels, where)
+    np.testing.assert_array_equal(same, offline_metric("nDCG@10")(scores, labels, where))
     seen = 0
     for metric in ir_measures.iter_calc(list(ours), qrels, run):
         # gdeval prints five decimals.

@@ -24,6 +24,18 @@ def test_labels_of_0_are_told_part_by_part():
     assert "'test'" in test and "measure" in test
 
 
+@pytest.mark.parametrize(
+    ("labels", "queries"), [(np.arange(12) % 3, np.arange(12)), (np.repeat([0, 1, 2, 2], 3), QUERIES)]
+)
+def test_queries_without_a_better_and_a_worse_document_are_told(labels, queries):
+    """A document alone, or all documents of a query alike: whatever the order, every reward is the same."""
+    (said,) = load((INSIDE, labels, queries), "ranking").warnings
+    assert "'train'" in said and "learned" in said
+    labels = labels.copy()
+    labels[1], queries = 1 - labels[0], np.repeat(np.arange(4), 3)
+    assert load((INSIDE, labels, queries), "ranking").warnings == []
+
+
 def test_raw_features_are_told_only_where_they_stay_raw():
     raw = (100 * INSIDE - 1, GRADES, QUERIES)
     assert load(raw, "ranking").warnings == [] == load(raw, "ranking", normalise="query-minmax").warnings

@@ -1,6 +1,7 @@
 """A ranker scores from its file alone, to the bit, what the run's own evaluation ranked by."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import polars as pl
@@ -113,3 +114,62 @@ def test_what_does_not_fit_is_refused_by_name(data, tmp_path):
     with pytest.raises(ModelError, match="6"):
         RankingModel(Linear(FEATURES), np.ones(3, np.float32))
     assert np.isfinite(model.score(np.full((2, FEATURES), 1e37))).all()
+
+
+def test_a_frame_is_scored_by_its_own_queries(model, data):
+    features, _, qid = data
+    frame = pl.DataFrame(features, schema=list(model.feature_names)).with_columns(qid=pl.Series(qid))
+    np.testing.assert_array_equal(model.score(frame), model.score(features, qid))
+    np.testing.assert_array_equal(model.rank(frame), model.rank(features, qid))
+    other = np.arange(len(qid)) // 4  # what is handed over wins over the frame's column
+    np.testing.assert_array_equal(model.score(frame, other), model.score(features, other))
+    with pytest.raises(DataError, match="every row"):
+        model.score(frame.with_columns(qid=pl.when(pl.col("qid") > 2).then(pl.col("qid"))))
+
+
+def test_a_run_has_the_names_of_the_documents(data, tmp_path):
+    model = RankingModel(Linear(FEATURES), np.ones(FEATURES, np.float32), "query-minmax")
+    features, labels, qid = data
+    names = [f"GX{row:03d}-00" for row in range(len(labels))]
+    pairs = [" ".join(f"{k + 1}:{value}" for k, value in enumerate(row)) for row in features]
+    lines = [f"{y} qid:{q} {x} #docid = {n} inc = 1" for y, q, x, n in zip(labels, qid, pairs, names, strict=True)]
+    (tmp_path / "named.txt").write_text("\n".join(lines) + "\n")
+    frame = pl.DataFrame(features, schema=[f"f{i}" for i in range(FEATURES)])
+    frame = frame.with_columns(label=pl.Series(labels), qid=pl.Series(qid), docid=pl.Series(names))
+    for source in (tmp_path / "named.txt", frame):
+        run = [line.split() for line in model.trec_run(source)]
+        assert [line[2] for line in run] == [names[row] for row in model.rank(features, qid)]
+    half = [line if row else line.partition("#")[0] for row, line in enumerate(lines)]  # one row without a name
+    (tmp_path / "half.txt").write_text("\n".join(half) + "\n")
+    assert next(iter(model.trec_run(tmp_path / "half.txt"))).split()[2].startswith(f"{qid[0]}-")
+    queries = load(frame, QueryReader()).train
+    assert queries.select([3, 1]).document_names(0) == [names[row] for row in np.flatnonzero(qid == 3)]
+
+
+def test_a_lone_document_is_told_to_have_no_score(model, data):
+    features = data[0][:3]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = model.score(features, [1, 2, 3])
+    assert bool(told) == (model.normalise == "query-minmax") == bool((found == found[0]).all())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_without_finite_weights_is_not_loaded(tmp_path, value):
+    weights = np.ones(FEATURES, np.float32)
+    weights[2] = value
+    RankingModel(Linear(FEATURES), weights).save(tmp_path / "odd.safetensors")
+    with pytest.raises(ModelError, match="diverged"):
+        fedrank.load(tmp_path / "odd.safetensors")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ids_that_floats_cannot_tell_apart_are_refused(dtype):
+    limit = 2 ** (np.finfo(dtype).nmant + 1)  # from there on two integers in a row are one float
+    assert dtype(limit) == dtype(limit + 1) and dtype(limit - 2) != dtype(limit - 1)
+    features, labels = np.eye(4), np.array([0, 1, 0, 1])
+    fine = np.repeat(np.array([limit - 2, limit - 1], dtype), 2)
+    assert load((features, labels, fine), "ranking").train.qids.tolist() == [str(limit - 2), str(limit - 1)]
+    for odd in (limit, -limit):
+        with pytest.raises(DataError, match="stands"):
+            load((features, labels, np.repeat(np.array([odd, 7], dtype), 2)), "ranking")

@@ -103,6 +103,54 @@ def test_pairs_without_a_session_get_the_mean():
     assert 0.05 < found.attraction[8] < 0.95
 
 
+def padded(log, depth):
+    """The sessions with room for longer lists; what fills it up is never to be looked at."""
+    more = ((0, 0), (0, depth - log.pair.shape[1]))
+    return Sessions(np.pad(log.pair, more), np.pad(log.clicked, more), log.lengths)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_room_for_longer_lists_changes_nothing(name):
+    log = simulated(model_of(name if name != "by-rank" else "user-browsing"), 300)
+    alone, roomy = fit(log, name, 10, 2.0), fit(padded(log, DEPTH + 3), name, 10, 2.0)
+    np.testing.assert_allclose(roomy.attraction, alone.attraction, rtol=1e-9)
+    np.testing.assert_allclose(roomy.satisfaction, alone.satisfaction, rtol=1e-9)
+    np.testing.assert_allclose(roomy.log_likelihoods(padded(log, DEPTH + 3)), alone.log_likelihoods(log), rtol=1e-9)
+    np.testing.assert_allclose(roomy.perplexity(padded(log, DEPTH + 3))[:DEPTH], alone.perplexity(log), rtol=1e-9)
+    assert roomy.perseverance == pytest.approx(alone.perseverance, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS[1:])
+def test_the_likelihood_of_a_short_list_is_the_sum_over_what_is_below_its_end(name):
+    """Clicks on the first two ranks of a list that ends there: all patterns of a longer list that begin so."""
+    fitted, pair = model_of(name), np.array([5, 0, 3, 6])
+    whole = exact(fitted, pair)
+    starts = np.arange(4)
+    clicked = (starts[:, None] >> np.arange(DEPTH) & 1).astype(bool)
+    short = Sessions(np.tile(pair, (4, 1)), clicked, np.full(4, 2))
+    expected = [whole[np.arange(16) % 4 == start].sum() for start in starts]
+    np.testing.assert_allclose(np.exp(fitted.log_likelihoods(short)), expected, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_fit_to_lists_of_unequal_length_finds_what_made_them():
+    truth = model_of("dynamic-bayesian")
+    log = simulated(truth, 12_000)
+    length = np.random.default_rng(8).integers(2, DEPTH + 1, len(log.pair))
+    cut = Sessions(log.pair, log.clicked & (np.arange(DEPTH) < length[:, None]), length)
+    found = fit(cut, "dynamic-bayesian", 150, 0.0)
+    assert (np.diff(found.history) > -1e-9).all()
+    np.testing.assert_allclose(found.attraction, truth.attraction, atol=0.07)
+    assert found.perseverance == pytest.approx(truth.perseverance, abs=0.06)
+
+
+def test_lists_of_a_log_may_differ_in_length(tmp_path):
+    (tmp_path / "log.tsv").write_text("query_id\turl_ids\tclicks\n1\t2 3 4\t1 0 1\n2\t5\t1\n")
+    sessions = read_sessions(tmp_path / "log.tsv")
+    assert sessions.lengths.tolist() == [3, 1] and sessions.shown.tolist() == [[True] * 3, [True, False, False]]
+    np.testing.assert_array_equal(sessions.rates(), [1, 0, 1])
+
+
 LOG = "query_id\turl_ids\tclicks\n" + "".join(
     f"{q}\t{' '.join(str(q * 3 + i) for i in range(3))}\t{clicks}\n"
     for q, clicks in enumerate(["1 0 0", "0 1 0", "1 0 1", "0 0 0", "1 1 0", "1 0 0", "0 0 1", "1 0 0"])
@@ -136,7 +184,7 @@ def test_a_log_is_read_and_a_fitted_user_written(tmp_path, capsys):
         ("query_id\turl_ids\tclicks\n1\t2\n", "2 columns"),
         ("query_id\turl_ids\tclicks\n1\t2 3\t1 0 0\n", "2 results and 3 clicks"),
         ("query_id\turl_ids\tclicks\n1\t2 3\t1 2\n", "must be 0 or 1"),
-        ("query_id\turl_ids\tclicks\n1\t2 3\t1 0\n1\t2\t1\n", "1 results and 1 clicks"),
+        ("query_id\turl_ids\tclicks\n1\t2 3\t1 0\n1\t" + "2 " * 17 + "\t" + "1 " * 17 + "\n", "17 results"),
     ],
 )
 def test_logs_that_are_none(tmp_path, text, said):

@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import fedrank
 from fedrank.core import plugins
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError, ModelError, UnknownNameError
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
@@ -118,6 +119,26 @@ def test_learners_are_found_by_name_and_refused_where_they_do_not_fit():
         _configured("slateq")
     with pytest.raises(ConfigError, match="taste"):
         _configured("constant", options=["taste=cake"])
+
+
+@pytest.mark.parametrize("option", ["ridge=x", "ridge=true", "width=1.5", "seed=soon"])
+def test_an_option_of_another_type_is_refused_by_name(option):
+    with pytest.raises(ConfigError, match=option):
+        _configured("least-squares", options=[option])
+
+
+def test_a_protocol_made_for_other_users_is_refused():
+    """It would learn from its own users and be judged by those that are handed over."""
+    protocol = SummedSlates(SumSettings(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4)))
+    config = from_dict({"protocol": "planned-slates", "rounds": 200}).resolved()
+    assert experiment_of(config, protocol, WORLD).world == WORLD == experiment_of(config, protocol).world
+    with pytest.raises(ConfigError, match="other users"):
+        experiment_of(config, protocol, Satisfaction(candidates=5, slate=2, time_budget=6))
+
+
+def test_arrays_without_a_model_are_said_to_be_such(folder):
+    with pytest.raises(ModelError, match="does not say how they score"):
+        fedrank.load(folder)
 
 
 class Twice(SlateQ):

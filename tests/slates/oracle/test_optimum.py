@@ -5,14 +5,19 @@ Everything expected is computed here in NumPy, in float64, from the formulas of 
 
 import itertools
 import math
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FedrankWarning
+from fedrank.engine.simulator import run_keys
+from fedrank.slates.baselines import baselines, exceeds, fresh_users
 from fedrank.slates.world.choice import Cascade, Multinomial, Proportional
-from fedrank.slates.world.optimum import kale_threshold, solve
+from fedrank.slates.world.optimum import OptimalPolicy, kale_threshold, solve
+from fedrank.slates.world.rollout import StayKeys, played
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -231,3 +236,43 @@ def test_who_looks_no_further_than_now_never_moderates():
 def test_settings_without_sense_are_refused(call):
     with pytest.raises(ConfigError):
         call()
+
+
+@dataclass(frozen=True)
+class Sweet(Satisfaction):
+    """Users whose clicks follow another feature than those of the worlds here: kale, and more of it."""
+
+    def appeal(self, kaleness):
+        return 3.0 * kaleness
+
+
+def test_the_optimum_of_a_world_of_the_callers_own_is_by_its_own_methods():
+    world = Sweet(candidates=5, slate=2, platforms=1, time_budget=4, sensitivity=0.3)
+    solution = solve(world, samples=512)
+    keys = fresh_users(run_keys([1]), 4000, world.rounds_per_episode)
+    all_of_it = played(world, OptimalPolicy(world, solution), StayKeys(*(np.asarray(key[0]) for key in keys)))
+    found = np.asarray(all_of_it.engagement, np.float64).sum(axis=1)
+    assert found.mean() == pytest.approx(float(solution.total), abs=4 * found.std() / len(found) ** 0.5)
+
+
+@dataclass(frozen=True)
+class Third(Satisfaction):
+    """A world in which one item in twenty engages a hundred times as much: no smooth function of one feature."""
+
+    def _log_engagement(self, chocolate, exposure, tau=None):
+        mean, sd = super()._log_engagement(chocolate, exposure, tau)
+        return mean + jnp.where(jnp.abs(chocolate - 0.5) < 0.025, math.log(100.0), 0.0), sd
+
+
+def test_an_optimum_that_a_policy_beats_is_left_out():
+    """Series of eight terms cannot follow a spike: what they call the best is beaten by the policy that is played."""
+    values = np.random.default_rng(0).normal(110.0, 5.0, 400)
+    assert exceeds(values, 100.0, 0.5) and not exceeds(values, 109.5, 0.0) and not exceeds(values, 108.0, 3.0)
+    names = ("random", "optimum")
+    for kind, kept in ((Satisfaction, names), (Third, ("random",))):
+        world = kind(candidates=5, slate=2, platforms=1, time_budget=4)
+        users = fresh_users(run_keys([0]), 3, world.rounds_per_episode)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", FedrankWarning)
+            assert tuple(one.name for one in baselines(world, names, users, 0)) == kept
+        assert bool(told) == (kind is Third)

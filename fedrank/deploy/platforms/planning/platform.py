@@ -12,7 +12,9 @@ waits for what is sent. Without it the platform goes on exploring: without the c
 last model nothing more.
 
 **What counts.** A user's stay counts once, when its agreed rounds are over, in the sums that are made next; of one who
-leaves before nothing counts, and of one who stays longer nothing more. Who comes again is another user.
+leaves before nothing counts, and of one who stays longer nothing more. Who comes again is another user. So users must
+come one after the other: of two who take turns every visit is a newcomer's, and nothing counts. How many stays counted,
+and how many were cut short, its operator is told, and nobody else: noise on the sums does not cover that.
 
 Every change is committed to the file before it is acknowledged, so that a killed process loses none. Sums are made,
 noise included, before anything of the users after them counts, and kept: a request that is repeated, however late, is
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -31,7 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import FedrankWarning, RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.planning.schedule import Due, schedule, sum_steps
@@ -67,6 +70,7 @@ class PlanningPlatform:
         self._s: Any = terms.protocol.settings
         self._store, self._own = store, terms.platform_own(index, seeded)
         self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
+        self.stays, self.cut_short = 0, 0
         self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
@@ -96,6 +100,7 @@ class PlanningPlatform:
         if number <= self.round:
             raise RefusedError("conflict" if number == self.round else "stale-round", round=self.next)
         other = newcomer or self.stage is Stage.NOBODY
+        short = self.stage is not Stage.NOBODY and self.lived - self._came + 1 < self._s.world.rounds_per_episode
         came = number if other else self._came
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))
@@ -105,7 +110,8 @@ class PlanningPlatform:
         if self._told(number):
             own, stage = self._shown(own, number), Stage.SHOWN
         said = {**self._said, "visit": digest}
-        self._commit(own, pieces, round=number, stage=stage, _said=said, _came=came)
+        cut = self.cut_short + (newcomer and short)
+        self._commit(own, pieces, round=number, stage=stage, _said=said, _came=came, cut_short=cut)
 
     def slate(self, number: int) -> list[int]:
         """The slate to show; errors as of :meth:`.Platform.slate`."""
@@ -153,7 +159,8 @@ class PlanningPlatform:
             own = own._replace(stay=self._own.stay, sums=self._own.sums, norms=self._own.norms)
         if not self._clipped:  # what is counted is in steps of a clip that is not known yet
             own = own._replace(sums=self._own.sums)
-        self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest})
+        stays = self.stays + (number - self._came + 1 == self._s.world.rounds_per_episode)
+        self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest}, stays=stays)
 
     @property
     def next(self) -> int:
@@ -302,6 +309,14 @@ class PlanningPlatform:
             request = exchange.request.message(np.asarray(due.round, np.uint32))
             draws = self.terms.draws(due.place, self.index, due.round, self.seeded)
             own, reply = responded(exchange, request, own, draws)
+            if not self.stays:
+                warnings.warn(
+                    f"no user has stayed for {self._s.world.rounds_per_episode} rounds ({self.cut_short:,} left before "
+                    "that, or another one came in between): the sums that are sent hold nothing but noise, and so "
+                    "does the model that is made of them. Send the visits of one user after another.",
+                    FedrankWarning,
+                    stacklevel=2,
+                )
             digest = hashlib.sha256(exchange.request.encode(request)).digest()
             pieces[_answer_name(*key)] = digest + exchange.reply.encode(reply)
         return own, pieces
@@ -318,7 +333,7 @@ class PlanningPlatform:
             name: changes.get(attribute, getattr(self, attribute))
             for name, attribute in (
                 *(("round", "round"), ("lived", "lived"), ("alone", "alone"), ("came", "_came")),
-                *(("stage", "stage"), ("said", "_said")),
+                *(("stage", "stage"), ("said", "_said"), ("stays", "stays"), ("cut_short", "cut_short")),
             )
         }
         pieces = pieces or {}
@@ -336,6 +351,7 @@ class PlanningPlatform:
         now = json.loads(kept)
         self.round, self.lived, self.alone, self._came = now["round"], now["lived"], now["alone"], now["came"]
         self.stage, self._said = Stage(now["stage"]), now["said"]
+        self.stays, self.cut_short = now.get("stays", 0), now.get("cut_short", 0)  # folders of before have none
         self._own = unpacked(self._store.get("own") or b"", self._own)
         self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
 

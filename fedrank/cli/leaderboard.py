@@ -1,4 +1,4 @@
-"""``fedrank leaderboard``: every method that ranks, on equal terms; ``leaderboard submit``: rows of others."""
+"""``fedrank leaderboard``: every method that ranks, under the same budgets; ``leaderboard submit``: rows of others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def leaderboard(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run every method that ranks on equal terms and lay them beside each other: about 35 minutes of processor time.
+    """Run every method that ranks under the same budgets and compare them: about 35 minutes of processor time.
 
     One budget of interactions and one of bytes; users, ways in which devices differ, promises of privacy and attackers
     change one at a time. Stopped or killed, the same command goes on where it was.

@@ -56,7 +56,7 @@ for _name, _path, _help in (
     (
         "leaderboard",
         "fedrank.cli.leaderboard:app",
-        "Run every method that ranks on equal terms, and lay them beside each other.",
+        "Run every method that ranks under the same budgets, and lay them beside each other.",
     ),
     ("report", "fedrank.cli.report:report", "Write a run's page and figures again and print its results."),
     (

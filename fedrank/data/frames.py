@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+#: Column of a data frame with the query of a row's document, unless another is named.
+QUERY = "qid"
+
+
 def as_frame(source: Any) -> pl.DataFrame | None:
     """A data frame as one of polars; None if the source is no data frame.
 

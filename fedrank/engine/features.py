@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
 from fedrank.core.errors import DataError
-from fedrank.data.frames import as_frame, features_of
+from fedrank.data.frames import QUERY, as_frame, features_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,6 +28,20 @@ def table_of(features: Any, n_features: int, names: Sequence[str]) -> Shaped[np.
     """
     frame = as_frame(features)
     return array_of(features, n_features) if frame is None else columns_of(frame, n_features, names)
+
+
+def query_ids(features: Any) -> Shaped[np.ndarray, " rows"] | None:
+    """The query of each row of a data frame that has the column ``qid``; None where there is none.
+
+    Raises:
+        DataError: A row has none.
+    """
+    frame = as_frame(features)
+    if frame is None or QUERY not in frame.columns:
+        return None
+    if frame[QUERY].null_count():
+        raise DataError(f"column {QUERY!r} must have a value in every row.")
+    return frame[QUERY].to_numpy()
 
 
 def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:

@@ -16,16 +16,15 @@ from typing_extensions import override
 from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
-from fedrank.data.frames import as_frame
 from fedrank.data.sources import is_known
-from fedrank.engine.features import listed, table_of
+from fedrank.engine.features import listed, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
 from fedrank.engine.model import MEASURES, Model, ModelParts, tensor
 from fedrank.engine.scoring import best_first
 from fedrank.engine.trec import run_lines
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.data.reader import QUERY, QueryReader
+from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.rankers.base import RANKERS, Ranker
@@ -142,8 +141,8 @@ class RankingModel(Model):
             DataError: The features do not fit; says which.
         """
         table = table_of(features, self.n_features, self.names)
-        found = _query_ids(features) if qid is None else qid
-        ids = np.zeros(len(table), np.int64) if found is None else np.asarray(found)
+        qid = query_ids(features) if qid is None else qid
+        ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
         if ids.shape != (len(table),):
             raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
         if not len(table):
@@ -158,8 +157,8 @@ class RankingModel(Model):
 
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
         """
-        found = _query_ids(features) if qid is None else qid
-        return best_first(self.score(features, found), found)
+        qid = query_ids(features) if qid is None else qid
+        return best_first(self.score(features, qid), qid)
 
     def _warn_of_lone(self, queries: QuerySet) -> None:
         """Say that a query's only document has no score of its own where features are normalised within the query."""
@@ -267,20 +266,6 @@ class RankingModel(Model):
         return run_lines(
             ((qid, queries.document_names(number), found[a:b]) for number, (qid, (a, b)) in enumerate(places)), name
         )
-
-
-def _query_ids(features: Any) -> np.ndarray | None:
-    """The query of each row of a data frame with the column ``qid``; None without one.
-
-    Raises:
-        DataError: A row has none.
-    """
-    frame = as_frame(features)
-    if frame is None or QUERY not in frame.columns:
-        return None
-    if frame[QUERY].null_count():
-        raise DataError(f"column {QUERY!r} must have a value in every row.")
-    return frame[QUERY].to_numpy()
 
 
 def _places(ranker: Ranker, places: np.ndarray) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.data import load
-from fedrank.engine.features import in_single_precision, table_of
+from fedrank.engine.features import in_single_precision, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
 from fedrank.engine.model import MEASURES, Model, ModelParts
 from fedrank.engine.scoring import best_first, blocks, scores
@@ -186,7 +186,8 @@ class TextModel(Model):
         Args:
             features: [documents, 16] in the order of :attr:`feature_names`, not scaled; or a data frame with columns of
                 these names.
-            qid: The query of each document, where features are scaled within a query; None: all are of one.
+            qid: The query of each document, where features are scaled within a query; None: the column ``qid`` of a
+                data frame that has one, else all are of one query.
             silo: Whose scale to take, where each silo has its own.
 
         Returns:
@@ -198,7 +199,7 @@ class TextModel(Model):
         """
         table = self._table(features)
         if self.scaling == "query":
-            return self._scores(self._by_list(table, qid))
+            return self._scores(self._by_list(table, query_ids(features) if qid is None else qid))
         mean, deviation = self._scale(silo)
         return self._scores(((table.astype(np.float64) - mean) / deviation).astype(np.float32))
 
@@ -210,6 +211,7 @@ class TextModel(Model):
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`; documents of a query stand
         together.
         """
+        qid = query_ids(features) if qid is None else qid
         return best_first(self.score(features, qid, silo=silo), qid)
 
     def score_texts(

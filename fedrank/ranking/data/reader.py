@@ -15,7 +15,7 @@ from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
 from fedrank.data.folders import Located, group_sizes, locate, place_of, stem
-from fedrank.data.frames import as_frame, column, features_of, whole_ids
+from fedrank.data.frames import QUERY, as_frame, column, features_of, whole_ids
 from fedrank.data.places import find, how_to_get
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generated
@@ -28,8 +28,6 @@ from fedrank.ranking.data.splits import Splits
 if TYPE_CHECKING:
     import polars as pl
 
-#: Column of a data frame with the query of a row's document, unless another is named.
-QUERY = "qid"
 _PARTS = ("train", "vali", "test")
 _OWN = "own data"
 _ALL_TRAIN = "All queries are for training: there is no validation and no test part."

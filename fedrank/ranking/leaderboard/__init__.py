@@ -1,4 +1,4 @@
-"""Every method that ranks, on equal terms: a grid of cells, and a page of what they came to.
+"""Every method that ranks, under the same budgets: a grid of cells, and a page of what they came to.
 
 A cell is a method on one division of a data set, for one kind of users, one way in which devices differ, one promise of
 privacy, and attackers or none (:mod:`~fedrank.ranking.leaderboard.grid`). It is an ordinary run

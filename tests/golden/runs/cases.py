@@ -95,6 +95,11 @@ _RANKING = [
         "es-gaussian", "foltr-es", "--privacy.mechanism gaussian --privacy.epsilon-interaction 1 --clicks perfect"
     ),
     _ranking("es-laplace", "foltr-es", "--privacy.mechanism laplace --privacy.epsilon-interaction 1 --reward MeanRR"),
+    _ranking("es-private", "foltr-es", "--privacy.epsilon-user 1 --population 5000", runs=_LONGER),
+    _ranking("es-private-mlp", "foltr-es", "--privacy.epsilon-user 8 --population 400 --no-interleaved --ranker mlp"),
+    _ranking("pdgd-federated-shares", "foltr-pdgd", "--privacy.epsilon-user 8 --population 400"),
+    _ranking("pdgd-federated-server", "foltr-pdgd", "--privacy.epsilon-user 8 --population 400 --privacy.noise server"),
+    *(_ranking(name, name) for name in ("fedprox-pdgd", "fedopt-pdgd", "async-pdgd", "mdprank")),
     _ranking("es-published", "foltr-es", "--as-published --clicks perfect"),
     _ranking("es-values", "foltr-es", "--reward DCG --reward-values 5 --privacy.p 0.6 --normalise query-minmax"),
     _ranking("es-liars-clip", "foltr-es", "--attack.kind inverted-metric --attack.share 0.3 --aggregate clip"),
@@ -248,6 +253,11 @@ _SLATES = [
     _run(
         "slates-laplace",
         f"vertical-slate --sharing.clip 2 --sharing.epsilon 4 --sharing.mechanism laplace {_TWO} {_PLATFORMS} {_NONE}",
+    ),
+    _run(
+        "planned",
+        "planned-slates --rounds 40 --seeds 2 --world.candidates 4 --world.slate 2 --world.time-budget 8 "
+        f"--slates.explorers 4 --evaluation.every 20 --evaluation.episodes 3 --quiet --out @ {_SOME}",
     ),
     _run("slateq", f"slateq --world.time-budget 8 {_PLATFORMS} {_SOME}"),
     _run("slateq-central", f"slateq-central --slates.optimiser exact --world.time-budget 8 {_PLATFORMS} {_SOME}"),

@@ -64,6 +64,9 @@ def test_lists_scaled_by_themselves_are_scored_as_in_the_run(rows):
     qid = np.repeat(np.arange(len(where)), where.sum(axis=1))
     expected = scored(model.learner, model.weights, blocks(after["query"]["x"].reshape(-1, N), ROWS), where.size)
     np.testing.assert_array_equal(model.score(raw["x"][where], qid), expected.reshape(where.shape)[where])
+    frame = pl.DataFrame(raw["x"][where], schema=list(NAMES)).with_columns(qid=pl.Series(qid))
+    np.testing.assert_array_equal(model.score(frame), model.score(raw["x"][where], qid))
+    np.testing.assert_array_equal(model.rank(frame), model.rank(raw["x"][where], qid))
     with pytest.raises(DataError, match="qid"):
         model.score(raw["x"][where], [0])
     with pytest.raises(ModelError, match="silo 0"):

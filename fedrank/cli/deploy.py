@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
+from fedrank.core.words import printable
 from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
@@ -308,6 +309,13 @@ def _token(given: str) -> str:
         raise ConfigError(f"{given}: no token can be read there ({error}).") from error
 
 
+class _LogLine(logging.Formatter):
+    """A line of the log, in which control characters of what other machines have sent take no effect."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), lines=True)
+
+
 class _Speaker:
     """Says how a fleet is doing: a line that is replaced on a terminal, a line a round in a log."""
 
@@ -326,6 +334,7 @@ class _Speaker:
             text = (
                 f"{running} devices running  round {seen['round']}: {seen['reports']}/{seen['cohort']} reports{shown}"
             )
+        text = printable(text)  # the hub's words
         if self._terminal:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif text != self._last:
@@ -336,7 +345,7 @@ class _Speaker:
 def _log_to_stderr() -> None:
     """Warnings and errors of the hub, one line each, with the time."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_LogLine("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("fedrank")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

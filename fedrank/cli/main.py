@@ -20,6 +20,7 @@ from fedrank.cli.flags import AsJson
 from fedrank.cli.help_text import HelpText
 from fedrank.cli.programs import keep_programs
 from fedrank.core.errors import FedrankError, FedrankWarning
+from fedrank.core.words import printable
 
 app = App(
     name="fedrank",
@@ -209,7 +210,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
         def show(message, category, filename, lineno, file=None, line=None):
             if issubclass(category, FedrankWarning):
-                print(f"fedrank: warning: {message}", file=sys.stderr)
+                print(f"fedrank: warning: {printable(str(message), lines=True)}", file=sys.stderr)
             else:
                 before(message, category, filename, lineno, file, line)
 
@@ -234,7 +235,7 @@ def call(tokens: list[str]) -> int:
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant
     except FedrankError as error:
-        print(f"fedrank: error: {error}", file=sys.stderr)
+        print(f"fedrank: error: {printable(str(error), lines=True)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         print(

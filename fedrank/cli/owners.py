@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,9 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from fedrank.cli.flags import AsJson, Quiet
+from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.words import printable
 
 _Flag = Annotated[bool, Parameter(negative="")]
 
@@ -61,16 +62,16 @@ def search(
         del found["order"]
         if document:
             found["document"] = {"title": document[0], "body": document[1]}
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     width = max((len(hit.owner) for hit in answer.hits), default=0)
     for place, hit in enumerate(answer.hits, 1):
         cosine = "" if hit.features is None else f"  {hit.features[0]:5.2f}"
-        print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {hit.title}")
+        print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {printable(hit.title)}")
     if not answer.hits:
         print("Nothing was found.")
     for owner, why in answer.missing.items():
-        print(f"fedrank: {owner} is missing: {why}", file=sys.stderr)
+        print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
     if answer.own_statistics:
         print(
             f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
@@ -78,7 +79,7 @@ def search(
             file=sys.stderr,
         )
     if document:
-        print(f"\n{document[0]}\n\n{document[1]}")
+        print(f"\n{printable(document[0])}\n\n{printable(document[1], lines=True)}")
 
 
 def serve_search(
@@ -381,7 +382,7 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
 
     found = Operator(folder).status()
     if as_json:
-        print(json.dumps(found, indent=1))
+        print_json(found)
         return
     print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
     for release in found["releases"]:

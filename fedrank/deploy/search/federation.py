@@ -54,6 +54,8 @@ from fedrank.texts.served.features import COSINE, NAMES
 from fedrank.texts.served.owner import LONGEST_QUERY, LONGEST_WORD, MOST_WORDS
 from fedrank.texts.served.statistics import StatisticsTerms
 
+#: Longest name of an owner, in characters.
+_LONGEST_NAME = 64
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
 _RERANKED = 20
 
@@ -123,6 +125,10 @@ class FederationFile:
         names = [owner.name for owner in self.owners]
         if not names:
             raise ConfigError("a federation needs [[owners]], one at least, each with name and key.")
+        if strange := next((name for name in names if not name.isprintable() or len(name) > _LONGEST_NAME), None):
+            raise ConfigError(
+                f"an owner's name must be at most {_LONGEST_NAME} printable characters, got {strange!r:.100}."
+            )
         if len(set(names)) < len(names):
             raise ConfigError(f"two owners have one name: {', '.join(sorted(names))}.")
         for owner in self.owners:

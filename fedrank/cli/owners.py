@@ -109,7 +109,8 @@ def serve_search(
         port: Port; 0: any that is free.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
-        reveals: title or score: what stands beside a hit. Kept in owner.toml.
+        reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
+            only its score (score). Kept in owner.toml.
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
         encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
             stays with the encoder that it was made with.
@@ -138,7 +139,7 @@ def serve_search(
 
         def ready(url: str) -> None:
             home.write_urls({"owner": url})
-            print(f"owner   {url}", f"key     {home.public_key()}", sep="\n")
+            print(f"owner   {url}", f"key     {home.public_key()}", f"gives   {home.settings().gives()}", sep="\n")
             print(f"allow   fedrank owner allow {home.path} NAME", flush=True)
             warn_without_tls("the broker's and the operator's tokens", host, certificate)
 

@@ -1,7 +1,8 @@
 """An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
 
 What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
-``reveals = "title"`` its title; with ``features`` the rounded numbers that a list is put in order by
+``reveals = "title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has
+none, the first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by
 (:mod:`~fedrank.texts.served.features`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
 the words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
@@ -21,7 +22,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
 from fedrank.texts.data.features import Statistics
-from fedrank.texts.served.documents import Document
+from fedrank.texts.served.documents import LONGEST_TITLE, Document
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import open_question, seal_answer
@@ -46,8 +47,10 @@ class OwnerSettings:
         ConfigError: A setting is out of range.
     """
 
-    reveals: Literal["title", "score"] = setting(
-        "title", "What stands beside a hit: its title, or nothing but its score."
+    reveals: Literal["title", "beginning", "score"] = setting(
+        "title",
+        "What stands beside a hit: its title; its title or, where it has none, the beginning of its text; or nothing "
+        "but its score.",
     )
     fetch: bool = setting(True, "Whether askers may fetch the documents that they found.")
     most_hits: int = setting(20, "Most hits of an answer.", low=1, high=1000)
@@ -72,6 +75,20 @@ class OwnerSettings:
     columns: str = setting(
         "id title body", "Columns or fields of a document there: id, title and text; or id and text."
     )
+
+    def gives(self) -> str:
+        """What an asker gets, in words."""
+        shown = {
+            "title": f"titles (at most {LONGEST_TITLE} characters)",
+            "beginning": f"titles, or the first {_BEGINNING} characters of a text",
+        }
+        parts = [shown[self.reveals]] if self.reveals in shown else []
+        parts.append(f"scores in steps of {self.step:g}" if self.step else "exact scores")
+        if self.features:
+            parts.append("numbers to put a list in order by")
+        if self.fetch:
+            parts.append("whole documents that were found")
+        return ", ".join(parts)
 
     def __post_init__(self) -> None:
         if self.engine and self.encoder:
@@ -174,9 +191,9 @@ class Owner:
         shown: list[Json] = []
         for found in hits:
             hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asker), "score": found.score}
-            if self.settings.reveals == "title":
+            if self.settings.reveals != "score":
                 document = self.engine.get(found.id)
-                hit["title"] = document.title or _beginning(document) if document else ""
+                hit["title"] = self._shown(document) if document else ""
             if features:
                 hit["features"] = list(found.features)
             shown.append(hit)
@@ -221,6 +238,12 @@ class Owner:
             for candidate, score, row in zip(documents, scores[best].tolist(), numbers.tolist(), strict=True)
         ]
 
+    def _shown(self, document: Document) -> str:
+        """What is shown of a document beside its score."""
+        if document.title or self.settings.reveals == "title":
+            return _cut(document.title, LONGEST_TITLE)
+        return _cut(document.body, _BEGINNING)
+
     def _cosines(self, query: str, documents: list[Candidate]) -> Float64[np.ndarray, " documents"] | None:
         """Cosines of the query's vector with the documents'; None without an encoder or a query."""
         if self.encoder is None or not query:
@@ -257,7 +280,7 @@ _REASONS = {
 _VECTORS = 256
 #: Weight of a word that stands in every document: those that hold it are found, after all others.
 _LEAST = 1e-6
-#: Characters of a document without title that stand in place of it.
+#: Characters of a document's text that stand in place of a title, where the owner shows them.
 _BEGINNING = 80
 
 
@@ -265,9 +288,9 @@ def _refused(reason: str, detail: str) -> dict[str, Json]:
     return {"error": reason, "detail": detail}
 
 
-def _beginning(document: Document) -> str:
-    text = " ".join(document.body.split())
-    return text if len(text) <= _BEGINNING else text[: _BEGINNING - 1] + "…"
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _own_statistics(own: list[tuple[int, int]], engine: Engine) -> Statistics:

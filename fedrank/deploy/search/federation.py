@@ -399,7 +399,9 @@ def _hit(owner: str, row: Mapping[str, Any]) -> Hit:
     features = row.get("features")
     if features is not None:
         features = tuple(float(number) for number in features)
-        if len(features) != len(NAMES) or not all(abs(number) <= 1 for number in features):
+        if len(features) != len(NAMES):
+            raise ConfigError(f"it gives {len(features)} numbers of a hit, and not {len(NAMES)}: another version")
+        if not all(abs(number) <= 1 for number in features):
             raise ValueError
     return Hit(owner, score, str(row.get("title", ""))[:1000], str(row["ticket"])[:1000], features)
 

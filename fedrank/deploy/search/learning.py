@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Float64, Integer
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.deploy.device import Device, Ranking
 from fedrank.engine.model import read_model
 from fedrank.texts.served.features import COSINE, NAMES
@@ -74,8 +75,15 @@ class FixedRanker:
         return Order(np.argsort(-(base + features @ self.weights), kind="stable"))
 
 
+#: Numbers of a hit in earlier versions, of which the middle two told exactly which words a document holds.
+_FORMER = ("dense", "covered", "adjacent", "title")
+
+
 def ranker_of(model: Path) -> FixedRanker:
     """The ranker that a model file holds: that of a hub, or of a run on lists that were served.
+
+    A model of an earlier version has weights of four numbers. Those of the two numbers that owners do not give any more
+    are left out, which a warning says.
 
     Raises:
         ModelError: The file is no model.
@@ -83,6 +91,15 @@ def ranker_of(model: Path) -> FixedRanker:
     """
     found = read_model(model)
     weights = getattr(found, "weights", None)
+    if weights is not None and np.shape(weights) == (len(_FORMER),):
+        gone = [name for name in _FORMER if name not in NAMES]
+        warnings.warn(
+            f"{model}: is a model of an earlier version, with weights of {', '.join(_FORMER)}. Owners do not give "
+            f"{' and '.join(gone)} any more; their weights are left out. Learn anew at a hub of {len(NAMES)} features.",
+            FedrankWarning,
+            stacklevel=2,
+        )
+        weights = np.asarray(weights)[[_FORMER.index(name) for name in NAMES]]
     if weights is None or np.shape(weights) != (len(NAMES),):
         raise ConfigError(f"{model}: is no ranker of a search, which has {len(NAMES)} weights ({', '.join(NAMES)}).")
     return FixedRanker(np.asarray(weights).tolist())

@@ -224,19 +224,21 @@ class Owner:
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         found = self.engine.candidates(weights, max(self.settings.candidates, most))
         by_field = scored(words, [candidate.words for candidate in found], statistics)
-        scores, step = by_field.sum(axis=1), self.settings.step
+        scores = by_field.sum(axis=1)
         best = np.argsort(-scores, kind="stable")[:most]
         documents = [found[place] for place in best]
-        cosines = self._cosines(query, documents)
-        numbers = features_of(words, [candidate.words for candidate in documents], statistics, by_field[best], cosines)
+        # Rounded before anything is made of them: the total and the title's part, and the body's as what is left.
+        total, title = self._rounded(scores[best]), self._rounded(by_field[best, 1])
+        numbers = features_of(np.column_stack([total - title, title]), self._cosines(query, documents))
         return [
-            OwnHit(
-                candidate.id,
-                round(round(score / step) * step, 6) if step else score,
-                tuple(round(number, 6) for number in row),
-            )
-            for candidate, score, row in zip(documents, scores[best].tolist(), numbers.tolist(), strict=True)
+            OwnHit(candidate.id, round(score, 6), tuple(round(number, 6) for number in row))
+            for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
+
+    def _rounded(self, scores: Float64[np.ndarray, " documents"]) -> Float64[np.ndarray, " documents"]:
+        """Scores as they leave: multiples of the step."""
+        step = self.settings.step
+        return np.round(scores / step) * step if step else scores
 
     def _shown(self, document: Document) -> str:
         """What is shown of a document beside its score."""

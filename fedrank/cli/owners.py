@@ -157,7 +157,7 @@ def serve_broker(
     port: int = 8760,
     certificate: Path | None = None,
     key: Path | None = None,
-    patience: float = 10.0,
+    patience: float = 2.0,
     ca: Path | None = None,
     allow_http: _Flag = False,
 ) -> None:
@@ -169,7 +169,7 @@ def serve_broker(
         port: Port; 0: any that is free.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
-        patience: Seconds that an owner may take to answer; then it is missing.
+        patience: Seconds that an owner may take to answer; then it is missing, and the others' hits are passed on.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to owners on other machines, where the network itself is protected.
     """

@@ -167,7 +167,7 @@ def clicked(order: Order, rank: int) -> bool:
 
 
 def base_and_features(
-    scores: Sequence[float], features: Sequence[Sequence[float]], encoders: set[str], cosine: float = COSINE
+    scores: Sequence[float], features: Sequence[Sequence[float]], comparable: Sequence[bool], cosine: float = COSINE
 ) -> tuple[Float32[np.ndarray, " hits"], Float32[np.ndarray, "hits features"]]:
     """What a ranker works on: a base score, and the numbers of each hit.
 
@@ -176,14 +176,14 @@ def base_and_features(
     Args:
         scores: BM25 scores of a list's hits.
         features: Their numbers.
-        encoders: Digests of the encoders that made the cosines. Where owners have different ones, or some have none,
-            cosines do not compare, and all count as 0.
+        comparable: Whether a hit's cosine is of the encoder that most owners have. The others take the mean of those,
+            so that their hits keep their place by BM25; without any, all cosines count as 0.
         cosine: Weight of the cosine.
     """
     base = np.asarray(scores, np.float64)
     numbers: Float64[np.ndarray, "hits features"] = np.array(features, np.float64).reshape(len(base), len(NAMES))
-    if len(encoders) > 1:
-        numbers[:, 0] = 0.0
+    known = np.asarray(comparable, np.bool_)
+    numbers[~known, 0] = numbers[known, 0].mean() if known.any() else 0.0
     best = base.max(initial=0.0)
     base = (base / best if best > 0 else base) + cosine * numbers[:, 0]
     return base.astype(np.float32), numbers.astype(np.float32)

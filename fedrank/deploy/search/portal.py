@@ -32,6 +32,8 @@ from fedrank.texts.data.corpus import tokenise
 
 R = TypeVar("R")
 
+#: Searches at once: each waits for its slowest owner.
+_THREADS = 32
 #: Answers whose hits can still be fetched.
 _KEPT = 1000
 #: The page loads nothing from elsewhere and runs nothing that stands within it.
@@ -63,7 +65,7 @@ class PortalApp(HttpApp):
         self.hosts = Hosts(names)
         tokenise(["the first query shall not wait for what cuts words"])
         self._federation = federation
-        self._threads = ThreadPoolExecutor(8, "fedrank-portal")
+        self._threads = ThreadPoolExecutor(_THREADS, "fedrank-portal")
         self._answers: OrderedDict[str, Answer] = OrderedDict()
         routes = {
             "/v1/search": Route("search", ("POST",), None, self._search),

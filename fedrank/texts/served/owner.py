@@ -35,6 +35,8 @@ from fedrank.texts.served.tickets import Tickets
 MOST_WORDS, LONGEST_WORD = 64, 64
 #: Most queries of one question: a query among decoys.
 MOST_AT_ONCE = 32
+#: Largest step that scores are rounded to.
+LARGEST_STEP = 100.0
 #: Most characters of a query as it was typed.
 LONGEST_QUERY = 2000
 
@@ -93,8 +95,8 @@ class OwnerSettings:
     def __post_init__(self) -> None:
         if self.engine and self.encoder:
             raise ConfigError("an index that is there already keeps no vectors of the encoder; leave one of them out.")
-        if not 0 <= self.step <= 100:
-            raise ConfigError(f"step must be in 0..100, got {self.step}.")
+        if not 0 <= self.step <= LARGEST_STEP:
+            raise ConfigError(f"step must be in 0..{LARGEST_STEP:g}, got {self.step}.")
 
 
 class OwnHit(NamedTuple):
@@ -111,8 +113,9 @@ class OwnHit(NamedTuple):
     features: tuple[float, ...]
 
 
-#: Whether the asker of this name with this token may ask one more question of this kind; a reason where not.
-Admission = Callable[[str, str, str], str]
+#: Whether the asker of this name with this token may ask so many more questions of this kind, with this identity, of
+#: this day since 1970; a reason where not.
+Admission = Callable[[str, str, str, int, bytes, int], str]
 
 
 class Owner:
@@ -151,23 +154,26 @@ class Owner:
         """
         body, asker = open_question(sealed, self._key)
         try:
-            answer = self._answered(body)
+            answer = self._answered(body, asker.public_bytes_raw())
         except RunError:  # the index cannot be read; its message names paths
             answer = _refused("unavailable", "The owner's index cannot be read at the moment.")
         return seal_answer(answer, asker, sealed)
 
-    def _answered(self, body: Mapping[str, Any]) -> dict[str, Json]:
-        name, token, kind = (body.get(part) for part in ("asker", "token", "kind"))
+    def _answered(self, body: Mapping[str, Any], identity: bytes) -> dict[str, Json]:
+        """The answer; ``identity`` is the key that the asker made for this question alone."""
+        name, token, kind, day = (body.get(part) for part in ("asker", "token", "kind", "day"))
         if not isinstance(name, str) or not isinstance(token, str) or kind not in ("search", "fetch"):
             return _refused("malformed", "A question has an asker, a token, and the kind search or fetch.")
+        if not isinstance(day, int) or isinstance(day, bool):
+            return _refused("malformed", "A question has the day of its asker; ask with this version of fedrank.")
         queries = body.get("several", [body]) if kind == "search" else [body]
         if not isinstance(queries, list) or not 1 <= len(queries) <= MOST_AT_ONCE:
             return _refused("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
         if not all(isinstance(query, dict) for query in queries):
             return _refused("malformed", "Each of several queries is an object with words.")
-        for _ in queries:  # a query among decoys costs as many questions as there are queries
-            if why := self._admit(name, token, kind):
-                return _refused(why, _REASONS[why])
+        # A query among decoys costs as many questions as there are queries.
+        if why := self._admit(name, token, kind, len(queries), identity, day):
+            return _refused(why, _REASONS[why])
         if kind == "fetch":
             return self._fetched(body, name)
         if "several" not in body:
@@ -276,6 +282,8 @@ class Owner:
 _REASONS = {
     "unauthorised": "The owner does not know this asker with this token.",
     "too-many": "The asker's questions of this day are used up; come back tomorrow, or ask the owner for more.",
+    "replayed": "This question was asked before, and has been answered; it was not counted again.",
+    "other-day": "The question is of another day; set the clock of the asker's machine.",
     "not-given": "This owner gives no documents out; ask it in another way.",
 }
 #: Vectors of queries that are kept in memory.

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from device_worlds import TERMS
 from fake_hub import ANYTHING, ENROLMENT, FakeHub
-from search_worlds import TEXTS, search_world, write_federation
+from search_worlds import TEXTS, owner, search_world, write_federation
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.server import ThreadedServer
-from fedrank.deploy.search.federation import Federation, RankingTerms, read_federation
+from fedrank.deploy.search import federation
+from fedrank.deploy.search.broker import BrokerApp
+from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, RankingTerms, read_federation
 from fedrank.deploy.search.learning import FixedRanker, LearningRanker, base_and_features, ranker_of
 from fedrank.deploy.search.portal import PortalApp
 from fedrank.ranking.model import RankingModel
@@ -113,14 +115,49 @@ def test_opening_a_document_in_the_portal_is_a_click(tmp_path):
     assert features.shape == (2, NUMBERS) and base.max() == 1.0 and rank == 1
 
 
-def test_cosines_of_different_encoders_do_not_count():
-    base, features = base_and_features([4.0, 2.0], [[0.5, 1], [0.25, 1]], {"a", "b"})
-    np.testing.assert_array_equal(base, [1.0, 0.5])
+def test_cosines_of_other_encoders_count_as_the_mean_of_the_usual_ones():
+    rows = [[0.5, 1], [0.25, 1], [0.9, 0]]
+    base, features = base_and_features([4.0, 2.0, 1.0], rows, [True, True, False], 2.0)
+    np.testing.assert_allclose(features, [[0.5, 1], [0.25, 1], [0.375, 0]])
+    np.testing.assert_allclose(base, [1.0 + 1.0, 0.5 + 0.5, 0.25 + 0.75])
+    base, features = base_and_features([4.0, 2.0, 1.0], rows, [False] * 3)
+    np.testing.assert_array_equal(base, [1.0, 0.5, 0.25])
     np.testing.assert_array_equal(features[:, 0], 0.0)
-    base, features = base_and_features([4.0, 2.0], [[0.5, 1], [-0.25, 1]], {"a"}, 3.0)
-    np.testing.assert_array_equal(base, [2.5, -0.25])
-    np.testing.assert_array_equal(features, [[0.5, 1], [-0.25, 1]])
-    assert base_and_features([], [], set())[1].shape == (0, NUMBERS)
+    assert base_and_features([], [], [])[1].shape == (0, NUMBERS)
+
+
+@pytest.mark.parametrize(("encoders", "usual"), [
+    ({"a": "x", "b": "x", "c": "y"}, "x"), ({"a": "", "b": "", "c": "y"}, "y"), ({"a": "y", "b": "x"}, "x"),
+    ({"a": "", "b": ""}, ""), ({}, ""),
+])  # fmt: skip
+def test_the_usual_encoder_is_that_of_most_owners(encoders, usual):
+    assert federation._usual_encoder(encoders) == usual
+
+
+def test_one_owner_without_the_encoder_does_not_switch_the_cosine_off(tmp_path):
+    pytest.importorskip("tokenizers")
+    encoder = str(Path(__file__).parents[2] / "texts" / "oracle" / "kept" / "bert")
+    with (
+        search_world(tmp_path / "with", {n: TEXTS[n] for n in ("north", "south")}, OwnerSettings(encoder=encoder)) as (
+            asked,
+            _,
+            file,
+        ),
+        owner(tmp_path / "east", [("e1", "", "a wing of a bee")]) as (home, server),
+    ):
+        askers = home.askers()
+        tokens = asked._tokens | {"east": askers.allow("anna")}
+        askers.close()
+        owners = (*file.owners, OwnerCard("east", home.public_key(), server.url))
+        with ThreadedServer(BrokerApp(FederationFile("test", owners))) as broker:
+            whole = FederationFile("test", owners, broker.url, ranking=RankingTerms(2.0))
+            hits = Federation(whole, ("anna", tokens)).search("boundary layer of a wing").hits
+        assert {hit.owner for hit in hits} == {"north", "south", "east"}
+        known = [hit.features[0] for hit in hits if hit.owner != "east"]
+        most = max(hit.score for hit in hits)
+        cosines = [hit.features[0] if hit.owner != "east" else np.mean(known) for hit in hits]
+        base = [hit.score / most + 2 * cosine for hit, cosine in zip(hits, cosines, strict=True)]
+        assert base == sorted(base, reverse=True) and len(set(known)) > 2
 
 
 def test_a_kept_model_of_four_numbers_loses_the_two_that_are_gone(tmp_path):

@@ -138,7 +138,7 @@ def serve_search(
         app = build(home, federation, documents)
 
         def ready(url: str) -> None:
-            home.write_urls({"owner": url})
+            home.write_urls({"owner": url}, certificate)
             print(f"owner   {url}", f"key     {home.public_key()}", f"gives   {home.settings().gives()}", sep="\n")
             print(f"allow   fedrank owner allow {home.path} NAME", flush=True)
             warn_without_tls("the broker's and the operator's tokens", host, certificate)

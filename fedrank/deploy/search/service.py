@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,7 +71,8 @@ class Operator:
         self._home.public_key()
         self._client: HttpClient | None = None
         if self._home.url_path("owner").exists():
-            self._client = HttpClient(self._home.url("owner"), allow_http=True, timeout=120.0)
+            pinned = self._home.certificate("owner")
+            self._client = HttpClient(self._home.url("owner"), allow_http=True, timeout=120.0, pinned=pinned)
 
     def add(self, documents: Path) -> tuple[int, int]:
         """Add documents.
@@ -119,6 +121,11 @@ class Operator:
             return False
         try:
             return self._client.request("GET", "/healthz", "").status == 200
+        except ssl.SSLError as error:
+            raise RunError(
+                f"{self._home.path}: what answers at {self._client.url} does not have the certificate "
+                f"{self._home.certificate('owner')} ({error}). Start the owner again."
+            ) from error
         except OSError:
             return False
 

@@ -44,7 +44,7 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
     engine, askers = home.engine(encoder), home.askers()
     try:
         if documents is not None:
-            _log.info("%d documents were added", engine.add(read_documents(documents)))
+            _add_given(engine, documents)
         party = None
         file = None if federation is None else read_federation(federation)
         if file is not None and len(file.owners) > 1:  # the sum over one owner would be that owner's
@@ -54,6 +54,25 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
         engine.close()
         askers.close()
         raise
+
+
+def _add_given(engine: Engine, documents: Path) -> None:
+    """Add the documents that are given at a start, and say how many others the index holds."""
+    ids = set[int]()
+
+    def noted() -> Iterator[Document]:
+        for document in read_documents(documents):
+            ids.add(hash(document.id))
+            yield document
+
+    _log.info("%d documents were added", engine.add(noted()))
+    if others := len(engine) - len(ids):
+        _log.warning(
+            "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "
+            "owner add; fedrank owner remove takes them away",
+            others,
+            documents,
+        )
 
 
 class Operator:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +18,11 @@ TEXT_FILES = (".txt", ".md")
 LONGEST_ID = 128
 #: Longest title, in characters: it crosses with a hit, and weighs more than text. A longer one is text.
 LONGEST_TITLE = 256
+#: Text whose words change where the tokeniser, its stop words or its stemmer change.
+_PROBE = (
+    "The generously happier nationalities were organising rational relational traditions, wolves' knives, dying and "
+    "dies; C++ 7 x1 isn't e-mail Ünïcode naïve flies skies agreed hopping hoping able-bodied university universe their"
+)
 #: Documents that are cut into words at once.
 _AT_ONCE = 1000
 
@@ -53,6 +60,13 @@ def words_of(documents: Sequence[Document]) -> list[Words]:
     """The words of documents."""
     cut = tokenise([text for document in documents for text in (document.title, document.body)])
     return [Words(cut[place], cut[place + 1]) for place in range(0, len(cut), 2)]
+
+
+@functools.cache
+def analyser() -> str:
+    """What tells whether an index was made as this version makes it: how words are cut, and how long a title is."""
+    cut = tokenise([_PROBE])[0]
+    return hashlib.sha256(json.dumps([cut, LONGEST_TITLE]).encode()).hexdigest()[:16]
 
 
 def batches(documents: Iterator[Document], size: int = _AT_ONCE) -> Iterator[list[Document]]:

@@ -1,5 +1,6 @@
 """A federated search over real HTTP: what is found, who learns what, what fails by itself alone."""
 
+import asyncio
 import base64
 import inspect
 import json
@@ -7,6 +8,7 @@ import socket
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +23,12 @@ from fedrank.deploy.search import statistics as search_statistics
 from fedrank.deploy.search.askers import Askers
 from fedrank.deploy.search.broker import PATIENCE, BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, read_federation
-from fedrank.deploy.search.service import Operator
+from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.deploy.search.service import Operator, owner_app
 from fedrank.deploy.search.statistics import make_statistics
+from fedrank.texts.served.documents import Document, Words
+from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import STEP, Question, key_of, key_text, open_question
 from fedrank.texts.served.owner import OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms
@@ -346,6 +352,53 @@ def test_an_owner_that_hangs_is_missing_in_time_and_takes_no_hit_of_the_others(t
 
 def test_an_owner_is_waited_for_two_seconds_unless_told_otherwise():
     assert PATIENCE == 2.0 == inspect.signature(serve_broker).parameters["patience"].default
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_an_index_of_another_analyser_is_made_anew_from_what_it_holds(tmp_path, monkeypatch, caplog, encoded):
+    """Words that were not stemmed, and a title of 300 characters; vectors are not made again."""
+    encoder = None
+    if encoded:
+        pytest.importorskip("tokenizers")
+        encoder = Encoder(str(Path(__file__).parents[2] / "texts" / "oracle" / "kept" / "bert"))
+    rows = [Document("a", "x" * 300, "wings"), *(Document(f"d{n}", "", f"flying wings number{n}") for n in range(1200))]
+    with monkeypatch.context() as former:
+        cut = lambda batch: [Words(one.title.split(), one.body.split()) for one in batch]  # noqa: E731
+        former.setattr("fedrank.texts.served.engines.tantivy.words_of", cut)
+        former.setattr("fedrank.texts.served.engines.tantivy.analyser", lambda: "former")
+        engine = TantivyEngine(tmp_path, encoder)
+        engine.add(rows[:40] if encoded else rows)
+        vectors = {one.id: one.vector for one in engine.candidates({"wings": 1.0}, 2000)}
+        assert engine.frequencies(["wing"]) == [(0, 0)]
+        engine.close()
+    monkeypatch.setattr(TantivyEngine, "_vectors", None)
+    for said in (1, 0):  # once
+        caplog.clear()
+        engine = TantivyEngine(tmp_path, encoder)
+        assert len(engine) == len(vectors) == (40 if encoded else 1201) and len(caplog.records) == said
+        found = engine.candidates({"wing": 1.0}, 2000)
+        assert engine.frequencies(["wing", "wings"]) == [(len(vectors), 0), (0, 0)]
+        assert engine.get("a") == Document("a", "", "x" * 300 + "\nwings")
+        for one in found:
+            np.testing.assert_array_equal(one.vector, vectors[one.id])
+        engine.close()
+
+
+def test_documents_that_are_gone_from_the_folder_are_counted_at_the_start(tmp_path, caplog):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name in ("a", "b", "c"):
+        (texts / f"{name}.txt").write_text(f"a wing {name}")
+    home = OwnerFolder(tmp_path / "north")
+    home.prepare()
+    for removed, others in (((), 0), (("a", "b"), 2)):
+        for name in removed:
+            (texts / f"{name}.txt").unlink()
+        caplog.clear()
+        app = owner_app(home, None, texts)
+        asyncio.run(app._stop())
+        said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert [int(one.split()[0]) for one in said] == [others] * bool(others)
 
 
 def test_words_that_an_index_could_take_for_a_query_language_are_words(tmp_path):

@@ -386,6 +386,8 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
         print_json(found)
         return
     print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
+    if found["note"]:
+        print(f"note        {found['note']}")
     for release in found["releases"]:
         print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")
     for asker in found["askers"]:
@@ -423,10 +425,12 @@ def statistics(
         raise ConfigError(f"{tokens}: {wrong[0]} must be a text, the broker's token at that owner.")
     say = (lambda _: None) if quiet else (lambda step: print(f"statistics: {step}", file=sys.stderr))
     options: dict[str, Any] = {"ca": ca, "allow_http": allow_http, "timeout": 120.0}
-    sent = make_statistics(file, {n: str(t) for n, t in given.items()}, release, progress=say, **options)
+    sent, table = make_statistics(file, {n: str(t) for n, t in given.items()}, release, progress=say, **options)
     if not quiet:
         terms = file.statistics()
         print(
             f"{len(file.owners)} owners, {sent:,} bytes from each, "
             f"ε = {terms.epsilon / terms.releases:g} a document at δ = {terms.delta:g}"
         )
+    if note := table.note():
+        print(f"fedrank: warning: {note}", file=sys.stderr)

@@ -126,10 +126,12 @@ class Operator:
         askers = self._home.askers()
         rows = [{"name": name, "searched": s, "fetched": f} for name, s, f in askers.rows()]
         askers.close()
+        table = self._home.table()
         return {
             "documents": self._at_home(len),
             "answered": 0,
-            "statistics": "shared" if self._home.table() else "own",
+            "statistics": "shared" if table else "own",
+            "note": table.note() if table else "",
             "releases": self._home.releases(),
             "askers": rows,
         }

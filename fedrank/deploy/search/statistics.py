@@ -35,7 +35,7 @@ from fedrank.privacy.secure_sum.messages import KEY, Advertisement, message_size
 from fedrank.privacy.secure_sum.party import rows, to_array
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.envelopes import key_of
-from fedrank.texts.served.statistics import StatisticsTerms
+from fedrank.texts.served.statistics import StatisticsTerms, TermTable
 
 #: The steps of a release: four of the secure sum, and handing out the result.
 STEPS = ("keys", "shares", "vectors", "unmasking", "table")
@@ -165,7 +165,7 @@ def make_statistics(
     *,
     progress: Callable[[str], object] = lambda _: None,
     **options: Any,
-) -> int:
+) -> tuple[int, TermTable]:
     """Lead one release as the broker and hand its result to all owners.
 
     Args:
@@ -176,7 +176,7 @@ def make_statistics(
         **options: ``ca``, ``allow_http`` and ``timeout`` of the connections.
 
     Returns:
-        Bytes that an owner sent, about the same for each.
+        Bytes that an owner sent, about the same for each; and the result.
 
     Raises:
         ConfigError: An owner has no address, or there is no token for it.
@@ -208,7 +208,7 @@ def make_statistics(
     progress("table")
     for owner in owners:
         owner.ask("table", {"total": _text(total.astype("<u4").tobytes())})
-    return sent
+    return sent, terms.table(total)
 
 
 class _Owner:

@@ -424,7 +424,11 @@ def broker_tokens(homes):
 def test_statistics_are_summed_and_used(tmp_path, small):
     with search_world(tmp_path) as (asked, homes, file):
         assert asked.search("wing").own_statistics == ("north", "south", "east")
-        make_statistics(file, broker_tokens(homes), 0)
+        sent, summed = make_statistics(file, broker_tokens(homes), 0)
+        assert sent > 4 * 2 * 256  # base64 of as many numbers of four bytes, at least
+        # Five documents in noise of a standard deviation of about 70: said to the broker and to each owner.
+        note = Operator(homes["north"].path).status()["note"]
+        assert note == summed.note() != "" and f"{summed.deviation:.0f}" in note
         tables = [home.table() for home in homes.values()]
         assert all(np.array_equal(table.frequency, tables[0].frequency) for table in tables)
         assert asked.search("wing").own_statistics == ()

@@ -309,13 +309,6 @@ def _token(given: str) -> str:
         raise ConfigError(f"{given}: no token can be read there ({error}).") from error
 
 
-class _LogLine(logging.Formatter):
-    """A line of the log, in which control characters of what other machines have sent take no effect."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), lines=True)
-
-
 class _Speaker:
     """Says how a fleet is doing: a line that is replaced on a terminal, a line a round in a log."""
 
@@ -344,8 +337,10 @@ class _Speaker:
 
 def _log_to_stderr() -> None:
     """Warnings and errors of the hub, one line each, with the time."""
+    from fedrank.deploy.log_lines import LogLine
+
     handler = logging.StreamHandler()
-    handler.setFormatter(_LogLine("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LogLine("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("fedrank")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

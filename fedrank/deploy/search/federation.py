@@ -33,7 +33,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import math
 import os
@@ -279,6 +278,7 @@ class Federation:
         """
         if not 1 <= k <= 1000:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
+        query = query.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text that can be sent
         words = _words(query)
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
@@ -396,7 +396,7 @@ def _opened(question: Question, found: Any) -> dict[str, Any] | str:
         return str(why)[:200] if why else "it did not answer"
     try:
         body = question.opened(base64.b64decode(found["answer"], validate=True))
-    except (binascii.Error, WireError):
+    except ValueError:  # not in base64, or a WireError
         return "what came is not its answer to this question"
     if "error" in body:
         return str(body.get("detail") or body["error"])[:500]

@@ -10,6 +10,7 @@ the words of the query, with an encoder the query as it was typed, and which doc
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -154,7 +155,10 @@ class Owner:
         """
         body, asker = open_question(sealed, self._key)
         try:
+            json.dumps(body, ensure_ascii=False).encode()
             answer = self._answered(body, asker.public_bytes_raw())
+        except UnicodeEncodeError:  # JSON may hold half of a surrogate pair, which no index takes
+            answer = _refused("malformed", "A question is text that UTF-8 can write.")
         except RunError:  # the index cannot be read; its message names paths
             answer = _refused("unavailable", "The owner's index cannot be read at the moment.")
         return seal_answer(answer, asker, sealed)

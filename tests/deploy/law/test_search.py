@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,19 @@ def test_what_is_no_question_is_refused(tmp_path):
             assert status == 200 and "error" in question.opened(answer), body
 
 
+def test_half_a_surrogate_pair_is_no_text_and_breaks_nothing(tmp_path, monkeypatch):
+    """JSON may hold one, by an escape; people's keyboards and files do, too."""
+    with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, homes, _):
+        assert len(asked.search("wing \ud800").hits) == 1
+        monkeypatch.setattr("fedrank.texts.served.envelopes._padded", lambda body: json.dumps(body).encode())
+        key, url = key_of(homes["north"].public_key()), homes["north"].url("owner") + "/v1/ask"
+        sound = {"kind": "search", "words": ["wing"], "k": 1, "day": TODAY, "asker": "anna"}
+        for wrong in ({"words": ["\ud800"]}, {"asker": "\ud800"}, {"token": "\ud800"}):
+            question = Question(key, sound | {"token": asked._tokens["north"]} | wrong)
+            status, answer = post(url, question.sealed)
+            assert status == 200 and question.opened(answer)["error"] in ("malformed", "unauthorised")
+
+
 def counted(home):
     askers = home.askers()
     ((_, searched, fetched),) = askers.rows()
@@ -306,6 +320,20 @@ def test_an_owner_that_gives_what_no_owner_can_give_is_refused_by_name(tmp_path,
             (hit.owner, hit.score, hit.title) for hit in honest
         ]
         assert list(answer.missing) == ["north"] and why in answer.missing["north"]
+
+
+@pytest.mark.parametrize("answer", ["é", "AAAA", "", 3, None, ["AAAA"]])
+def test_a_broker_that_hands_on_anything_makes_its_owner_missing(tmp_path, monkeypatch, answer):
+    with search_world(tmp_path) as (asked, _, _):
+        real = asked._broker.request
+
+        def request(*given, **named):
+            response = real(*given, **named)
+            return replace(response, body=json.dumps(response.json() | {"north": {"answer": answer}}).encode())
+
+        monkeypatch.setattr(asked._broker, "request", request)
+        found = asked.search("wing")
+        assert list(found.missing) == ["north"] and {hit.owner for hit in found.hits} == {"south"}
 
 
 def test_what_an_owner_shows_is_cut_to_what_an_owner_can_show(tmp_path, monkeypatch):
@@ -485,6 +513,19 @@ def test_a_broker_that_invents_an_owner_is_refused(tmp_path, small, monkeypatch)
         with pytest.raises(RunError, match="not its own"):
             make_statistics(file, broker_tokens(homes), 0)
         assert homes["north"].releases() == []
+
+
+@pytest.mark.parametrize("forged", [{}, {"message": "é"}, {"message": 3}, {"codes": 3}, {"codes": []}])
+def test_an_owner_whose_part_makes_no_sense_is_no_crash_of_the_broker(tmp_path, small, monkeypatch, forged):
+    real = search_statistics._Owner.ask
+
+    def ask(self, step, body):
+        answer = real(self, step, body)
+        return {**answer, **forged} if forged else {}
+
+    monkeypatch.setattr(search_statistics._Owner, "ask", ask)
+    with search_world(tmp_path) as (_, homes, file), pytest.raises(RunError):
+        make_statistics(file, broker_tokens(homes), 0)
 
 
 def test_statistics_need_the_brokers_token(tmp_path, small):

@@ -176,14 +176,25 @@ def base_and_features(
     Args:
         scores: BM25 scores of a list's hits.
         features: Their numbers.
-        comparable: Whether a hit's cosine is of the encoder that most owners have. The others take the mean of those,
-            so that their hits keep their place by BM25; without any, all cosines count as 0.
+        comparable: Whether a hit's cosine is of the encoder that most owners have. The others take what the line
+            through those (least squares over scores) says for their score; without any, all cosines count as 0.
         cosine: Weight of the cosine.
     """
     base = np.asarray(scores, np.float64)
     numbers: Float64[np.ndarray, "hits features"] = np.array(features, np.float64).reshape(len(base), len(NAMES))
-    known = np.asarray(comparable, np.bool_)
-    numbers[~known, 0] = numbers[known, 0].mean() if known.any() else 0.0
     best = base.max(initial=0.0)
-    base = (base / best if best > 0 else base) + cosine * numbers[:, 0]
-    return base.astype(np.float32), numbers.astype(np.float32)
+    base = base / best if best > 0 else base
+    known = np.asarray(comparable, np.bool_)
+    numbers[~known, 0] = _expected(base[known], numbers[known, 0], base[~known])
+    return (base + cosine * numbers[:, 0]).astype(np.float32), numbers.astype(np.float32)
+
+
+def _expected(
+    scores: Float64[np.ndarray, " known"], cosines: Float64[np.ndarray, " known"], at: Float64[np.ndarray, " others"]
+) -> Float64[np.ndarray, " others"]:
+    """The cosines that hits with these scores are expected to have; 0 where none is known."""
+    if not len(cosines):
+        return np.zeros_like(at)
+    spread = np.var(scores)
+    slope = np.mean((scores - scores.mean()) * cosines) / spread if spread > 0 else 0.0
+    return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)

@@ -115,11 +115,21 @@ def test_opening_a_document_in_the_portal_is_a_click(tmp_path):
     assert features.shape == (2, NUMBERS) and base.max() == 1.0 and rank == 1
 
 
-def test_cosines_of_other_encoders_count_as_the_mean_of_the_usual_ones():
+def test_cosines_of_other_encoders_are_those_expected_at_their_score():
+    """The line through (1, .5) and (.5, .25) is .25 more a half: .125 at a quarter of the best score."""
     rows = [[0.5, 1], [0.25, 1], [0.9, 0]]
     base, features = base_and_features([4.0, 2.0, 1.0], rows, [True, True, False], 2.0)
-    np.testing.assert_allclose(features, [[0.5, 1], [0.25, 1], [0.375, 0]])
-    np.testing.assert_allclose(base, [1.0 + 1.0, 0.5 + 0.5, 0.25 + 0.75])
+    np.testing.assert_allclose(features, [[0.5, 1], [0.25, 1], [0.125, 0]])
+    np.testing.assert_allclose(base, [1.0 + 1.0, 0.5 + 0.5, 0.25 + 0.25])
+    rng = np.random.default_rng(0)
+    scores, cosines, known = rng.uniform(1, 9, 30), rng.uniform(-1, 1, 30), np.arange(30) % 3 > 0
+    _, features = base_and_features(scores.tolist(), np.stack([cosines, cosines], 1).tolist(), known.tolist())
+    line = np.polynomial.Polynomial.fit(scores[known], cosines[known], 1)
+    np.testing.assert_allclose(features[:, 0], np.where(known, cosines, line(scores)), rtol=1e-5)
+    # One, or all of one score: there is no line, and the mean is taken; never beyond what a cosine can be.
+    assert base_and_features([4.0, 2.0], [[0.4, 0], [0, 0]], [True, False])[1][1, 0] == np.float32(0.4)
+    steep = base_and_features([4.0, 3.9, 0.1], [[1.0, 0], [0.5, 0], [0, 0]], [True, True, False])[1]
+    assert steep[2, 0] == -1.0
     base, features = base_and_features([4.0, 2.0, 1.0], rows, [False] * 3)
     np.testing.assert_array_equal(base, [1.0, 0.5, 0.25])
     np.testing.assert_array_equal(features[:, 0], 0.0)
@@ -153,11 +163,11 @@ def test_one_owner_without_the_encoder_does_not_switch_the_cosine_off(tmp_path):
             whole = FederationFile("test", owners, broker.url, ranking=RankingTerms(2.0))
             hits = Federation(whole, ("anna", tokens)).search("boundary layer of a wing").hits
         assert {hit.owner for hit in hits} == {"north", "south", "east"}
-        known = [hit.features[0] for hit in hits if hit.owner != "east"]
-        most = max(hit.score for hit in hits)
-        cosines = [hit.features[0] if hit.owner != "east" else np.mean(known) for hit in hits]
-        base = [hit.score / most + 2 * cosine for hit, cosine in zip(hits, cosines, strict=True)]
-        assert base == sorted(base, reverse=True) and len(set(known)) > 2
+        known = [hit for hit in hits if hit.owner != "east"]
+        most, cosines = max(hit.score for hit in hits), [hit.features[0] for hit in known]
+        line = np.polynomial.Polynomial.fit([hit.score for hit in known], cosines, 1)
+        base = [hit.score / most + 2 * (line(hit.score) if hit.owner == "east" else hit.features[0]) for hit in hits]
+        assert base == sorted(base, reverse=True) and len(set(cosines)) > 2
 
 
 def test_a_kept_model_of_four_numbers_loses_the_two_that_are_gone(tmp_path):

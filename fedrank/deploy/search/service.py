@@ -60,12 +60,12 @@ def _add_given(engine: Engine, documents: Path) -> None:
     """Add the documents that are given at a start, and say how many others the index holds."""
     ids = set[int]()
 
-    def noted() -> Iterator[Document]:
+    def counted() -> Iterator[Document]:
         for document in read_documents(documents):
             ids.add(hash(document.id))
             yield document
 
-    _log.info("%d documents were added", engine.add(noted()))
+    _log.info("%d documents were added", engine.add(counted()))
     if others := len(engine) - len(ids):
         _log.warning(
             "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "

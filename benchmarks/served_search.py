@@ -188,7 +188,8 @@ def ndcg(grades: np.ndarray, ideal: list[int], scores: np.ndarray) -> float:
 def base(one: List, cosine: float, here: np.ndarray | None = None) -> np.ndarray:
     """Base scores of a list, or of a part of it."""
     part = slice(None) if here is None else here
-    return base_and_features(one.scores[part].tolist(), one.features[part].tolist(), {"one"}, cosine)[0]
+    scores = one.scores[part].tolist()
+    return base_and_features(scores, one.features[part].tolist(), [True] * len(scores), cosine)[0]
 
 
 class Way(NamedTuple):
@@ -271,7 +272,7 @@ def cell(name: str, seed: int, encoder: Kept, user: str, known: dict[str, Any]) 
 
 
 WAYS = {
-    "learnt without encoder": Way(cosine=0.0, columns=(1, 2, 3)),
+    "learnt without encoder": Way(cosine=0.0, columns=(1,)),
     "learnt from BM25": Way(cosine=0.0, learning_rate=0.1),
     "learnt without privacy": Way(p=1.0),
     "learnt": Way(),

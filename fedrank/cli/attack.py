@@ -60,8 +60,7 @@ def sketch(
         print_json({**asdict(settings), "z1": asked, "findings": [one.as_json() for one in found]})
         return
 
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     shown = table(
@@ -127,8 +126,7 @@ def documents(
         print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
         return
 
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     columns = ("attack", "on", "measure", "measured \\[99 %]", "limit", "verdict")
@@ -184,7 +182,7 @@ def slates(
         print_json({**asdict(settings), "leaks": [one.as_json() for one in found]})
         return
 
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     console, s = Console(), settings
     title = f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds"
@@ -291,8 +289,7 @@ def records(
         print_json({**told, "findings": [one.as_json() for one in found]})
         return
 
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     columns = ("what is sent", "ε", "AUC of the attack \\[99 %]", "named, of 5 % wrong", "largest AUC that ε allows")
@@ -338,8 +335,7 @@ def links(
         )
         return
 
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     title = f"{settings.devices} devices, {settings.rounds} rounds"

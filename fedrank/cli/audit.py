@@ -76,8 +76,7 @@ def _run_audited(folder: Path, trials: int | None, confidence: float) -> Audited
 
 
 def _print(found, confidence: float) -> None:
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     shown = table(

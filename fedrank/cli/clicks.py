@@ -20,8 +20,7 @@ def list_(*, as_json: AsJson = False) -> None:
     Args:
         as_json: Print JSON instead of a table.
     """
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.ranking.clicks.cascade import USERS
 
     entries = [USERS.entry(name) for name in USERS.names()]
@@ -67,8 +66,8 @@ def fit(
         ConfigError: Numbers that make no sense, or a file for several models.
     """
     import numpy as np
-    from rich.console import Console
 
+    from fedrank.cli.console import Console
     from fedrank.core.errors import ConfigError
     from fedrank.ranking.clicks import fit as fitting
 
@@ -167,8 +166,8 @@ def replay(
         as_json: Print JSON instead of a table.
     """
     import numpy as np
-    from rich.console import Console
 
+    from fedrank.cli.console import Console
     from fedrank.core.errors import ConfigError
     from fedrank.ranking.logs.aol4foltr import check_files, read_users, write_example
     from fedrank.ranking.logs.replay import replay_log

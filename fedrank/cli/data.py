@@ -375,7 +375,7 @@ def _cell(value: Any) -> str:
 
 
 def _print(what: Any) -> None:
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     # A pipe or a log gets whole lines; a terminal has the width it has.
     console = Console(highlight=False, markup=False)

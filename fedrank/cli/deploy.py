@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
+from fedrank.core.words import printable
 from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
@@ -326,6 +327,7 @@ class _Speaker:
             text = (
                 f"{running} devices running  round {seen['round']}: {seen['reports']}/{seen['cohort']} reports{shown}"
             )
+        text = printable(text)  # the hub's words
         if self._terminal:
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
         elif text != self._last:
@@ -335,8 +337,10 @@ class _Speaker:
 
 def _log_to_stderr() -> None:
     """Warnings and errors of the hub, one line each, with the time."""
+    from fedrank.deploy.log_lines import LogLine
+
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LogLine("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("fedrank")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -281,8 +281,7 @@ def list_protocols(as_json: bool) -> None:
         about = ("name", "task", "summary", "citation", "paper", "file", "crosses")
         print_json([{key: getattr(one, key) for key in about} for one in known])
         return
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     shown = table("name", "task", "paper", "what crosses", whole=("name", "task"))

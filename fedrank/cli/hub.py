@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from fedrank.cli.flags import AsJson
+from fedrank.core.words import printable
 
 app = App(name="hub", help="Operate a hub: credentials that devices enrol with, the end of a halt.")
 credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
@@ -165,7 +166,7 @@ def conformance(
         if not as_json:
             print(f"{'no ' if outcome.wrong else 'yes'}  {outcome.name}  (rules {outcome.rules})", flush=True)
             for sentence in outcome.wrong:
-                print(f"     {sentence}")
+                print(f"     {printable(sentence)}")
     if as_json:
         print_json([outcome._asdict() for outcome in outcomes])
     if any(outcome.wrong for outcome in outcomes):

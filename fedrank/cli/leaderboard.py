@@ -139,8 +139,7 @@ def _show(standings, out: Path, as_json: bool) -> None:
             }
         )
         return
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.report import drawn
 
     console = Console()

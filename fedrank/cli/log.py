@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls
 from fedrank.cli.flags import AsJson
 from fedrank.core.errors import RunError
+from fedrank.core.words import printable
 
 _Flag = Annotated[bool, Parameter(negative="")]
 
@@ -46,7 +47,7 @@ def log(hub: str = "hub", /, *, replay: bool = True, allow_http: _Flag = False, 
         if found.replayed is not None:
             print(f"reports  make {found.replayed} of these models again")
         if found.note:
-            print(found.note, end="")
+            print(printable(found.note, lines=True), end="")
     if found.wrong:
         raise RunError(f"{hub}: {'; '.join(found.wrong)}.")
 
@@ -146,7 +147,7 @@ def _gossip(watcher: Any, peers: list[str], allow_http: bool, every: float, stop
         for line in [*(f"{origin}: SPLIT VIEW" for origin, _, _ in found.split), *found.wrong, *found.unproven]:
             if line not in said:
                 said.add(line)
-                print(f"fedrank: {line}", file=sys.stderr, flush=True)
+                print(f"fedrank: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _check(watcher: Any, urls: list[str], allow_http: bool, as_json: bool) -> None:
@@ -166,9 +167,9 @@ def _check(watcher: Any, urls: list[str], allow_http: bool, as_json: bool) -> No
         )
     else:
         for where, origin, size in found.heads:
-            print(f"{origin}  {size:>9,}  {where}")
+            print(f"{printable(origin)}  {size:>9,}  {where}")
         for origin, one, other in found.split:
-            print(f"\nSPLIT VIEW of {origin}: it signed both\n\n{one}\n{other}")
+            print(printable(f"\nSPLIT VIEW of {origin}: it signed both\n\n{one}\n{other}", lines=True))
     if found.split:
         raise RunError(f"{found.split[0][0]}: shows different people different logs; both heads are kept.")
     if found.wrong or found.unproven or found.silent:

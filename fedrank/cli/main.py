@@ -22,6 +22,7 @@ from fedrank.cli.flags import AsJson
 from fedrank.cli.help_text import HelpText
 from fedrank.cli.programs import keep_programs
 from fedrank.core.errors import FedrankError, FedrankWarning, report_crashes
+from fedrank.core.words import printable
 
 app = App(
     name="fedrank",
@@ -238,7 +239,7 @@ def _warnings_in_a_line() -> Iterator[None]:
 
         def show(message, category, filename, lineno, file=None, line=None):
             if issubclass(category, FedrankWarning):
-                print(f"fedrank: warning: {message}", file=sys.stderr)
+                print(f"fedrank: warning: {printable(str(message), lines=True)}", file=sys.stderr)
             else:
                 before(message, category, filename, lineno, file, line)
 
@@ -263,7 +264,7 @@ def call(tokens: list[str]) -> int:
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant
     except FedrankError as error:
-        print(f"fedrank: error: {error}", file=sys.stderr)
+        print(f"fedrank: error: {printable(str(error), lines=True)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         kept = "; the same command goes on where it was" if tokens and tokens[0] in _GO_ON else ""

@@ -97,8 +97,7 @@ def evaluate(
 
         print_json(found)
         return
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     names = list(dict.fromkeys(name for values in found.values() for name in values))

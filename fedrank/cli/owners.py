@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,9 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from fedrank.cli.flags import AsJson, Quiet
+from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.words import printable
 
 _Flag = Annotated[bool, Parameter(negative="")]
 
@@ -61,16 +62,16 @@ def search(
         del found["order"]
         if document:
             found["document"] = {"title": document[0], "body": document[1]}
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        print_json(found)
         return
     width = max((len(hit.owner) for hit in answer.hits), default=0)
     for place, hit in enumerate(answer.hits, 1):
         cosine = "" if hit.features is None else f"  {hit.features[0]:5.2f}"
-        print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {hit.title}")
+        print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {printable(hit.title)}")
     if not answer.hits:
         print("Nothing was found.")
     for owner, why in answer.missing.items():
-        print(f"fedrank: {owner} is missing: {why}", file=sys.stderr)
+        print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
     if answer.own_statistics:
         print(
             f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
@@ -78,7 +79,7 @@ def search(
             file=sys.stderr,
         )
     if document:
-        print(f"\n{document[0]}\n\n{document[1]}")
+        print(f"\n{printable(document[0])}\n\n{printable(document[1], lines=True)}")
 
 
 def serve_search(
@@ -108,7 +109,8 @@ def serve_search(
         port: Port; 0: any that is free.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
-        reveals: title or score: what stands beside a hit. Kept in owner.toml.
+        reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
+            only its score (score). Kept in owner.toml.
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
         encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
             stays with the encoder that it was made with.
@@ -136,8 +138,8 @@ def serve_search(
         app = build(home, federation, documents)
 
         def ready(url: str) -> None:
-            home.write_urls({"owner": url})
-            print(f"owner   {url}", f"key     {home.public_key()}", sep="\n")
+            home.write_urls({"owner": url}, certificate)
+            print(f"owner   {url}", f"key     {home.public_key()}", f"gives   {home.settings().gives()}", sep="\n")
             print(f"allow   fedrank owner allow {home.path} NAME", flush=True)
             warn_without_tls("the broker's and the operator's tokens", host, certificate)
 
@@ -155,7 +157,7 @@ def serve_broker(
     port: int = 8760,
     certificate: Path | None = None,
     key: Path | None = None,
-    patience: float = 10.0,
+    patience: float = 2.0,
     ca: Path | None = None,
     allow_http: _Flag = False,
 ) -> None:
@@ -167,7 +169,7 @@ def serve_broker(
         port: Port; 0: any that is free.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
-        patience: Seconds that an owner may take to answer; then it is missing.
+        patience: Seconds that an owner may take to answer; then it is missing, and the others' hits are passed on.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to owners on other machines, where the network itself is protected.
     """
@@ -198,6 +200,7 @@ def serve_portal(
     asker: Path = Path("asker.toml"),
     host: str = "127.0.0.1",
     port: int = 8770,
+    names: Annotated[list[str] | None, Parameter(negative="")] = None,
     certificate: Path | None = None,
     key: Path | None = None,
     enrolment: Path | None = None,
@@ -215,6 +218,8 @@ def serve_portal(
         asker: File with the asker's name and tokens.
         host: Address to listen at. The default is this machine only; whoever reaches it can search.
         port: Port; 0: any that is free.
+        names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
+            host above and numeric addresses, which always are. Requests under other names are refused.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
         enrolment: File with the enrolment token of the hub that the federation's file names, to learn from clicks:
@@ -251,7 +256,9 @@ def serve_portal(
             ca=ca,
             allow_http=allow_http,
         )
-    app = PortalApp(Federation(file, read_asker(asker), ca=ca, allow_http=allow_http, ranker=ranker))
+    app = PortalApp(
+        Federation(file, read_asker(asker), ca=ca, allow_http=allow_http, ranker=ranker), [host, *(names or ())]
+    )
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
@@ -376,9 +383,11 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
 
     found = Operator(folder).status()
     if as_json:
-        print(json.dumps(found, indent=1))
+        print_json(found)
         return
     print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
+    if found["note"]:
+        print(f"note        {found['note']}")
     for release in found["releases"]:
         print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")
     for asker in found["askers"]:
@@ -416,10 +425,12 @@ def statistics(
         raise ConfigError(f"{tokens}: {wrong[0]} must be a text, the broker's token at that owner.")
     say = (lambda _: None) if quiet else (lambda step: print(f"statistics: {step}", file=sys.stderr))
     options: dict[str, Any] = {"ca": ca, "allow_http": allow_http, "timeout": 120.0}
-    sent = make_statistics(file, {n: str(t) for n, t in given.items()}, release, progress=say, **options)
+    sent, table = make_statistics(file, {n: str(t) for n, t in given.items()}, release, progress=say, **options)
     if not quiet:
         terms = file.statistics()
         print(
             f"{len(file.owners)} owners, {sent:,} bytes from each, "
             f"ε = {terms.epsilon / terms.releases:g} a document at δ = {terms.delta:g}"
         )
+    if note := table.note():
+        print(f"fedrank: warning: {note}", file=sys.stderr)

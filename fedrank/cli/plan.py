@@ -93,8 +93,7 @@ def plan(
 
 
 def _print(made, out: Path | None) -> None:
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
     from fedrank.ranking.plan import command_of, rows
 

@@ -53,8 +53,9 @@ def epsilon(
         print_json(report.as_json())
         return
 
-    from rich.console import Console
     from rich.table import Table
+
+    from fedrank.cli.console import Console
 
     table = Table("", "", show_header=False)
     table.add_row("p, probability of the truth", f"{p:.4f}")
@@ -99,8 +100,7 @@ def mechanisms(
         print_json([{"epsilon": one, **asdict(row)} for one, found in rows.items() for row in found])
         return
 
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table as small_table
 
     numbers = ("at 0", "mean", "worst", "clipped")
@@ -161,8 +161,7 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
 
 def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
     """The rows in which something is promised as a table; names of the other protocols by what crosses in them."""
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table as small_table
 
     console = Console()
@@ -210,8 +209,9 @@ def table(*, as_json: AsJson = False) -> None:
         print_json([asdict(row) for row in rows])
         return
 
-    from rich.console import Console
     from rich.table import Table
+
+    from fedrank.cli.console import Console
 
     chances = sorted({row.p for row in rows})
     cells = {(row.user, row.p): row for row in rows}

@@ -74,7 +74,7 @@ def send(
         told = {"silo": name, "rows": own.rows, "out": str(out), "epsilon_so_far": total, "book": str(book)}
         print_json({**told, "privacy": report.as_json()})
         return
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     console = Console()
     console.print(
@@ -178,8 +178,7 @@ def private(
 
 
 def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.silos.records.ways import WAYS
 
     console = Console()

@@ -91,7 +91,7 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
         }
         print_json(content if spent is None else {**content, "privacy": to_json(spent)})
         return
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     console = Console()
     _print_differences(console, differs, list(labelled))
@@ -178,7 +178,7 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
             }
         )
         return
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     console = Console()
     first = run.shown.terminal(run)

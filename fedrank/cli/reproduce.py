@@ -81,8 +81,7 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
 
 
 def _print(paper, shown, page: Path | None) -> None:
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table as rich_table
     from fedrank.report.study import spending
     from fedrank.report.study import table as values_table

@@ -75,8 +75,7 @@ def search_settings(
     if as_json:
         _print_json(found, winner, called)
         return None
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     keys = list(winner.settings)

@@ -63,7 +63,7 @@ def glm(
     if as_json:
         print_json({"data": table.name, "label": table.label, "level": level, **made.as_json(level)})
         return
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     low, high = made.interval(level)
     ends = f"{level:.0%} interval"
@@ -106,7 +106,7 @@ def _multinomial(
     if as_json:
         print_json({"data": table.name, "label": meaning.label, "level": level, **made.as_json(level)})
         return
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     low, high = made.interval(level)
     ends = f"{level:.0%} interval"
@@ -175,7 +175,7 @@ def survival(
                 "curves": [one.as_json(level) for one in made],
             })  # fmt: skip
             return
-        from rich.console import Console
+        from fedrank.cli.console import Console
 
         shown = drawn(by, "rows", "events", "median time", numbers=("rows", "events", "median time"))
         for one in made:
@@ -192,7 +192,7 @@ def survival(
     if as_json:
         print_json({"data": data.name, "level": level, **fit.as_json(level)})
         return
-    from rich.console import Console
+    from fedrank.cli.console import Console
 
     low, high = fit.interval(level)
     ends = f"{level:.0%} interval"
@@ -288,8 +288,7 @@ for _name, _help in (
 
 
 def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.silos.sceptic.ways import WAYS
 
     console = Console()

@@ -94,8 +94,7 @@ def sketch(
         print_json(rows)
         return
 
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.cli.terminal import table
 
     columns = ("rows z", "cells w", "mean error", "no noise", "noise scale", "z1", "hidden (jos)", "(icde)", "bytes")

@@ -45,8 +45,7 @@ def evaluate_logged(
         example: First write two small made-up logs to the folder.
         as_json: Print JSON instead of a table.
     """
-    from rich.console import Console
-
+    from fedrank.cli.console import Console
     from fedrank.core.errors import ConfigError
     from fedrank.slates.logged.clicks import counts
     from fedrank.slates.logged.estimators import ESTIMATORS, Estimate, judge

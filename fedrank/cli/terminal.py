@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from fedrank.core.words import CONTROL
 from fedrank.engine.progress import Listener, Progress
 
 
@@ -26,7 +27,8 @@ def print_json(value: Any) -> None:
             return [plain(item) for item in v]
         return None if isinstance(v, float) and not math.isfinite(v) else v
 
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    said = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    print(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", said))  # JSON itself escapes those below 0x20 only
 
 
 def table(*columns: str, numbers: Collection[str] = (), whole: Collection[str] = (), title: str = "") -> Any:
@@ -71,7 +73,8 @@ class Bar(Listener):
 
     def __init__(self, name: str = "") -> None:
         from rich import progress as rich_progress
-        from rich.console import Console
+
+        from fedrank.cli.console import Console
 
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("[bold]{task.description}"),

@@ -62,16 +62,34 @@ class ServedFolder:
                 f"{self.path}: no {self.kind} is being served from here. Start it: {self.command} {self.path}"
             ) from error
 
-    def write_urls(self, urls: Mapping[str, str]) -> None:
-        """Write the URL of each name; errors as :func:`~fedrank.engine.checkpoint.write_atomically`."""
+    def write_urls(self, urls: Mapping[str, str], certificate: str | os.PathLike[str] | None = None) -> None:
+        """Write the URL of each name, and where the server's certificate lies that this machine's commands trust.
+
+        Errors as :func:`~fedrank.engine.checkpoint.write_atomically`.
+        """
         for name, url in urls.items():
+            if certificate is None:
+                self._certificate_path(name).unlink(missing_ok=True)  # of a process that was killed
+            else:
+                write_atomically(self._certificate_path(name), os.fsencode(os.path.abspath(certificate)) + b"\n")
             write_atomically(self.url_path(name), url.encode() + b"\n")
+
+    def certificate(self, name: str) -> Path | None:
+        """The certificate of a server that runs from this folder; None where it is served without TLS."""
+        try:
+            return Path(os.fsdecode(self._certificate_path(name).read_bytes().removesuffix(b"\n")))
+        except OSError:
+            return None
+
+    def _certificate_path(self, name: str) -> Path:
+        return self.path / f"{name}.certificate"
 
     def remove_urls(self, *names: str) -> None:
         """Remove the files that :meth:`write_urls` wrote, where there are any."""
         for name in names:
-            with contextlib.suppress(OSError):
-                self.url_path(name).unlink(missing_ok=True)
+            for path in (self.url_path(name), self._certificate_path(name)):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

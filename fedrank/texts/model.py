@@ -24,7 +24,7 @@ from fedrank.engine.model import MEASURES, Model, ModelParts
 from fedrank.engine.scoring import best_first, blocks, scores
 from fedrank.engine.trec import run_lines
 from fedrank.metrics.offline import offline_metric
-from fedrank.texts.data.collection import texts_of
+from fedrank.texts.data.collection import UniqueTexts, texts_of
 from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.counts import TermColumns
 from fedrank.texts.data.features import NAMES, statistics_of
@@ -233,9 +233,11 @@ class TextModel(Model):
             MissingExtraError: The extra ``texts`` is not installed.
         """
         pairs = [("", one) if isinstance(one, str) else one for one in documents]
-        names = [str(number) for number in range(len(pairs))]
-        titles, bodies = (dict(zip(names, [pair[i] for pair in pairs], strict=True)) for i in (0, 1))
-        corpus = corpus_of(texts_of("documents", titles, bodies, {"query": query}, []), self.stem, self.stopwords)
+        texts, asked = UniqueTexts("document"), UniqueTexts("query")
+        asked.put("query", (query,))
+        for number, pair in enumerate(pairs):
+            texts.put(str(number), pair)
+        corpus = corpus_of(texts_of("documents", texts, asked, []), self.stem, self.stopwords)
         terms = corpus.queries[0]
         statistics = statistics_of((corpus,), corpus.vocabulary).of(terms)
         return self.score(TermColumns(corpus).features(terms, statistics, None, self.as_published), silo=silo)

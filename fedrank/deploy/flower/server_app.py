@@ -14,6 +14,7 @@ from fedrank.core.errors import MissingExtraError
 from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.rounds import Came, Network
 from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.log_lines import LogLine
 
 #: Clocks of server and nodes may differ by so many seconds; Flower compares them.
 _SKEW = 60.0
@@ -91,7 +92,7 @@ def show_log() -> None:
     logger = logging.getLogger("fedrank")
     if not logger.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(name)s: %(message)s"))
+        handler.setFormatter(LogLine("%(levelname)s: %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
 

@@ -64,12 +64,14 @@ class HttpClient:
         ca: File with the certificates to trust in place of the system's; for https.
         allow_http: Let tokens and messages cross a network without TLS.
         timeout: Longest silence in seconds; a whole response may take six times as long.
+        pinned: File with the server's own certificate, where it is known: that one is trusted, under any name and
+            whoever issued it, and no other.
 
     Attributes:
         url: The address in its normal form.
 
     Raises:
-        ConfigError: The address cannot work, is plain http to another machine, or the CA file cannot be read.
+        ConfigError: The address cannot work, is plain http to another machine, or a file cannot be read.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class HttpClient:
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 10.0,
+        pinned: str | os.PathLike[str] | None = None,
     ):
         wrong = "hub must be an address like https://hub.example.org, without user, query or fragment"
         try:
@@ -102,7 +105,11 @@ class HttpClient:
         self._path = parts.path.rstrip("/")
         self.url = f"{parts.scheme}://{host}:{self._port}{self._path}"
         self._tls: ssl.SSLContext | None = None
-        if self._secure:
+        self._pinned: bytes | None = None
+        if self._secure and pinned is not None:
+            self._pinned, self._tls = _certificate(pinned), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE  # compared byte by byte instead
+        elif self._secure:
             try:
                 self._tls = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
             except OSError as error:
@@ -142,7 +149,8 @@ class HttpClient:
         if self._tls is None:
             made = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         else:
-            made = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
+            made = _TlsConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
+            made.pinned = self._pinned
         made.response_class = self._response_within_deadline  # type: ignore[assignment] - called like the class
         return made
 
@@ -168,6 +176,29 @@ class HttpClient:
         return received
 
 
+class _TlsConnection(http.client.HTTPSConnection):
+    """A connection over TLS, to a server that proves to have the certificate that is expected, if one is."""
+
+    pinned: bytes | None = None
+
+    def connect(self) -> None:
+        """Connect; errors as of the base class, and :class:`ssl.SSLCertVerificationError`."""
+        super().connect()
+        if self.pinned is not None and self.sock.getpeercert(binary_form=True) != self.pinned:  # type: ignore[attr-defined]
+            self.close()  # before anything was sent
+            raise ssl.SSLCertVerificationError("the server has another certificate than its file")
+
+
+def _certificate(path: str | os.PathLike[str]) -> bytes:
+    """The first certificate of a PEM file: the server's own, where its chain stands there."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            (text,) = re.findall("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", file.read(), re.DOTALL)[:1]
+        return ssl.PEM_cert_to_DER_cert(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{os.fspath(path)}: no certificate can be read there ({error}).") from error
+
+
 class PersistentClient(HttpClient):
     """Requests to one server over a connection that stays open; for one thread at a time.
 
@@ -179,6 +210,7 @@ class PersistentClient(HttpClient):
         ca: As of :class:`HttpClient`.
         allow_http: As of :class:`HttpClient`.
         timeout: Longest silence in seconds.
+        pinned: As of :class:`HttpClient`.
 
     Attributes:
         on_connect: Called over every new connection before anything else is asked; None: nothing is.
@@ -195,8 +227,9 @@ class PersistentClient(HttpClient):
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 10.0,
+        pinned: str | os.PathLike[str] | None = None,
     ):
-        super().__init__(url, ca=ca, allow_http=allow_http, timeout=timeout)
+        super().__init__(url, ca=ca, allow_http=allow_http, timeout=timeout, pinned=pinned)
         self._token = token
         self._open: http.client.HTTPConnection | None = None
         self.on_connect: Callable[[], object] | None = None

@@ -14,7 +14,7 @@ class Operator:
 
     Args:
         home: Folder of the hub, which must be running.
-        ca: File with the certificates to trust in place of the system's.
+        ca: File with the certificates to trust, in place of the hub's own, which lies on this machine.
 
     Raises:
         RunError: No hub runs from the folder, or its token cannot be read.
@@ -22,7 +22,8 @@ class Operator:
 
     def __init__(self, home: HubFolder, ca: str | os.PathLike[str] | None = None):
         self._url = home.url("hub")
-        self._client = PersistentClient(self._url, home.token("admin"), ca=ca, allow_http=True)
+        pinned = home.certificate("hub") if ca is None else None
+        self._client = PersistentClient(self._url, home.token("admin"), ca=ca, allow_http=True, pinned=pinned)
 
     def ask(self, method: str, path: str, *, ignore: tuple[str, ...] = ()) -> ClientResponse:
         """Send a request.

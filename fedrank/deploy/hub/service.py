@@ -112,7 +112,7 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
     _, app = hub_app(home, public=listen.public)
 
     def ready(url: str) -> None:
-        home.write_urls({"hub": url})
+        home.write_urls({"hub": url}, listen.certificate)
         on_ready(url)
 
     try:

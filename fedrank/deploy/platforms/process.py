@@ -104,7 +104,7 @@ def run_platform(
     with platform_servers(home, terms, index, at, seeded=seeded) as servers:
 
         def ready(urls: list[str]) -> None:
-            home.write_urls(dict(zip(CLIENTS, urls, strict=True)))
+            home.write_urls(dict(zip(CLIENTS, urls, strict=True)), at.certificate)
             on_ready(urls[0], urls[1])
 
         try:
@@ -148,7 +148,8 @@ class Asking:
                 raise ConfigError(f"give --token-file for {where}: the token that its platform gave you.")
             url = where if home is None else home.url("coordinator")
             token = read_token(files[place]) if files else home.token("coordinator")  # type: ignore[union-attr]
-            made.append(PersistentClient(url, token, ca=self.ca, allow_http=self.allow_http))
+            pinned = home.certificate("coordinator") if home is not None and self.ca is None else None
+            made.append(PersistentClient(url, token, ca=self.ca, allow_http=self.allow_http, pinned=pinned))
         return made
 
 

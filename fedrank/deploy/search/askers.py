@@ -1,4 +1,8 @@
-"""Who may ask an owner, how often in a day, and what of a day is used; one SQLite file."""
+"""Who may ask an owner, how often in a day, and what of a day is used; one SQLite file.
+
+A question counts once. Whoever carries it may send it again, now or later: so its identity, a key that the asker made
+for it alone, is kept for as long as its day is accepted, and a question of another day is refused.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,14 @@ _STEPS = (
     searched INTEGER NOT NULL DEFAULT 0,
     fetched  INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE question (
+    identity BLOB PRIMARY KEY,             -- of a question that was counted
+    day      INTEGER NOT NULL              -- that it names
+) STRICT, WITHOUT ROWID""",
 )
 _COLUMNS = {"search": "searched", "fetch": "fetched"}
+#: A question's day may differ from the owner's by so many: clocks differ, and midnight is everywhere at another time.
+_DAYS = 1
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 
 
@@ -39,7 +49,7 @@ class Askers:
     """
 
     def __init__(self, path: Path, a_day: dict[str, int]):
-        self._path, self._a_day = path, a_day
+        self._path, self._a_day, self._day = path, a_day, -1
         try:
             create_private(path)
             # A count that a power cut takes back is one question too many; a process that dies loses none.
@@ -67,10 +77,18 @@ class Askers:
         """Forget an asker; False if there is none of this name."""
         return self._write("DELETE FROM asker WHERE name = ?", (name,)) > 0
 
-    def admitted(self, name: str, token: str, kind: str) -> str:
-        """Count a question of this kind; returns a reason where it is not to be answered.
+    def admitted(self, name: str, token: str, kind: str, number: int, identity: bytes, asked: int) -> str:
+        """Count a question of this kind; returns a reason where it is not to be answered, and then counts nothing.
 
-        The reasons are ``"unauthorised"`` and ``"too-many"``.
+        The reasons are ``"unauthorised"``, ``"other-day"``, ``"replayed"`` and ``"too-many"``.
+
+        Args:
+            name: The asker.
+            token: Its token.
+            kind: Of the question.
+            number: Questions that it counts as.
+            identity: What no other question has.
+            asked: The day that it names, since 1970.
         """
         try:
             row = self._db.execute("SELECT token FROM asker WHERE name = ?", (name,)).fetchone()
@@ -78,12 +96,29 @@ class Askers:
             raise RunError(f"{self._path}: cannot be read ({error}).") from error
         if not hmac.compare_digest(row[0] if row else b"", _digest(token)):
             return "unauthorised"
-        column, day = _COLUMNS[kind], int(time.time() // 86400)
-        self._write("UPDATE asker SET day = ?, searched = 0, fetched = 0 WHERE name = ? AND day < ?", (day, name, day))
-        counted = self._write(
-            f"UPDATE asker SET {column} = {column} + 1 WHERE name = ? AND {column} < ?", (name, self._a_day[kind])
-        )
-        return "" if counted else "too-many"
+        day = int(time.time() // 86400)
+        if abs(asked - day) > _DAYS:
+            return "other-day"
+        try:
+            with self._db:  # a transaction, which an error takes back
+                self._db.execute("BEGIN IMMEDIATE")
+                return self._count(name, _COLUMNS[kind], self._a_day[kind], number, identity, asked, day)
+        except sqlite3.Error as error:
+            raise RunError(f"{self._path}: cannot be written ({error}).") from error
+
+    def _count(self, name: str, column: str, most: int, number: int, identity: bytes, asked: int, day: int) -> str:
+        if self._day != day:
+            self._db.execute("DELETE FROM question WHERE day < ?", (day - _DAYS,))
+            self._day = day
+        new_day = "UPDATE asker SET day = ?, searched = 0, fetched = 0 WHERE name = ? AND day < ?"
+        self._db.execute(new_day, (day, name, day))
+        if self._db.execute("SELECT 1 FROM question WHERE identity = ?", (identity,)).fetchone():
+            return "replayed"
+        count = f"UPDATE asker SET {column} = {column} + ? WHERE name = ? AND {column} <= ?"
+        if not self._db.execute(count, (number, name, most - number)).rowcount:
+            return "too-many"
+        self._db.execute("INSERT INTO question VALUES (?, ?)", (identity, asked))
+        return ""
 
     def rows(self) -> list[tuple[str, int, int]]:
         """Name of each asker, and its questions and fetches of today."""

@@ -1,8 +1,9 @@
 """The broker of a federation: it carries sealed questions to owners and their sealed answers back, and reads neither.
 
 ``POST /v1/ask`` has a JSON object, owner → sealed question in base64; the answer is owner → ``{"answer": …}`` or
-``{"missing": why}``. All owners are asked at once; one that is slow or gone is missing, and nobody waits for it longer
-than ``patience`` seconds. ``GET /v1/owners`` has their names and keys, for comparison with ``federation.toml``.
+``{"missing": why}``. All owners are asked at once, each by threads of its own; one that is slow or gone is missing, and
+no answer waits for it longer than ``patience`` seconds. ``GET /v1/owners`` has their names and keys, for comparison
+with ``federation.toml``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Rout
 from fedrank.deploy.search.federation import FederationFile
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, LARGEST_QUESTION
 
-#: Requests to owners that are under way at once.
-_THREADS = 64
+#: Longest time in seconds for which an owner is waited for.
+PATIENCE = 2.0
+#: Requests to one owner that are under way at once; one that hangs takes no thread from the others.
+_THREADS = 16
 
 
 class BrokerApp(HttpApp):
@@ -46,7 +49,7 @@ class BrokerApp(HttpApp):
         self,
         federation: FederationFile,
         *,
-        patience: float = 10.0,
+        patience: float = PATIENCE,
         questions_per_minute: float = 6000.0,
         ca: str | None = None,
         allow_http: bool = False,
@@ -58,7 +61,7 @@ class BrokerApp(HttpApp):
         options: dict[str, Any] = {"ca": ca, "allow_http": allow_http, "timeout": patience}
         self._clients = {card.name: HttpClient(card.url, **options) for card in federation.owners}
         self._rate = Rate(questions_per_minute, 100, time.monotonic_ns)
-        self._threads = ThreadPoolExecutor(_THREADS, "fedrank-broker")
+        self._threads = {name: ThreadPoolExecutor(_THREADS, f"fedrank-broker-{name}") for name in self._clients}
         largest = (LARGEST_QUESTION * 4 // 3 + 200) * len(federation.owners)
         self.add_routes(
             {
@@ -69,7 +72,8 @@ class BrokerApp(HttpApp):
         )
 
     async def _stop(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _anybody(self, request: HttpRequest) -> HttpResponse | None:
         seconds = self._rate.wait(network_of(request.address))
@@ -90,9 +94,13 @@ class BrokerApp(HttpApp):
         if client is None:
             return {"missing": "there is no such owner in this federation"}
 
+        late: dict[str, Json] = {"missing": f"it did not answer within {self._patience:g} seconds"}
+
         def carry() -> dict[str, Json]:
             try:
                 found = client.request("POST", "/v1/ask", "", body=sealed, limit=LARGEST_ANSWER)
+            except TimeoutError:
+                return late
             except OSError:
                 return {"missing": "it cannot be reached"}
             if found.status != 200 or len(found.body) > LARGEST_ANSWER:
@@ -100,10 +108,10 @@ class BrokerApp(HttpApp):
             return {"answer": base64.b64encode(found.body).decode()}
 
         try:
-            work = asyncio.get_running_loop().run_in_executor(self._threads, carry)
+            work = asyncio.get_running_loop().run_in_executor(self._threads[name], carry)
             return await asyncio.wait_for(work, self._patience)
         except TimeoutError:
-            return {"missing": f"it did not answer within {self._patience:g} seconds"}
+            return late
 
     async def _owners(self, request: HttpRequest) -> HttpResponse:
         owners: list[Json] = [{"name": card.name, "key": card.key} for card in self._federation.owners]

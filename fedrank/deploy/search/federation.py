@@ -33,9 +33,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import math
 import os
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,11 +51,19 @@ from fedrank.deploy.search.decoys import Decoys, decoys_of
 from fedrank.deploy.search.learning import FixedRanker, Order, Ranker, base_and_features, clicked
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.corpus import tokenise
+from fedrank.texts.data.features import K1
+from fedrank.texts.served.documents import LONGEST_TITLE
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, Question, key_of
 from fedrank.texts.served.features import COSINE, NAMES
-from fedrank.texts.served.owner import LONGEST_QUERY, LONGEST_WORD, MOST_WORDS
+from fedrank.texts.served.owner import LARGEST_STEP, LONGEST_QUERY, LONGEST_WORD, MOST_WORDS
 from fedrank.texts.served.statistics import StatisticsTerms
+from fedrank.texts.served.tickets import LONGEST_TICKET
 
+#: Most that a word of a query adds to a score: BM25's saturation is below k₁ + 1 in each field, body and title, and
+#: its IDF at most the logarithm of the number of documents, for which a million million is taken.
+_LARGEST_OF_A_WORD = 2 * (K1 + 1) * math.log(1e12)
+#: Longest name of an owner, in characters.
+_LONGEST_NAME = 64
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
 _RERANKED = 20
 
@@ -123,6 +133,10 @@ class FederationFile:
         names = [owner.name for owner in self.owners]
         if not names:
             raise ConfigError("a federation needs [[owners]], one at least, each with name and key.")
+        if strange := next((name for name in names if not name.isprintable() or len(name) > _LONGEST_NAME), None):
+            raise ConfigError(
+                f"an owner's name must be at most {_LONGEST_NAME} printable characters, got {strange!r:.100}."
+            )
         if len(set(names)) < len(names):
             raise ConfigError(f"two owners have one name: {', '.join(sorted(names))}.")
         for owner in self.owners:
@@ -264,6 +278,7 @@ class Federation:
         """
         if not 1 <= k <= 1000:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
+        query = query.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text that can be sent
         words = _words(query)
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
@@ -280,18 +295,18 @@ class Federation:
         ]
         question |= rows[0] if self._decoys is None else {"several": [*rows]}
         answers, missing = self._ask({owner.name: question for owner in self.file.owners})
-        hits, alone, encoders = [], [], set()
+        hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in answers.items():
             try:
                 if self._decoys is not None:
                     body = body["several"][place]
-                found = [_hit(owner, row) for row in body["hits"]]
-                hits += found
-                if found:
-                    encoders.add(str(body.get("encoder", "")))
+                hits += _hits(owner, body, question["k"], len(words))
+                encoders[owner] = str(body.get("encoder", ""))
                 if body.get("statistics") != "shared":
                     alone.append(owner)
-            except (KeyError, TypeError, ValueError, IndexError):
+            except WireError as error:
+                missing[owner] = str(error)
+            except (KeyError, TypeError, ValueError, IndexError, OverflowError):
                 missing[owner] = "its answer makes no sense"
         if not answers or len(missing) == len(self.file.owners):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
@@ -301,12 +316,14 @@ class Federation:
             hits = [hits[place] for place in order.places]
         return Answer(tuple(hits[:k]), missing, tuple(alone) if len(self.file.owners) > 1 else (), order)
 
-    def _ordered(self, hits: list[Hit], encoders: set[str]) -> Order | None:
+    def _ordered(self, hits: list[Hit], encoders: Mapping[str, str]) -> Order | None:
         """The ranker's order; None where scores alone decide, there are no hits, or one lacks its numbers."""
         numbers = [hit.features for hit in hits if hit.features is not None]
         if self.file.ranking is None or not hits or len(numbers) < len(hits):
             return None
-        base, features = base_and_features([hit.score for hit in hits], numbers, encoders, self.file.ranking.cosine)
+        usual = _usual_encoder(encoders)
+        comparable = [encoders[hit.owner] == usual != "" for hit in hits]
+        base, features = base_and_features([hit.score for hit in hits], numbers, comparable, self.file.ranking.cosine)
         return self.ranker.order(features, base)
 
     def clicked(self, answer: Answer, rank: int) -> bool:
@@ -344,7 +361,7 @@ class Federation:
             if owner not in cards or owner not in self._tokens:
                 missing[owner] = "no token: it has not allowed you to ask"
                 continue
-            full = {"asker": self._name, "token": self._tokens[owner], **body}
+            full = {"asker": self._name, "token": self._tokens[owner], "day": int(time.time() // 86400), **body}
             questions[owner] = Question(key_of(cards[owner].key), full)
         if not questions:
             return {}, missing
@@ -379,23 +396,47 @@ def _opened(question: Question, found: Any) -> dict[str, Any] | str:
         return str(why)[:200] if why else "it did not answer"
     try:
         body = question.opened(base64.b64decode(found["answer"], validate=True))
-    except (binascii.Error, WireError):
+    except ValueError:  # not in base64, or a WireError
         return "what came is not its answer to this question"
     if "error" in body:
         return str(body.get("detail") or body["error"])[:500]
     return body
 
 
-def _hit(owner: str, row: Mapping[str, Any]) -> Hit:
-    score = float(row["score"])
-    if not abs(score) < 1e9:
-        raise ValueError
-    features = row.get("features")
-    if features is not None:
-        features = tuple(float(number) for number in features)
-        if len(features) != len(NAMES) or not all(abs(number) <= 1 for number in features):
-            raise ValueError
-    return Hit(owner, score, str(row.get("title", ""))[:1000], str(row["ticket"])[:1000], features)
+def _hits(owner: str, body: Mapping[str, Any], most: int, words: int) -> list[Hit]:
+    """The hits of an owner's answer, within what an honest owner can give.
+
+    Args:
+        owner: Its name.
+        body: The answer.
+        most: Hits that it was asked for.
+        words: Words of the query.
+
+    Raises:
+        WireError: It gives more hits, or a score or numbers that no document can have.
+    """
+    rows, largest = body["hits"], words * _LARGEST_OF_A_WORD + LARGEST_STEP / 2
+    if len(rows) > most:
+        raise WireError(f"it gave {len(rows):,} hits where {most} were asked for: refused")
+    found = []
+    for row in rows:
+        score, features, title = float(row["score"]), row.get("features"), row.get("title", "")
+        if not 0 <= score <= largest:
+            raise WireError(f"it gave a score of {score:.3g}, which no document can have (0 to {largest:.0f}): refused")
+        if features is not None:
+            features = tuple(float(number) for number in features)
+            if len(features) != len(NAMES):
+                raise WireError(f"it gave {len(features)} numbers of a hit where {len(NAMES)} are known: refused")
+            if not all(abs(number) <= 1 for number in features):
+                raise WireError("it gave a number of a hit outside -1 to 1: refused")
+        found.append(Hit(owner, score, str(title)[:LONGEST_TITLE], str(row["ticket"])[:LONGEST_TICKET], features))
+    return found
+
+
+def _usual_encoder(encoders: Mapping[str, str]) -> str:
+    """The encoder that most owners have, the first by name of several; empty where no owner has one."""
+    counts = Counter(digest for digest in encoders.values() if digest)
+    return min(counts, key=lambda digest: (-counts[digest], digest), default="")
 
 
 def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:

@@ -12,6 +12,7 @@
     admin.token         token of the owner's own commands
     engine.authorization  value of the header Authorization for OpenSearch or Elasticsearch, where the owner uses it
     owner.url           address of the owner while it is served
+    owner.certificate   path of its certificate while it is served with TLS, which the owner's own commands trust
 """
 
 from __future__ import annotations

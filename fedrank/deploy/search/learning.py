@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Float64, Integer
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.deploy.device import Device, Ranking
 from fedrank.engine.model import read_model
 from fedrank.texts.served.features import COSINE, NAMES
@@ -74,8 +75,15 @@ class FixedRanker:
         return Order(np.argsort(-(base + features @ self.weights), kind="stable"))
 
 
+#: Numbers of a hit in earlier versions, of which the middle two told exactly which words a document holds.
+_FORMER = ("dense", "covered", "adjacent", "title")
+
+
 def ranker_of(model: Path) -> FixedRanker:
     """The ranker that a model file holds: that of a hub, or of a run on lists that were served.
+
+    A model of an earlier version has weights of four numbers. Those of the two numbers that owners do not give any more
+    are left out, which a warning says.
 
     Raises:
         ModelError: The file is no model.
@@ -83,6 +91,15 @@ def ranker_of(model: Path) -> FixedRanker:
     """
     found = read_model(model)
     weights = getattr(found, "weights", None)
+    if weights is not None and np.shape(weights) == (len(_FORMER),):
+        gone = [name for name in _FORMER if name not in NAMES]
+        warnings.warn(
+            f"{model}: is a model of an earlier version, with weights of {', '.join(_FORMER)}. Owners do not give "
+            f"{' and '.join(gone)} any more; their weights are left out. Learn anew at a hub of {len(NAMES)} features.",
+            FedrankWarning,
+            stacklevel=2,
+        )
+        weights = np.asarray(weights)[[_FORMER.index(name) for name in NAMES]]
     if weights is None or np.shape(weights) != (len(NAMES),):
         raise ConfigError(f"{model}: is no ranker of a search, which has {len(NAMES)} weights ({', '.join(NAMES)}).")
     return FixedRanker(np.asarray(weights).tolist())
@@ -150,7 +167,7 @@ def clicked(order: Order, rank: int) -> bool:
 
 
 def base_and_features(
-    scores: Sequence[float], features: Sequence[Sequence[float]], encoders: set[str], cosine: float = COSINE
+    scores: Sequence[float], features: Sequence[Sequence[float]], comparable: Sequence[bool], cosine: float = COSINE
 ) -> tuple[Float32[np.ndarray, " hits"], Float32[np.ndarray, "hits features"]]:
     """What a ranker works on: a base score, and the numbers of each hit.
 
@@ -159,14 +176,25 @@ def base_and_features(
     Args:
         scores: BM25 scores of a list's hits.
         features: Their numbers.
-        encoders: Digests of the encoders that made the cosines. Where owners have different ones, or some have none,
-            cosines do not compare, and all count as 0.
+        comparable: Whether a hit's cosine is of the encoder that most owners have. The others take what the line
+            through those (least squares over scores) says for their score; without any, all cosines count as 0.
         cosine: Weight of the cosine.
     """
     base = np.asarray(scores, np.float64)
     numbers: Float64[np.ndarray, "hits features"] = np.array(features, np.float64).reshape(len(base), len(NAMES))
-    if len(encoders) > 1:
-        numbers[:, 0] = 0.0
     best = base.max(initial=0.0)
-    base = (base / best if best > 0 else base) + cosine * numbers[:, 0]
-    return base.astype(np.float32), numbers.astype(np.float32)
+    base = base / best if best > 0 else base
+    known = np.asarray(comparable, np.bool_)
+    numbers[~known, 0] = _expected(base[known], numbers[known, 0], base[~known])
+    return (base + cosine * numbers[:, 0]).astype(np.float32), numbers.astype(np.float32)
+
+
+def _expected(
+    scores: Float64[np.ndarray, " known"], cosines: Float64[np.ndarray, " known"], at: Float64[np.ndarray, " others"]
+) -> Float64[np.ndarray, " others"]:
+    """The cosines that hits with these scores are expected to have; 0 where none is known."""
+    if not len(cosines):
+        return np.zeros_like(at)
+    spread = np.var(scores)
+    slope = np.mean((scores - scores.mean()) * cosines) / spread if spread > 0 else 0.0
+    return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)

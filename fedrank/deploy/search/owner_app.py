@@ -172,6 +172,7 @@ class OwnerApp(HttpApp):
                 "documents": len(self._owner.engine),
                 "answered": self._answered,
                 "statistics": "shared" if self._owner.table else "own",
+                "note": self._owner.table.note() if self._owner.table else "",
                 "releases": self._folder.releases(),
                 "askers": [{"name": n, "searched": s, "fetched": f} for n, s, f in self._askers.rows()],
             }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import ssl
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,7 +44,7 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
     engine, askers = home.engine(encoder), home.askers()
     try:
         if documents is not None:
-            _log.info("%d documents were added", engine.add(read_documents(documents)))
+            _add_given(engine, documents)
         party = None
         file = None if federation is None else read_federation(federation)
         if file is not None and len(file.owners) > 1:  # the sum over one owner would be that owner's
@@ -53,6 +54,25 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
         engine.close()
         askers.close()
         raise
+
+
+def _add_given(engine: Engine, documents: Path) -> None:
+    """Add the documents that are given at a start, and say how many others the index holds."""
+    ids = set[int]()
+
+    def counted() -> Iterator[Document]:
+        for document in read_documents(documents):
+            ids.add(hash(document.id))
+            yield document
+
+    _log.info("%d documents were added", engine.add(counted()))
+    if others := len(engine) - len(ids):
+        _log.warning(
+            "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "
+            "owner add; fedrank owner remove takes them away",
+            others,
+            documents,
+        )
 
 
 class Operator:
@@ -70,7 +90,8 @@ class Operator:
         self._home.public_key()
         self._client: HttpClient | None = None
         if self._home.url_path("owner").exists():
-            self._client = HttpClient(self._home.url("owner"), allow_http=True, timeout=120.0)
+            pinned = self._home.certificate("owner")
+            self._client = HttpClient(self._home.url("owner"), allow_http=True, timeout=120.0, pinned=pinned)
 
     def add(self, documents: Path) -> tuple[int, int]:
         """Add documents.
@@ -105,10 +126,12 @@ class Operator:
         askers = self._home.askers()
         rows = [{"name": name, "searched": s, "fetched": f} for name, s, f in askers.rows()]
         askers.close()
+        table = self._home.table()
         return {
             "documents": self._at_home(len),
             "answered": 0,
-            "statistics": "shared" if self._home.table() else "own",
+            "statistics": "shared" if table else "own",
+            "note": table.note() if table else "",
             "releases": self._home.releases(),
             "askers": rows,
         }
@@ -119,6 +142,11 @@ class Operator:
             return False
         try:
             return self._client.request("GET", "/healthz", "").status == 200
+        except ssl.SSLError as error:
+            raise RunError(
+                f"{self._home.path}: what answers at {self._client.url} does not have the certificate "
+                f"{self._home.certificate('owner')} ({error}). Start the owner again."
+            ) from error
         except OSError:
             return False
 

@@ -35,7 +35,7 @@ from fedrank.privacy.secure_sum.messages import KEY, Advertisement, message_size
 from fedrank.privacy.secure_sum.party import rows, to_array
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.envelopes import key_of
-from fedrank.texts.served.statistics import StatisticsTerms
+from fedrank.texts.served.statistics import StatisticsTerms, TermTable
 
 #: The steps of a release: four of the secure sum, and handing out the result.
 STEPS = ("keys", "shares", "vectors", "unmasking", "table")
@@ -165,7 +165,7 @@ def make_statistics(
     *,
     progress: Callable[[str], object] = lambda _: None,
     **options: Any,
-) -> int:
+) -> tuple[int, TermTable]:
     """Lead one release as the broker and hand its result to all owners.
 
     Args:
@@ -176,7 +176,7 @@ def make_statistics(
         **options: ``ca``, ``allow_http`` and ``timeout`` of the connections.
 
     Returns:
-        Bytes that an owner sent, about the same for each.
+        Bytes that an owner sent, about the same for each; and the result.
 
     Raises:
         ConfigError: An owner has no address, or there is no token for it.
@@ -188,7 +188,7 @@ def make_statistics(
     progress("keys")
     invitation = steps[0].request.encode(server.invitation())
     first = [owner.ask("keys", {"release": release, "message": _text(invitation)}) for owner in owners]
-    codes = [answer["codes"] for answer in first]
+    codes = [_codes(owner, answer, len(owners)) for owner, answer in zip(federation.owners, first, strict=True)]
     requests = [server.rosters(_decoded(steps[0].reply, first))]
     moves = (server.deliveries, server.unmask_requests)
     sent = 0
@@ -200,15 +200,15 @@ def make_statistics(
             if number == 1:
                 body["codes"] = {str(other): code[place] for other, code in enumerate(codes) if other != place}
             answers.append(owner.ask(step, body))
-        sent += sum(len(answer["message"]) for answer in answers) // len(owners)
         decoded = _decoded(steps[number].reply, answers)
+        sent += sum(len(answer["message"]) for answer in answers) // len(owners)
         if number < 3:
             requests.append(moves[number - 1](decoded))  # type: ignore[operator]
     total = server.total(decoded)
     progress("table")
     for owner in owners:
         owner.ask("table", {"total": _text(total.astype("<u4").tobytes())})
-    return sent
+    return sent, terms.table(total)
 
 
 class _Owner:
@@ -232,10 +232,18 @@ class _Owner:
         return answer
 
 
+def _codes(owner: OwnerCard, answer: dict[str, Any], owners: int) -> list[Json]:
+    """An owner's authentication codes, one for each other owner."""
+    codes = answer.get("codes")
+    if not isinstance(codes, list) or len(codes) != owners:
+        raise RunError(f"owner {owner.name!r}: its part in the statistics has not {owners} authentication codes.")
+    return codes
+
+
 def _decoded(layout: Any, answers: list[dict[str, Any]]) -> list[Any]:
     try:
         return [layout.decode(_bytes(answer["message"])) for answer in answers]
-    except (FedrankError, KeyError, TypeError, binascii.Error) as error:
+    except (FedrankError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"an owner's part in the statistics cannot be read ({error}).") from error
 
 

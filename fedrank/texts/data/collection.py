@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,64 +88,132 @@ Judgement = tuple[Path, int, str, str, int]
 _LARGEST = int(np.iinfo(np.int32).max)
 
 
-def texts_of(
-    name: str,
-    titles: Mapping[str, str],
-    bodies: Mapping[str, str],
-    queries: Mapping[str, str],
-    judgements: Iterable[Judgement],
-) -> Texts:
+class UniqueTexts(dict[str, tuple[str, ...]]):
+    """Documents or queries by id, as they are read: one that stands there again, alike, is counted and left out.
+
+    Args:
+        what: What they are called: ``"document"`` or ``"query"``.
+    """
+
+    def __init__(self, what: str):
+        super().__init__()
+        self._what, self._repeated = what, 0
+
+    def put(self, key: str, text: tuple[str, ...], path: Path | None = None, line: int | None = None) -> None:
+        """Take one.
+
+        Raises:
+            FormatError: There is another one with this id.
+        """
+        if key not in self:
+            self[key] = text
+            return
+        if self[key] != text:
+            raise FormatError(f"{self._what} {key!r} stands twice, with different texts; keep one.", path, line)
+        self._repeated += 1
+
+    def notes(self) -> tuple[str, ...]:
+        """A sentence about what was left out, if anything was."""
+        plural = {"document": "Documents", "query": "Queries"}[self._what]
+        said = f"{plural} that stand there again with the same text, and count once: {self._repeated}."
+        return (said,) if self._repeated else ()
+
+
+def texts_of(name: str, documents: UniqueTexts, queries: UniqueTexts, judgements: Iterable[Judgement]) -> Texts:
     """A collection from what was read from files.
 
-    A negative grade, by which TREC marks spam, becomes 0; a note says so.
+    Notes say what was left out: judgements of documents or queries that the collection does not have, and what stands
+    there again. A negative grade, by which TREC marks spam, becomes 0.
 
     Args:
         name: What to call it.
-        titles: The title of each document by its id.
-        bodies: The body of each document, the same ids in the same order.
-        queries: The text of each query by its id.
+        documents: Title and body of each document.
+        queries: The text of each query.
         judgements: In any order.
 
     Raises:
-        FormatError: A judgement names what is not there, repeats another, or has a grade beyond int32; with its file
-            and line.
+        FormatError: A judgement contradicts another or has a grade beyond int32, or none names both a query and a
+            document that are there; with its file and line.
         DataError: There is no document or no query.
     """
-    places = {"query": {key: n for n, key in enumerate(queries)}, "document": {key: n for n, key in enumerate(titles)}}
-    seen: dict[tuple[str, str], str] = {}
+    places = [{key: n for n, key in enumerate(them)} for them in (queries, documents)]
+    gone: tuple[set[str], set[str]] = (set(), set())
+    seen: dict[tuple[str, str], tuple[str, int]] = {}
     rows: list[tuple[int, int, int]] = []
-    negative = 0
+    negative = total = missing = repeated = 0
+    first: list[tuple[str, str, Path, int]] = []
     for path, line, query, document, grade in judgements:
-        for what, key in (("query", query), ("document", document)):
-            if key not in places[what]:
-                raise FormatError(f"there is no {what} {key!r} in the collection.", path, line)
+        total += 1
+        absent = [key not in there for key, there in zip((query, document), places, strict=True)]
+        if any(absent):
+            missing += 1
+            for key, wanting, them in zip((query, document), absent, gone, strict=True):
+                them.update([key] if wanting else [])
+            first = first or [(query, document, path, line)]
+            continue
         if (query, document) in seen:
-            before = seen[query, document]
-            raise FormatError(
-                f"document {document!r} was judged for query {query!r} before, at {before}; keep one judgement.",
-                path,
-                line,
-            )
+            before, same = seen[query, document]
+            if same != grade:
+                raise FormatError(
+                    f"document {document!r} was judged for query {query!r} before, at {before}, with another grade; "
+                    "keep one judgement.",
+                    path,
+                    line,
+                )
+            repeated += 1
+            continue
         if grade > _LARGEST:
             raise FormatError(f"the grade {grade} is too large.", path, line)
-        seen[query, document] = f"{path.name}:{line}"
+        seen[query, document] = f"{path.name}:{line}", grade
         negative += grade < 0
-        rows.append((places["query"][query], places["document"][document], max(grade, 0)))
+        rows.append((places[0][query], places[1][document], max(grade, 0)))
+    if total and not rows:
+        query, document, path, line = first[0]
+        raise FormatError(
+            f"no judgement names both a query and a document of the collection; this one names {query!r} and "
+            f"{document!r}.",
+            path,
+            line,
+        )
     judged_queries, judged_documents, grades = (
         np.ascontiguousarray(column) for column in np.array(rows, np.int32).reshape(-1, 3).T
     )
+    queries_gone, documents_gone = map(len, gone)
+    own = sum(_alike(text, documents[key]) for key, (text,) in queries.items() if key in documents)
+    notes = [
+        *documents.notes(),
+        *queries.notes(),
+        (
+            f"Judgements left out, as their document or query is not in the collection: {missing} of {total} "
+            f"({documents_gone} documents, {queries_gone} queries)."
+        )
+        * bool(missing),
+        f"Judgements that stand there again with the same grade, and count once: {repeated}." * bool(repeated),
+        f"Negative grades that became 0: {negative}." * bool(negative),
+        (
+            f"Queries that are documents of the collection themselves, with id and text: {own}. Each finds itself, and "
+            "that counts as any other hit."
+        )
+        * bool(own),
+    ]
     return Texts(
         name,
-        tuple(titles),
-        tuple(titles.values()),
-        tuple(bodies.values()),
+        tuple(documents),
+        tuple(title for title, _ in documents.values()),
+        tuple(body for _, body in documents.values()),
         tuple(queries),
-        tuple(queries.values()),
+        tuple(text for (text,) in queries.values()),
         judged_queries,
         judged_documents,
         grades,
-        notes=(f"Negative grades that became 0: {negative}.",) if negative else (),
+        notes=tuple(note for note in notes if note),
     )
+
+
+def _alike(query: str, document: tuple[str, ...]) -> bool:
+    """Whether a document's text is a query's."""
+    asked, (title, body) = query.casefold().split(), document
+    return bool(asked) and asked in (body.casefold().split(), f"{title} {body}".casefold().split())
 
 
 def check_parts(

@@ -22,7 +22,7 @@ from pathlib import Path
 from fedrank.core.errors import DataError, FormatError, MissingDataError
 from fedrank.core.trees import Json
 from fedrank.data.lines import unpacked
-from fedrank.texts.data.collection import Judgement, Texts, texts_of
+from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
 from fedrank.texts.data.trec import qrels
 
 _PACKED = ("", ".gz", ".bz2", ".xz")
@@ -70,21 +70,15 @@ def read_texts(path: Path, judged: bool = True) -> Texts:
         raise MissingDataError("there is no such folder or file.", path)
     queries = _needed(folder, _QUERIES)
     judgements = _judgement_files(folder, judged)
-    titles, bodies = {}, {}
+    found, asked = UniqueTexts("document"), UniqueTexts("query")
     for line, row in _objects(documents):
-        key = _id(row, documents, line)
-        if key in titles:
-            raise FormatError(f"document {key!r} stands twice.", documents, line)
-        titles[key] = _text(row, ("title",), documents, line, needed=False)
-        bodies[key] = _text(row, ("text", "body"), documents, line, needed=not titles[key])
-    asked = {}
+        key, title = _id(row, documents, line), _text(row, ("title",), documents, line, needed=False)
+        body = _text(row, ("text", "body"), documents, line, needed=not title)
+        found.put(key, (title, body), documents, line)
     for line, row in _objects(queries):
-        key = _id(row, queries, line)
-        if key in asked:
-            raise FormatError(f"query {key!r} stands twice.", queries, line)
-        asked[key] = _text(row, ("text", "query"), queries, line)
+        asked.put(_id(row, queries, line), (_text(row, ("text", "query"), queries, line),), queries, line)
     rows = (row for one in judgements for row in (_beir(one) if _has_tabs(one) else qrels(one)))
-    texts = texts_of(folder.resolve().name, titles, bodies, asked, rows)
+    texts = texts_of(folder.resolve().name, found, asked, rows)
     if judged and not texts.n_judged:
         raise DataError("no document is relevant for any query; every grade is 0 or there is none.", judgements[0])
     if len(judgements) < 2:

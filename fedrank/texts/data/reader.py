@@ -19,7 +19,7 @@ from fedrank.data.checksums import verify
 from fedrank.data.frames import as_frame
 from fedrank.data.places import find
 from fedrank.data.sources import Reader
-from fedrank.texts.data.collection import Judgement, Texts, texts_of
+from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
 from fedrank.texts.data.files import read_texts
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.data.smart import LAYOUTS, read_smart
@@ -111,13 +111,14 @@ class TextReader(Reader[Texts]):
         if len(parts) != len(_PARTS) or len(arrays) != len(_PARTS):
             raise DataError(f"a text collection must be {self.arrays_form}; got {len(arrays)} parts.")
         documents, queries, judgements = parts
-        titles, bodies = _texts(documents, "documents", self.arrays_form)
-        _, asked = _texts(queries, "queries", self.arrays_form)
-        return texts_of("own data", titles, bodies, asked, _judgements(judgements, self.arrays_form))
+        texts, asked = (
+            _texts(source, what, self.arrays_form) for source, what in ((documents, "documents"), (queries, "queries"))
+        )
+        return texts_of("own data", texts, asked, _judgements(judgements, self.arrays_form))
 
 
-def _texts(source: Any, what: str, form: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Titles and texts of documents or queries, each a dictionary by identifier; raises DataError for another form."""
+def _texts(source: Any, what: str, form: str) -> UniqueTexts:
+    """Documents with their titles, or queries; raises DataError for another form."""
     frame = as_frame(source)
     if frame is None:
         if not isinstance(source, Mapping):
@@ -127,13 +128,13 @@ def _texts(source: Any, what: str, form: str) -> tuple[dict[str, str], dict[str,
         keys, texts = _column(frame, _ID, what), _column(frame, _TEXT, what)
         titles = frame["title"].to_list() if "title" in frame.columns else [""] * len(keys)
         rows = [(str(key), title or "", text) for key, title, text in zip(keys, titles, texts, strict=True)]
-    for key, title, text in rows:
+    documents = what == "documents"
+    found = UniqueTexts("document" if documents else "query")
+    for row, (key, title, text) in enumerate(rows, start=1):
         if not isinstance(text, str) or not isinstance(title, str):
             raise DataError(f"{what}: the text of {key!r} must be text, got {type(text).__name__}.")
-    if len({key for key, _, _ in rows}) < len(rows):
-        ids = [key for key, _, _ in rows]
-        raise DataError(f"{what}: {next(key for key in ids if ids.count(key) > 1)!r} stands twice; keep one.")
-    return {key: title for key, title, _ in rows}, {key: text for key, _, text in rows}
+        found.put(key, (title, text) if documents else (text,), Path(what), row)
+    return found
 
 
 def _judgements(source: Any, form: str) -> Iterator[Judgement]:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fedrank.core.errors import FormatError
 from fedrank.data.lines import unpacked
-from fedrank.texts.data.collection import Judgement, Texts, texts_of
+from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
 
 #: Cleverdon's codes (``cranqrel.readme``) as grades of which larger is better. Code 5, of no interest, does not occur.
 #: Each query has one document of code -1, which the scale does not define. It is the paper that the question came
@@ -79,24 +79,19 @@ def read_smart(name: str, documents: Path, queries: Path, judgements: Path, layo
         layout: How the collection differs from others.
 
     Raises:
-        FormatError: A line cannot be used, a number stands twice, or a judgement names what is not there.
+        FormatError: A line cannot be used, or two of one number differ.
         MissingDataError: A file is not there.
         DataError: There is no document or no query.
     """
-    titles, bodies = {}, {}
+    texts, asked = UniqueTexts("document"), UniqueTexts("query")
     for number, line, sections in _records(documents):
-        if number in titles:
-            raise FormatError(f"document {number} stands twice.", documents, line)
         title, body = _joined(sections.get("T", [])), _joined(sections.get("W", []))
-        titles[number] = title
-        bodies[number] = _without(title, body) if layout.repeated_titles else body
-    asked = {}
+        body = _without(title, body) if layout.repeated_titles else body
+        texts.put(number, (title, body), documents, line)
     for place, (number, line, sections) in enumerate(_records(queries), start=1):
         key = str(place) if layout.by_place else number
-        if key in asked:
-            raise FormatError(f"query {key} stands twice.", queries, line)
-        asked[key] = _joined(sections.get("W", []))
-    return texts_of(name, titles, bodies, asked, _judgements(judgements, layout))
+        asked.put(key, (_joined(sections.get("W", [])),), queries, line)
+    return texts_of(name, texts, asked, _judgements(judgements, layout))
 
 
 def _records(path: Path) -> Iterator[tuple[str, int, dict[str, list[str]]]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedrank.core.errors import FormatError
 from fedrank.data.lines import unpacked
-from fedrank.texts.data.collection import Judgement, Texts, texts_of
+from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
 
 _ENCODING = "latin-1"
 _NUMBER = re.compile(r"<num>\s*(\d+)\s*</num>")
@@ -26,13 +26,13 @@ def read_trec(name: str, documents: Path, queries: Path, judgements: Path) -> Te
     """Read a collection in TREC's mark-up.
 
     Raises:
-        FormatError: A line cannot be used, an id stands twice, or a judgement names what is not there.
+        FormatError: A line cannot be used, or two of one id differ.
         MissingDataError: A file is not there.
         DataError: There is no document or no query.
     """
     texts = _unique(_marked(documents, "doc", _DOCNO), documents, "document")
     asked = _unique(_marked(queries, "top", _NUMBER), queries, "query")
-    return texts_of(name, dict.fromkeys(texts, ""), texts, asked, qrels(judgements))
+    return texts_of(name, texts, asked, qrels(judgements))
 
 
 def read_npl(name: str, documents: Path, queries: Path, judgements: Path) -> Texts:
@@ -40,7 +40,7 @@ def read_npl(name: str, documents: Path, queries: Path, judgements: Path) -> Tex
     texts = _unique(_slashed(documents), documents, "document")
     asked = _unique(_slashed(queries), queries, "query")
     rows = ((judgements, line, query, one, 1) for line, query, text in _slashed(judgements) for one in text.split())
-    return texts_of(name, dict.fromkeys(texts, ""), texts, asked, rows)
+    return texts_of(name, texts, asked, rows)
 
 
 def qrels(path: Path) -> Iterator[Judgement]:
@@ -110,10 +110,9 @@ def _slashed(path: Path) -> Iterator[tuple[int, str, str]]:
         raise FormatError("the record that begins here is not closed; the file was probably cut off.", path, first)
 
 
-def _unique(records: Iterator[tuple[int, str, str]], path: Path, what: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _unique(records: Iterator[tuple[int, str, str]], path: Path, what: str) -> UniqueTexts:
+    """Documents, which have no title, or queries."""
+    found = UniqueTexts(what)
     for line, number, text in records:
-        if number in found:
-            raise FormatError(f"{what} {number} stands twice.", path, line)
-        found[number] = text
+        found.put(number, ("", text) if what == "document" else (text,), path, line)
     return found

@@ -89,7 +89,7 @@ def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
             "loss": "It is better than BM25, but a silo’s own ranker does better.",
             "neither": "It is better than BM25, but the seeds do not tell it from a silo’s own ranker.",
         }.get(local, "The federation helps." if scope == "own" else "Searching together helps.")
-    untrained = "does better" if bm25 == "loss" else "does as well, as far as the seeds tell"
+    untrained = "does better" if bm25 == "loss" else "is not told apart from it by these seeds"
     begins = {"gain": "It is better than Local, but plain", "loss": f"{harms}: plain"}.get(local, "Plain")
     ends_with = "; so does a silo’s own ranker" if local == "loss" else ""
     return f"{begins} BM25, {_NEEDS}, {untrained}{ends_with}."
@@ -104,8 +104,7 @@ def _training(run: Run) -> list[str]:
     said = {
         "gain": "Training helps.",
         "loss": "Plain BM25 over what silos show each other, which needs no training and no labels, does better.",
-        "neither": "The seeds do not tell that from nothing: plain BM25 over what silos show each other, which needs "
-        "no training and no labels, does as well, as far as they tell.",
+        "neither": "The seeds do not tell that from nothing.",
         "unknown": _ONE_SEED,
     }[direction(added)]
     return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +16,13 @@ from fedrank.texts.data.corpus import tokenise
 TEXT_FILES = (".txt", ".md")
 #: Longest id of a document, in bytes: a ticket holds it, and all tickets have one length.
 LONGEST_ID = 128
+#: Longest title, in characters: it crosses with a hit, and weighs more than text. A longer one is text.
+LONGEST_TITLE = 256
+#: Text whose words change where the tokeniser, its stop words or its stemmer change.
+_PROBE = (
+    "The generously happier nationalities were organising rational relational traditions, wolves' knives, dying and "
+    "dies; C++ 7 x1 isn't e-mail Ünïcode naïve flies skies agreed hopping hoping able-bodied university universe their"
+)
 #: Documents that are cut into words at once.
 _AT_ONCE = 1000
 
@@ -23,13 +32,21 @@ class Document(NamedTuple):
 
     Attributes:
         id: Its name at the owner, at most 128 bytes of UTF-8.
-        title: Its title; may be empty.
+        title: Its title, at most 256 characters in one line; may be empty.
         body: Its text without the title; may be empty.
     """
 
     id: str
     title: str
     body: str
+
+
+def document_of(id: str, title: str, body: str) -> Document:
+    """A document from its parts: what is too long for a title becomes the beginning of the text."""
+    title, body = " ".join(title.split()), body.strip()
+    if len(title) > LONGEST_TITLE:
+        title, body = "", f"{title}\n{body}".strip()
+    return Document(id, title, body)
 
 
 class Words(NamedTuple):
@@ -43,6 +60,13 @@ def words_of(documents: Sequence[Document]) -> list[Words]:
     """The words of documents."""
     cut = tokenise([text for document in documents for text in (document.title, document.body)])
     return [Words(cut[place], cut[place + 1]) for place in range(0, len(cut), 2)]
+
+
+@functools.cache
+def analyser() -> str:
+    """What tells whether an index was made as this version makes it: how words are cut, and how long a title is."""
+    cut = tokenise([_PROBE])[0]
+    return hashlib.sha256(json.dumps([cut, LONGEST_TITLE]).encode()).hexdigest()[:16]
 
 
 def batches(documents: Iterator[Document], size: int = _AT_ONCE) -> Iterator[list[Document]]:
@@ -61,7 +85,8 @@ def read_documents(path: Path) -> Iterator[Document]:
     """Documents of a file or a folder.
 
     A folder gives one document for each ``.txt`` or ``.md`` file below it: its id is the path within the folder, its
-    title the first line. A ``.jsonl`` file has an object a line with ``id`` (or ``_id``), ``title`` (may be missing)
+    title the first line. A file of one line has a text and no title, as has one whose first line is longer than 256
+    characters. A ``.jsonl`` file has an object a line with ``id`` (or ``_id``), ``title`` (may be missing)
     and ``text`` (or ``body``), as collections of BEIR have. Nothing is held in memory beyond one document.
 
     Raises:
@@ -85,9 +110,10 @@ def read_documents(path: Path) -> Iterator[Document]:
 def _of_file(path: Path, name: str) -> Document:
     try:
         title, _, body = path.read_text(encoding="utf-8").lstrip("\ufeff").strip().partition("\n")
+        title, body = (title, body) if body else ("", title)
     except UnicodeDecodeError as error:
         raise FormatError(f"is not text in UTF-8 ({error.reason} at byte {error.start}); convert it.", path) from error
-    return _checked(Document(name, title.lstrip("# ").strip(), body.strip()), path, None)
+    return _checked(document_of(name, title.lstrip("# "), body), path, None)
 
 
 def _of_lines(path: Path) -> Iterator[Document]:
@@ -105,7 +131,7 @@ def _of_lines(path: Path) -> Iterator[Document]:
             name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
             if not isinstance(name, str) or not isinstance(title, str) or not isinstance(body, str):
                 raise FormatError('needs "id" and "text", both text, and "title" only as text.', path, number)
-            yield _checked(Document(name, title.strip(), body.strip()), path, number)
+            yield _checked(document_of(name, title, body), path, number)
 
 
 def _checked(document: Document, path: Path, line: int | None) -> Document:

@@ -1,7 +1,8 @@
 """An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
 
 What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
-``reveals = "title"`` its title; with ``features`` the rounded numbers that a list is put in order by
+``reveals = "title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has
+none, the first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by
 (:mod:`~fedrank.texts.served.features`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
 the words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
@@ -9,6 +10,7 @@ the words of the query, with an encoder the query as it was typed, and which doc
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -21,7 +23,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
 from fedrank.texts.data.features import Statistics
-from fedrank.texts.served.documents import Document
+from fedrank.texts.served.documents import LONGEST_TITLE, Document
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import open_question, seal_answer
@@ -34,6 +36,8 @@ from fedrank.texts.served.tickets import Tickets
 MOST_WORDS, LONGEST_WORD = 64, 64
 #: Most queries of one question: a query among decoys.
 MOST_AT_ONCE = 32
+#: Largest step that scores are rounded to.
+LARGEST_STEP = 100.0
 #: Most characters of a query as it was typed.
 LONGEST_QUERY = 2000
 
@@ -46,8 +50,10 @@ class OwnerSettings:
         ConfigError: A setting is out of range.
     """
 
-    reveals: Literal["title", "score"] = setting(
-        "title", "What stands beside a hit: its title, or nothing but its score."
+    reveals: Literal["title", "beginning", "score"] = setting(
+        "title",
+        "What stands beside a hit: its title; its title or, where it has none, the beginning of its text; or nothing "
+        "but its score.",
     )
     fetch: bool = setting(True, "Whether askers may fetch the documents that they found.")
     most_hits: int = setting(20, "Most hits of an answer.", low=1, high=1000)
@@ -73,11 +79,25 @@ class OwnerSettings:
         "id title body", "Columns or fields of a document there: id, title and text; or id and text."
     )
 
+    def gives(self) -> str:
+        """What an asker gets, in words."""
+        shown = {
+            "title": f"titles (at most {LONGEST_TITLE} characters)",
+            "beginning": f"titles, or the first {_BEGINNING} characters of a text",
+        }
+        parts = [shown[self.reveals]] if self.reveals in shown else []
+        parts.append(f"scores in steps of {self.step:g}" if self.step else "exact scores")
+        if self.features:
+            parts.append("numbers to put a list in order by")
+        if self.fetch:
+            parts.append("whole documents that were found")
+        return ", ".join(parts)
+
     def __post_init__(self) -> None:
         if self.engine and self.encoder:
             raise ConfigError("an index that is there already keeps no vectors of the encoder; leave one of them out.")
-        if not 0 <= self.step <= 100:
-            raise ConfigError(f"step must be in 0..100, got {self.step}.")
+        if not 0 <= self.step <= LARGEST_STEP:
+            raise ConfigError(f"step must be in 0..{LARGEST_STEP:g}, got {self.step}.")
 
 
 class OwnHit(NamedTuple):
@@ -94,8 +114,9 @@ class OwnHit(NamedTuple):
     features: tuple[float, ...]
 
 
-#: Whether the asker of this name with this token may ask one more question of this kind; a reason where not.
-Admission = Callable[[str, str, str], str]
+#: Whether the asker of this name with this token may ask so many more questions of this kind, with this identity, of
+#: this day since 1970; a reason where not.
+Admission = Callable[[str, str, str, int, bytes, int], str]
 
 
 class Owner:
@@ -134,23 +155,29 @@ class Owner:
         """
         body, asker = open_question(sealed, self._key)
         try:
-            answer = self._answered(body)
+            json.dumps(body, ensure_ascii=False).encode()
+            answer = self._answered(body, asker.public_bytes_raw())
+        except UnicodeEncodeError:  # JSON may hold half of a surrogate pair, which no index takes
+            answer = _refused("malformed", "A question is text that UTF-8 can write.")
         except RunError:  # the index cannot be read; its message names paths
             answer = _refused("unavailable", "The owner's index cannot be read at the moment.")
         return seal_answer(answer, asker, sealed)
 
-    def _answered(self, body: Mapping[str, Any]) -> dict[str, Json]:
-        name, token, kind = (body.get(part) for part in ("asker", "token", "kind"))
+    def _answered(self, body: Mapping[str, Any], identity: bytes) -> dict[str, Json]:
+        """The answer; ``identity`` is the key that the asker made for this question alone."""
+        name, token, kind, day = (body.get(part) for part in ("asker", "token", "kind", "day"))
         if not isinstance(name, str) or not isinstance(token, str) or kind not in ("search", "fetch"):
             return _refused("malformed", "A question has an asker, a token, and the kind search or fetch.")
+        if not isinstance(day, int) or isinstance(day, bool):
+            return _refused("malformed", "A question has the day of its asker; ask with this version of fedrank.")
         queries = body.get("several", [body]) if kind == "search" else [body]
         if not isinstance(queries, list) or not 1 <= len(queries) <= MOST_AT_ONCE:
             return _refused("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
         if not all(isinstance(query, dict) for query in queries):
             return _refused("malformed", "Each of several queries is an object with words.")
-        for _ in queries:  # a query among decoys costs as many questions as there are queries
-            if why := self._admit(name, token, kind):
-                return _refused(why, _REASONS[why])
+        # A query among decoys costs as many questions as there are queries.
+        if why := self._admit(name, token, kind, len(queries), identity, day):
+            return _refused(why, _REASONS[why])
         if kind == "fetch":
             return self._fetched(body, name)
         if "several" not in body:
@@ -174,9 +201,9 @@ class Owner:
         shown: list[Json] = []
         for found in hits:
             hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asker), "score": found.score}
-            if self.settings.reveals == "title":
+            if self.settings.reveals != "score":
                 document = self.engine.get(found.id)
-                hit["title"] = document.title or _beginning(document) if document else ""
+                hit["title"] = self._shown(document) if document else ""
             if features:
                 hit["features"] = list(found.features)
             shown.append(hit)
@@ -207,19 +234,27 @@ class Owner:
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         found = self.engine.candidates(weights, max(self.settings.candidates, most))
         by_field = scored(words, [candidate.words for candidate in found], statistics)
-        scores, step = by_field.sum(axis=1), self.settings.step
+        scores = by_field.sum(axis=1)
         best = np.argsort(-scores, kind="stable")[:most]
         documents = [found[place] for place in best]
-        cosines = self._cosines(query, documents)
-        numbers = features_of(words, [candidate.words for candidate in documents], statistics, by_field[best], cosines)
+        # Rounded before anything is made of them: the total and the title's part, and the body's as what is left.
+        total, title = self._rounded(scores[best]), self._rounded(by_field[best, 1])
+        numbers = features_of(np.column_stack([total - title, title]), self._cosines(query, documents))
         return [
-            OwnHit(
-                candidate.id,
-                round(round(score / step) * step, 6) if step else score,
-                tuple(round(number, 6) for number in row),
-            )
-            for candidate, score, row in zip(documents, scores[best].tolist(), numbers.tolist(), strict=True)
+            OwnHit(candidate.id, round(score, 6), tuple(round(number, 6) for number in row))
+            for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
+
+    def _rounded(self, scores: Float64[np.ndarray, " documents"]) -> Float64[np.ndarray, " documents"]:
+        """Scores as they leave: multiples of the step."""
+        step = self.settings.step
+        return np.round(scores / step) * step if step else scores
+
+    def _shown(self, document: Document) -> str:
+        """What is shown of a document beside its score."""
+        if document.title or self.settings.reveals == "title":
+            return _cut(document.title, LONGEST_TITLE)
+        return _cut(document.body, _BEGINNING)
 
     def _cosines(self, query: str, documents: list[Candidate]) -> Float64[np.ndarray, " documents"] | None:
         """Cosines of the query's vector with the documents'; None without an encoder or a query."""
@@ -251,13 +286,15 @@ class Owner:
 _REASONS = {
     "unauthorised": "The owner does not know this asker with this token.",
     "too-many": "The asker's questions of this day are used up; come back tomorrow, or ask the owner for more.",
+    "replayed": "This question was asked before, and has been answered; it was not counted again.",
+    "other-day": "The question is of another day; set the clock of the asker's machine.",
     "not-given": "This owner gives no documents out; ask it in another way.",
 }
 #: Vectors of queries that are kept in memory.
 _VECTORS = 256
 #: Weight of a word that stands in every document: those that hold it are found, after all others.
 _LEAST = 1e-6
-#: Characters of a document without title that stand in place of it.
+#: Characters of a document's text that stand in place of a title, where the owner shows them.
 _BEGINNING = 80
 
 
@@ -265,9 +302,9 @@ def _refused(reason: str, detail: str) -> dict[str, Json]:
     return {"error": reason, "detail": detail}
 
 
-def _beginning(document: Document) -> str:
-    text = " ".join(document.body.split())
-    return text if len(text) <= _BEGINNING else text[: _BEGINNING - 1] + "…"
+def _cut(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _own_statistics(own: list[tuple[int, int]], engine: Engine) -> Statistics:

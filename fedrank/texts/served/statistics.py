@@ -44,6 +44,9 @@ _COUNTS = 3
 _UNLIKE = 3.0
 #: A noisy sum counts as half a standard deviation at least: below that it says nothing.
 _FLOOR = 0.5
+#: Documents below so many standard deviations of the noise are few: how rare a word is drowns in it. Of the gap between
+#: each owner's statistics and exact ones, 1,400 documents close 79 % at 20 deviations, 54 % at 6.5, and 13 % at 2.3.
+_FEW = 10.0
 #: First bytes of a table in a file.
 _MAGIC = b"fedrank terms 1\n"
 
@@ -172,6 +175,16 @@ class TermTable:
     deviation: float
     epsilon: float
     delta: float
+
+    def note(self) -> str:
+        """What an operator should know about the noise; empty where there are documents enough."""
+        if self.documents >= _FEW * self.deviation:
+            return ""
+        return (
+            f"the noise of the statistics (standard deviation {self.deviation:.0f}) is large beside about "
+            f"{self.documents:,.0f} documents: lists may be worse than with each owner's own statistics. It is small "
+            f"from about {_FEW * self.deviation:,.0f} documents, or with a larger epsilon."
+        )
 
     def at(
         self, words: Sequence[str], own: Sequence[tuple[int, int]] | None = None, own_documents: int = 0

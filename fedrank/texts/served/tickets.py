@@ -19,6 +19,8 @@ from fedrank.texts.served.documents import LONGEST_ID
 
 #: Seconds for which a ticket is good.
 LIFE = 24 * 3600
+#: Characters of a ticket.
+LONGEST_TICKET = 226
 _NONCE = 12
 
 

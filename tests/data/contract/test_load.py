@@ -212,6 +212,7 @@ AS_FRAMES = (
     pl.DataFrame({"id": list(QUERIES), "query": list(QUERIES.values())}),
     pl.DataFrame({"query-id": ["q1", "q2", "q2"], "corpus-id": ["d1", "d2", "d1"], "score": [2, 1, 0]}),
 )
+OTHERWISE = AS_FRAMES[0].with_columns(text=pl.lit("another text"))
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,7 @@ AS_FRAMES = (
         (DOCUMENTS, QUERIES, JUDGED),
         {"judgements": JUDGED, "documents": DOCUMENTS, "queries": QUERIES},
         AS_FRAMES,
+        (pl.concat([AS_FRAMES[0]] * 2), *AS_FRAMES[1:]),  # all documents twice, alike
         tuple(map(pandas, AS_FRAMES)),
     ],
 )
@@ -240,10 +242,10 @@ def test_texts_are_the_same_in_every_form(source):
         (AS_FRAMES[0], "one data frame is no text collection"),
         ((list(DOCUMENTS), QUERIES, JUDGED), "documents must be a mapping or a data frame.*got list"),
         ((DOCUMENTS, QUERIES, [("q1", "d1", 2)]), "judgements must be .* got list"),
-        ((DOCUMENTS, QUERIES, {"q1": {"d9": 1}}), "judgements:1: there is no document 'd9'"),
+        ((DOCUMENTS, QUERIES, {"q1": {"d9": 1}}), "judgements:1: no judgement .* 'q1' and 'd9'"),
         ((DOCUMENTS, QUERIES, {"q1": {"d1": 0.5}}), "judgements:1: a grade must be a whole number, got 0.5"),
         ((DOCUMENTS, {"q1": 3}, JUDGED), "queries: the text of 'q1' must be text, got int"),
-        ((pl.concat([AS_FRAMES[0]] * 2), QUERIES, JUDGED), "'d1' stands twice"),
+        ((pl.concat([AS_FRAMES[0], OTHERWISE]), QUERIES, JUDGED), "documents:3: document 'd1' stands twice"),
     ],
 )
 def test_texts_that_do_not_fit_are_refused(source, message):

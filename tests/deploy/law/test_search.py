@@ -1,24 +1,42 @@
 """A federated search over real HTTP: what is found, who learns what, what fails by itself alone."""
 
+import asyncio
 import base64
+import inspect
 import json
+import socket
+import threading
+import time
 import urllib.request
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from search_worlds import TEXTS, owner, search_world, write_documents
 
+from fedrank.cli.owners import serve_broker
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.http.server import ThreadedServer
+from fedrank.deploy.search import federation
 from fedrank.deploy.search import statistics as search_statistics
+from fedrank.deploy.search.askers import Askers
+from fedrank.deploy.search.broker import PATIENCE, BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, read_federation
-from fedrank.deploy.search.service import Operator
+from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.deploy.search.service import Operator, owner_app
 from fedrank.deploy.search.statistics import make_statistics
+from fedrank.texts.served.documents import Document, Words
+from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import STEP, Question, key_of, key_text, open_question
 from fedrank.texts.served.owner import OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms
 
 pytest.importorskip("tantivy")
+
+TODAY = int(time.time() // 86400)
 
 
 def ids(answer):
@@ -33,8 +51,32 @@ def test_documents_of_all_owners_are_found_and_fetched(tmp_path):
         assert asked.fetch(answer.hits[0])[1] in {text for rows in TEXTS.values() for _, _, text in rows}
         assert asked.search("boundary layer", 1).hits[0].score >= asked.search("boundary layer", 2).hits[1].score
         assert asked.search("the of a").hits == () == asked.search("quaternion").hits
-        # A document without a title is shown by its beginning.
-        assert ("south", "a boundary layer on a cone without any title") in ids(asked.search("cone"))
+        assert ids(asked.search("cone")) == [("south", "")]  # it has no title, and its text stays with its owner
+
+
+@pytest.mark.parametrize("reveals", ["title", "beginning", "score"])
+def test_what_crosses_with_a_hit_is_what_the_owner_agreed_to(tmp_path, reveals):
+    """On the wire: the answer as it is opened has no more of a document than the setting says, and its size follows."""
+    words = [f"word{number}" for number in range(300)]
+    with owner(tmp_path / "north", settings=OwnerSettings(reveals=reveals)) as (home, server):
+        texts = tmp_path / "texts"
+        texts.mkdir()
+        (texts / "line.txt").write_text(" ".join(words) + "\n")  # one line of 2,289 characters
+        (texts / "titled.txt").write_text("The word0 of a title\n" + " ".join(words))
+        assert Operator(home.path).add(texts) == (2, 2)
+        askers = home.askers()
+        body = {"kind": "search", "words": ["word0"], "k": 5, "day": TODAY, "asker": "anna"}
+        body["token"] = askers.allow("anna")
+        askers.close()
+        question = Question(key_of(home.public_key()), body)
+        _, sealed = post(server.url + "/v1/ask", question.sealed)
+        hits = question.opened(sealed)["hits"]
+    shown = sorted(hit.get("title", "") for hit in hits)
+    beginning = " ".join(words)[:79] + "…"
+    assert shown == {"title": ["", "The word0 of a title"], "beginning": ["The word0 of a title", beginning]}.get(
+        reveals, ["", ""]
+    )
+    assert len(sealed) - 48 == 2 * STEP  # HPKE adds 48 bytes
 
 
 def test_tickets_are_new_in_every_answer_and_belong_to_one_asker(tmp_path):
@@ -92,9 +134,6 @@ def test_documents_come_and_go_while_the_owner_is_served(tmp_path):
 def test_an_owner_that_is_gone_is_missing_and_nobody_else_is(tmp_path):
     with search_world(tmp_path, patience=2.0) as (asked, _, file):
         gone = FederationFile("test", (*file.owners[:2], OwnerCard("east", file.owners[2].key, "http://127.0.0.1:9")))
-        from fedrank.deploy.http.server import ThreadedServer
-        from fedrank.deploy.search.broker import BrokerApp
-
         with ThreadedServer(BrokerApp(gone, patience=2.0)) as broker:
             other = FederationFile("test", gone.owners, broker.url)
             answer = Federation(other, ("anna", asked._tokens)).search("wing roses")
@@ -121,7 +160,8 @@ def test_an_answer_belongs_to_its_question(tmp_path):
     """A broker that gives the answer to another question, or of another owner, is found out."""
     with owner(tmp_path / "north", TEXTS["north"]) as (home, server):
         askers = home.askers()
-        body = {"kind": "search", "words": ["wing"], "k": 1, "asker": "anna", "token": askers.allow("anna")}
+        body = {"kind": "search", "words": ["wing"], "k": 1, "day": TODAY, "asker": "anna"}
+        body["token"] = askers.allow("anna")
         askers.close()
         questions = [Question(key_of(home.public_key()), body) for _ in range(2)]
         answers = [post(server.url + "/v1/ask", question.sealed)[1] for question in questions]
@@ -153,11 +193,240 @@ def test_what_is_no_question_is_refused(tmp_path):
             {"kind": "fetch", "ticket": 5},
             {"kind": "fetch", "ticket": "A" * 226},
             {"kind": "drop"},
+            {"kind": "search", "words": ["wing"], "k": 1, "day": None},
+            {"kind": "search", "words": ["wing"], "k": 1, "day": True},
+            {"kind": "search", "words": ["wing"], "k": 1, "day": 2**70},
         ]
         for body in bad:
-            question = Question(key_of(home.public_key()), {"asker": "anna", "token": token, **body})
+            question = Question(key_of(home.public_key()), {"asker": "anna", "token": token, "day": TODAY, **body})
             status, answer = post(server.url + "/v1/ask", question.sealed)
             assert status == 200 and "error" in question.opened(answer), body
+
+
+def test_half_a_surrogate_pair_is_no_text_and_breaks_nothing(tmp_path, monkeypatch):
+    """JSON may hold one, by an escape; people's keyboards and files do, too."""
+    with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, homes, _):
+        assert len(asked.search("wing \ud800").hits) == 1
+        monkeypatch.setattr("fedrank.texts.served.envelopes._padded", lambda body: json.dumps(body).encode())
+        key, url = key_of(homes["north"].public_key()), homes["north"].url("owner") + "/v1/ask"
+        sound = {"kind": "search", "words": ["wing"], "k": 1, "day": TODAY, "asker": "anna"}
+        for wrong in ({"words": ["\ud800"]}, {"asker": "\ud800"}, {"token": "\ud800"}):
+            question = Question(key, sound | {"token": asked._tokens["north"]} | wrong)
+            status, answer = post(url, question.sealed)
+            assert status == 200 and question.opened(answer)["error"] in ("malformed", "unauthorised")
+
+
+def counted(home):
+    askers = home.askers()
+    ((_, searched, fetched),) = askers.rows()
+    askers.close()
+    return searched, fetched
+
+
+def test_a_question_that_is_sent_again_counts_once_also_after_a_restart(tmp_path):
+    """Whoever carries a question cannot use its asker's day up with it."""
+    settings = OwnerSettings(questions_a_day=10)
+    with owner(tmp_path / "north", TEXTS["north"], settings=settings) as (home, server):
+        askers = home.askers()
+        body = {"kind": "search", "k": 1, "day": TODAY, "asker": "anna", "token": askers.allow("anna")}
+        askers.close()
+        several = Question(key_of(home.public_key()), body | {"several": [{"words": ["wing"]}] * 3})
+        one = Question(key_of(home.public_key()), body | {"words": ["wing"]})
+        assert len(several.opened(post(server.url + "/v1/ask", several.sealed)[1])["several"]) == 3
+        assert len(one.opened(post(server.url + "/v1/ask", one.sealed)[1])["hits"]) == 1
+        assert counted(home) == (4, 0)
+        for question in (several, one) * 10:
+            assert question.opened(post(server.url + "/v1/ask", question.sealed)[1])["error"] == "replayed"
+        assert counted(home) == (4, 0)
+    with owner(tmp_path / "north", settings=settings) as (home, server):
+        for question in (several, one):
+            assert question.opened(post(server.url + "/v1/ask", question.sealed)[1])["error"] == "replayed"
+        late = [Question(key_of(home.public_key()), body | {"words": ["wing"], "day": TODAY + n}) for n in (-2, 2, 0)]
+        said = [question.opened(post(server.url + "/v1/ask", question.sealed)[1]) for question in late]
+        assert [one.get("error") for one in said] == ["other-day", "other-day", None]
+        # Seven at once do not fit into what is left, and are not counted in part.
+        much = Question(key_of(home.public_key()), body | {"several": [{"words": ["wing"]}] * 7})
+        assert much.opened(post(server.url + "/v1/ask", much.sealed)[1])["error"] == "too-many"
+        assert counted(home) == (5, 0)
+
+
+def test_what_was_asked_is_forgotten_when_its_day_is_no_longer_taken(tmp_path, monkeypatch):
+    askers = Askers(tmp_path / "askers.db", {"search": 2, "fetch": 0})
+    token, now = askers.allow("anna"), [100 * 86400.0]
+    monkeypatch.setattr("fedrank.deploy.search.askers.time.time", lambda: now[0])
+    said = []
+    for day, identity, asked in ((0, b"a", 0), (0, b"a", 0), (1, b"a", 0), (1, b"b", 0), (1, b"c", 2), (1, b"d", 1),
+                                 (2, b"c", 2), (2, b"b", 0), (3, b"c", 2), (4, b"c", 2)):  # fmt: skip
+        now[0] = (100 + day) * 86400.0
+        said.append(askers.admitted("anna", token, "search", 1, identity, 100 + asked))
+    assert said == ["", "replayed", "replayed", "", "", "too-many", "replayed", "other-day", "replayed", "other-day"]
+    assert askers._db.execute("SELECT count(*) FROM question").fetchone() == (1,)
+    assert askers.admitted("anna", token, "search", 1, b"e", 104) == ""
+    assert sorted(row[0] for row in askers._db.execute("SELECT identity FROM question")) == [b"e"]
+    askers.close()
+
+
+def forged(asked, monkeypatch, change, whose="north"):
+    """The asker, for whom an owner's answers are changed after they were opened: what an owner could have sealed."""
+    real = federation._opened
+    keys = {card.key: card.name for card in asked.file.owners}
+    seen = []
+
+    class Noted(Question):
+        def __init__(self, key, body):
+            super().__init__(key, body)
+            self.owner = keys[key_text(key)]
+
+    def opened(question, found):
+        body = real(question, found)
+        if question.owner == whose and isinstance(body, dict):
+            change(body)
+            seen.append(body)
+        return body
+
+    monkeypatch.setattr(federation, "Question", Noted)
+    monkeypatch.setattr(federation, "_opened", opened)
+    return seen
+
+
+HIT = {"ticket": "x", "score": 1.0, "title": "forged"}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda body: body.update(hits=[HIT] * 12_000), "12,000 hits where 5"),
+        (lambda body: body.update(hits=[HIT] * 6), "6 hits where 5"),
+        (lambda body: body["hits"][0].update(score=9.9e8), "9.9e+08"),
+        (lambda body: body["hits"][0].update(score=172.0), "172"),
+        (lambda body: body["hits"][0].update(score=-0.1), "-0.1"),
+        (lambda body: body["hits"][0].update(score=float("nan")), "nan"),
+        (lambda body: body["hits"][0].update(score=float("inf")), "inf"),
+        (lambda body: body["hits"][0].update(score=10**400), "no sense"),
+        (lambda body: body["hits"][0].update(score="?"), "no sense"),
+        (lambda body: body["hits"].append([]), "no sense"),
+        (lambda body: body.update(hits=3), "no sense"),
+        (lambda body: body["hits"][0].update(features=[0.0] * 4), "4 numbers"),
+        (lambda body: body["hits"][0].update(features=[0.0, 2.0]), "outside"),
+    ],
+)
+def test_an_owner_that_gives_what_no_owner_can_give_is_refused_by_name(tmp_path, monkeypatch, change, why):
+    """k = 5 hits of one word: BM25 is below 2 fields x (1.2 + 1) x ln(10^12) = 121.6, and rounding adds 50 at most."""
+    with search_world(tmp_path) as (asked, _, _):
+        honest = [hit for hit in asked.search("wing", 5).hits if hit.owner != "north"]
+        forged(asked, monkeypatch, change)
+        answer = asked.search("wing", 5)
+        assert [(hit.owner, hit.score, hit.title) for hit in answer.hits] == [
+            (hit.owner, hit.score, hit.title) for hit in honest
+        ]
+        assert list(answer.missing) == ["north"] and why in answer.missing["north"]
+
+
+@pytest.mark.parametrize("answer", ["é", "AAAA", "", 3, None, ["AAAA"]])
+def test_a_broker_that_hands_on_anything_makes_its_owner_missing(tmp_path, monkeypatch, answer):
+    with search_world(tmp_path) as (asked, _, _):
+        real = asked._broker.request
+
+        def request(*given, **named):
+            response = real(*given, **named)
+            return replace(response, body=json.dumps(response.json() | {"north": {"answer": answer}}).encode())
+
+        monkeypatch.setattr(asked._broker, "request", request)
+        found = asked.search("wing")
+        assert list(found.missing) == ["north"] and {hit.owner for hit in found.hits} == {"south"}
+
+
+def test_what_an_owner_shows_is_cut_to_what_an_owner_can_show(tmp_path, monkeypatch):
+    with search_world(tmp_path) as (asked, _, _):
+        forged(
+            asked, monkeypatch, lambda body: body["hits"][0].update(title="x" * 10**6, ticket="y" * 10**6, score=171.5)
+        )
+        best = asked.search("wing", 5).hits[0]
+        assert (best.owner, best.score, len(best.title), len(best.ticket)) == ("north", 171.5, 256, 226)
+
+
+@pytest.mark.parametrize("accepts", [True, False])
+def test_an_owner_that_hangs_is_missing_in_time_and_takes_no_hit_of_the_others(tmp_path, accepts):
+    """It takes connections and says nothing, or does not even take them; forty searches come at once."""
+    hung = socket.create_server(("127.0.0.1", 0), backlog=1000 if accepts else 1)
+    if not accepts:
+        filling = [socket.create_connection(hung.getsockname()[:2]) for _ in range(2)]
+    with search_world(tmp_path) as (asked, _, file):
+        url = f"http://127.0.0.1:{hung.getsockname()[1]}"
+        owners = (*file.owners[:2], OwnerCard("east", file.owners[2].key, url))
+        with ThreadedServer(BrokerApp(FederationFile("test", owners), patience=0.5)) as broker:
+            federation_ = Federation(FederationFile("test", owners, broker.url), ("anna", asked._tokens))
+            federation_.search("wing")
+            answers, seconds = [], []
+
+            def search():
+                started = time.monotonic()
+                answers.append(federation_.search("wing"))
+                seconds.append(time.monotonic() - started)
+
+            threads = [threading.Thread(target=search) for _ in range(40)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    hung.close()
+    if not accepts:
+        for one in filling:
+            one.close()
+    assert [len(answer.hits) for answer in answers] == [2] * 40
+    assert all(answer.missing == {"east": "it did not answer within 0.5 seconds"} for answer in answers)
+    assert np.median(seconds) < 2.0
+
+
+def test_an_owner_is_waited_for_two_seconds_unless_told_otherwise():
+    assert PATIENCE == 2.0 == inspect.signature(serve_broker).parameters["patience"].default
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_an_index_of_another_analyser_is_made_anew_from_what_it_holds(tmp_path, monkeypatch, caplog, encoded):
+    """Words that were not stemmed, and a title of 300 characters; vectors are not made again."""
+    encoder = None
+    if encoded:
+        pytest.importorskip("tokenizers")
+        encoder = Encoder(str(Path(__file__).parents[2] / "texts" / "oracle" / "kept" / "bert"))
+    rows = [Document("a", "x" * 300, "wings"), *(Document(f"d{n}", "", f"flying wings number{n}") for n in range(1200))]
+    with monkeypatch.context() as former:
+        cut = lambda batch: [Words(one.title.split(), one.body.split()) for one in batch]  # noqa: E731
+        former.setattr("fedrank.texts.served.engines.tantivy.words_of", cut)
+        former.setattr("fedrank.texts.served.engines.tantivy.analyser", lambda: "former")
+        engine = TantivyEngine(tmp_path, encoder)
+        engine.add(rows[:40] if encoded else rows)
+        vectors = {one.id: one.vector for one in engine.candidates({"wings": 1.0}, 2000)}
+        assert engine.frequencies(["wing"]) == [(0, 0)]
+        engine.close()
+    monkeypatch.setattr(TantivyEngine, "_vectors", None)
+    for said in (1, 0):  # once
+        caplog.clear()
+        engine = TantivyEngine(tmp_path, encoder)
+        assert len(engine) == len(vectors) == (40 if encoded else 1201) and len(caplog.records) == said
+        found = engine.candidates({"wing": 1.0}, 2000)
+        assert engine.frequencies(["wing", "wings"]) == [(len(vectors), 0), (0, 0)]
+        assert engine.get("a") == Document("a", "", "x" * 300 + "\nwings")
+        for one in found:
+            np.testing.assert_array_equal(one.vector, vectors[one.id])
+        engine.close()
+
+
+def test_documents_that_are_gone_from_the_folder_are_counted_at_the_start(tmp_path, caplog):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name in ("a", "b", "c"):
+        (texts / f"{name}.txt").write_text(f"a wing {name}")
+    home = OwnerFolder(tmp_path / "north")
+    home.prepare()
+    for removed, others in (((), 0), (("a", "b"), 2)):
+        for name in removed:
+            (texts / f"{name}.txt").unlink()
+        caplog.clear()
+        app = owner_app(home, None, texts)
+        asyncio.run(app._stop())
+        said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        assert [int(one.split()[0]) for one in said] == [others] * bool(others)
 
 
 def test_words_that_an_index_could_take_for_a_query_language_are_words(tmp_path):
@@ -183,7 +452,11 @@ def broker_tokens(homes):
 def test_statistics_are_summed_and_used(tmp_path, small):
     with search_world(tmp_path) as (asked, homes, file):
         assert asked.search("wing").own_statistics == ("north", "south", "east")
-        make_statistics(file, broker_tokens(homes), 0)
+        sent, summed = make_statistics(file, broker_tokens(homes), 0)
+        assert sent > 4 * 2 * 256  # base64 of as many numbers of four bytes, at least
+        # Five documents in noise of a standard deviation of about 70: said to the broker and to each owner.
+        note = Operator(homes["north"].path).status()["note"]
+        assert note == summed.note() != "" and f"{summed.deviation:.0f}" in note
         tables = [home.table() for home in homes.values()]
         assert all(np.array_equal(table.frequency, tables[0].frequency) for table in tables)
         assert asked.search("wing").own_statistics == ()
@@ -240,6 +513,19 @@ def test_a_broker_that_invents_an_owner_is_refused(tmp_path, small, monkeypatch)
         with pytest.raises(RunError, match="not its own"):
             make_statistics(file, broker_tokens(homes), 0)
         assert homes["north"].releases() == []
+
+
+@pytest.mark.parametrize("forged", [{}, {"message": "é"}, {"message": 3}, {"codes": 3}, {"codes": []}])
+def test_an_owner_whose_part_makes_no_sense_is_no_crash_of_the_broker(tmp_path, small, monkeypatch, forged):
+    real = search_statistics._Owner.ask
+
+    def ask(self, step, body):
+        answer = real(self, step, body)
+        return {**answer, **forged} if forged else {}
+
+    monkeypatch.setattr(search_statistics._Owner, "ask", ask)
+    with search_world(tmp_path) as (_, homes, file), pytest.raises(RunError):
+        make_statistics(file, broker_tokens(homes), 0)
 
 
 def test_statistics_need_the_brokers_token(tmp_path, small):

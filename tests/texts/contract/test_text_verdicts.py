@@ -28,7 +28,7 @@ from fedrank.texts.report.verdicts import direction, verdicts
         (0.05, 0.02, "The federation helps.", "plain BM25"),
         (0.05, 0.08, "It is better than Local, but plain BM25, which needs no training, no labels and no federation, "
          "does better.", "helps"),
-        (0.05, 0.05, "does as well, as far as the seeds tell.", "helps"),
+        (0.05, 0.05, "is not told apart from it by these seeds.", "as well"),
         (-0.05, 0.05, "The federation harms: plain BM25, which needs no training, no labels and no federation, does "
          "better; so does", "helps"),
         (0.0, 0.05, "Plain BM25, which needs no training, no labels and no federation, does better.", "helps"),

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from fedrank.core.errors import FormatError, MissingDataError
-from fedrank.texts.served.documents import Document, read_documents
+from fedrank.texts.served.documents import LONGEST_TITLE, Document, read_documents
+from fedrank.texts.served.engines.foreign import document_of_row
 
 
 def test_a_folder_has_a_document_a_file(tmp_path):
@@ -13,8 +14,25 @@ def test_a_folder_has_a_document_a_file(tmp_path):
     (tmp_path / "deep" / "b.md").write_text("# Title\n\nthe body\n", encoding="utf-8")
     (tmp_path / "a.txt").write_text("\ufeffonly a line", encoding="utf-8")
     (tmp_path / "c.png").write_bytes(b"\x89PNG")
-    first, second = Document("a.txt", "only a line", ""), Document("deep/b.md", "Title", "the body")
+    first, second = Document("a.txt", "", "only a line"), Document("deep/b.md", "Title", "the body")
     assert list(read_documents(tmp_path)) == [first, second]
+
+
+@pytest.mark.parametrize(("length", "there"), [(1, True), (LONGEST_TITLE, True), (LONGEST_TITLE + 1, False)])
+def test_what_is_too_long_for_a_title_is_text(tmp_path, length, there):
+    line = "x" * length
+    (tmp_path / "a.txt").write_text(f"{line}\nthe body\n")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"id": "a.txt", "title": line, "text": "the body"}))
+    expected = Document("a.txt", line, "the body") if there else Document("a.txt", "", f"{line}\nthe body")
+    assert list(read_documents(tmp_path)) == list(read_documents(tmp_path / "b.jsonl")) == [expected]
+    assert document_of_row("a.txt", line, "the body") == expected
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md"])
+@pytest.mark.parametrize("length", [3, 3000])
+def test_a_file_of_one_line_has_a_text_and_no_title(tmp_path, name, length):
+    (tmp_path / name).write_text("\ufeff\n" + "x" * length + "\n\n", encoding="utf-8")
+    assert list(read_documents(tmp_path)) == [Document(name, "", "x" * length)]
 
 
 def test_lines_may_be_those_of_beir(tmp_path):

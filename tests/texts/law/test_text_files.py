@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -49,7 +50,8 @@ def test_what_is_written_is_read(tmp_path_factory, collection, beir):
         table = "".join(f"{q[a]} 0 {d[b]} {grade}\n" for a, b, grade in judged)
         (folder / "qrels").write_text(table, encoding="utf-8")
     texts = read_texts(folder)
-    assert texts.name == folder.name and texts.notes == ()
+    assert texts.name == folder.name
+    assert not texts.notes or set(documents) & set(queries)  # a query that is one of the documents, by chance
     assert texts.document_ids == tuple(d) and texts.query_ids == tuple(q)
     assert list(zip(texts.titles, texts.bodies, strict=True)) == list(documents.values())
     assert texts.queries == tuple(queries.values())
@@ -77,6 +79,38 @@ def test_a_path_is_a_collection_by_its_folder_or_its_documents(folder):
         assert texts.grades.tolist() == [2, 0] and texts.notes == ("Negative grades that became 0: 1.",)
         assert is_text_path(path)
     assert not is_text_path(folder / "qrels.txt") and not is_text_path(folder.parent / "none")
+
+
+def test_what_a_collection_lacks_or_has_twice_is_counted_and_noted(folder):
+    """Judgements of what is not there, and lines that stand there again, are left out; the rest is as without them."""
+    before = read_texts(folder)
+    for name, more in (
+        (
+            "documents.jsonl",
+            '{"id": "b", "title": "heat"}\n{"id": 1, "text": "wings"}\n{"_id": "1", "text": "wings"}\n',
+        ),
+        ("queries.jsonl", '{"id": "q", "text": "heat"}\n'),
+        ("qrels.txt", "q 0 GONE 1\nq 0 GONE2 1\nGONE 0 b 1\nGONE 0 GONE 0\nq 0 b 2\n"),
+    ):
+        with (folder / name).open("a") as out:
+            out.write(more)
+    texts = read_texts(folder)
+    for part in ("document_ids", "titles", "bodies", "query_ids", "queries"):
+        assert getattr(texts, part) == getattr(before, part)
+    for part in ("judged_queries", "judged_documents", "grades"):
+        np.testing.assert_array_equal(getattr(texts, part), getattr(before, part))
+    said = [[int(number) for number in re.findall(r"\d+", note)] for note in texts.notes]
+    assert said == [[3], [1], [4, 7, 2, 1], [1], [0, 1]]  # the last: negative grades, that became 0
+
+
+def test_a_document_that_is_a_query_itself_is_said(folder):
+    (folder / "documents.jsonl").write_text(
+        '{"id": "q", "title": "Heat", "text": " and flow"}\n{"id": "b", "text": "heat and flow"}\n'
+    )
+    (folder / "queries.jsonl").write_text('{"id": "q", "text": "heat  and Flow"}\n{"id": "b", "text": "flow"}\n')
+    (folder / "qrels.txt").write_text("q 0 b 1\n")
+    (note,) = read_texts(folder).notes
+    assert re.findall(r"\d+", note) == ["1"]
 
 
 def test_packed_files_and_several_files_of_judgements_are_read(folder):
@@ -109,14 +143,13 @@ def test_packed_files_and_several_files_of_judgements_are_read(folder):
         ("queries.jsonl", '{"id": "q"}\n', r"queries.jsonl:1: there is no text or query"),
         (
             "queries.jsonl",
-            '{"id": "q", "text": ""}\n{"id": "q", "text": ""}\n',
+            '{"id": "q", "text": ""}\n{"id": "q", "text": "x"}\n',
             r"queries.jsonl:2: query 'q' stands twice",
         ),
-        ("qrels.txt", "q 0 b 1\np 0 b 1\n", r"qrels.txt:2: there is no query 'p'"),
-        ("qrels.txt", "q 0 z 1\n", r"qrels.txt:1: there is no document 'z'"),
+        ("qrels.txt", "p 0 b 1\nq 0 z 1\n", r"qrels.txt:1: no judgement .* 'p' and 'b'"),
         (
             "qrels.txt",
-            "q 0 b 1\nq 0 b 1\n",
+            "q 0 b 1\nq 0 b 2\n",
             r"qrels.txt:2: document 'b' was judged for query 'q' before, at qrels.txt:1",
         ),
         ("qrels.txt", "q b 1\n", r"qrels.txt:1: expected four columns .*got 3"),

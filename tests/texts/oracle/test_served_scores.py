@@ -141,3 +141,10 @@ def test_an_index_finds_what_exhaustive_scoring_finds(tmp_path):
         best = np.sort(scores[holds])[::-1][:10]
         np.testing.assert_allclose([hit.score for hit in got], best, rtol=1e-5, atol=1e-9)
     engine.close()
+
+
+@pytest.mark.parametrize(("documents", "deviation", "few"), [(82.0, 69.6, True), (1400.0, 69.6, False),
+                                                             (1400.0, 215.6, True), (82.0, 0.0, False)])  # fmt: skip
+def test_noise_is_said_where_there_are_few_documents_beside_it(documents, deviation, few):
+    table = TermTable(np.zeros((2, 256)), documents, np.ones(2), deviation, 1.0, 1e-6)
+    assert bool(table.note()) == few

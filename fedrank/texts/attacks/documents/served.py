@@ -4,8 +4,8 @@
   his own share of the noise: what is left is that document in the noise of the others. Is it a given text, and which
   words are in it?
 * :func:`scores_tell`: an asker who knows a document's title asks for the title with more words, many at a time. Where
-  the best hit's score moves, one of them is in the document; halves of the words are asked until it is known which.
-  Owners that show titles and give documents out are not attacked: whoever may ask may read.
+  the best hit's score or one of its numbers moves, one of them is in the document; halves of the words are asked until
+  it is known which. The owner is as it ships, but that it gives no documents out: there, whoever may ask may read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def attack_served(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -
     found = statistics_tell(held, s, rng)
     for questions, reading in scores_tell(held, s, rng).items():
         how = f"scores in steps of {s.step:g}, {questions:,} questions"
-        words = "an asker who knows the title, of an owner that shows neither titles nor documents"
+        words = "an asker who knows the title, of an owner that gives no documents out"
         found.append(finding_of_reading("asker reads", how, reading, words))
     return found
 
@@ -95,13 +95,12 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
         engine = TantivyEngine(Path(folder) / "index")
         try:
             engine.add([held.documents[text] for text in theirs])
-            settings = OwnerSettings(reveals="score", fetch=False, step=s.step, features=False)
+            settings = OwnerSettings(fetch=False, step=s.step)
             key, tickets = X25519PrivateKey.generate(), Tickets(bytes(32))
             owner = Owner(engine, key, tickets, lambda *_: "", settings, _table(held, s, rng))
 
-            def best(words: list[str]) -> float:
-                hits = owner.search(words, 1)
-                return hits[0].score if hits else 0.0
+            def best(words: list[str]) -> tuple[float, ...]:
+                return next(((hit.score, *hit.features) for hit in owner.search(words, 1)), ())
 
             for text in titled[: s.targets]:
                 title, asked, read = held.words[text].title, 0, list[int]()
@@ -126,7 +125,7 @@ def _probed(
     dictionary: Int64[np.ndarray, " words"],
     vocabulary: tuple[str, ...],
     prior: Float64[np.ndarray, " vocabulary"],
-    best: Callable[[list[str]], float],
+    best: Callable[[list[str]], tuple[float, ...]],
 ) -> Iterator[tuple[int, int | None]]:
     """Ask about one document; gives the number of questions so far, and the word that the last one told, if any."""
     anchor = title * max(1, _ANCHOR // len(title))

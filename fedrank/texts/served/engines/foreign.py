@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.texts.served.documents import LONGEST_ID, Document, Words, batches, words_of
+from fedrank.texts.served.documents import LONGEST_ID, Document, Words, batches, document_of, words_of
 
 T = TypeVar("T")
 
@@ -95,12 +95,12 @@ def mean_lengths(words: Sequence[Words]) -> Float64[np.ndarray, " fields"]:
     return np.maximum(np.mean([[len(one.body), len(one.title)] for one in words], axis=0), 1e-3)
 
 
-def document_of(id: object, title: object, body: object) -> Document | None:
+def document_of_row(id: object, title: object, body: object) -> Document | None:
     """A document of an engine; None where its id is none that a ticket holds."""
     name = str(id)
     if id is None or not 0 < len(name.encode("utf-8", "surrogatepass")) <= LONGEST_ID:
         return None
-    return Document(name, "" if title is None else str(title), "" if body is None else str(body))
+    return document_of(name, "" if title is None else str(title), "" if body is None else str(body))
 
 
 class ForeignEngine(abc.ABC):

@@ -25,7 +25,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of
+from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of_row
 
 #: Most documents that an engine gives at once, unless it was set up otherwise (``index.max_result_window``).
 _WINDOW = 10_000
@@ -138,7 +138,7 @@ class OpenSearchEngine(ForeignEngine):
     def _document(self, row: Mapping[str, Any]) -> Document | None:
         source = row.get("_source") or {}
         title = _within(source, self._columns.title) if self._columns.title else ""
-        return document_of(row.get("_id"), title, _within(source, self._columns.body))
+        return document_of_row(row.get("_id"), title, _within(source, self._columns.body))
 
     def _part(self, found: Any, *path: str) -> Any:
         for name in path:

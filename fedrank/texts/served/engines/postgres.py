@@ -24,7 +24,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of
+from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of_row
 
 psycopg = OptionalModule("psycopg", "postgres", "An owner's documents in PostgreSQL")
 
@@ -67,7 +67,7 @@ class PostgresEngine(ForeignEngine):
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
         rows = self._asked("SELECT {id}, {title}, {body} FROM {table} WHERE {id}::text = %s LIMIT 1", (id,))
-        return document_of(*rows[0]) if rows else None
+        return document_of_row(*rows[0]) if rows else None
 
     def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
         """The best rows by ``ts_rank`` of each word in body and title, each word at its weight."""
@@ -84,7 +84,7 @@ class PostgresEngine(ForeignEngine):
         anywhere = " | ".join(words)
         given = [part for word, weight in zip(words, weights.values(), strict=True) for part in (weight, word, word)]
         rows = self._asked(statement, (anywhere, anywhere, *given, most))
-        found = [document for row in rows if (document := document_of(*row)) is not None]
+        found = [document for row in rows if (document := document_of_row(*row)) is not None]
         return [Candidate(document.id, own) for document, own in zip(found, words_of(found), strict=True)]
 
     @override
@@ -101,7 +101,7 @@ class PostgresEngine(ForeignEngine):
             cursor = connection.cursor(name="fedrank_words")
             cursor.execute(psycopg.sql.SQL("SELECT {id}, {title}, {body} FROM {table}").format(**self._names))
             for row in cursor:
-                if (document := document_of(*row)) is not None:
+                if (document := document_of_row(*row)) is not None:
                     yield document
 
     @override
@@ -121,7 +121,7 @@ class PostgresEngine(ForeignEngine):
     @override
     def _some(self, most: int) -> list[Document]:
         rows = self._asked("SELECT {id}, {title}, {body} FROM {table} LIMIT %s", (most,))
-        return [document for row in rows if (document := document_of(*row)) is not None]
+        return [document for row in rows if (document := document_of_row(*row)) is not None]
 
     def _connected(self, patience: int = _PATIENCE) -> Any:
         options = f"-c default_transaction_read_only=on -c statement_timeout={patience}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,20 +13,25 @@ from jaxtyping import Float64
 
 from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
-from fedrank.texts.served.documents import Document, Words, batches, words_of
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.texts.served.documents import Document, Words, analyser, batches, document_of, words_of
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate
+
+_log = logging.getLogger("fedrank.owner")
 
 tantivy = OptionalModule("tantivy", "search", "An owner's index")
 
 #: Memory of the writer before it writes a segment, in bytes.
 _HEAP = 128 << 20
+#: Documents that are indexed anew at once.
+_AT_ONCE = 1000
 #: Fields that are searched; each holds words that are cut already, with a space between.
 _SEARCHED = ("body_words", "title_words")
 
 
 class TantivyEngine:
-    """An index in a folder.
+    """An index in a folder, made anew from the documents that it holds if it was made by another version.
 
     Args:
         folder: The folder; made if it is not there.
@@ -61,6 +67,36 @@ class TantivyEngine:
                 else f"cannot be used as an index ({error})"
             )
             raise RunError(f"{folder}: {why}.") from error
+        self._know_analyser()
+
+    def _know_analyser(self) -> None:
+        """Index all documents anew where words were cut in another way than those of queries are."""
+        path = self._folder / "analyser"
+        try:
+            if path.exists() and path.read_text() == analyser():
+                return
+            if len(self):
+                _log.warning(
+                    "%s: was made by another version, which cuts words or titles otherwise; its %d documents are "
+                    "indexed anew",
+                    self._folder,
+                    len(self),
+                )
+                self._index_anew()
+            write_atomically(path, analyser().encode(), 0o600)
+        except OSError as error:
+            raise RunError(f"{self._folder}: cannot be used as an index ({error}).") from error
+
+    def _index_anew(self) -> None:
+        """Cut all documents into words again; what an encoder made of them stays."""
+        searcher = self._searcher()
+        hits = searcher.search(tantivy.Query.all_query(), max(1, searcher.num_docs), count=False).hits
+        for start in range(0, len(hits), _AT_ONCE):
+            stored = [searcher.doc(address) for _, address in hits[start : start + _AT_ONCE]]
+            batch = [document_of(*(one.get_first(name) or "" for name in ("id", "title", "body"))) for one in stored]
+            field = "" if self._encoder is None else _vector_field(self._encoder)
+            self._write(batch, [{field: [bytes(one.get_first(field))]} if field else {} for one in stored])
+        self._commit()
 
     def __len__(self) -> int:
         return int(self._searcher().num_docs)
@@ -70,27 +106,29 @@ class TantivyEngine:
         count = 0
         try:
             for batch in batches(iter(documents)):
-                vectors = self._vectors(batch)
-                for document, words, vector in zip(batch, words_of(batch), vectors, strict=True):
-                    self._writer.delete_documents_by_term("id", document.id)
-                    self._writer.add_document(
-                        tantivy.Document(
-                            id=[document.id],
-                            title=[document.title],
-                            body=[document.body],
-                            title_words=[" ".join(words.title)],
-                            body_words=[" ".join(words.body)],
-                            title_words_length=[len(words.title)],
-                            body_words_length=[len(words.body)],
-                            **vector,
-                        )
-                    )
+                self._write(batch, self._vectors(batch))
                 count += len(batch)
             self._commit()
         except BaseException:
             self._writer.rollback()
             raise
         return count
+
+    def _write(self, batch: Sequence[Document], vectors: Sequence[Mapping[str, list[bytes]]]) -> None:
+        for document, words, vector in zip(batch, words_of(batch), vectors, strict=True):
+            self._writer.delete_documents_by_term("id", document.id)
+            self._writer.add_document(
+                tantivy.Document(
+                    id=[document.id],
+                    title=[document.title],
+                    body=[document.body],
+                    title_words=[" ".join(words.title)],
+                    body_words=[" ".join(words.body)],
+                    title_words_length=[len(words.title)],
+                    body_words_length=[len(words.body)],
+                    **vector,
+                )
+            )
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove documents; see :class:`~fedrank.texts.served.engines.Engine`."""

@@ -6,7 +6,7 @@ The hash of what it asked for is kept until then, so that the same question has 
 side, and another question has none.
 
 All of it is in a file of its own, ``tokens.db``. A copy of the log holds no key and says nothing about who bought; and
-losing this file costs no report: but without the keys that the public log names, devices use no model for a while.
+losing this file loses no report. But without the keys that the public log names, devices use no model for a while.
 """
 
 from __future__ import annotations

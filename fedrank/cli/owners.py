@@ -198,6 +198,7 @@ def serve_portal(
     asker: Path = Path("asker.toml"),
     host: str = "127.0.0.1",
     port: int = 8770,
+    names: Annotated[list[str] | None, Parameter(negative="")] = None,
     certificate: Path | None = None,
     key: Path | None = None,
     enrolment: Path | None = None,
@@ -215,6 +216,8 @@ def serve_portal(
         asker: File with the asker's name and tokens.
         host: Address to listen at. The default is this machine only; whoever reaches it can search.
         port: Port; 0: any that is free.
+        names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
+            host above and numeric addresses, which always are. Requests under other names are refused.
         certificate: PEM file of the server's certificate chain, for TLS.
         key: PEM file of its private key.
         enrolment: File with the enrolment token of the hub that the federation's file names, to learn from clicks:
@@ -251,7 +254,9 @@ def serve_portal(
             ca=ca,
             allow_http=allow_http,
         )
-    app = PortalApp(Federation(file, read_asker(asker), ca=ca, allow_http=allow_http, ranker=ranker))
+    app = PortalApp(
+        Federation(file, read_asker(asker), ca=ca, allow_http=allow_http, ranker=ranker), [host, *(names or ())]
+    )
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)

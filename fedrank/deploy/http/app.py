@@ -18,6 +18,7 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
+from fedrank.deploy.http.hosts import Hosts
 from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.http.routes import (
     REFUSALS,
@@ -71,14 +72,16 @@ class HttpApp:
         counters: As given.
         failure: What ``on_start`` raised; None if nothing.
         origins: Which pages of other origins may call it; None: none may.
+        hosts: By which names browsers may call it; None: not checked, as everything needs a token or is public.
     """
 
     origins: Origins | None
+    hosts: Hosts | None
 
     def __init__(
         self, guard: Guard, counters: RequestCounts, *, on_start: Hook | None = None, on_stop: Hook | None = None
     ):
-        self.counters, self.failure, self.origins = counters, None, None
+        self.counters, self.failure, self.origins, self.hosts = counters, None, None, None
         self._guard, self._on_start, self._on_stop = guard, on_start, on_stop
         self._unknown = Route("other", (), None, self._not_found)
         self._exact: dict[str, Route] = {}
@@ -100,7 +103,9 @@ class HttpApp:
         counters = self.counters
         route, tail = (self._unknown, "") if b"%" in (scope.get("raw_path") or b"") else self._route(scope["path"])
         try:
-            response = self.origins.preflight(scope) if self.origins is not None else None
+            response = self.hosts.refusal(scope) if self.hosts is not None else None
+            if response is None and self.origins is not None:
+                response = self.origins.preflight(scope)
             if response is None:
                 response = await self._respond(route, tail, scope, receive)
         except BodyError as error:

@@ -21,6 +21,7 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "attestation-needed": (403, "To enrol here a statement of the device's platform is needed.", ()),
     "not-attested": (403, "The statement of the device's platform is not accepted; see why.", ()),
     "enrolment-full": (403, "As many devices have enrolled with this as may.", ()),
+    "wrong-origin": (403, "A page of another site may not call this server.", ()),
     "not-found": (404, "There is nothing here.", ()),
     "method": (405, "This address is asked in another way; see Allow.", ()),
     "too-slow": (408, "The body did not arrive in time.", ()),
@@ -38,6 +39,11 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "no-reports": (409, "The open round has no reports.", ()),
     "done": (410, "Training is over; the model is still served.", ()),
     "too-large": (413, "The body is larger than any message.", ()),
+    "wrong-host": (
+        421,
+        "This server is not known by the name in Host. Open it by its address, or start it with this name.",
+        (),
+    ),
     "out-of-range": (422, "A number is one that no honest device sends.", ()),
     "too-many": (429, "Too many requests; come back later.", ()),
     "between-rounds": (503, "A round is being applied; come back soon.", ((b"retry-after", b"1"),)),
@@ -101,8 +107,10 @@ def closing(response: HttpResponse) -> HttpResponse:
     return HttpResponse(response.code, response.payload["body"], *headers, reason=response.reason, close=True)
 
 
+#: Reasons for which the rest of a request is not read.
+_UNREAD = ("too-slow", "too-large", "wrong-host", "wrong-origin")
 #: The responses to refusals that are always the same, by reason.
-REFUSALS = {reason: refusal(reason, close=reason in ("too-slow", "too-large")) for reason in _REASONS}
+REFUSALS = {reason: refusal(reason, close=reason in _UNREAD) for reason in _REASONS}
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ Where the federation's file names a hub, opening a document is a click, from whi
 
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
-asker's name.
+asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.hosts`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import functools
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.hosts import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
 from fedrank.deploy.search.learning import LearningRanker
@@ -51,10 +52,15 @@ class PortalApp(HttpApp):
 
     Args:
         federation: The asker's side of the federation.
+        names: Names by which browsers may call it; see :class:`~fedrank.deploy.http.hosts.Hosts`.
+
+    Raises:
+        ConfigError: A name is not the name of a host.
     """
 
-    def __init__(self, federation: Federation):
+    def __init__(self, federation: Federation, names: Sequence[str] = ()):
         super().__init__(Guard(body_bytes=8192), RequestCounts())
+        self.hosts = Hosts(names)
         tokenise(["the first query shall not wait for what cuts words"])
         self._federation = federation
         self._threads = ThreadPoolExecutor(8, "fedrank-portal")

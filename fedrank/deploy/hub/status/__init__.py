@@ -79,6 +79,8 @@ _REASONS = {
     "too-many": "too many requests in a minute",
     "between-rounds": "came while a round was being applied",
     "unavailable": "could not be written down",
+    "wrong-host": "came under a name that the hub does not go by",
+    "wrong-origin": "came from a page of another site",
     "large-headers": "headers larger than any that are needed",
     "slow-headers": "did not finish its headers in time",
     "slow-reader": "did not read its answer",

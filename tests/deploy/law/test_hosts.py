@@ -1,0 +1,108 @@
+"""Names and pages under which a server without tokens is called: DNS rebinding and pages of other sites are refused."""
+
+import http.client
+import json
+
+import pytest
+from app_worlds import app, hub  # noqa: F401
+from hub_fakes import ask
+from search_worlds import TEXTS, search_world
+
+from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.hosts import Hosts
+from fedrank.deploy.http.server import ThreadedServer
+from fedrank.deploy.search.portal import PortalApp
+
+
+def refused(hosts, host, origin=None, path="/"):
+    headers = [] if host is None else [(b"host", host.encode("latin-1"))]
+    headers += [] if origin is None else [(b"origin", origin.encode("latin-1"))]
+    response = hosts.refusal({"path": path, "headers": headers})
+    return None if response is None else response.code
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("localhost:8770", None),
+        ("LOCALHOST.", None),
+        ("127.0.0.1:8770", None),
+        ("[::1]:8770", None),
+        ("10.1.2.3", None),  # a page cannot point an address elsewhere
+        ("search.example.org", None),
+        ("search.example.org:9999", None),
+        (None, None),  # HTTP/1.0: no browser
+        ("evil.example:8770", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("xsearch.example.org", 421),
+        ("localhost:80@evil.example", 421),
+        ("", 421),
+        ("loc\xe4lhost", 421),
+    ],
+)
+def test_only_known_names_and_addresses_are_answered(host, code):
+    assert refused(Hosts(["Search.example.org", "::", "0.0.0.0"]), host) == code
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "code"),
+    [
+        ("localhost:8770", "http://localhost:8770", None),
+        ("portal.example", "https://portal.example", None),
+        ("portal.example:443", "https://portal.example", None),
+        ("127.0.0.1:8770", "https://portal.example", None),  # a proxy that does not hand Host on
+        ("localhost:8770", "http://localhost:3000", 403),  # another program's page on this machine
+        ("localhost:8770", "http://127.0.0.1:8770", 403),
+        ("localhost:8770", "https://evil.example", 403),
+        ("localhost:8770", "null", 403),
+        ("localhost:8770", "", 403),
+        (None, "https://evil.example", 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(host, origin, code):
+    assert refused(Hosts(["portal.example"]), host, origin) == code
+
+
+def test_only_the_paths_that_are_named_are_checked():
+    hosts = Hosts(paths=("/status", "/metrics"))
+    assert [refused(hosts, "evil.example", path=path) for path in ("/v1/model", "/status", "/status.json")] == [
+        None,
+        421,
+        421,
+    ]
+    two = {"path": "/status", "headers": [(b"host", b"localhost"), (b"host", b"localhost")]}
+    assert hosts.refusal(two).code == 421
+
+
+@pytest.mark.parametrize("name", ["https://portal.example", "portal.example/", "a b", "", "*"])
+def test_what_is_not_a_name_is_refused(name):
+    with pytest.raises(ConfigError, match="name of a server"):
+        Hosts([name])
+
+
+def test_an_application_without_names_answers_under_every_name(app):
+    assert ask(app, "GET", "/healthz").code == 200  # under the name hub
+    app.hosts = Hosts()
+    assert ask(app, "GET", "/healthz").code == 421
+
+
+def test_a_foreign_page_reads_no_document_of_the_portal(tmp_path):
+    pytest.importorskip("tantivy")
+    with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, _, _), ThreadedServer(PortalApp(asked)) as portal:
+
+        def post(path, body, **headers):
+            connection = http.client.HTTPConnection("127.0.0.1", portal.port, timeout=20)
+            connection.request("POST", path, json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+
+        own = f"localhost:{portal.port}"
+        code, found = post("/v1/search", {"query": "wing"}, Host=own, Origin=f"http://{own}")
+        assert code == 200 and len(found["hits"]) == 1
+        wanted = {"answer": found["answer"], "hit": 0}
+        assert post("/v1/fetch", wanted, Host=own)[0] == 200
+        rebound = {"Host": f"evil.example:{portal.port}", "Origin": f"http://evil.example:{portal.port}"}
+        assert post("/v1/search", {"query": "wing"}, **rebound)[0] == 421
+        assert post("/v1/fetch", wanted, **rebound)[1]["error"] == "wrong-host"
+        assert post("/v1/fetch", wanted, Host=own, Origin="https://evil.example")[0] == 403

@@ -51,6 +51,7 @@ class FakeHub:
         self.terms = Terms(hub="0123456789abcdef" * 2, n_features=n_features, **terms)
         self.settings = None
         self.healthy = self.alive = True
+        self.full = False
         self.calls: list[tuple[Any, ...]] = []
         self.trouble: Exception | None = None
         self.delay = 0.0

@@ -36,7 +36,7 @@ class NotAdmittedError(RunError):
     """A device may not enrol.
 
     Args:
-        reason: The reason in the HTTP protocol: ``"unauthorised"`` or ``"enrolment-full"``.
+        reason: The reason in the HTTP protocol: ``"unauthorised"``, ``"enrolment-full"`` or ``"hub-full"``.
     """
 
     def __init__(self, reason: str):
@@ -205,16 +205,26 @@ class Admissions:
         credentials: Of the log.
         most_of_identity: Devices that one attested identity may enrol within ``identity_days``.
         identity_days: Window of an identity in days; 0: of all time.
+        most: Devices that the hub still takes; None: any number.
     """
 
-    def __init__(self, credentials: Credentials, most_of_identity: int = 1, identity_days: int = 0):
+    def __init__(
+        self,
+        credentials: Credentials,
+        most_of_identity: int = 1,
+        identity_days: int = 0,
+        most: int | None = None,
+    ):
         self._credentials, self._most_of_identity, self._identity_days = credentials, most_of_identity, identity_days
+        self._most = most
         self._left: dict[bytes, int] = {}
         self._codes: set[bytes] = set()
         self.admitted: list[Admitted] = []
 
     def refused(self, job: Job) -> str:
         """Reason why the device of a job may not enrol; empty if it may, which is then counted."""
+        if self._most is not None and len(self.admitted) >= self._most:
+            return "hub-full"
         keys: dict[bytes, tuple[int, int]] = {}  # what it counts under → cap, window
         credential, code = None, None
         if job.ticket:

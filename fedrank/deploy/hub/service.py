@@ -55,7 +55,9 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
     try:
         hub = _hub(home, store, settings)
         guard = Guard(
-            device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
+            device_per_minute=settings.reports_per_minute,
+            enrolments_per_minute=settings.enrolments_per_minute,
+            network_enrolments_per_minute=settings.enrolments_per_network,
         )
         kind: Callable[..., HubApp] = HubApp
         if hub.issuer is not None:

@@ -100,6 +100,11 @@ class HubSettings(Agreement):
         True, "Devices may enrol with the token in enrolment.token; if not, with credentials and their codes only."
     )
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
+    enrolments_per_network: float = setting(
+        20.0,
+        "Devices that may enrol in a minute from one network, an IPv4 /24 or an IPv6 /64. This machine's own addresses "
+        "and single-use codes are not counted; behind a proxy, name it with --proxies.",
+    )
     attestation: tuple[str, ...] = setting(
         (),
         "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity, webauthn, or one that "
@@ -123,6 +128,7 @@ class HubSettings(Agreement):
             ("byzantine", self.byzantine, 0, MOST_REPORTS),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
             ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
+            ("enrolments_per_network", self.enrolments_per_network, 1e-3, 1e9),
             ("attested_devices", self.attested_devices, 1, 100_000_000),
             ("attested_days", self.attested_days, 0, 36_500),
         ):

@@ -91,6 +91,7 @@ _REASONS = {
     "internal": "an error of the hub; its log says where",
     "not-due": "a report of a device that was not drawn for it",
     "not-halted": "asked to resume a hub that was not halted",
+    "hub-full": "wanted to enrol when the hub had as many devices as it takes",
     "enrolment-full": "as many devices had enrolled as may",
     "attestation-needed": "wanted to enrol without a statement of its platform",
     "not-attested": "its platform’s statement was not accepted",
@@ -276,6 +277,9 @@ def _caveat(s: dict) -> Html:
     devices, cohort = s["devices"], s["cohort"]
     if not s.get("healthy", True):
         return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
+    if devices >= s.get("most_devices", math.inf):
+        words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
+        return h("p", words, class_="caveat")
     due = int(devices * s.get("due", 1.0))
     if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()

@@ -167,6 +167,7 @@ class FakeHub:
             "reports": reports,
             "rounds": 0,
             "devices": len(self.tokens),
+            "most_devices": 1_000_000,
             "ranker": self.terms.ranker,
             "n_features": self.terms.n_features,
             "weights": self.terms.size,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.deploy.demo.collection import entries
+from fedrank.deploy.http.hosts import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder
@@ -75,6 +76,7 @@ def demo_app(home: HubFolder) -> HubApp:
     for name, value in (("demo", about), ("documents", documents)):
         pages[f"/{name}.json"] = _fixed(json.dumps(value, ensure_ascii=False).encode(), b"application/json")
     app.add_routes(pages)
+    app.hosts = Hosts()  # a page of another site is not to take part in it
     return app
 
 

@@ -108,7 +108,7 @@ def serve(
         print(f"linking  {_linking(home)}")
         print(f"privacy  {_promise(home)}", flush=True)
         warn_without_tls("tokens", host, certificate)
-        if warning := _fastest_decide(home):
+        for warning in filter(None, (_unheard(home), _fastest_decide(home))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.locked():
@@ -132,6 +132,23 @@ def _fastest_decide(home: Any) -> str:
     )
 
 
+def _unheard(home: Any) -> str:
+    """Why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
+    from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, read_settings
+    from fedrank.privacy.caps import MOST_EPSILON, MOST_SEARCH_EPSILON
+
+    terms = read_settings(home.settings).terms()
+    search, message = terms.epsilon_interaction, terms.epsilon_message
+    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
+        return ""
+    return (
+        f"devices with default settings will not report: a message has ε = {message:.3g} and a search {search:.3g}, "
+        f"they allow {MOST_EPSILON:g} and {MOST_SEARCH_EPSILON:g}. For people, make a hub in another folder with the "
+        f"default mechanism (ε = {PIECEWISE_EPSILON:g}), or with --p or --epsilon that give less; for a trial, have "
+        "the app allow more (most_epsilon, most_search_epsilon)"
+    )
+
+
 def _linking(home: Any) -> str:
     """A sentence on who can put the reports of a device together."""
     from fedrank.deploy.hub.settings import read_settings
@@ -150,15 +167,15 @@ def _linking(home: Any) -> str:
 def _promise(home: Any) -> str:
     """A sentence on what the terms promise, and on who reports under them."""
     from fedrank.deploy.hub.settings import read_settings
-    from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
+    from fedrank.privacy.caps import LIFETIME_EPSILON
 
     terms = read_settings(home.settings).terms()
     search, message, life = terms.epsilon_interaction, terms.epsilon_message, terms.epsilon_life
     promised = f"ε = {search:.3g} of a search, {message:.3g} of a message, "
     promised += "no limit to all of a device's messages" if math.isinf(life) else f"{life:.3g} of all of a device's"
-    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
-        return promised if life <= LIFETIME_EPSILON else f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
-    return f"{promised}; devices report only where their app allows more than the default ({MOST_EPSILON:g})"
+    if _unheard(home) or life <= LIFETIME_EPSILON:
+        return promised
+    return f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
 
 
 def simulate_fleet(

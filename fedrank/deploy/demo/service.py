@@ -18,15 +18,15 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
 
-#: The JavaScript SDK as it is built: what a hub like this one needs of it.
-_SDK = ("fedrank-device.js", "log.js", "shown.js")
+#: The JavaScript SDK as it is built.
+_SDK = "fedrank-device.js"
 #: Files of the page, and their types.
 _FILES = {
     "": ("index.html", b"text/html; charset=utf-8"),
     "page.css": ("page.css", b"text/css; charset=utf-8"),
     **{
         name: (name, b"text/javascript; charset=utf-8")
-        for name in ("page.js", "search.js", "people.js", "visitors.js", *_SDK)
+        for name in ("page.js", "search.js", "people.js", "visitors.js", _SDK)
     },
 }
 #: The page loads nothing from elsewhere and speaks to its own hub only. Widths and places of bars are set by script.

@@ -10,9 +10,13 @@ with the same bytes:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fedrank.core.errors import WireError
-from fedrank.deploy.device.outbox import Outbox
 from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge
+
+if TYPE_CHECKING:  # the device's package imports this module
+    from fedrank.deploy.device.outbox import Outbox
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS token (
@@ -104,7 +108,7 @@ class Wallet:
             "UPDATE token SET inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)", (hub, epoch)
         )
 
-    def spendable(self, hub: str, epoch: int, round_: int, now: float) -> bytes | None:
+    def spendable(self, hub: str, epoch: int, round_: int, now: float, longest: float) -> bytes | None:
         """The token that may be shown with the message of a round; None if there is none.
 
         Args:
@@ -112,11 +116,15 @@ class Wallet:
             epoch: Epoch of the round.
             round_: Number of the round.
             now: Seconds since 1970.
+            longest: Longest time from buying a token to showing it that is ever drawn, in seconds.
         """
         rows = self._rows("token IS NOT NULL", hub, epoch, "token, ripe, round")
-        if not rows or rows[0][1] > now or rows[0][2] not in (None, round_):
+        if not rows:
             return None
-        return rows[0][0]
+        token, ripe, bound = rows[0]
+        # One that seems to ripen later than any does was bought while the clock was ahead.
+        ripens = now < ripe <= now + longest
+        return None if ripens or bound not in (None, round_) else token
 
     def bind(self, hub: str, epoch: int, round_: int) -> bool:
         """Bind the epoch's token to the message of a round, in the caller's transaction; False if it cannot be."""

@@ -8,8 +8,14 @@ import pytest
 from relay_worlds import FEATURES, relayed
 
 from fedrank.deploy.device import conversation
+from fedrank.deploy.device.outbox import Outbox
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.oblivious.issuer import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
+from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge
+from fedrank.deploy.oblivious.wallet import Wallet
 
+KEY = _new_key()[0]
 X = np.random.default_rng(0).random((12, FEATURES))
 
 
@@ -132,6 +138,40 @@ def test_a_relay_that_promises_less_or_leads_elsewhere_is_not_used(tmp_path):
         told = world.device("two", relay=other.relay).sync()
         assert told.state == "RETRY" and "another gateway" in told.why
         assert len(other.app.counters.requests) == asked, "nothing was encrypted to it"
+
+
+def test_a_relay_that_was_set_right_is_used_by_the_same_process(tmp_path):
+    """It is asked again after a refusal, and after an answer that is not the hub's."""
+    (tmp_path / "one-hub").mkdir()
+    (tmp_path / "other").mkdir()
+    with (
+        relayed(tmp_path / "one-hub", tokens=1, batch=1) as world,
+        relayed(tmp_path / "other", tokens=1, batch=1) as other,
+    ):
+        device = world.device("one")
+        assert device.sync().state == "OK"
+        right = device._connection._relay
+        device._connection._relay = HttpClient(other.relay)  # the relay's operator names another hub …
+        use(device)
+        assert device.sync().state in ("RETRY", "OFFLINE")
+        device._conversation.backoff.reset()
+        assert "another gateway" in device.sync().why
+        device._connection._relay = right  # … and the right one again
+        device._conversation.backoff.reset()
+        assert device.sync().state == "OK" and synced(device, 3) == 1
+
+
+@pytest.mark.parametrize("ahead", [30.0, 86_400.0, 3e7])
+def test_a_token_that_was_bought_while_the_clock_was_ahead_is_spent(tmp_path, monkeypatch, ahead):
+    wallet = Wallet(Outbox(tmp_path))
+    asked = ask_for(KEY, epoch_challenge("00" * 16, 0))
+    wallet._outbox.execute(
+        "INSERT INTO token (hub, epoch, key, content, token, ripe) VALUES (?, 0, ?, ?, ?, ?)",
+        ("00" * 16, KEY, asked.content, b"token", 1e9 + ahead),
+    )
+    shown = wallet.spendable("00" * 16, 0, 0, 1e9, 60.0)
+    assert shown == (None if ahead == 30.0 else b"token")  # the first may well be one of half a minute ago
+    assert wallet.spendable("00" * 16, 0, 0, 1e9 + ahead, 60.0) == b"token"
 
 
 def test_a_device_that_is_killed_between_two_steps_sends_the_same_again(tmp_path):

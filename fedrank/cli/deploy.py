@@ -18,6 +18,8 @@ from fedrank.core.trees import Json
 from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
+#: Most devices that an error names.
+_NAMED = 5
 
 
 def settings_of(folder: str = str(_HUB)) -> dict[str, Json]:
@@ -221,7 +223,7 @@ def simulate_fleet(
     """
     from fedrank.cli.terminal import print_json
     from fedrank.data import load
-    from fedrank.deploy.fleet.processes import FleetSettings, fleet, look, watch
+    from fedrank.deploy.fleet.processes import FleetSettings, crashes, fleet, look, watch
     from fedrank.ranking.build import user_for
     from fedrank.ranking.clicks.cascade import MAX_GRADES
     from fedrank.ranking.data.reader import QueryReader
@@ -239,9 +241,13 @@ def simulate_fleet(
     speak = _Speaker(quiet)
     with fleet(settings, splits.train, user, out) as processes:
         seen = watch(settings, processes, speak.show)
-        failed = sum(process.poll() not in (None, 0) for process in processes)
-    if failed:
-        raise RunError(f"{failed} of {devices} devices ended with an error; see above.")
+        crashed = crashes(processes)
+    if crashed:
+        more = ", …" if len(crashed) > _NAMED else ""
+        raise RunError(
+            f"{len(crashed)} of {devices} devices ended with an error: {', '.join(crashed[:_NAMED])}{more}; what they "
+            "printed is above. A signal without a word may be a lack of memory: use fewer devices."
+        )
     if seen is None:
         raise RunError(
             f"{url}: no hub was seen there. Is it being served (fedrank serve {_HUB}), and does it show its status to "

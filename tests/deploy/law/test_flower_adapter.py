@@ -366,6 +366,18 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
     assert int(state) == int(expected[0])
 
 
+def test_what_parties_remember_is_of_their_data(tmp_path):
+    """A node whose table changed during a run does not go on from what it learnt from the other one."""
+    own = jnp.arange(3, dtype=jnp.uint32)
+    FolderMemory(tmp_path, FoltrESConfig(), range(3), content="aa").keep(1, own)
+    again = FolderMemory(tmp_path, FoltrESConfig(), range(3), content="aa")
+    np.testing.assert_array_equal(again.before(2, own * 0), own)
+    changed = FolderMemory(tmp_path, FoltrESConfig(), range(3), content="bb")
+    with pytest.raises(RunError, match="data"):
+        changed.before(2, own)
+    np.testing.assert_array_equal(changed.before(0, own * 0), own * 0)  # a run from the start forgets
+
+
 @given(first=st.integers(0, 40), heard=st.lists(st.booleans(), min_size=1, max_size=40))
 def test_answers_and_back(first, heard):
     layout = Count(2).reply

@@ -150,7 +150,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "latest": _latest(points),
         "epsilons": _epsilons(s["epsilon"], s["interactions"], bool(s.get("tokens"))),
         **_linking(s),
-        "sums": "two privatised sums of" if private else "two unprotected sums of",
+        "sums": _content(s.get("mechanism"), private),
         "reward_name": s["reward"],
         "bytes": _bytes(s["bytes"], s["started"]),
         "refused": _refusals(refused, s["started"]),
@@ -313,6 +313,13 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
         Number(f"Latest {s['reward']}", reward, said),
         Number("A round takes", usual, latest),
     )
+
+
+def _content(mechanism: str | None, private: bool) -> str:
+    """Words on the numbers of a report, before the name of the reward."""
+    if mechanism == "piecewise":
+        return "one privatised number, the difference of two rankers in"
+    return "two privatised sums of" if private else "two unprotected sums of"
 
 
 def _linking(s: dict) -> dict[str, str]:

@@ -10,13 +10,11 @@ with the same bytes:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
 
 from fedrank.core.errors import WireError
 from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge
-
-if TYPE_CHECKING:  # the device's package imports this module
-    from fedrank.deploy.device.outbox import Outbox
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS token (
@@ -30,6 +28,19 @@ _TABLES = (
 )
 
 
+@runtime_checkable
+class DeviceFile(Protocol):
+    """What a wallet calls of a device's file, whose package imports this module."""
+
+    def execute(self, statement: str, values: tuple = ()) -> list[tuple]:
+        """The rows of a statement."""
+        ...
+
+    def transaction(self, *, durable: bool = False) -> AbstractContextManager[None]:
+        """One transaction."""
+        ...
+
+
 class Wallet:
     """The tokens of a device; call its methods with the device's lock held.
 
@@ -37,7 +48,7 @@ class Wallet:
         outbox: The device's file. Methods raise what it raises.
     """
 
-    def __init__(self, outbox: Outbox):
+    def __init__(self, outbox: DeviceFile):
         self._outbox = outbox
         for table in _TABLES:
             outbox.execute(table)

@@ -163,9 +163,10 @@ def test_a_relay_that_was_set_right_is_used_by_the_same_process(tmp_path):
 
 @pytest.mark.parametrize("ahead", [30.0, 86_400.0, 3e7])
 def test_a_token_that_was_bought_while_the_clock_was_ahead_is_spent(tmp_path, monkeypatch, ahead):
-    wallet = Wallet(Outbox(tmp_path))
+    file = Outbox(tmp_path)
+    wallet = Wallet(file)
     asked = ask_for(KEY, epoch_challenge("00" * 16, 0))
-    wallet._outbox.execute(
+    file.execute(
         "INSERT INTO token (hub, epoch, key, content, token, ripe) VALUES (?, 0, ?, ?, ?, ?)",
         ("00" * 16, KEY, asked.content, b"token", 1e9 + ahead),
     )

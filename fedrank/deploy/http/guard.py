@@ -193,7 +193,8 @@ class Guard:
         device_per_minute: Requests of one device a minute; infinite for no limit.
         device_burst: Requests that a device may send at once after a pause.
         failures_per_minute: Wrong tokens of one address a minute, and at once, before it gets 429.
-        enrolments_per_minute: Devices that may enrol in a minute, all together.
+        enrolments_per_minute: Devices that may enrol in a minute, all together; and as many codes that back ends may
+            ask for, so that who has the secret of one keeps no device from enrolling.
         enrolment_burst: Devices that may enrol at once; by default as many as in ten seconds.
         network_enrolments_per_minute: Devices that may enrol in a minute, and at once, from one network: an IPv4 /24
             or an IPv6 /64. Infinite for no limit.
@@ -223,6 +224,7 @@ class Guard:
         self.failure = Rate(failures_per_minute, failures, clock)
         self.admin_failure = Rate(failures_per_minute, failures, clock)
         self._enrolment = Rate(enrolments_per_minute, enrolment_burst, clock)
+        self.codes = Rate(enrolments_per_minute, enrolment_burst, clock)
         at_once = max(1, int(min(network_enrolments_per_minute, 1e6)))
         self._network_enrolment = Rate(network_enrolments_per_minute, at_once, clock)
 

@@ -197,7 +197,7 @@ class HubApp(HttpApp):
     def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
         if not self._known(bearer(request.authorization), (SECRET,)):
             return self._unauthorised(self._guard.failure, request)
-        seconds = self._guard.enrolment_wait(None)  # a back end asks from one address for all of its devices
+        seconds = self._guard.codes.wait(None)  # a back end asks from one address for all of its devices
         return too_many(seconds) if seconds else None
 
     def _known(self, token: str | None, kinds: tuple[str, ...]) -> bool:

@@ -160,10 +160,12 @@ class Credentials:
 
     def of_code(self, digest: bytes) -> Credential | None:
         """The credential of a code's SHA-256; None if it was used, is too old, or its credential was revoked."""
+        # One that is good for longer than any was made while the clock was ahead.
+        now = time.time()
         rows = self._store.query(
-            f"SELECT {_COLUMNS} FROM credential WHERE revoked IS NULL AND number = "
-            "(SELECT credential FROM code WHERE secret = ? AND good_until > ?)",
-            (digest, time.time()),
+            f"SELECT {_COLUMNS} FROM credential WHERE revoked IS NULL AND number = (SELECT credential FROM code "
+            "WHERE secret = ? AND good_until > ? AND good_until <= ? + 60 * credential.code_minutes)",
+            (digest, now, now),
         )
         return _credential(rows[0]) if rows else None
 

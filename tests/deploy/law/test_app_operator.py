@@ -138,6 +138,13 @@ def test_one_network_leaves_room_for_others_to_enrol(hub):
     assert 1 <= int(ask(app, "POST", "/v1/enrol", ENROLMENT, client="198.51.100.9").headers["retry-after"]) <= 3
 
 
+def test_a_back_end_that_asks_for_many_codes_keeps_no_device_from_enrolling(hub):
+    app = app_of(hub, Guard(enrolments_per_minute=60, enrolment_burst=2, clock=Clock()))
+    hub.tickets = {"cred.good": 9}
+    assert [ask(app, "POST", "/v1/code", "cred.good").code for _ in range(9)] == [201] * 2 + [429] * 7
+    assert [ask(app, "POST", "/v1/enrol", ENROLMENT).code for _ in range(3)] == [201, 201, 429]
+
+
 def test_a_full_hub_says_so(hub):
     hub.trouble = NotAdmittedError("hub-full")
     app = app_of(hub)

@@ -10,8 +10,17 @@ from relay_worlds import FEATURES, relayed
 from fedrank.deploy.device import conversation
 from fedrank.deploy.device.outbox import Outbox
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.http.routes import HttpResponse
+from fedrank.deploy.oblivious.encapsulation import (
+    REQUEST_OVERHEAD,
+    Gateway,
+    key_configuration,
+    new_private_key,
+    public_key_of,
+)
 from fedrank.deploy.oblivious.issuer import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
+from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge
 from fedrank.deploy.oblivious.wallet import Wallet
 
@@ -159,6 +168,27 @@ def test_a_relay_that_was_set_right_is_used_by_the_same_process(tmp_path):
         device._connection._relay = right  # … and the right one again
         device._conversation.backoff.reset()
         assert device.sync().state == "OK" and synced(device, 3) == 1
+
+
+def test_a_relay_tells_a_key_that_the_gateway_has_now(tmp_path, monkeypatch):
+    with relayed(tmp_path, tokens=1, batch=1) as world:
+        relay = HttpClient(world.relay)
+        before = relay.request("GET", "/", "").json()
+        private = new_private_key()
+        world.app._gateway = Gateway(private)  # as of another hub behind the same address
+        world.app._keys = HttpResponse(200, key_configuration(public_key_of(private)))
+        assert relay.request("GET", "/", "").json() == before
+        unreadable = bytes(REQUEST_LENGTH + REQUEST_OVERHEAD)
+        assert relay.request("POST", "/others", "", body=unreadable).status == 400
+        now = relay.request("GET", "/", "").json()
+        assert now["keys"] == key_configuration(public_key_of(private)).hex() != before["keys"]
+
+
+def test_a_process_that_enrolled_second_has_its_token_forgotten(tmp_path):
+    file = Outbox(tmp_path)
+    for token in ("first", "second", "first"):
+        file.adopt("https://hub.example", token, "{}")
+    assert (file.get("token"), file.get("leaving")) == ("first", "second")
 
 
 @pytest.mark.parametrize("ahead", [30.0, 86_400.0, 3e7])

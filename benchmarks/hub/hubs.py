@@ -29,7 +29,7 @@ from fedrank.deploy.terms import Terms
 def make_hub(folder: Path, devices: int, **settings) -> tuple[HubFolder, Terms, list[str]]:
     """A new hub with devices that have enrolled already; their tokens."""
     home = HubFolder(folder)
-    home.prepare(HubSettings(**settings))
+    home.prepare(HubSettings(**{"mechanism": "randomised-response", **settings}))
     told, store = home.open()
     tokens = [secrets.token_urlsafe(32) for _ in range(devices)]
     store.write([(i + 1, hashlib.sha256(t.encode()).digest()) for i, t in enumerate(tokens)], [], [])

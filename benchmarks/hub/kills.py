@@ -47,7 +47,13 @@ def _homes(folder: Path, processes: int, url: str) -> list[HubFolder]:
                 shutil.copy(homes[0].path / name, home.path / name)
         home.prepare(
             HubSettings(
-                n_features=46, cohort=_COHORT, deadline=5.0, reports_per_minute=1e9, database=url, status="public"
+                n_features=46,
+                p=0.9,
+                cohort=_COHORT,
+                deadline=5.0,
+                reports_per_minute=1e9,
+                database=url,
+                status="public",
             )
         )
         homes.append(home)

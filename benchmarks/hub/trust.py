@@ -63,7 +63,9 @@ class World:
         ).resolved()
         experiment = build(config)
         train = experiment.splits.train
-        self.settings = HubSettings(n_features=train.features.shape[1], **settings)
+        self.settings = HubSettings(
+            n_features=train.features.shape[1], **{"mechanism": "randomised-response", **settings}
+        )
         self.terms: Terms = self.settings.terms()
         protocol = dataclasses.replace(self.settings.protocol(), user=experiment.protocol.user)
         exchange, shared, own = protocol.exchanges[0], experiment.parties.shared, experiment.parties.own

@@ -19,6 +19,8 @@ from fedrank.core.words import printable
 from fedrank.deploy.hub.settings import HubSettings
 
 _HUB = Path("hub")
+#: Most devices that an error names.
+_NAMED = 5
 
 
 def settings_of(folder: str = str(_HUB)) -> dict[str, Json]:
@@ -109,7 +111,7 @@ def serve(
         print(f"linking  {_linking(home)}")
         print(f"privacy  {_promise(home)}", flush=True)
         warn_without_tls("tokens", host, certificate)
-        if warning := _fastest_decide(home):
+        for warning in filter(None, (_unheard(home), _fastest_decide(home))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.locked():
@@ -133,6 +135,23 @@ def _fastest_decide(home: Any) -> str:
     )
 
 
+def _unheard(home: Any) -> str:
+    """Why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
+    from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, read_settings
+    from fedrank.privacy.caps import MOST_EPSILON, MOST_SEARCH_EPSILON
+
+    terms = read_settings(home.settings).terms()
+    search, message = terms.epsilon_interaction, terms.epsilon_message
+    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
+        return ""
+    return (
+        f"devices with default settings will not report: a message has ε = {message:.3g} and a search {search:.3g}, "
+        f"they allow {MOST_EPSILON:g} and {MOST_SEARCH_EPSILON:g}. For people, make a hub in another folder with the "
+        f"default mechanism (ε = {PIECEWISE_EPSILON:g}), or with --p or --epsilon that give less; for a trial, have "
+        "the app allow more (most_epsilon, most_search_epsilon)"
+    )
+
+
 def _linking(home: Any) -> str:
     """A sentence on who can put the reports of a device together."""
     from fedrank.deploy.hub.settings import read_settings
@@ -151,15 +170,15 @@ def _linking(home: Any) -> str:
 def _promise(home: Any) -> str:
     """A sentence on what the terms promise, and on who reports under them."""
     from fedrank.deploy.hub.settings import read_settings
-    from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
+    from fedrank.privacy.caps import LIFETIME_EPSILON
 
     terms = read_settings(home.settings).terms()
     search, message, life = terms.epsilon_interaction, terms.epsilon_message, terms.epsilon_life
     promised = f"ε = {search:.3g} of a search, {message:.3g} of a message, "
     promised += "no limit to all of a device's messages" if math.isinf(life) else f"{life:.3g} of all of a device's"
-    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
-        return promised if life <= LIFETIME_EPSILON else f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
-    return f"{promised}; devices report only where their app allows more than the default ({MOST_EPSILON:g})"
+    if _unheard(home) or life <= LIFETIME_EPSILON:
+        return promised
+    return f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
 
 
 def simulate_fleet(
@@ -205,7 +224,7 @@ def simulate_fleet(
     """
     from fedrank.cli.terminal import print_json
     from fedrank.data import load
-    from fedrank.deploy.fleet.processes import FleetSettings, fleet, look, watch
+    from fedrank.deploy.fleet.processes import FleetSettings, crashes, fleet, look, watch
     from fedrank.ranking.build import user_for
     from fedrank.ranking.clicks.cascade import MAX_GRADES
     from fedrank.ranking.data.reader import QueryReader
@@ -223,9 +242,13 @@ def simulate_fleet(
     speak = _Speaker(quiet)
     with fleet(settings, splits.train, user, out) as processes:
         seen = watch(settings, processes, speak.show)
-        failed = sum(process.poll() not in (None, 0) for process in processes)
-    if failed:
-        raise RunError(f"{failed} of {devices} devices ended with an error; see above.")
+        crashed = crashes(processes)
+    if crashed:
+        more = ", …" if len(crashed) > _NAMED else ""
+        raise RunError(
+            f"{len(crashed)} of {devices} devices ended with an error: {', '.join(crashed[:_NAMED])}{more}; what they "
+            "printed is above. A signal without a word may be a lack of memory: use fewer devices."
+        )
     if seen is None:
         raise RunError(
             f"{url}: no hub was seen there. Is it being served (fedrank serve {_HUB}), and does it show its status to "

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from fedrank.cli.flags import AsJson
 from fedrank.core.words import printable
 
-app = App(name="hub", help="Operate a hub: credentials that devices enrol with, the end of a halt.")
+app = App(name="hub", help="Operate a hub: credentials that devices enrol with, backups, the end of a halt.")
 credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
 app.command(credential)
 
@@ -36,6 +36,27 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
         print("the hub is not halted")
     else:
         print(f"round {answer.json()['round']} is open")
+
+
+@app.command
+def backup(folder: Path = _HUB, /, *, out: Path) -> None:
+    """Copy a hub into a new folder that it can be served from; the hub may be running.
+
+    The backup is as confidential as the hub: it holds the log, the tokens and the private keys. Devices that
+    synchronise after it do not use the models of a hub that is restored from it, so make one after every round.
+
+    Args:
+        folder: Of the hub.
+        out: The new folder, which must not exist.
+    """
+    from fedrank.deploy.hub.folder import HubFolder
+
+    for name in HubFolder(folder).back_up(out):
+        print(out / name)
+    print(
+        "Devices that synchronise with the hub from now on will not use the models of one that is restored from this "
+        "backup: their newest view of its log is not in it. Keep the backup as safe as the hub's keys.",
+    )
 
 
 @credential.command

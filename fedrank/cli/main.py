@@ -71,7 +71,7 @@ for _name, _path, _help in (
     ("evaluate", "fedrank.cli.models:evaluate", "Measure what a trained model is worth on labelled data."),
     ("export", "fedrank.cli.models:export", "Write a trained model for other libraries: ONNX or safetensors."),
     ("serve", "fedrank.cli.platforms:serve_app", "Be a hub, or (serve platform) one of platforms that share users."),
-    ("hub", "fedrank.cli.hub:app", "Operate a hub: credentials that devices enrol with, the end of a halt."),
+    ("hub", "fedrank.cli.hub:app", "Operate a hub: credentials that devices enrol with, backups, the end of a halt."),
     ("coordinate", "fedrank.cli.platforms:coordinate_app", "Coordinate platforms that share users."),
     ("simulate-visits", "fedrank.cli.platforms:simulate_visits", "Simulated users visit platforms on this machine."),
     (

@@ -81,8 +81,8 @@ class Checkpoints:
                 continue
             if about.get("of") != self.about or about.get("round") != number:
                 raise RunError(
-                    f"{path}: belongs to other settings than those here. Give another folder, or the settings it was "
-                    "made with."
+                    f"{path}: belongs to other settings or data than those here. Give another folder, or the settings "
+                    "and data it was made with."
                 )
             yield number, jax.tree.map(jnp.asarray, state)
 

@@ -124,15 +124,7 @@ def _keep_copy(path: Path, version: int) -> None:
     """Copy a database whose version is about to change; nobody can write to it meanwhile, and no copy is lost."""
     partial = path.with_name(f"{path.name}.version-{version}.partial")
     partial.unlink(missing_ok=True)
-    create_private(partial)
-    with (
-        contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
-        contextlib.closing(sqlite3.connect(partial)) as copy,
-    ):
-        source.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")  # one file, without others beside it
-    with open(partial, "rb+") as file:
-        os.fsync(file.fileno())
+    copy_database(path, partial)
     for again in itertools.count(1):
         kept = path.with_name(f"{path.name}.version-{version}{f'.{again}' if again > 1 else ''}")
         if kept.exists() and filecmp.cmp(kept, partial, shallow=False):  # made by a process that died afterwards
@@ -140,11 +132,33 @@ def _keep_copy(path: Path, version: int) -> None:
             return
         if not kept.exists():
             partial.replace(kept)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
             return
 
 
-def _sync_folder(path: Path) -> None:
+def copy_database(path: Path, copy: Path) -> None:
+    """Copy a database as one file that only its owner can read; another process may be writing to it meanwhile.
+
+    Args:
+        path: The database.
+        copy: The copy, which must not be there. It is on the disk when this returns.
+
+    Raises:
+        OSError: The copy cannot be written.
+        sqlite3.Error: The database cannot be read.
+    """
+    create_private(copy)
+    with (
+        contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
+        contextlib.closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)  # all pages in one step: of one moment, whatever is committed meanwhile
+        target.execute("PRAGMA journal_mode = DELETE")  # one file, without others beside it
+    with open(copy, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
     """Have the names in a folder on the disk, where the system can do that."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDONLY)

@@ -9,18 +9,14 @@ import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 import { minify } from "terser";
 
-/** Bundles and the most bytes of each after gzip. Every page loads the first, which loads the others when it needs them. */
+/**
+ * Bundles and the most bytes of each after gzip. The first is the whole device: a service worker may not load anything
+ * later.
+ */
 const BUNDLES = [
-  ["dist/fedrank-device.js", "build/index.js", 12_000],
+  ["dist/fedrank-device.js", "build/index.js", 21_000],
   ["dist/attest.js", "build/attest.js", 1_000],
-  ["dist/draws.js", "build/draws.js", 1_000],
-  ["dist/laplace.js", "build/laplace.js", 1_000],
-  ["dist/log.js", "build/log.js", 3_000],
-  ["dist/relay.js", "build/relay.js", 2_500],
-  ["dist/shown.js", "build/shown.js", 2_000],
-  ["dist/tokens.js", "build/tokens.js", 3_500],
 ];
-const LATER = BUNDLES.slice(1).map(([file]) => file.replace("dist", "."));
 
 const here = fileURLToPath(new URL(".", import.meta.url));
 process.chdir(here);
@@ -31,7 +27,7 @@ for (const file of readdirSync("build", { recursive: true })) {
   if (file.endsWith(".d.ts")) cpSync(`build/${file}`, `dist/types/${file}`);
 }
 for (const [outfile, entry, limit] of BUNDLES) {
-  const options = { bundle: true, format: "esm", target: "es2022", charset: "utf8", external: LATER, write: false };
+  const options = { bundle: true, format: "esm", target: "es2022", charset: "utf8", write: false };
   const { outputFiles } = await build({ entryPoints: [entry], ...options });
   const { code } = await minify(outputFiles[0].text, { module: true, ecma: 2022, compress: { passes: 3, inline: 0 } });
   writeFileSync(outfile, code);

@@ -87,7 +87,7 @@ def test_a_replay_says_what_it_found(tmp_path, capsys):
         ([], "n_features"),
         (["--n-features", "5", "--certificate", "a.pem"], "both --certificate and --key"),
         (["--n-features", "5", "--certificate", "a.pem", "--key", "b.pem"], "a.pem"),
-        (["--n-features", "5", "--interactions", "3"], "even"),
+        (["--n-features", "5", "--p", "0.9", "--interactions", "3"], "even"),
         (["--n-features", "5", "--host", "192.0.2.1"], "192.0.2.1"),
     ],
 )

@@ -51,7 +51,7 @@ class Served:
 @contextlib.contextmanager
 def served(home):
     """The hub of a folder at work in a thread, as :class:`Served`."""
-    hub, app = hub_app(home)
+    hub, app = hub_app(home, host="hub")
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

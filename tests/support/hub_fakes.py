@@ -51,6 +51,7 @@ class FakeHub:
         self.terms = Terms(hub="0123456789abcdef" * 2, n_features=n_features, **terms)
         self.settings = None
         self.healthy = self.alive = True
+        self.full = False
         self.calls: list[tuple[Any, ...]] = []
         self.trouble: Exception | None = None
         self.delay = 0.0
@@ -166,6 +167,7 @@ class FakeHub:
             "reports": reports,
             "rounds": 0,
             "devices": len(self.tokens),
+            "most_devices": 1_000_000,
             "ranker": self.terms.ranker,
             "n_features": self.terms.n_features,
             "weights": self.terms.size,

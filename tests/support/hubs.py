@@ -9,7 +9,7 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 
-SETTINGS = dict(n_features=5, cohort=4, least=1, deadline=0.0)
+SETTINGS = dict(n_features=5, cohort=4, least=1, deadline=0.0, mechanism="randomised-response")
 
 
 def make(folder, **settings) -> HubFolder:

@@ -20,7 +20,15 @@ from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import Grown, leaf_hash
 from fedrank.deploy.log.witness import Witness, WitnessFolder
 
-SETTINGS = dict(n_features=3, cohort=4, least=1, deadline=0.0, reports_per_minute=1e9, enrolments_per_minute=1e9)
+SETTINGS = dict(
+    n_features=3,
+    cohort=4,
+    least=1,
+    deadline=0.0,
+    reports_per_minute=1e9,
+    enrolments_per_minute=1e9,
+    mechanism="randomised-response",
+)
 
 
 class LocalHub:

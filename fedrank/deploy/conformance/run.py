@@ -77,7 +77,8 @@ def _played(scene: Scene, command: Sequence[str]) -> Iterator[str]:
                 return []
             if done.returncode:
                 last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-                wrong.append(f"the driver ended with status {done.returncode}: {last[:200]}")
+                how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+                wrong.append(f"the driver ended with {how}: {last[:200]}")
                 return []
             try:
                 order = json.loads((done.stdout.strip().splitlines() or [""])[-1])

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.deploy.demo.collection import entries
+from fedrank.deploy.http.hosts import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
 
-#: The JavaScript SDK as it is built: what a hub like this one needs of it.
-_SDK = ("fedrank-device.js", "log.js", "shown.js")
+#: The JavaScript SDK as it is built.
+_SDK = "fedrank-device.js"
 #: Files of the page, and their types.
 _FILES = {
     "": ("index.html", b"text/html; charset=utf-8"),
     "page.css": ("page.css", b"text/css; charset=utf-8"),
     **{
         name: (name, b"text/javascript; charset=utf-8")
-        for name in ("page.js", "search.js", "people.js", "visitors.js", *_SDK)
+        for name in ("page.js", "search.js", "people.js", "visitors.js", _SDK)
     },
 }
 #: The page loads nothing from elsewhere and speaks to its own hub only. Widths and places of bars are set by script.
@@ -75,6 +76,7 @@ def demo_app(home: HubFolder) -> HubApp:
     for name, value in (("demo", about), ("documents", documents)):
         pages[f"/{name}.json"] = _fixed(json.dumps(value, ensure_ascii=False).encode(), b"application/json")
     app.add_routes(pages)
+    app.hosts = Hosts()  # a page of another site is not to take part in it
     return app
 
 

@@ -292,7 +292,7 @@ class Conversation:
         if self._bought or self.prover.told:
             return None
         epoch = message.round // now.terms.tokens
-        spend = self._purse().spendable(message.hub, epoch, message.round, time.time())
+        spend = self._purse().spendable(message.hub, epoch, message.round, time.time(), POLL)
         return None if spend is None else header_of(spend)
 
     def _binding(self, message: Message) -> Callable[[], bool]:

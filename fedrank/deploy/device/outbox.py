@@ -164,9 +164,15 @@ class Outbox:
                 self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
     def adopt(self, url: str, token: str, terms: str) -> None:
-        """Write the token and terms of an enrolment; if another process enrolled first, its token stays."""
+        """Write the token and terms of an enrolment; if another process enrolled first, its token stays.
+
+        The hub is then told to forget this one, of which nothing would remain here.
+        """
         with self.transaction():
-            if self.get("token") is None:
+            held = self.get("token")
+            if held not in (None, token):
+                self.put(leaving=token)
+            elif held is None:
                 if self.get("terms") != terms:
                     self._discard()
                     self._give_up("1")

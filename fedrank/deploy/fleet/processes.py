@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -158,6 +159,21 @@ def _stop(processes: list[subprocess.Popen]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def crashes(processes: list[subprocess.Popen]) -> list[str]:
+    """Devices whose processes ended with an error, and how, in words; those that are running are left out."""
+    found = []
+    for number, process in enumerate(processes):
+        code = process.poll()
+        if code:
+            how = f"status {code}"
+            if code < 0:
+                with contextlib.suppress(ValueError):  # of a signal without a name
+                    how = signal.Signals(-code).name
+                how = f"signal {how}" if how.startswith("SIG") else f"signal {-code}"
+            found.append(f"device {number}: {how}")
+    return found
 
 
 def watch(

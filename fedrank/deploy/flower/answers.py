@@ -71,14 +71,25 @@ class FolderMemory(Memory):
         numbers: Numbers of the parties.
         exchanges: Number of exchanges of a round.
         begins: Whether the first request of a run forgets what is left of an earlier one with the same settings.
+        content: Hash of the parties' own data; states that were made of other data are refused. Empty: not known.
     """
 
-    def __init__(self, folder: Path, config: RunConfig, numbers: range, exchanges: int = 1, *, begins: bool = True):
+    def __init__(
+        self,
+        folder: Path,
+        config: RunConfig,
+        numbers: range,
+        exchanges: int = 1,
+        *,
+        begins: bool = True,
+        content: str = "",
+    ):
         self._begins = begins
         of = {"run": about(config), "parties": [numbers.start, numbers.stop]}
         name = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+        made_of = {**of, "content": content} if content else of
         # As many rounds as a server keeps, however many questions a round has.
-        self._files = Checkpoints(folder / name, of, ROUNDS_KEPT * exchanges)
+        self._files = Checkpoints(folder / name, made_of, ROUNDS_KEPT * exchanges)
         self.folder = self._files.folder
 
     @override
@@ -135,7 +146,7 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     belongs_to = {"run": about(config), "silo": number}
     name = hashlib.sha256(json.dumps(belongs_to, sort_keys=True).encode()).hexdigest()[:16]
     exchanges, once = len(side.protocol.exchanges), config.bound_to_rounds
-    memory = FolderMemory(folder, config, side.numbers, exchanges, begins=not once)
+    memory = FolderMemory(folder, config, side.numbers, exchanges, begins=not once, content=side.content)
     source = str(Path(side.settings.data).expanduser().resolve()) if side.settings.data else ""
     whose = Whose(number, source, side.content, memory.folder)
     made = AnswersFile(folder / ANSWERS, name, side.epsilon_of_run, side.settings.most_in_all, whose) if once else None

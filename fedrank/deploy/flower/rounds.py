@@ -309,6 +309,9 @@ class Rounds:
             if waiting:
                 self._network.sleep(_POLL)
         tally.late, tally.seconds = len(waiting), self._network.now() - started
+        if waiting:
+            number, nodes = next(iter(waiting.values())).round, ", ".join(map(str, sorted(waiting)))
+            log.warning("round %d: no answer within %.0f s from the nodes %s", number, tally.seconds, nodes)
         return said, set(waiting)
 
     def _nothing(self, layout: Layout) -> UInt8[np.ndarray, "parties bytes"]:

@@ -145,8 +145,8 @@ class Kept(Log):
         self._measure(row, state)
         most = max(tallies, key=lambda tally: (tally.exchange != HELLO, tally.parties), default=Tally(""))
         log.info(
-            "round %d of %d: %d parties of %d nodes, %.1f s", round_ + 1, self._config.rounds, most.parties, most.heard,
-            sum(tally.seconds for tally in tallies),
+            "round %d is done, %d of %d: %d parties of %d nodes, %.1f s", round_, round_ + 1, self._config.rounds,
+            most.parties, most.heard, sum(tally.seconds for tally in tallies),
         )  # fmt: skip
 
     def _measure(self, row: dict[str, Json], state: PyTree) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import collections
-import ipaddress
 
-from fedrank.deploy.http.guard import network_of
+from fedrank.deploy.http.guard import limited_network
 
 
 class ConnectionLimiter:
@@ -24,7 +23,7 @@ class ConnectionLimiter:
 
     def add(self, address: str) -> bool:
         """Count a new connection. Returns whether it is within the limit; it counts until :meth:`remove` anyway."""
-        network = _counted_as(address) if self._limit else None
+        network = limited_network(address) if self._limit else None
         if network is None:
             return True
         self._open[network] += 1
@@ -32,18 +31,8 @@ class ConnectionLimiter:
 
     def remove(self, address: str) -> None:
         """Count a connection that was closed."""
-        network = _counted_as(address) if self._limit else None
+        network = limited_network(address) if self._limit else None
         if network is not None:
             self._open[network] -= 1
             if self._open[network] <= 0:
                 del self._open[network]
-
-
-def _counted_as(address: str) -> str | None:
-    """The network of an address; None for addresses without a limit: this machine, and clients without an address."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return None
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return None if (mapped or parsed).is_loopback else network_of(address)

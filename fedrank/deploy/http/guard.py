@@ -1,9 +1,10 @@
 """Authentication and limits of requests.
 
-Three limits, all in memory and all reset when the server stops:
+Four limits, all in memory and all reset when the server stops:
 
 * requests of one device;
 * enrolments with a secret that is known, all together;
+* the same of one network, so that it leaves room for others (:func:`limited_network`);
 * requests of one network address without a token, or with a wrong one.
 
 The last never keeps an honest device out. A device's token has 256 random bits and an enrolment token is in every copy
@@ -36,6 +37,8 @@ from fedrank.core.errors import ConfigError
 LONGEST_TOKEN = 256
 #: Shortest enrolment or admin token that a hub accepts, in characters.
 SHORTEST_TOKEN = 16
+#: IPv4 addresses that agree in so many bits enrol as one network: addresses of one block are cheap to have.
+_IPV4_ENROLMENT_BITS = 24
 #: After an early response: bytes and seconds of what is still being sent that are read and dropped, so that it arrives.
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
@@ -155,17 +158,32 @@ class Rate:
         return 0.0
 
 
-def network_of(address: str) -> str:
-    """The network that an address is counted under: IPv4 as it is; IPv6 by its /64, usually one household's."""
+def network_of(address: str, ipv4_bits: int = 32) -> str:
+    """The network that an address is counted under: IPv4 by so many bits; IPv6 by its /64, usually one household's."""
+    parsed = _parsed(address)
+    if parsed is None:
+        return address[:64]
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return f"{int(parsed) >> 64:x}/64"
+    return str(ipaddress.ip_network((parsed, ipv4_bits), strict=False).network_address)
+
+
+def limited_network(address: str, ipv4_bits: int = 32) -> str | None:
+    """The network that an address is counted under where honest clients could be kept out; None: it has no limit.
+
+    This machine's own addresses have none: a proxy that the server was not told of may stand behind them. Nor have
+    clients without an address, such as those that come through a relay.
+    """
+    parsed = _parsed(address)
+    return None if parsed is None or parsed.is_loopback else network_of(address, ipv4_bits)
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
-        return address[:64]
-    if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return f"{int(parsed) >> 64:x}/64"
-    return str(parsed)
+        return None
+    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 class Guard:
@@ -175,8 +193,11 @@ class Guard:
         device_per_minute: Requests of one device a minute; infinite for no limit.
         device_burst: Requests that a device may send at once after a pause.
         failures_per_minute: Wrong tokens of one address a minute, and at once, before it gets 429.
-        enrolments_per_minute: Devices that may enrol in a minute, all together.
+        enrolments_per_minute: Devices that may enrol in a minute, all together; and as many codes that back ends may
+            ask for, so that who has the secret of one keeps no device from enrolling.
         enrolment_burst: Devices that may enrol at once; by default as many as in ten seconds.
+        network_enrolments_per_minute: Devices that may enrol in a minute, and at once, from one network: an IPv4 /24
+            or an IPv6 /64. Infinite for no limit.
         body_bytes: Largest body of a request in bytes.
         body_seconds: Longest time in which a body must arrive, in seconds.
         clock: Monotonic clock in nanoseconds.
@@ -190,6 +211,7 @@ class Guard:
         failures_per_minute: float = 30.0,
         enrolments_per_minute: float = 6000.0,
         enrolment_burst: int | None = None,
+        network_enrolments_per_minute: float = math.inf,
         body_bytes: int = 1024,
         body_seconds: float = 10.0,
         clock: Callable[[], int] = time.monotonic_ns,
@@ -201,7 +223,23 @@ class Guard:
         failures = max(1, int(min(failures_per_minute, 1e6)))
         self.failure = Rate(failures_per_minute, failures, clock)
         self.admin_failure = Rate(failures_per_minute, failures, clock)
-        self.enrolment = Rate(enrolments_per_minute, enrolment_burst, clock)
+        self._enrolment = Rate(enrolments_per_minute, enrolment_burst, clock)
+        self.codes = Rate(enrolments_per_minute, enrolment_burst, clock)
+        at_once = max(1, int(min(network_enrolments_per_minute, 1e6)))
+        self._network_enrolment = Rate(network_enrolments_per_minute, at_once, clock)
+
+    def enrolment_wait(self, address: str | None) -> float:
+        """Take one enrolment; returns 0.0, or the seconds until one is allowed, and then nothing is taken.
+
+        Args:
+            address: Of the client; None: its network is not counted.
+        """
+        network = None if address is None else limited_network(address, _IPV4_ENROLMENT_BITS)
+        seconds = 0.0 if network is None else self._network_enrolment.wait(network, take=False)
+        seconds = seconds or self._enrolment.wait(None)
+        if network is not None and not seconds:
+            self._network_enrolment.wait(network)
+        return seconds
 
 
 class BodyError(Exception):

@@ -22,6 +22,11 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "not-attested": (403, "The statement of the device's platform is not accepted; see why.", ()),
     "enrolment-full": (403, "As many devices have enrolled with this as may.", ()),
     "wrong-origin": (403, "A page of another site may not call this server.", ()),
+    "hub-full": (
+        503,
+        "This hub is full: it has as many devices as its operator allows. Come back later.",
+        ((b"retry-after", b"3600"),),
+    ),
     "not-found": (404, "There is nothing here.", ()),
     "method": (405, "This address is asked in another way; see Allow.", ()),
     "too-slow": (408, "The body did not arrive in time.", ()),

@@ -78,6 +78,7 @@ class _Hub(Protocol):
     view: View
     healthy: bool
     alive: bool
+    full: bool
 
     def device_of(self, token: str) -> int | None: ...
     async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str: ...
@@ -188,13 +189,15 @@ class HubApp(HttpApp):
             return self._unauthorised(self._guard.failure, request)
         if request.body:
             return REFUSALS["malformed"]
-        seconds = self._guard.enrolment.wait(None)
+        # A code is for one device, and the back end that asked for it decides how many there are.
+        counted = token is None or not token.startswith(CODE)
+        seconds = self._guard.enrolment_wait(request.address if counted else None)
         return too_many(seconds) if seconds else None
 
     def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
         if not self._known(bearer(request.authorization), (SECRET,)):
             return self._unauthorised(self._guard.failure, request)
-        seconds = self._guard.enrolment.wait(None)
+        seconds = self._guard.codes.wait(None)  # a back end asks from one address for all of its devices
         return too_many(seconds) if seconds else None
 
     def _known(self, token: str | None, kinds: tuple[str, ...]) -> bool:
@@ -316,8 +319,8 @@ class HubApp(HttpApp):
         return _GONE if await self._hub.leave(number) else REFUSALS["not-found"]
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
-        if self._hub.healthy:
-            return json_response(200, {"status": "ok"})
+        if self._hub.healthy:  # a full hub goes on serving the devices that it has
+            return json_response(200, {"status": "ok", **({"enrolment": "full"} if self._hub.full else {})})
         return json_response(503, {"status": "unavailable"}, (b"retry-after", b"5"), reason="unavailable")
 
     async def _livez(self, request: HttpRequest) -> HttpResponse:

@@ -111,6 +111,7 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
         ("fedrank_round", "Number of the open round", status["round"]),
         ("fedrank_round_open_seconds", "How long the round has been open", status["seconds_open"]),
         ("fedrank_devices", "Enrolled devices", status["devices"]),
+        ("fedrank_devices_most", "Devices at which the hub is full", status.get("most_devices")),
         ("fedrank_cohort_reports", "Reports counted in the open round", status["reports"]),
         ("fedrank_cohort_size", "Reports that close a round", status["cohort"]),
         ("fedrank_round_seconds", "How long the last applied round was open", last.get("seconds")),

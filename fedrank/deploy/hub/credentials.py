@@ -36,7 +36,7 @@ class NotAdmittedError(RunError):
     """A device may not enrol.
 
     Args:
-        reason: The reason in the HTTP protocol: ``"unauthorised"`` or ``"enrolment-full"``.
+        reason: The reason in the HTTP protocol: ``"unauthorised"``, ``"enrolment-full"`` or ``"hub-full"``.
     """
 
     def __init__(self, reason: str):
@@ -160,10 +160,12 @@ class Credentials:
 
     def of_code(self, digest: bytes) -> Credential | None:
         """The credential of a code's SHA-256; None if it was used, is too old, or its credential was revoked."""
+        # One that is good for longer than any was made while the clock was ahead.
+        now = time.time()
         rows = self._store.query(
-            f"SELECT {_COLUMNS} FROM credential WHERE revoked IS NULL AND number = "
-            "(SELECT credential FROM code WHERE secret = ? AND good_until > ?)",
-            (digest, time.time()),
+            f"SELECT {_COLUMNS} FROM credential WHERE revoked IS NULL AND number = (SELECT credential FROM code "
+            "WHERE secret = ? AND good_until > ? AND good_until <= ? + 60 * credential.code_minutes)",
+            (digest, now, now),
         )
         return _credential(rows[0]) if rows else None
 
@@ -205,16 +207,26 @@ class Admissions:
         credentials: Of the log.
         most_of_identity: Devices that one attested identity may enrol within ``identity_days``.
         identity_days: Window of an identity in days; 0: of all time.
+        most: Devices that the hub still takes; None: any number.
     """
 
-    def __init__(self, credentials: Credentials, most_of_identity: int = 1, identity_days: int = 0):
+    def __init__(
+        self,
+        credentials: Credentials,
+        most_of_identity: int = 1,
+        identity_days: int = 0,
+        most: int | None = None,
+    ):
         self._credentials, self._most_of_identity, self._identity_days = credentials, most_of_identity, identity_days
+        self._most = most
         self._left: dict[bytes, int] = {}
         self._codes: set[bytes] = set()
         self.admitted: list[Admitted] = []
 
     def refused(self, job: Job) -> str:
         """Reason why the device of a job may not enrol; empty if it may, which is then counted."""
+        if self._most is not None and len(self.admitted) >= self._most:
+            return "hub-full"
         keys: dict[bytes, tuple[int, int]] = {}  # what it counts under → cap, window
         credential, code = None, None
         if job.ticket:

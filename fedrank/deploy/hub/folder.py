@@ -21,10 +21,14 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
+import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.database import copy_database, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
 from fedrank.deploy.hub.settings import (
@@ -37,8 +41,9 @@ from fedrank.deploy.hub.settings import (
     write_settings,
 )
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.log.published import KEY_FILE, make_key
+from fedrank.deploy.log.published import KEY_FILE, make_key, read_log_key
 from fedrank.deploy.oblivious.encapsulation import Gateway, new_private_key, public_key_of
+from fedrank.deploy.oblivious.issuer import FILE as TOKENS
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -212,6 +217,70 @@ class HubFolder(ServedFolder):
             )
         return settings, store
 
+    def back_up(self, out: str | os.PathLike[str]) -> list[str]:
+        """Copy the hub into a new folder that a hub can be served from; this one may be running.
+
+        The log is copied as of one moment, and checked. A copy that fails leaves nothing behind.
+
+        Args:
+            out: The new folder; only its owner can read it.
+
+        Returns:
+            Names of the files in it.
+
+        Raises:
+            ConfigError: ``out`` exists, or the log is in a database that several processes share.
+            RunError: Something cannot be read, written, or does not belong together.
+        """
+        out = Path(out)
+        if out.exists() or out.is_symlink():
+            raise ConfigError(f"{out}: exists already; no backup is written over. Choose a folder that does not exist.")
+        settings, store = self.open(read_only=True)
+        store.close()
+        if settings.database:
+            raise ConfigError(
+                f"{self.path}: the hub's log is in PostgreSQL. Back it up with pg_dump, and keep "
+                f"{', '.join(name for name in _BACKED_UP if (self.path / name).exists())} with it."
+            )
+        partial = None
+        try:
+            out.absolute().parent.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.absolute().parent))
+            copy_database(self.log, partial / self.log.name)
+            if (self.path / TOKENS).exists():  # after the log, which may name only keys that are in this file
+                copy_database(self.path / TOKENS, partial / TOKENS)
+            for name in _BACKED_UP:
+                if (self.path / name).exists():
+                    write_atomically(partial / name, (self.path / name).read_bytes(), 0o600)
+            HubFolder(partial)._check_whole()
+            partial.rename(out)
+            sync_folder(out.absolute().parent)
+        except (OSError, sqlite3.Error) as error:
+            raise RunError(f"{out}: the backup cannot be made ({error}). Nothing was written.") from error
+        finally:
+            if partial is not None and partial.exists():
+                shutil.rmtree(partial, ignore_errors=True)
+        return sorted(path.name for path in out.iterdir())
+
+    def _check_whole(self) -> None:
+        """Check that a hub can be served from this folder.
+
+        Raises:
+            RunError: A file is missing, damaged, or does not belong to the others.
+        """
+        settings, store = self.open(read_only=True)
+        try:
+            found = store.query("PRAGMA integrity_check")
+            if found != [("ok",)]:
+                raise RunError(f"{self.log.name}: is damaged ({found[0][0]}).")
+            if settings.log != NO_LOG:
+                read_log_key(self.path, settings.terms(store.name))
+        finally:
+            store.close()
+        self.gateway()
+        for name in ("enrolment", "admin"):
+            self.token(name)
+
 
 _GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
@@ -229,6 +298,16 @@ _HUB_FILES = (
     _GATEWAY,
     _PASSWORD,
     *_TOKEN_FILES,
+)
+#: Files that a backup has beside the two databases.
+_BACKED_UP = (
+    "hub.toml",
+    "enrolment.token",
+    "admin.token",
+    KEY_FILE,
+    _GATEWAY,
+    "attestation.toml",
+    _PASSWORD,
 )
 
 

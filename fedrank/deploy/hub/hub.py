@@ -27,7 +27,7 @@ from typing import Any
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.checks.comparing import Comparing
-from fedrank.deploy.hub.credentials import CODE, Admissions, Credentials
+from fedrank.deploy.hub.credentials import CODE, Admissions, Credentials, NotAdmittedError
 from fedrank.deploy.hub.devices import Devices, digest_of
 from fedrank.deploy.hub.draws import Drawn
 from fedrank.deploy.hub.inbox import Inbox, Job, Stopped, lost
@@ -78,6 +78,7 @@ class Hub:
         self._previous: tuple[int, dict[int, bytes]] = (-1, {})  # the same of the round before it
         self._settled = asyncio.Event()  # the hub is not between two rounds
         self._opened = time.monotonic()
+        self._said_full = False
         self._told = -1  # the last round that updated the model
         self._lasted = 0.0  # seconds for which the round that is being applied was open
         self._compares = Comparing(settings, store) if self.terms.checks else None
@@ -230,18 +231,27 @@ class Hub:
             identity: Hash of what its platform says that it is; empty: nothing does.
 
         Raises:
-            StoreError: It cannot be written, or there are too many devices.
-            NotAdmittedError: The ticket is not good, or as many have enrolled with it as may.
+            StoreError: It cannot be written.
+            NotAdmittedError: The ticket is not good, or as many have enrolled with it, or with the hub, as may.
         """
-        if len(self.devices) >= self.settings.most_devices:
-            raise StoreError(
-                f"{self.store.path}: has most_devices = {self.settings.most_devices} devices; no more enrol."
-            )
+        if self.full:
+            self._say_full()
+            raise NotAdmittedError("hub-full")
         token = secrets.token_urlsafe(32)
         shown = b"" if ticket is None else digest_of(ticket)
         code = ticket is not None and ticket.startswith(CODE)
         await self._inbox.ask("enrol", data=digest_of(token), ticket=shown, code=code, identity=identity)
         return token
+
+    @property
+    def full(self) -> bool:
+        """Whether no more devices may enrol."""
+        return len(self.devices) >= self.settings.most_devices
+
+    def _say_full(self) -> None:
+        if not self._said_full:
+            self._said_full = True
+            _log.error("the hub is full: it has most_devices = %d devices, no more enrol", self.settings.most_devices)
 
     def knows(self, ticket: str) -> bool:
         """Whether a credential's secret or a code is good now; called by the event loop, and writes nothing.
@@ -358,7 +368,7 @@ class Hub:
         checks = self._checks if view.state == "open" else 0
         status = self.tally.status(view.round, view.state, len(self.devices), counted, gone, checks)
         compared = {} if self._compares is None else self._compares.as_json()
-        return {**status, "credentials": self._listed, **compared}
+        return {**status, "most_devices": self.settings.most_devices, "credentials": self._listed, **compared}
 
     # ------------------------------------------------------------------------------------------------ the writer
 
@@ -432,7 +442,12 @@ class Hub:
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
         most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
-        admissions = Admissions(self.credentials, self.settings.attested_devices, self.settings.attested_days)
+        admissions = Admissions(
+            self.credentials,
+            self.settings.attested_devices,
+            self.settings.attested_days,
+            most=self.settings.most_devices - len(self.devices),
+        )
         round_ = self.view.round
         plan = Plan()
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.hosts import Hosts
 from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.attestation.door import door_of
@@ -42,8 +43,13 @@ class Listen:
     public: bool = True
 
 
-def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
+def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hub, HubApp]:
     """The hub of a folder and its ASGI application, which starts and stops it.
+
+    Args:
+        home: Folder of the hub.
+        public: Everybody may see ``/status`` and ``/metrics``.
+        host: Name or address that the server listens at.
 
     Raises:
         RunError: There is no hub in the folder, or something in it cannot be used.
@@ -55,7 +61,9 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
     try:
         hub = _hub(home, store, settings)
         guard = Guard(
-            device_per_minute=settings.reports_per_minute, enrolments_per_minute=settings.enrolments_per_minute
+            device_per_minute=settings.reports_per_minute,
+            enrolments_per_minute=settings.enrolments_per_minute,
+            network_enrolments_per_minute=settings.enrolments_per_network,
         )
         kind: Callable[..., HubApp] = HubApp
         if hub.issuer is not None:
@@ -76,6 +84,8 @@ def hub_app(home: HubFolder, *, public: bool = True) -> tuple[Hub, HubApp]:
         )
         if hub.log is not None:
             app.add_routes(log_routes(hub.log))
+        if public and settings.status == "auto":  # nobody needs a token, as only this machine can ask
+            app.hosts = Hosts((host,) if host else (), ("/status", "/metrics"))
         if settings.origins:
             app.origins = Origins(settings.origins)
     except BaseException:
@@ -109,7 +119,7 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
     """
     from fedrank.deploy.http.server import serve
 
-    _, app = hub_app(home, public=listen.public)
+    _, app = hub_app(home, public=listen.public, host=listen.host)
 
     def ready(url: str) -> None:
         home.write_urls({"hub": url}, listen.certificate)

@@ -25,6 +25,8 @@ from fedrank.ranking.on_device.reply import CLIP
 
 #: Value of the setting ``log`` of a hub without a log; an empty one stands for a key that is made with the hub.
 NO_LOG = "no"
+#: ε of a message where nothing is said: a device that allows the default sum of all its messages sends eight.
+PIECEWISE_EPSILON = 1.0
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
 
@@ -37,6 +39,17 @@ class HubSettings(Agreement):
         ConfigError: A setting is out of range or contradicts another.
     """
 
+    mechanism: Literal["randomised-response", "laplace", "piecewise"] | None = setting(
+        None,
+        "Randomised response for each interaction, Laplace noise on the sums that are sent, or one privatised number "
+        "about the whole message (piecewise). By default piecewise, which devices agree to by default; "
+        "randomised-response if p is given.",
+    )
+    epsilon: float | None = setting(
+        None,
+        "ε of one interaction with Laplace noise, of a whole message with piecewise; by default "
+        f"{PIECEWISE_EPSILON:g} with piecewise.",
+    )
     p: float | None = setting(  # by default it follows from the mechanism
         None, f"Probability that an interaction's metric is sent as it is; by default {Terms.p:g}."
     )
@@ -100,6 +113,11 @@ class HubSettings(Agreement):
         True, "Devices may enrol with the token in enrolment.token; if not, with credentials and their codes only."
     )
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
+    enrolments_per_network: float = setting(
+        20.0,
+        "Devices that may enrol in a minute from one network, an IPv4 /24 or an IPv6 /64. This machine's own addresses "
+        "and single-use codes are not counted; behind a proxy, name it with --proxies.",
+    )
     attestation: tuple[str, ...] = setting(
         (),
         "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity, webauthn, or one that "
@@ -123,6 +141,7 @@ class HubSettings(Agreement):
             ("byzantine", self.byzantine, 0, MOST_REPORTS),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
             ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
+            ("enrolments_per_network", self.enrolments_per_network, 1e-3, 1e9),
             ("attested_devices", self.attested_devices, 1, 100_000_000),
             ("attested_days", self.attested_days, 0, 36_500),
         ):
@@ -146,6 +165,10 @@ class HubSettings(Agreement):
         object.__setattr__(self, "least", min(self.least, self.cohort))
         if self.ranker == "mlp" and self.hidden == 0:
             object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
+        if self.mechanism is None:
+            object.__setattr__(self, "mechanism", "piecewise" if self.p is None else "randomised-response")
+        if self.mechanism == "piecewise" and self.epsilon is None:
+            object.__setattr__(self, "epsilon", PIECEWISE_EPSILON)
         if self.p is None:
             object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
         if self.clip is None:

@@ -134,6 +134,7 @@ class Tally:
             "n_features": t.n_features,
             "weights": t.size,
             "reward": t.metric.name,
+            "mechanism": t.mechanism,
             "interactions": t.interactions,
             "sigma": t.sigma,
             "tokens": t.tokens,

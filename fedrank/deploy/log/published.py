@@ -70,6 +70,22 @@ def read_key(folder: Path, hub: str) -> Signer:
         raise RunError(f"{file}: the private key of the hub's log cannot be read. Put it back from a copy.") from error
 
 
+def read_log_key(folder: Path, terms: Terms) -> Signer:
+    """What signs the heads of a hub's log, checked against the hub's terms.
+
+    Args:
+        folder: Of the hub.
+        terms: Of the hub.
+
+    Raises:
+        RunError: The file is missing, or holds no key or another.
+    """
+    signer = read_key(folder, terms.hub)
+    if signer.key.public.hex() != terms.log:
+        raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
+    return signer
+
+
 @dataclass(frozen=True)
 class _Shown:
     """What is shown under one head: it is replaced as a whole, so that nobody gets parts of two.
@@ -108,9 +124,7 @@ class PublishedLog:
     """
 
     def __init__(self, folder: Path, store: Store, terms: Terms, witnesses: Iterable[str] = ()):
-        self._signer = read_key(folder, terms.hub)
-        if self._signer.key.public.hex() != terms.log:
-            raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
+        self._signer = read_log_key(folder, terms)
         self._store, self._reader = store, None
         self._model, self._tail = b"", frozenset[bytes]()
         self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])

@@ -6,7 +6,7 @@ The hash of what it asked for is kept until then, so that the same question has 
 side, and another question has none.
 
 All of it is in a file of its own, ``tokens.db``. A copy of the log holds no key and says nothing about who bought; and
-losing this file costs tokens, never a report.
+losing this file loses no report. But without the keys that the public log names, devices use no model for a while.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ CREATE TABLE purchase (
     PRIMARY KEY (epoch, device)
 ) STRICT, WITHOUT ROWID
 """
+_2_HUB = "CREATE TABLE hub (name TEXT NOT NULL) STRICT"
 #: SQL that leads from each version of the file to the next; append, and change none that was released.
-_STEPS = (_1_ISSUERS_PURCHASES,)
+_STEPS = (_1_ISSUERS_PURCHASES, _2_HUB)
 #: Most purchases that are committed together.
 _BATCH = 256
 #: Answers that are kept to be given again without signing anew.
@@ -103,8 +104,22 @@ class Issuer:
         except (OSError, VersionError, sqlite3.Error) as error:
             raise StoreError(f"{path}: cannot be opened as a hub's tokens ({error}).") from error
         with self._errors(), self._lock:
+            self._check_hub()
             for epoch, public, private in self._db.execute("SELECT epoch, public, private FROM issuer").fetchall():
                 self._use(epoch, public, private)
+
+    def _check_hub(self) -> None:
+        """Write down whose file this is; refuse that of another hub, whose purchases would be taken for this one's."""
+        with transaction(self._db):
+            found = self._db.execute("SELECT name FROM hub").fetchone()
+            if found is None:  # new, or of an earlier version
+                self._db.execute("INSERT INTO hub VALUES (?)", (self._hub,))
+        if found is not None and found[0] != self._hub:
+            self._db.close()
+            raise StoreError(
+                f"{self._path}: belongs to the hub {found[0][:8]}, and not to {self._hub[:8]}. Put this hub's own file "
+                "back from a backup; of a new hub, move that one away."
+            )
 
     # ------------------------------------------------------------------------------------------------------- epochs
 

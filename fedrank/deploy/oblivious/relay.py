@@ -14,8 +14,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import ipaddress
+import logging
 import secrets
 import threading
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, RunError
@@ -29,8 +32,12 @@ from fedrank.deploy.oblivious.relayed import LONGEST_BATCH, OTHERS, REPORTS
 from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.terms import LARGEST_MODEL
 
+_log = logging.getLogger("fedrank.hub")
+
 #: Most requests that wait in a batch.
 _MOST = 20_000
+#: Seconds between two questions to the gateway which key it has.
+_ASK_AGAIN = 60.0
 #: Connections to the gateway.
 _CONNECTIONS = 16
 #: Bytes of the longest answer of a gateway.
@@ -49,8 +56,18 @@ class GatewayClient:
     def __init__(self, url: str, *, ca: str | None = None, allow_http: bool = False):
         self._new = lambda: PersistentClient(url, "", ca=ca, allow_http=allow_http, timeout=30.0)
         self._new()  # refuses an address that cannot work
-        self._own = threading.local()
+        self._own, self._due = threading.local(), 0.0
         self._pool = concurrent.futures.ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="fedrank-relay")
+
+    async def newest_configuration(self) -> bytes | None:
+        """The gateway's key configuration as it is now; None if there is none, or it was asked for lately."""
+        if time.monotonic() < self._due:
+            return None
+        self._due = time.monotonic() + _ASK_AGAIN
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self.configuration)
+        except RunError:
+            return None
 
     def configuration(self) -> bytes:
         """The gateway's key configuration.
@@ -212,14 +229,13 @@ class RelayApp(HttpApp):
         super().__init__(guard, RequestCounts(), on_stop=gateway.close)
         self._trial = settings.trial
         self._rate = Rate(settings.per_minute, max(30, int(settings.per_minute / 4)), guard.clock)
-        self._about = json_response(
-            200, {"batch": settings.batch, "seconds": settings.seconds, "keys": configuration.hex()}
-        )
+        self._gateway, self._settings, self._configuration = gateway, settings, configuration
+        self._about = self._about_with(configuration)
         reports = Batch(gateway, settings.batch, settings.seconds, strict=True, trial=settings.trial)
         others = Batch(gateway, settings.batch, settings.company, strict=False, trial=settings.trial)
         for path, batch in ((REPORTS, reports), (OTHERS, others)):
             most = REQUEST_LENGTH + REQUEST_OVERHEAD
-            self.add_routes({path: Route(path[1:], ("POST",), self._welcome, _joining(batch), max_body=most)})
+            self.add_routes({path: Route(path[1:], ("POST",), self._welcome, self._joining(batch), max_body=most)})
         if settings.origins:
             self.origins = Origins(settings.origins, ("/",))  # all that a relay has is for devices
         get = ("GET", "HEAD")
@@ -237,14 +253,27 @@ class RelayApp(HttpApp):
     async def _tell(self, request: HttpRequest) -> HttpResponse:
         return self._about
 
+    def _about_with(self, configuration: bytes) -> HttpResponse:
+        batch, seconds = self._settings.batch, self._settings.seconds
+        return json_response(200, {"batch": batch, "seconds": seconds, "keys": configuration.hex()})
 
-def _joining(batch: Batch):
-    async def join(request: HttpRequest) -> HttpResponse:
-        if len(request.body) != REQUEST_LENGTH + REQUEST_OVERHEAD:
-            return REFUSALS["malformed"]
-        return await batch.join(request.address, request.body)
+    def _joining(self, batch: Batch) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+        async def join(request: HttpRequest) -> HttpResponse:
+            if len(request.body) != REQUEST_LENGTH + REQUEST_OVERHEAD:
+                return REFUSALS["malformed"]
+            answer = await batch.join(request.address, request.body)
+            if answer.reason == "malformed":  # the gateway cannot open it: it may have another key by now
+                await self._ask_again()
+            return answer
 
-    return join
+        return join
+
+    async def _ask_again(self) -> None:
+        """Ask the gateway for its key, and tell everybody the new one."""
+        found = await self._gateway.newest_configuration()
+        if found is not None and found != self._configuration:
+            _log.warning("the gateway has another key than before; devices are told the new one from now on")
+            self._configuration, self._about = found, self._about_with(found)
 
 
 def _own(address: str) -> bool:

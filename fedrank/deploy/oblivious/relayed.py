@@ -57,10 +57,14 @@ class RelayedHubClient(HubClient):
         if not terms.batch:
             return "the hub's terms know of no relay; leave relay out, or ask the hub's operator"
         key, batch = self._relays()
+        why = ""
         if key.hex() != terms.gateway:
-            return "the relay passes requests on to another gateway than that of the hub's terms"
-        if batch < terms.batch:
-            return f"the relay passes on {batch} reports together, the hub's terms promise {terms.batch}"
+            why = "the relay passes requests on to another gateway than that of the hub's terms"
+        elif batch < terms.batch:
+            why = f"the relay passes on {batch} reports together, the hub's terms promise {terms.batch}"
+        if why:
+            self._told = None  # its operator may set it right: it is asked again
+            return why
         self._pinned = bytes.fromhex(terms.gateway)
         return ""
 
@@ -76,11 +80,13 @@ class RelayedHubClient(HubClient):
             most = response_length(limit + 1024, limit) + RESPONSE_OVERHEAD
             answer = self._relay.request("POST", lane, "", body=sent.request, limit=most)
             if answer.status != 200:  # the relay's own word, or its neighbour's: says nothing about the request
-                return ClientResponse(
-                    503, b"", retry_after=answer.retry_after, reason=TOO_FEW if answer.reason == TOO_FEW else ""
-                )
+                few = answer.reason == TOO_FEW
+                if not few:
+                    self._told = None  # it may pass requests on to another gateway by now
+                return ClientResponse(503, b"", retry_after=answer.retry_after, reason=TOO_FEW if few else "")
             opened = decode_response(sent.open(answer.body))
         except WireError as error:
+            self._told = None
             raise ConnectionError(f"no answer of the hub through the relay ({error})") from error
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in opened.fields}
         return response_of(opened.status, opened.content[: limit + 1], lambda name: fields.get(name.lower()))

@@ -10,8 +10,10 @@ with the same bytes:
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
+
 from fedrank.core.errors import WireError
-from fedrank.deploy.device.outbox import Outbox
 from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge
 
 _TABLES = (
@@ -26,6 +28,19 @@ _TABLES = (
 )
 
 
+@runtime_checkable
+class DeviceFile(Protocol):
+    """What a wallet calls of a device's file, whose package imports this module."""
+
+    def execute(self, statement: str, values: tuple = ()) -> list[tuple]:
+        """The rows of a statement."""
+        ...
+
+    def transaction(self, *, durable: bool = False) -> AbstractContextManager[None]:
+        """One transaction."""
+        ...
+
+
 class Wallet:
     """The tokens of a device; call its methods with the device's lock held.
 
@@ -33,7 +48,7 @@ class Wallet:
         outbox: The device's file. Methods raise what it raises.
     """
 
-    def __init__(self, outbox: Outbox):
+    def __init__(self, outbox: DeviceFile):
         self._outbox = outbox
         for table in _TABLES:
             outbox.execute(table)
@@ -104,7 +119,7 @@ class Wallet:
             "UPDATE token SET inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)", (hub, epoch)
         )
 
-    def spendable(self, hub: str, epoch: int, round_: int, now: float) -> bytes | None:
+    def spendable(self, hub: str, epoch: int, round_: int, now: float, longest: float) -> bytes | None:
         """The token that may be shown with the message of a round; None if there is none.
 
         Args:
@@ -112,11 +127,15 @@ class Wallet:
             epoch: Epoch of the round.
             round_: Number of the round.
             now: Seconds since 1970.
+            longest: Longest time from buying a token to showing it that is ever drawn, in seconds.
         """
         rows = self._rows("token IS NOT NULL", hub, epoch, "token, ripe, round")
-        if not rows or rows[0][1] > now or rows[0][2] not in (None, round_):
+        if not rows:
             return None
-        return rows[0][0]
+        token, ripe, bound = rows[0]
+        # One that seems to ripen later than any does was bought while the clock was ahead.
+        ripens = now < ripe <= now + longest
+        return None if ripens or bound not in (None, round_) else token
 
     def bind(self, hub: str, epoch: int, round_: int) -> bool:
         """Bind the epoch's token to the message of a round, in the caller's transaction; False if it cannot be."""

@@ -36,7 +36,7 @@ class PlatformFolder(ServedFolder):
         Raises:
             RunError: It belongs to something else, or cannot be written.
         """
-        seed = ", draws from its seed" if seeded else ""
+        seed = f", draws from seed {terms.config.seed}" if seeded else ""
         store = KeyValueStore(self.path / f"{name.split()[0]}.db", f"{name} of terms {terms.fingerprint}{seed}")
         try:
             write_atomically(self.path / "config.toml", to_toml(terms.config).encode())

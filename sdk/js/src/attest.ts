@@ -1,8 +1,7 @@
 /**
  * Statements of a device's platform, which a hub may want where somebody enrols (12.11 to 12.14 of the wire format).
  *
- * A file of its own in the bundle, which a device loads where its hub asks. An app whose pages make statements with
- * WebAuthn takes `webAuthn` from it.
+ * An app whose pages make statements with WebAuthn takes `webAuthn` from `attest.js`, which has this file alone.
  */
 
 import type { Answer, HubClient } from "./connection.js";

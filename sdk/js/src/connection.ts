@@ -1,13 +1,12 @@
 /** A device's requests to its hub, and what they can come to (sections 7 and 8 of the wire format). */
 
-import type { Attest } from "./attest.js";
+import { type Attest, attested } from "./attest.js";
 import { bounded } from "./bounded.js";
-import { ConfigError, WireError } from "./errors.js";
+import { ConfigError, NoAnswer, WireError } from "./errors.js";
 import { COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE } from "./kept.js";
-import { later, NoAnswer } from "./later.js";
 import { decodeModel, modelBytes } from "./messages.js";
 import type { Bytes } from "./oblivious/bytes.js";
-import type { Told } from "./relay.js";
+import { type Told, through } from "./relay.js";
 import { type Terms, termsOf } from "./terms.js";
 
 /** Largest answer to an enrolment, and largest refusal, in bytes. */
@@ -88,7 +87,7 @@ export class HubClient {
   /** URL of the relay that everything goes through; undefined: nothing does. */
   readonly relay: string | undefined;
   /** What the relay says of itself, and the gateway's key in the hub's terms. */
-  told?: Told;
+  told?: Told | undefined;
   /**
    * It was told in this synchronisation which size of the log the device saw last. A hub could have given each device a
    * size of its own, so that a size tells who asks as a token does.
@@ -115,7 +114,7 @@ export class HubClient {
   async enrol(enrolment: string): Promise<[string, Terms] | Refusal> {
     let answer = await this.ask("POST", "/v1/enrol", enrolment, ENROLMENT);
     if (answer.reason === "attestation-needed" && this.attest) {
-      answer = await (await later(import("./attest.js"))).attested(this, enrolment, this.attest);
+      answer = await attested(this, enrolment, this.attest);
     }
     if (answer.status !== 201) return Refusal.of("enrolment", answer);
     try {
@@ -196,7 +195,7 @@ export class HubClient {
         referrerPolicy: "no-referrer",
       } as const;
       const response = this.relay
-        ? await (await import("./relay.js")).through(this, path, request, limit)
+        ? await through(this, path, request, limit)
         : await fetch(this.url + path, request);
       const bytes = await bounded(response, response.ok ? limit : REFUSAL);
       let reason = "";

@@ -2,13 +2,15 @@
 
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
 import { type HubClient, Refusal } from "./connection.js";
+import { partIn } from "./draws.js";
+import { NoAnswer } from "./errors.js";
 import * as k from "./kept.js";
-import { later, NoAnswer } from "./later.js";
+import { objection as objectionOfLog } from "./log.js";
 import type { Memory } from "./memory.js";
-import { decodeModel, prepare } from "./messages.js";
+import { decodeModel } from "./messages.js";
 import type { Bytes } from "./oblivious/bytes.js";
 import { changes, objection, type Terms, termsOf } from "./terms.js";
-import type { Purse } from "./tokens.js";
+import { Purse } from "./tokens.js";
 import type { Trust } from "./trust.js";
 import { pauseBelow } from "./words.js";
 
@@ -136,28 +138,39 @@ export class Conversation {
   async #agree(): Promise<Synced | Refusal | null> {
     const { memory } = this;
     if (memory.token === null) {
-      // Where this cannot be written, no token is asked for.
-      await memory.put({ url: memory.url });
-      const given = await this.hub.enrol(this.enrolment);
-      if (given instanceof Refusal) {
-        if (given.unauthorised) memory.complain("the hub does not accept the enrolment token");
-        return given;
-      }
-      const [token, terms] = given;
-      let why = "";
-      await memory.load((kept) => {
-        why = memory.out || kept.out ? "" : memory.disagreement(kept, terms);
-        if (why || memory.out || kept.out) kept.leaving = token; // it is of no use
-        else k.adopt(kept, memory.url, token, terms);
-      });
-      if (why) {
-        memory.complain(why);
-        return this.#later("TERMS_CHANGED", why, LONGEST_WAIT);
-      }
+      const { store } = memory;
+      const enrolled = store.alone ? await store.alone(() => this.#enrol()) : await this.#enrol();
+      if (enrolled === undefined) return this.#told("RETRY", 1 + pauseBelow(2), "another page enrols this device");
+      if (enrolled) return enrolled;
     }
     if (memory.out) return this.#silent();
     const no = memory.terms && objection(memory.terms, memory.limits);
     if (no) memory.complain(`nothing is sent: ${no}`);
+    return null;
+  }
+
+  /** Ask for a token of the hub, unless another page has one by now. */
+  async #enrol(): Promise<Synced | Refusal | null> {
+    const { memory } = this;
+    // Where this cannot be written, no token is asked for.
+    await memory.load((kept) => Object.assign(kept, { url: memory.url }));
+    if (memory.token !== null || memory.out) return null;
+    const given = await this.hub.enrol(this.enrolment);
+    if (given instanceof Refusal) {
+      if (given.unauthorised) memory.complain("the hub does not accept the enrolment token");
+      return given;
+    }
+    const [token, terms] = given;
+    let why = "";
+    await memory.load((kept) => {
+      why = memory.out || kept.out ? "" : memory.disagreement(kept, terms);
+      if (why || memory.out || kept.out) kept.leaving = token; // it is of no use
+      else k.adopt(kept, memory.url, token, terms);
+    });
+    if (why) {
+      memory.complain(why);
+      return this.#later("TERMS_CHANGED", why, LONGEST_WAIT);
+    }
     return null;
   }
 
@@ -168,7 +181,6 @@ export class Conversation {
     this.#purse = null;
     if (token === null || !terms) return null;
     if (!hub.relay && !terms.tokens) return null;
-    const { Purse } = await later(import("./tokens.js"));
     const purse = new Purse(memory, hub, terms, Refusal, (key) => this.#objection(terms, [], key));
     const why = await purse.buy(token);
     if (typeof why !== "string") return why;
@@ -182,7 +194,6 @@ export class Conversation {
     const purse = this.#purse;
     const { token, terms } = memory;
     if (token === null || !terms) return this.#silent();
-    await prepare(terms);
     // A tag that came with another token would tell which token the device had before.
     const [known, tag] = await memory.change((kept) => {
       const known = kept.modelOf === token;
@@ -197,7 +208,6 @@ export class Conversation {
     let best: Bytes | null = null;
     if (body) {
       if (terms.due < 1 || terms.drawn_seeds || terms.checks) {
-        const { partIn } = await later(import("./draws.js"));
         const drawn = await partIn(terms, token, body, known, () => this.hub.model(token, terms, null, "best"));
         if (drawn instanceof Refusal) return drawn;
         [part, best] = drawn;
@@ -225,8 +235,7 @@ export class Conversation {
   async #objection(terms: Terms, messages: readonly Bytes[], key?: readonly [number, Bytes]): Promise<string | Refusal> {
     const { memory, hub, trust } = this;
     if (!terms.log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
-    const { objection } = await later(import("./log.js"));
-    return objection({ memory, hub, trust, terms, Refusal, termsOf, changes }, messages, key);
+    return objectionOfLog({ memory, hub, trust, terms, Refusal, termsOf, changes }, messages, key);
   }
 
   async #report(): Promise<Synced | Refusal | null> {

@@ -17,6 +17,7 @@ import { IndexedDbStore } from "./indexed_db.js";
 import * as k from "./kept.js";
 import { Memory } from "./memory.js";
 import { matrixOf } from "./scores.js";
+import * as shown from "./shown.js";
 import type { LedgerRow, Offered, Privacy } from "./shown.js";
 import { MemoryStore, type Store } from "./store.js";
 import { changes, epsilons } from "./terms.js";
@@ -57,6 +58,16 @@ export interface Options {
   _words?: Words;
 }
 
+/** A store that lasts; where a page may not touch its database, one that fails: there may be something in it. */
+function defaultStore(): Store {
+  try {
+    if (!globalThis.indexedDB) return new MemoryStore();
+  } catch {
+    // the store says so, each time that it is used
+  }
+  return new IndexedDbStore();
+}
+
 /** Documents in the order in which the app gave them. */
 function dataOrder(features: unknown): Ranking {
   const length = Array.isArray(features) ? features.length : 0;
@@ -89,7 +100,7 @@ export class Device {
     }
     const client = new HubClient(hub, options.allowHttp ?? false, timeout, options.relay, options.attest);
     const log = options.log ?? ((message: string) => console.warn(`fedrank: ${message}`));
-    const store = options.store ?? (globalThis.indexedDB ? new IndexedDbStore() : new MemoryStore());
+    const store = options.store ?? defaultStore();
     this.#memory = new Memory(store, client.url, limits, !!client.relay, options._words ?? osWords, log);
     this.#conversation = new Conversation(this.#memory, client, enrolment, patience, trustOf(options.witnesses, options.quorum));
     this.ready = this.#safelyLater("open", undefined, async () => {
@@ -246,7 +257,7 @@ export class Device {
     return this.#safelyLater("offered", null, async () => {
       await this.ready;
       const kept = await this.#memory.change((kept) => kept);
-      return (await import("./shown.js")).offered(kept, changes, epsilons, this.#memory.relayed);
+      return shown.offered(kept, changes, epsilons, this.#memory.relayed);
     });
   }
 
@@ -256,7 +267,7 @@ export class Device {
   ledger(): Promise<LedgerRow[]> {
     return this.#safelyLater("ledger", [], async () => {
       await this.ready;
-      return this.#memory.change((await import("./shown.js")).ledger);
+      return this.#memory.change(shown.ledger);
     });
   }
 
@@ -266,7 +277,7 @@ export class Device {
       await this.ready;
       const memory = this.#memory;
       const kept = await memory.change((kept) => kept);
-      return (await import("./shown.js")).privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms));
+      return shown.privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms));
     });
   }
 

@@ -1,8 +1,6 @@
 /**
  * What a device draws, and its hub can draw again: whether it is due in a round, whether it compares two models,
  * and what it tries (12.3 to 12.8 of the wire format).
- *
- * A file of its own in the bundle, which a device loads where its hub's terms ask for it; it therefore imports nothing.
  */
 
 import type { Refusal } from "./connection.js";

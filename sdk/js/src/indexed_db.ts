@@ -5,6 +5,20 @@ import type { Store } from "./store.js";
 
 const TABLE = "device";
 const KEY = "kept";
+/** Milliseconds in which the browser has to answer; some never do. */
+const LONGEST = 5_000;
+
+/** A promise's result, or an error after a while; `stop` is called then. */
+async function soon<T>(promise: Promise<T>, stop: () => void = () => {}): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      stop();
+      reject(new DOMException("", "TimeoutError"));
+    }, LONGEST);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
 
 /**
  * One record in a database of its own. What a step reads and writes is one transaction, and the browser lets one
@@ -15,7 +29,7 @@ export class IndexedDbStore implements Store {
   #db: Promise<IDBDatabase>;
 
   /** @param name Of the database. */
-  constructor(name = "fedrank-device") {
+  constructor(private readonly name = "fedrank-device") {
     this.#db = new Promise((resolve, reject) => {
       const request = indexedDB.open(name, 1);
       request.onupgradeneeded = () => request.result.createObjectStore(TABLE);
@@ -31,10 +45,10 @@ export class IndexedDbStore implements Store {
   }
 
   async change<T>(step: (kept: Kept) => T): Promise<T> {
-    const db = await this.#db;
-    return new Promise<T>((resolve, reject) => {
-      // Strict: a message that leaves after this must be in the ledger even if the power fails now.
-      const transaction = db.transaction(TABLE, "readwrite", { durability: "strict" });
+    const db = await soon(this.#db);
+    // Strict: a message that leaves after this must be in the ledger even if the power fails now.
+    const transaction = db.transaction(TABLE, "readwrite", { durability: "strict" });
+    const written = new Promise<T>((resolve, reject) => {
       const table = transaction.objectStore(TABLE);
       const request = table.get(KEY);
       let result: T;
@@ -52,6 +66,19 @@ export class IndexedDbStore implements Store {
       transaction.oncomplete = () => resolve(result);
       transaction.onabort = () => reject(failure ?? transaction.error ?? new Error("aborted"));
     });
+    return soon(written, () => {
+      try {
+        transaction.abort();
+      } catch {
+        // it is over: nobody knows how
+      }
+    });
+  }
+
+  async alone<T>(act: () => Promise<T>): Promise<T | undefined> {
+    const { locks } = navigator;
+    if (!locks) return act(); // of a page that is not from a secure origin
+    return locks.request(this.name, { ifAvailable: true }, async (lock) => (lock ? act() : undefined));
   }
 
   close(): void {

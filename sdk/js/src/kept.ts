@@ -134,7 +134,10 @@ const sameTerms = (a: Terms | null, b: Terms) => JSON.stringify(a) === JSON.stri
 
 /** Keep the token and terms of an enrolment; if another page enrolled first, its token stays. */
 export function adopt(kept: Kept, url: string, token: string, terms: Terms): void {
-  if (kept.token !== null) return;
+  if (kept.token !== null) {
+    if (kept.token !== token) kept.leaving = token; // nothing would remain of it here: the hub is to forget it
+    return;
+  }
   if (!sameTerms(kept.terms, terms)) {
     discard(kept);
     giveUp(kept);

@@ -1,7 +1,5 @@
 /**
  * Discrete Laplace noise, exactly: Canonne, Kamath and Steinke, NeurIPS 2020, Algorithms 1 and 2 (rule 5.9).
- *
- * A file of its own in the bundle, which a device loads where its hub's terms have this mechanism.
  */
 
 import { fraction } from "./exact.js";

@@ -1,7 +1,5 @@
 /**
  * A hub's log: why a page may rank with a model (section 10 of the wire format).
- *
- * A file of its own in the bundle, which a device loads where its hub has a log; it therefore imports nothing.
  */
 
 import type { HubClient, Refusal } from "./connection.js";

@@ -1,7 +1,7 @@
 /** The state of a running device: token, terms, model, the trial of its round; and whether it may send. */
 
 import * as k from "./kept.js";
-import { decodeModel, type Model, prepare, prepared } from "./messages.js";
+import { decodeModel, type Model } from "./messages.js";
 import type { Store } from "./store.js";
 import { MemoryStore } from "./store.js";
 import { atOnce, changes, epsilonLife, epsilonMessage, type Limits, objection, type Terms, termsOf } from "./terms.js";
@@ -66,6 +66,7 @@ export class Memory {
     } catch (error) {
       this.unreadable = true;
       this.complain(`what was kept cannot be read (${(error as Error).name})`);
+      this.store.close();
       this.store = new MemoryStore();
       await this.load();
     }
@@ -88,7 +89,6 @@ export class Memory {
         return [kept, null, null];
       }
     });
-    if (terms) await prepare(terms).catch(() => {}); // each synchronisation tries again
     if (damage) this.complain(`what was kept is damaged (${damage})`);
     this.out = kept.out || this.unsaved;
     this.disagrees = kept.offered !== null;
@@ -134,7 +134,7 @@ export class Memory {
   /** Whether the next interaction will count for learning. */
   learns(): boolean {
     const { round } = this;
-    if (!round || round.reported || round.part === -1 || !prepared(round.terms)) return false;
+    if (!round || round.reported || round.part === -1) return false;
     return !(this.over || this.closed || this.silence());
   }
 

@@ -1,7 +1,7 @@
 /** Messages as bytes: the model that comes (section 4) and the report that goes (section 6). */
 
 import { WireError } from "./errors.js";
-import { later } from "./later.js";
+import { laplaceNoise } from "./laplace.js";
 import { privatisedDifference } from "./piecewise.js";
 import { largest, largestDifference, perHalf, sizeOf, type Terms } from "./terms.js";
 import type { Words } from "./words.js";
@@ -29,16 +29,6 @@ export function decodeModel(terms: Terms, bytes: Uint8Array): Model {
   return { round: view.getUint32(1, true), weights };
 }
 
-let laplace: typeof import("./laplace.js") | null = null;
-
-/** Load what messages of these terms need. @throws NoAnswer It cannot be loaded. */
-export async function prepare(terms: Terms): Promise<void> {
-  if (!prepared(terms)) laplace = await later(import("./laplace.js"));
-}
-
-/** Whether messages of these terms can be made. */
-export const prepared = (terms: Terms): boolean => terms.mechanism !== "laplace" || laplace !== null;
-
 /**
  * What hides the sums of a message, drawn once, in the moment in which the message is made.
  *
@@ -46,7 +36,7 @@ export const prepared = (terms: Terms): boolean => terms.mechanism !== "laplace"
  */
 export function noiseOf(terms: Terms, words: Words): number[] {
   if (terms.mechanism === "piecewise") return [...words(3)];
-  return terms.mechanism === "laplace" ? laplace!.laplaceNoise(largest(terms), terms.epsilon!, words) : [];
+  return terms.mechanism === "laplace" ? laplaceNoise(largest(terms), terms.epsilon!, words) : [];
 }
 
 /**

@@ -1,7 +1,5 @@
 /**
  * Requests through an oblivious relay: the hub sees no address, the relay no content (11.9 to 11.11 of the wire format).
- *
- * A file of its own in the bundle, which a device loads where its app names a relay.
  */
 
 import { bounded } from "./bounded.js";
@@ -39,10 +37,12 @@ export async function objection(hub: HubClient, terms: Terms): Promise<string> {
   if (!terms.batch) return "the hub's terms know of no relay; leave relay out, or ask the hub's operator";
   const { key, batch } = await told(hub);
   const gateway = unhex(terms.gateway);
-  if (!equal(key, gateway)) return "the relay passes requests on to another gateway than that of the hub's terms";
-  if (batch < terms.batch) return `the relay passes on ${batch} reports together, the hub's terms promise ${terms.batch}`;
-  hub.gateway = gateway;
-  return "";
+  const few = `the relay passes on ${batch} reports together, the hub's terms promise ${terms.batch}`;
+  const other = "the relay passes requests on to another gateway than that of the hub's terms";
+  const why = equal(key, gateway) ? (batch < terms.batch ? few : "") : other;
+  if (why) hub.told = undefined; // its operator may set it right: it is asked again
+  else hub.gateway = gateway;
+  return why;
 }
 
 /** The hub's answer to a request; 503 where the relay says something of its own. An error: there is no answer. */
@@ -67,12 +67,16 @@ export async function through(
   if (response.status !== 200) {
     // The relay's own word, or its neighbour's: it says nothing about the request.
     const few = new TextDecoder().decode(answer).includes('"too-few"');
+    if (!few) hub.told = undefined; // it may pass requests on to another gateway by now
     const wait = response.headers.get("Retry-After");
     return new Response(few ? '{"error": "too-few"}' : null, { status: 503, headers: wait ? { "Retry-After": wait } : {} });
   }
   const opened = await sent.open(answer);
   const said = opened && decodeResponse(opened);
-  if (!said) throw new TypeError("not an answer of the hub");
+  if (!said) {
+    hub.told = undefined;
+    throw new TypeError("not an answer of the hub");
+  }
   const { status, content } = said;
   return new Response(status === 204 || status === 304 ? null : content, { status, headers: [...said.fields] });
 }

@@ -1,7 +1,5 @@
 /**
  * What the person who uses a device can be shown: what was sent, what the terms promise, and what they do not cover.
- *
- * A file of its own in the bundle, loaded when somebody asks; it therefore imports nothing.
  */
 
 import type { Kept } from "./kept.js";

@@ -1,8 +1,7 @@
 /**
  * A device's blind tokens: drawn, bought, and bound to a message before they are shown (section 11 of the wire format).
  *
- * A file of its own in the bundle, which a device loads where its hub's terms have tokens or its app names a relay. Each step is kept before
- * anything leaves that follows from it, so that a page which ends at any point goes on with the same bytes: *drawn*,
+ * Each step is kept before anything leaves that follows from it, so that a page which ends at any point goes on with the same bytes: *drawn*,
  * nonce and blinding of an epoch's token; *bought*, the answer made a token of it, and what undoes the blinding is
  * deleted; *bound*, it belongs to the message of one round, and is shown with no other.
  */
@@ -12,6 +11,7 @@ import type { Kept } from "./kept.js";
 import type { Memory } from "./memory.js";
 import { type Bytes, equal, fromBase64url } from "./oblivious/bytes.js";
 import { type Asked, askFor, epochChallenge, headerOf, tokenOf } from "./oblivious/tokens.js";
+import { objection as objectionOfRelay } from "./relay.js";
 import type { Terms } from "./terms.js";
 import { pauseBelow } from "./words.js";
 
@@ -67,7 +67,7 @@ export class Purse {
     const { memory, hub, terms, Refused } = this;
     hub.sized = false;
     try {
-      const why = hub.relay && (await (await import("./relay.js")).objection(hub, terms));
+      const why = hub.relay && (await objectionOfRelay(hub, terms));
       if (why) memory.complain(why);
       if (why || !terms.tokens) return why ?? "";
     } catch (error) {
@@ -129,7 +129,9 @@ export class Purse {
     const one = kept.purse?.tokens[this.#name(Math.floor(round / this.terms.tokens))];
     // Whoever sees a purchase and a report together, or a size of the log and a report, may think that they belong
     // together.
-    if (this.#bought || this.hub.sized || !one?.token || one.ripe > Date.now() || (one.round ?? round) !== round) return null;
+    if (this.#bought || this.hub.sized || !one?.token || (one.round ?? round) !== round) return null;
+    const left = one.ripe - Date.now();
+    if (left > 0 && left <= RIPENS) return null; // longer than any: it was bought while the clock was ahead
     one.round = round;
     return headerOf(one.token);
   }

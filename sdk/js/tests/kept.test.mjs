@@ -30,6 +30,12 @@ test("what another page spent meanwhile counts", () => {
   assert.equal(k.sending(kept, 2, 2, 300), true, "up to the limit");
 });
 
+test("a page that enrolled second has its token forgotten", () => {
+  const kept = k.nothing();
+  for (const token of ["first", "second", "first"]) k.adopt(kept, "https://hub.example", token, termsOf(TERMS));
+  assert.deepEqual([kept.token, kept.leaving], ["first", "second"]);
+});
+
 test("a message does not leave after another page opted out, or had its answer", () => {
   const kept = withMessages(1);
   assert.equal(k.sending({ ...kept, out: true }, 1, Infinity, 100), false);

@@ -7,6 +7,8 @@ import { decodeResponse, encodeRequest } from "../build/oblivious/binary_http.js
 import { blind, finalise, inverseOf } from "../build/oblivious/blind_rsa.js";
 import { equal, toNumber, unhex } from "../build/oblivious/bytes.js";
 import { encapsulate, gatewayKeyIn } from "../build/oblivious/encapsulation.js";
+import { objection } from "../build/relay.js";
+import { Purse } from "../build/tokens.js";
 import { askFor, challengeOf, epochChallenge, headerOf, modulusIn, tokenOf } from "../build/oblivious/tokens.js";
 
 const file = new URL("../../../tests/deploy/golden/oblivious-vectors.json", import.meta.url);
@@ -72,4 +74,36 @@ test("requests are padded, and configurations are of one suite", () => {
   for (const bad of ["", "00", "0140", "014064", "0140c8ff", "0140c8000001"]) {
     assert.equal(decodeResponse(unhex(bad)), null, bad);
   }
+});
+
+test("a relay is asked again after a refusal", async () => {
+  const right = vectors.rfc9458.pkR;
+  const about = { batch: 3, keys: `0029010020${"11".repeat(32)}000400010001` };
+  const terms = { batch: 3, gateway: right };
+  const hub = { relay: "https://relay.example", timeout: 10 };
+  const { fetch } = globalThis;
+  globalThis.fetch = async () => new Response(JSON.stringify(about));
+  try {
+    assert.match(await objection(hub, terms), /another gateway/);
+    about.keys = `0029010020${right}000400010001`;
+    about.batch = 2;
+    assert.match(await objection(hub, terms), /2 reports/);
+    about.batch = 3;
+    assert.equal(await objection(hub, terms), "");
+    assert.equal(hex(hub.gateway), right);
+    about.batch = 1; // what it said and was right is not asked again
+    assert.equal(await objection(hub, terms), "");
+  } finally {
+    globalThis.fetch = fetch;
+  }
+});
+
+test("a token that was bought while the clock was ahead is spent", () => {
+  const hub = "ab".repeat(16);
+  const shown = (ahead) => {
+    const one = { asked: null, token: Uint8Array.of(1, 2), ripe: ahead && Date.now() + ahead, round: null };
+    const kept = { purse: { tokens: { [`${hub} 7`]: one }, issuers: {} } };
+    return new Purse({}, {}, { hub, tokens: 1 }, null, null).shown(kept, 7) !== null;
+  };
+  assert.deepEqual([0, 30_000, 86_400_000, 3e10, -5].map(shown), [true, false, true, true, true]);
 });

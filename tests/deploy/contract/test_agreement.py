@@ -135,7 +135,7 @@ def messages(stream: bytes):
 def over_http(folder: Path, experiment):
     """The same, with a hub and devices in processes of their own; the model, the log, and what crossed."""
     home = HubFolder(folder / "hub")
-    home.prepare(HubSettings(n_features=46, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
+    home.prepare(HubSettings(n_features=46, p=0.9, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
     started = []
     try:
         started.append(

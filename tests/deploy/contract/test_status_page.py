@@ -175,6 +175,11 @@ def test_no_protection_is_said_plainly():
     assert "privatised" not in said and "privatisation" not in said and "ε = " not in said
 
 
+def test_a_message_of_one_number_is_called_that():
+    assert "one privatised number, the difference of two rankers in MaxRR" in words(status(mechanism="piecewise"))
+    assert "two privatised sums of MaxRR" in words(status(mechanism="randomised-response"))
+
+
 def test_reports_of_chance_alone_tell_nothing():
     assert "ε = 0.00" not in (said := words(status(epsilon={**EPSILON, "interaction": 0.0}, history=[point(0)])))
     assert "One interactionε = 0" in said and "would be as likely whatever had happened" in said

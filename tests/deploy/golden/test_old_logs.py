@@ -49,7 +49,7 @@ def dying(real):
 if place == "copy":
     database.create_private = dying(database.create_private)
 elif place == "kept":
-    database._sync_folder = dying(database._sync_folder)
+    database.sync_folder = dying(database.sync_folder)
 else:
     import sqlite3
     class Dying(sqlite3.Connection):

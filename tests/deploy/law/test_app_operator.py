@@ -15,6 +15,7 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub import app as app_module
 from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.credentials import NotAdmittedError
 from fedrank.deploy.hub.store import StoreError
 
 
@@ -112,6 +113,47 @@ def test_enrolments_are_limited_all_together_and_wrong_tokens_take_none(hub):
     ]
     clock.later(1)
     assert ask(app, "POST", "/v1/enrol", ENROLMENT).code == 201
+
+
+def test_one_network_leaves_room_for_others_to_enrol(hub):
+    """One /24 enrols 20 at once and one in three seconds; 100 others, and a device with a code, are not kept out."""
+    clock = Clock()
+    app = app_of(hub, Guard(network_enrolments_per_minute=20, clock=clock))
+    hub.tickets = {"code.good": 1, "cred.good": 99}
+
+    def enrol(client, token=ENROLMENT):
+        return ask(app, "POST", "/v1/enrol", token, client=client).code
+
+    codes = [enrol(f"198.51.100.{n}") for n in range(200)]
+    assert codes.count(201) == 20 and codes.count(429) == 180
+    assert enrol("198.51.100.7", "cred.good") == 429 and enrol("198.51.100.7", "code.good") == 201
+    assert enrol("::ffff:198.51.100.8") == 429
+    assert [enrol(f"203.0.{n}.7") for n in range(100)] == [201] * 100
+    assert [enrol(f"2001:db8:1:1::{n:x}") for n in range(21)] == [201] * 20 + [429]
+    assert enrol("2001:db8:1:2::1") == 201
+    for here in ("127.0.0.1", "::1", None):  # a proxy that the hub does not know of; clients without an address
+        assert [enrol(here) for _ in range(30)] == [201] * 30
+    clock.later(9)
+    assert [enrol("198.51.100.9") for _ in range(4)] == [201] * 3 + [429]
+    assert 1 <= int(ask(app, "POST", "/v1/enrol", ENROLMENT, client="198.51.100.9").headers["retry-after"]) <= 3
+
+
+def test_a_back_end_that_asks_for_many_codes_keeps_no_device_from_enrolling(hub):
+    app = app_of(hub, Guard(enrolments_per_minute=60, enrolment_burst=2, clock=Clock()))
+    hub.tickets = {"cred.good": 9}
+    assert [ask(app, "POST", "/v1/code", "cred.good").code for _ in range(9)] == [201] * 2 + [429] * 7
+    assert [ask(app, "POST", "/v1/enrol", ENROLMENT).code for _ in range(3)] == [201, 201, 429]
+
+
+def test_a_full_hub_says_so(hub):
+    hub.trouble = NotAdmittedError("hub-full")
+    app = app_of(hub)
+    got = ask(app, "POST", "/v1/enrol", ENROLMENT)
+    assert (got.code, got.error, got.headers["retry-after"]) == (503, "hub-full", "3600")
+    assert app.counters.refused() == {"hub-full": 1}
+    hub.full = True
+    for path in ("/healthz", "/readyz"):  # its devices are served: no load balancer is to leave it out
+        assert (ask(app, "GET", path).code, ask(app, "GET", path).json["enrolment"]) == (200, "full")
 
 
 def test_a_client_without_an_address_can_be_answered(app):

@@ -12,7 +12,7 @@ from worlds import tiny_queries
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.fleet.device import Person
-from fedrank.deploy.fleet.processes import FleetSettings, fleet, look, write_world
+from fedrank.deploy.fleet.processes import FleetSettings, crashes, fleet, look, write_world
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
@@ -71,6 +71,22 @@ def test_devices_end_with_their_fleet(tmp_path):
         assert [p.poll() for p in processes] == [None, None]  # they try, and nobody answers
     assert [p.poll() for p in processes] == [0, 0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["device-0000", "device-0001", "world"]
+
+
+def test_devices_that_crash_are_named_with_how(tmp_path):
+    programs = ("", "raise SystemExit(3)", "import os; os.kill(os.getpid(), 11)", "import os; os.kill(os.getpid(), 9)")
+    processes = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    for process in processes:
+        process.wait(60)
+    try:
+        assert crashes([*processes, running]) == [
+            "device 1: status 3",
+            "device 2: signal SIGSEGV",
+            "device 3: signal SIGKILL",
+        ]
+    finally:
+        running.communicate(b"\n")
 
 
 def test_a_device_ends_when_its_parent_is_gone(tmp_path):

@@ -1,6 +1,7 @@
 """The Flower adapter, driven in one process: what a simulator learns is learnt over nodes, whatever nodes do wrong."""
 
 import json
+import re
 from typing import Any
 
 import jax
@@ -88,7 +89,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_node_that_does_wrong_costs_its_own_parties_only(what, tmp_path):
+def test_a_node_that_does_wrong_costs_its_own_parties_only(what, tmp_path, caplog):
+    caplog.set_level("INFO", "fedrank.flower")
     values = table(tmp_path, num_server_rounds=2)
     behaviour, counted = WRONG[what]
     nodes = {**everybody(values, 3), 12: behaviour(values, 2, 3)}
@@ -98,6 +100,12 @@ def test_a_node_that_does_wrong_costs_its_own_parties_only(what, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "kept" / "metrics.jsonl").read_text().splitlines()]
     tallies = [row["exchanges"][0] for row in rows if "exchanges" in row]
     assert [(t["asked"], t["heard"], t["parties"], t[counted]) for t in tallies] == [(3, 2, CLIENTS - len(mine), 1)] * 2
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("round ")]
+    named = [line for line in said if re.search(r"\b12\b", line)]  # it is named, in every round
+    in_ledger = [json.loads(line)["round"] for line in (tmp_path / "kept" / "ledger.jsonl").read_text().splitlines()]
+    numbers = [int(re.match(r"round (\d+)", line)[1]) for line in said]
+    assert [re.match(r"round (\d+)", line)[1] for line in named] == ["0", "1"]
+    assert set(numbers) == set(in_ledger) == {0, 1}, "rounds are counted alike everywhere"
 
 
 def test_an_answer_that_comes_twice_counts_once(tmp_path):
@@ -356,6 +364,18 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
     state = rounds.run(states[0], 0, 4)
     assert asked.count((1, 1)) == 4, "the question was to be asked twice"
     assert int(state) == int(expected[0])
+
+
+def test_what_parties_remember_is_of_their_data(tmp_path):
+    """A node whose table changed during a run does not go on from what it learnt from the other one."""
+    own = jnp.arange(3, dtype=jnp.uint32)
+    FolderMemory(tmp_path, FoltrESConfig(), range(3), content="aa").keep(1, own)
+    again = FolderMemory(tmp_path, FoltrESConfig(), range(3), content="aa")
+    np.testing.assert_array_equal(again.before(2, own * 0), own)
+    changed = FolderMemory(tmp_path, FoltrESConfig(), range(3), content="bb")
+    with pytest.raises(RunError, match="data"):
+        changed.before(2, own)
+    np.testing.assert_array_equal(changed.before(0, own * 0), own * 0)  # a run from the start forgets
 
 
 @given(first=st.integers(0, 40), heard=st.lists(st.booleans(), min_size=1, max_size=40))

@@ -141,3 +141,11 @@ def test_blocks_follow_one_another_and_are_alike(parties, partitions):
     blocks = [block(parties, i, partitions) for i in range(partitions)]
     assert [party for block in blocks for party in block] == list(range(parties))
     assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+
+
+@pytest.mark.parametrize("app", sorted(path.name for path in APPS.iterdir()))
+def test_every_app_has_what_flower_packs(app):
+    """`flwr build` refuses an app without the licence file and the README that its table names."""
+    project = tomllib.loads((APPS / app / "pyproject.toml").read_text())["project"]
+    licence = (APPS / app / project["license"]["file"]).read_bytes()
+    assert licence == (APPS.parent / "LICENSE").read_bytes() and (APPS / app / "README.md").is_file()

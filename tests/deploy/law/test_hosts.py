@@ -1,16 +1,21 @@
 """Names and pages under which a server without tokens is called: DNS rebinding and pages of other sites are refused."""
 
+import asyncio
 import http.client
 import json
 
 import pytest
 from app_worlds import app, hub  # noqa: F401
-from hub_fakes import ask
+from hub_fakes import Exchange, ask
+from hubs import make
 from search_worlds import TEXTS, search_world
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.demo.service import demo_app
 from fedrank.deploy.http.hosts import Hosts
 from fedrank.deploy.http.server import ThreadedServer
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.search.portal import PortalApp
 
 
@@ -106,3 +111,45 @@ def test_a_foreign_page_reads_no_document_of_the_portal(tmp_path):
         assert post("/v1/search", {"query": "wing"}, **rebound)[0] == 421
         assert post("/v1/fetch", wanted, **rebound)[1]["error"] == "wrong-host"
         assert post("/v1/fetch", wanted, Host=own, Origin="https://evil.example")[0] == 403
+
+
+def asked(app, path, **headers):
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def ask_once():
+        exchange = Exchange("GET", path)
+        exchange.scope["headers"] = given
+        return (await exchange.to(app)).code
+
+    return asyncio.run(ask_once())
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "code"),
+    [
+        ({}, {"host": "127.0.0.1"}, 421),
+        ({"status": "public"}, {"host": "127.0.0.1"}, 200),  # its operator wants it read
+        ({}, {"host": "0.0.0.0", "public": False}, 401),
+    ],
+)
+@pytest.mark.parametrize("path", ["/status", "/status.json", "/metrics"])
+def test_a_foreign_page_reads_no_status_of_a_hub_on_this_machine(tmp_path, settings, options, code, path):
+    home = make(tmp_path / "hub", **settings)
+    hub, app = hub_app(home, **options)
+    try:
+        assert asked(app, path, host="evil.example:8750") == code
+        assert asked(app, path, host="localhost:8750", origin="https://evil.example") == (403 if code == 421 else code)
+        if options["host"] == "127.0.0.1":
+            assert asked(app, path, host="127.0.0.1:8750") == asked(app, path, host="localhost:8750") == 200
+        assert asked(app, "/v1/model", host="hub.example:8750") == 401  # a proxy hands on the name that devices use
+    finally:
+        hub.log.close()
+        hub.store.close()
+
+
+@pytest.mark.parametrize("path", ["/", "/demo.json", "/status", "/v1/log"])
+def test_a_foreign_page_does_not_get_at_the_demo(tmp_path, monkeypatch, path):
+    monkeypatch.setattr("fedrank.deploy.demo.service._FILES", {})
+    app = demo_app(HubFolder(tmp_path / "hub"))
+    assert asked(app, path, host="evil.example:8790") == 421
+    assert asked(app, "/demo.json", host="localhost:8790") == 200

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import types
 
 import pytest
 from hubs import make, running
@@ -66,6 +67,25 @@ def test_a_hub_knows_which_secrets_and_codes_are_good_now(tmp_path):
             return [hub.knows(one) for one in (secret, back_end, code)]
 
     assert asyncio.run(story()) == [False, True, False]
+
+
+def test_a_code_that_was_made_while_the_clock_was_ahead_is_not_good_for_longer(tmp_path, monkeypatch):
+    home, now = make(tmp_path / "hub"), 1.75e9
+    monkeypatch.setattr(module, "time", types.SimpleNamespace(time=lambda: now))
+
+    async def story():
+        nonlocal now
+        async with running(home) as hub:
+            back_end = changed(home, lambda c: c.add("back-end", 3, code_minutes=5))
+            now += 3e7  # a year ahead
+            ahead, _ = await hub.code(back_end)
+            now -= 3e7
+            code, _ = await hub.code(back_end)
+            known = [hub.knows(ahead), hub.knows(code)]
+            now += 301
+            return known, hub.knows(code)
+
+    assert asyncio.run(story()) == ([False, True], False)
 
 
 def test_a_batch_that_comes_at_once_is_admitted_up_to_the_cap(tmp_path):

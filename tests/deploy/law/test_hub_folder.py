@@ -7,18 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hub_apps import served
 from hub_worlds import play
 from hubs import enrolled, make, opened, running, some_messages
 
-from fedrank.cli.deploy import _fastest_decide
+from fedrank.cli.deploy import _fastest_decide, _unheard
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Outcome
 from fedrank.deploy.hub.migrations import STEPS
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import StoreError
+from fedrank.privacy.caps import LIFETIME_EPSILON
 
 
 def test_a_real_full_disk_loses_nothing(tmp_path):
@@ -111,7 +114,7 @@ def test_training_ends_after_its_rounds_and_goes_on_if_told_so(tmp_path):
 
     model = asyncio.run(until_done())
     assert asyncio.run(look()) == ("done", model)
-    home.prepare(HubSettings(n_features=5, cohort=4, least=1, deadline=0.0, rounds=3))
+    home.prepare(HubSettings(n_features=5, p=0.9, cohort=4, least=1, deadline=0.0, rounds=3))
     assert asyncio.run(look()) == ("open", model)
 
 
@@ -144,8 +147,8 @@ def test_tokens_are_kept_as_hashes_and_forgotten_when_a_device_leaves(tmp_path):
 def test_terms_cannot_change_and_other_settings_can(tmp_path):
     home = make(tmp_path / "hub")
     with pytest.raises(ConfigError, match="sigma cannot be changed"):
-        home.prepare(HubSettings(n_features=5, sigma=0.1))
-    home.prepare(HubSettings(n_features=5, cohort=7))
+        home.prepare(HubSettings(n_features=5, p=0.9, sigma=0.1))
+    home.prepare(HubSettings(n_features=5, p=0.9, cohort=7))
     assert home.open()[0].cohort == 7
     text = home.settings.read_text()
     home.settings.write_text(text.replace("interactions = 4", "interactions = 8"))
@@ -157,7 +160,7 @@ def test_terms_cannot_change_and_other_settings_can(tmp_path):
     ("settings", "words"),
     [
         (dict(), "n_features"),
-        (dict(n_features=5, interactions=3), "even"),
+        (dict(n_features=5, p=0.9, interactions=3), "even"),
         (dict(n_features=5, cohort=0), "cohort"),
         (dict(n_features=5, least=0), "least"),
         (dict(n_features=5, p=0.01), r"p in \[1/11, 1\]"),
@@ -198,7 +201,7 @@ def test_secrets_are_the_owners_and_stay(tmp_path):
     path = home.path / "admin.token"
     assert path.stat().st_mode & 0o777 == 0o600
     before = home.token("admin")
-    home.prepare(HubSettings(**dict(n_features=5, cohort=4, least=1, deadline=0.0)))
+    home.prepare(HubSettings(n_features=5, p=0.9, cohort=4, least=1, deadline=0.0))
     assert home.token("admin") == before != home.token("enrolment")
     path.write_text("short")
     with pytest.raises(RunError, match="16 characters"):
@@ -212,6 +215,40 @@ def test_states_of_a_future_that_did_not_happen_go_when_an_earlier_round_is_writ
     kept.save(2, {"weights": np.full(2, 20.0, np.float32)})  # the log was put back from a copy
     found = [(number, state["weights"].tolist()) for number, state in kept.states({"weights": np.zeros(2, np.float32)})]
     assert found == [(2, [20.0, 20.0]), (1, [1.0, 1.0])]
+
+
+def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path):
+    """ε of a message and of a search is 1: eight messages are the default sum of the device."""
+    home = HubFolder(tmp_path / "hub")
+    home.prepare(HubSettings(n_features=3, cohort=1, least=1))
+    terms = home.open()[0].terms()
+    assert (terms.epsilon_interaction, terms.epsilon_message, LIFETIME_EPSILON / terms.epsilon_message) == (1, 1, 8)
+    assert _unheard(home) == ""
+    with served(home) as hub, Device("http://127.0.0.1:9", home.token("enrolment"), tmp_path / "device") as device:
+        device._connection.request = hub.device(tmp_path / "other")._connection.request
+        assert device.sync().state is State.OK
+        for _ in range(4):
+            ranking = device.rank(np.eye(3))
+            assert ranking.learning
+            device.log_click(ranking, 1)
+            device.finish(ranking)
+        assert device.sync().sent == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(p=0.9),
+        dict(mechanism="laplace", epsilon=2.0),
+        dict(epsilon=4.5),
+        dict(p=1.0),
+        dict(epsilon=3.0, relay=True),
+    ],
+)
+def test_a_hub_whose_devices_would_send_nothing_says_so(tmp_path, settings):
+    home = HubFolder(tmp_path / "hub")
+    home.prepare(HubSettings(n_features=3, **settings))
+    assert bool(_unheard(home)) == ("relay" not in settings)
 
 
 def test_a_hub_says_that_the_fastest_decide_by_what_it_keeps(tmp_path):

@@ -12,6 +12,7 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.audit import replay_log
+from fedrank.deploy.hub.credentials import NotAdmittedError
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Outcome
 from fedrank.deploy.hub.service import hub_app
@@ -200,8 +201,21 @@ def test_there_is_an_end_to_how_many_devices_enrol(tmp_path):
     async def story():
         async with running(make(tmp_path / "hub", most_devices=2)) as hub:
             await enrolled(hub, 2)
-            with pytest.raises(StoreError, match="most_devices = 2"):
+            with pytest.raises(NotAdmittedError) as refused:
                 await hub.enrol()
+            assert refused.value.reason == "hub-full" and hub.full
+
+    asyncio.run(story())
+
+
+def test_devices_that_enrol_at_once_are_never_more_than_the_hub_takes(tmp_path):
+    async def story():
+        async with running(make(tmp_path / "hub", most_devices=7)) as hub:
+            outcomes = await asyncio.gather(*(hub.enrol() for _ in range(50)), return_exceptions=True)
+            assert sum(isinstance(one, str) for one in outcomes) == 7 == len(hub.devices)
+            assert {one.reason for one in outcomes if isinstance(one, Exception)} == {"hub-full"}
+            assert await hub.leave(3)
+            assert not hub.full and await hub.enrol()
 
     asyncio.run(story())
 

@@ -8,8 +8,23 @@ import pytest
 from relay_worlds import FEATURES, relayed
 
 from fedrank.deploy.device import conversation
+from fedrank.deploy.device.outbox import Outbox
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.http.routes import HttpResponse
+from fedrank.deploy.oblivious.encapsulation import (
+    REQUEST_OVERHEAD,
+    Gateway,
+    key_configuration,
+    new_private_key,
+    public_key_of,
+)
+from fedrank.deploy.oblivious.issuer import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
+from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
+from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge
+from fedrank.deploy.oblivious.wallet import Wallet
 
+KEY = _new_key()[0]
 X = np.random.default_rng(0).random((12, FEATURES))
 
 
@@ -132,6 +147,62 @@ def test_a_relay_that_promises_less_or_leads_elsewhere_is_not_used(tmp_path):
         told = world.device("two", relay=other.relay).sync()
         assert told.state == "RETRY" and "another gateway" in told.why
         assert len(other.app.counters.requests) == asked, "nothing was encrypted to it"
+
+
+def test_a_relay_that_was_set_right_is_used_by_the_same_process(tmp_path):
+    """It is asked again after a refusal, and after an answer that is not the hub's."""
+    (tmp_path / "one-hub").mkdir()
+    (tmp_path / "other").mkdir()
+    with (
+        relayed(tmp_path / "one-hub", tokens=1, batch=1) as world,
+        relayed(tmp_path / "other", tokens=1, batch=1) as other,
+    ):
+        device = world.device("one")
+        assert device.sync().state == "OK"
+        right = device._connection._relay
+        device._connection._relay = HttpClient(other.relay)  # the relay's operator names another hub …
+        use(device)
+        assert device.sync().state in ("RETRY", "OFFLINE")
+        device._conversation.backoff.reset()
+        assert "another gateway" in device.sync().why
+        device._connection._relay = right  # … and the right one again
+        device._conversation.backoff.reset()
+        assert device.sync().state == "OK" and synced(device, 3) == 1
+
+
+def test_a_relay_tells_a_key_that_the_gateway_has_now(tmp_path, monkeypatch):
+    with relayed(tmp_path, tokens=1, batch=1) as world:
+        relay = HttpClient(world.relay)
+        before = relay.request("GET", "/", "").json()
+        private = new_private_key()
+        world.app._gateway = Gateway(private)  # as of another hub behind the same address
+        world.app._keys = HttpResponse(200, key_configuration(public_key_of(private)))
+        assert relay.request("GET", "/", "").json() == before
+        unreadable = bytes(REQUEST_LENGTH + REQUEST_OVERHEAD)
+        assert relay.request("POST", "/others", "", body=unreadable).status == 400
+        now = relay.request("GET", "/", "").json()
+        assert now["keys"] == key_configuration(public_key_of(private)).hex() != before["keys"]
+
+
+def test_a_process_that_enrolled_second_has_its_token_forgotten(tmp_path):
+    file = Outbox(tmp_path)
+    for token in ("first", "second", "first"):
+        file.adopt("https://hub.example", token, "{}")
+    assert (file.get("token"), file.get("leaving")) == ("first", "second")
+
+
+@pytest.mark.parametrize("ahead", [30.0, 86_400.0, 3e7])
+def test_a_token_that_was_bought_while_the_clock_was_ahead_is_spent(tmp_path, monkeypatch, ahead):
+    file = Outbox(tmp_path)
+    wallet = Wallet(file)
+    asked = ask_for(KEY, epoch_challenge("00" * 16, 0))
+    file.execute(
+        "INSERT INTO token (hub, epoch, key, content, token, ripe) VALUES (?, 0, ?, ?, ?, ?)",
+        ("00" * 16, KEY, asked.content, b"token", 1e9 + ahead),
+    )
+    shown = wallet.spendable("00" * 16, 0, 0, 1e9, 60.0)
+    assert shown == (None if ahead == 30.0 else b"token")  # the first may well be one of half a minute ago
+    assert wallet.spendable("00" * 16, 0, 0, 1e9 + ahead, 60.0) == b"token"
 
 
 def test_a_device_that_is_killed_between_two_steps_sends_the_same_again(tmp_path):

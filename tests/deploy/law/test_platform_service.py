@@ -220,6 +220,20 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         KeyValueStore(tmp_path / "y.db", "anything")
 
 
+def test_a_platforms_state_knows_its_terms_its_number_and_its_seed(tmp_path):
+    home = PlatformFolder(tmp_path)
+    home.open_store("platform 0", terms(), True).close()
+    home.open_store("platform 0", terms(), True).close()
+    others = {"platform 1": terms(), "platform 0": terms(world={**SETTINGS["world"], "time_budget": 8})}
+    for name, agreed in [*others.items(), ("platform 0", terms(seed=4))]:
+        with pytest.raises(RunError, match="belongs to platform 0"):
+            home.open_store(name, agreed, True)
+    with pytest.raises(RunError, match="belongs to platform 0"):
+        home.open_store("platform 0", terms(), False)
+    home.open_store("coordinator", terms(seed=4), False).close()
+    home.open_store("coordinator", terms(seed=5), False).close()  # nothing was drawn from either
+
+
 def test_what_is_written_together_is_there_together(tmp_path):
     shelf = KeyValueStore(tmp_path / "x.db", "a")
     shelf.put({"one": b"1", "two": b"2"})

@@ -10,6 +10,7 @@ from token_worlds import ADMIN, Buyer, token_app
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.oblivious.issuer import Issuer
 from fedrank.deploy.oblivious.tokens import TOKEN_BYTES, content_of, header_of, spending_number
 
 
@@ -272,6 +273,21 @@ def test_a_wrong_answer_is_no_token(tmp_path):
     for answer in (wrong, b"", bytes(256)):
         with pytest.raises(WireError):
             asked.token(answer)
+
+
+def test_a_file_of_tokens_belongs_to_one_hub(tmp_path):
+    """With the purchases of another hub, whose devices have the same numbers, devices would be refused."""
+    one, other, file = "ab" * 16, "cd" * 16, tmp_path / "tokens.db"
+    Issuer(file, one, 1).stop()
+    Issuer(file, one, 1).stop()
+    with pytest.raises(StoreError, match=f"belongs to the hub {one[:8]}"):
+        Issuer(file, other, 1)
+    with contextlib.closing(sqlite3.connect(file)) as db:  # as an earlier version wrote it
+        db.execute("DROP TABLE hub")
+        db.execute("PRAGMA user_version = 1")
+    Issuer(file, one, 1).stop()
+    with pytest.raises(StoreError, match="belongs to"):
+        Issuer(file, other, 1)
 
 
 def test_settings_of_tokens_are_checked(tmp_path):

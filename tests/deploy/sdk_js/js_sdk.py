@@ -47,7 +47,7 @@ def built() -> Path:
 def hub(folder: Path, **settings):
     """The folder of a hub that runs as a process on loopback; it is told to end, and ends well."""
     home = HubFolder(folder)
-    home.prepare(HubSettings(**settings))
+    home.prepare(HubSettings(**{"mechanism": "randomised-response", **settings}))
     process = subprocess.Popen(
         [sys.executable, "-m", "fedrank", "serve", str(home.path), "--port", "0"], stdout=subprocess.DEVNULL
     )

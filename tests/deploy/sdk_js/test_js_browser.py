@@ -6,6 +6,7 @@ import json
 import sqlite3
 import sys
 import threading
+import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,27 @@ Object.assign(window, sdk, {
 </script>"""
 
 
+WORKER = b"""
+import { Device } from "./fedrank-device.js";
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+self.addEventListener("message", async (event) => {
+  const said = [];
+  const device = new Device(self.location.origin + "/hub", event.data, { log: (line) => said.push(line) });
+  const first = await device.sync();
+  let searches = 0;
+  for (; device.wantsClicks; searches++) {
+    const ranking = device.rank([[1, 0], [0, 1], [1, 1]]);
+    device.logClick(ranking, 0);
+    device.finish(ranking);
+  }
+  const second = await device.sync();
+  const [ledger, privacy] = [await device.ledger(), await device.privacy()];
+  event.source.postMessage({ states: [first.state, second.state], sent: second.sent, searches, said, ledger, privacy });
+});
+"""
+
+
 @contextlib.contextmanager
 def site(bundle: Path, hub_url: str, token: str):
     """A server of a search page that passes what is below /hub/ on to a hub; its address, and what it passed on."""
@@ -74,6 +96,8 @@ def site(bundle: Path, hub_url: str, token: str):
                     answer = connection.getresponse()
                     passed.append((self.command, self.path, answer.status, dict(self.headers), body))
                     self.say(answer.status, answer.getheaders(), answer.read())
+            elif self.path == "/worker.js":
+                self.say(200, [("Content-Type", "text/javascript")], WORKER)
             elif (bundle.parent / self.path[1:]).is_file() and self.path.endswith(".js"):
                 self.say(200, [("Content-Type", "text/javascript")], (bundle.parent / self.path[1:]).read_bytes())
             else:
@@ -163,6 +187,80 @@ def test_a_store_that_cannot_be_opened_makes_the_device_silent(tmp_path):
         tab.value("open({ log() {} })")
         told = tab.value("device.sync()")
         assert (told["state"], told["lasting"], passed) == ("SILENT", False, [])
+
+
+@pytest.mark.parametrize(
+    "how",
+    {
+        "hang": "IDBFactory.prototype.open = () => ({})",
+        "never written": "IDBDatabase.prototype.transaction = "
+        "() => ({ objectStore: () => ({ get: () => ({}) }), abort() {} })",
+        "throws": "IDBFactory.prototype.open = () => { throw new DOMException('', 'InvalidStateError') }",
+        "error": "IDBFactory.prototype.open = () => { const request = {}; setTimeout(() => { request.error = "
+        "new DOMException('', 'UnknownError'); request.onerror({}) }, 10); return request }",
+        "getter": "Object.defineProperty(globalThis, 'indexedDB', "
+        "{ get() { throw new DOMException('', 'SecurityError') } })",
+    }.items(),
+    ids=lambda one: one[0],
+)
+def test_a_store_that_never_answers_makes_the_device_silent(tmp_path, how):
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        load(tab, url + "?1")
+        tab.value(f"({how[1]}, window.said = [], true)")
+        before = time.monotonic()
+        tab.value("open({ log: (line) => said.push(line) })")
+        told = tab.value("device.sync()")
+        assert time.monotonic() - before < 9
+        assert (told["state"], told["lasting"], passed) == ("SILENT", False, [])
+        assert len(tab.value("said")) == 1
+
+
+def test_pages_that_open_at_once_are_one_device(tmp_path):
+    frames = (
+        "Promise.all([1, 2, 3].map(() => new Promise(done => { const frame = document.createElement('iframe'); "
+        "frame.src = '/'; frame.onload = () => done(frame.contentWindow); document.body.append(frame) })))"
+    )
+    all_sync = (
+        f"{frames}.then(async (pages) => {{ for (const page of pages) while (!page.loaded) "
+        "await new Promise(later => setTimeout(later, 20)); "
+        "const devices = pages.map((page) => { page.open(); return page.device }); "
+        "await Promise.all(devices.map((device) => device.sync())); "
+        "await new Promise(later => setTimeout(later, 4000)); "
+        "return Promise.all(devices.map((device) => device.sync())) })"
+    )
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, mechanism=None) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        load(tab, url)
+        assert [told["state"] for told in tab.value(all_sync)] == ["OK"] * 3
+        assert [path for _, path, *_ in passed].count("/hub/v1/enrol") == 1
+        with contextlib.closing(sqlite3.connect(home.log)) as db:
+            assert db.execute("SELECT count(*) FROM device").fetchone() == (1,)
+
+
+def test_a_service_worker_is_a_device_of_a_default_hub(tmp_path):
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, mechanism=None) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        load(tab, url.replace("127.0.0.1", "localhost"))
+        told = tab.value(
+            "navigator.serviceWorker.register('/worker.js', { type: 'module' }).then(async (it) => { "
+            "await navigator.serviceWorker.ready; const heard = new Promise(done => "
+            "navigator.serviceWorker.addEventListener('message', (event) => done(event.data))); "
+            "it.active.postMessage(TOKEN); return heard })".replace("TOKEN", json.dumps(home.token("enrolment")))
+        )
+        assert told["states"] == ["OK", "OK"] and (told["searches"], told["sent"]) == (4, 1), told
+        assert told["said"] == [] and [row["outcome"] for row in told["ledger"]] == ["counted"]
+        assert told["privacy"]["epsilonTotal"] == 1
+        assert [(method, path) for method, path, *_ in passed if method == "POST"][-1] == ("POST", "/hub/v1/report/0")
 
 
 def test_a_page_of_another_origin_calls_a_hub_that_allows_it(tmp_path):

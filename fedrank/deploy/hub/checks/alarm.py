@@ -71,4 +71,5 @@ def _try(name: str, send, body: bytes) -> None:
             return
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             # Without the words of the error, which may quote a URL with a secret.
-            _log.error("alert_%s failed: %s", name, type(error).__name__)
+            status = getattr(error, "returncode", None)
+            _log.error("alert_%s failed: %s%s", name, type(error).__name__, f" {status}" if status is not None else "")

@@ -91,6 +91,7 @@ _REASONS = {
     "internal": "an error of the hub; its log says where",
     "not-due": "a report of a device that was not drawn for it",
     "not-halted": "asked to resume a hub that was not halted",
+    "hub-full": "wanted to enrol when the hub had as many devices as it takes",
     "enrolment-full": "as many devices had enrolled as may",
     "attestation-needed": "wanted to enrol without a statement of its platform",
     "not-attested": "its platform’s statement was not accepted",
@@ -149,7 +150,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "latest": _latest(points),
         "epsilons": _epsilons(s["epsilon"], s["interactions"], bool(s.get("tokens"))),
         **_linking(s),
-        "sums": "two privatised sums of" if private else "two unprotected sums of",
+        "sums": _content(s.get("mechanism"), private),
         "reward_name": s["reward"],
         "bytes": _bytes(s["bytes"], s["started"]),
         "refused": _refusals(refused, s["started"]),
@@ -276,6 +277,9 @@ def _caveat(s: dict) -> Html:
     devices, cohort = s["devices"], s["cohort"]
     if not s.get("healthy", True):
         return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
+    if devices >= s.get("most_devices", math.inf):
+        words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
+        return h("p", words, class_="caveat")
     due = int(devices * s.get("due", 1.0))
     if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()
@@ -309,6 +313,13 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
         Number(f"Latest {s['reward']}", reward, said),
         Number("A round takes", usual, latest),
     )
+
+
+def _content(mechanism: str | None, private: bool) -> str:
+    """Words on the numbers of a report, before the name of the reward."""
+    if mechanism == "piecewise":
+        return "one privatised number, the difference of two rankers in"
+    return "two privatised sums of" if private else "two unprotected sums of"
 
 
 def _linking(s: dict) -> dict[str, str]:

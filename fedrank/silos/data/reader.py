@@ -141,7 +141,7 @@ def _silo(name: str, rows: Any, form: str) -> Silo:
     features, labels = map(np.asarray, rows)
     if features.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
         raise DataError(f"silo {name!r} needs features that are numbers, and labels that are 0 or 1.")
-    return Silo(name, features.astype(np.float32), labels.astype(np.int8))
+    return Silo(name, features.astype(float), labels.astype(np.int8))
 
 
 def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str = "drop") -> SiloTable:
@@ -175,7 +175,7 @@ def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str =
         for column in _NEVER_ZERO if gaps == "impute" else ():
             table[column] = np.where(table[column] == 0, np.nan, table[column])
         columns = _heart_columns(table)
-        features, names = np.stack(list(columns.values()), axis=1).astype(np.float32), tuple(columns)
+        features, names = np.stack(list(columns.values()), axis=1).astype(float), tuple(columns)
         whole = np.logical_not(np.isnan(features).any(axis=1))
         if gaps == "drop":
             if not whole.all():

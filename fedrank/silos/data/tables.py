@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.values import LARGEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +19,7 @@ class Silo:
 
     Attributes:
         name: Such as ``"hungarian"``.
-        features: Single precision; NaN where a value is missing.
+        features: NaN where a value is missing.
         labels: 8-bit integers, 0 or 1.
 
     Raises:
@@ -35,15 +36,16 @@ class Silo:
                 f"silo {self.name!r} needs features [rows, features] and labels [rows], "
                 f"got {list(self.features.shape)} and {list(self.labels.shape)}."
             )
-        if self.features.dtype != np.float32 or self.labels.dtype != np.int8:
+        if self.features.dtype.kind != "f" or self.labels.dtype != np.int8:
             raise DataError(
-                f"silo {self.name!r} needs float32 features and int8 labels, "
+                f"silo {self.name!r} needs features of floating-point numbers and int8 labels, "
                 f"got {self.features.dtype} and {self.labels.dtype}."
             )
-        if np.isinf(self.features).any():
-            row, column = np.argwhere(np.isinf(self.features))[0]
+        if len(odd := np.argwhere(np.abs(self.features) > LARGEST)):
+            row, column = odd[0]
             raise DataError(
-                f"feature {column} of row {row} of silo {self.name!r} is infinite; mark it as missing (NaN)."
+                f"feature {column} of row {row} of silo {self.name!r} is no finite number of 32 bits; "
+                "mark it as missing (NaN)."
             )
         if not np.isin(self.labels, (0, 1)).all():
             raise DataError(f"labels of silo {self.name!r} must be 0 or 1, got {np.unique(self.labels).tolist()}.")

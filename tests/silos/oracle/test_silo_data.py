@@ -233,7 +233,7 @@ TYPO = "\n".join(f"{'ab'[k % 2]},{k if k != 7 else '7o'},{k % 3 % 2}" for k in r
             DataError,
             r"'id' is text with 60 levels, more than 50. Drop it \(drop='id'\)",
         ),
-        (f"silo,age,label\n{TYPO}\n", DataError, "Most are numbers, but '7o' in row 8 is not"),
+        (f"silo,age,label\n{TYPO}\n", DataError, "1 of 60 values are no plain numbers, the first in row 8: '7o'"),
     ],
 )
 def test_files_that_cannot_be_used_say_why(tmp_path, text, error, message):

@@ -78,7 +78,7 @@ def glm(
     said = "secure sums" if made.secure else "sums in the clear (--secure hides each silo's own)"
     console.print(f"{family} model of {table.label}; {sum(made.rows):,} rows: {rows}.", highlight=False)
     console.print(
-        f"Equal to the fit of all rows at one place; {made.rounds} {said}; {made.bytes_up / 1e3:,.0f} kB sent.",
+        f"Equal to the fit of all rows at one place. {crossing(made.rounds, said, made.bytes_up)}",
         highlight=False,
     )
     for note in (*table.notes, *made.notes()):
@@ -124,7 +124,7 @@ def _multinomial(
     said = "secure sums" if made.secure else "sums in the clear (--secure hides each silo's own)"
     console.print(
         f"Log-odds against {made.levels[0]}; {sum(made.rows):,} rows: {rows}. Equal to the fit of all rows at one "
-        f"place; {made.rounds} {said}; {made.bytes_up / 1e3:,.0f} kB sent.",
+        f"place. {crossing(made.rounds, said, made.bytes_up)}",
         highlight=False,
     )
     for note in (*table.notes, *made.notes()):
@@ -209,8 +209,9 @@ def survival(
     counts = ", ".join(f"{n} {r:,} ({e:,})" for n, r, e in zip(fit.silos, fit.rows, fit.events, strict=True))
     console.print(f"Rows (events): {counts}. Left out, as they lack a value: {sum(fit.left_out):,}.", highlight=False)
     console.print(
-        f"Equal to Cox’s model of all rows at one place; {fit.rounds} {'secure ' if fit.secure else ''}sums, "
-        f"{fit.bytes_up / 1e3:,.0f} kB sent." + ("" if strata else " Everybody learns the times of events."),
+        f"Equal to Cox’s model of all rows at one place. "
+        f"{crossing(fit.rounds, 'secure sums' if fit.secure else 'sums', fit.bytes_up)}"
+        + ("" if strata else " All silos would learn the times of events."),
         highlight=False,
     )
     if fit.separated:
@@ -328,16 +329,31 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
             shown.add_row(names[verdict.silo], rows, verdict.text, ", ".join(like) or "none")
         console.print(shown)
         console.print(calibrated, highlight=False)
+        low, high = one.nested.interval()
+        console.print(
+            f"The way to use was chosen on all of these rows, which flatters it; chosen anew in each fold: AUC "
+            f"{one.nested.value:.3f} ({low:.3f} to {high:.3f}).",
+            highlight=False,
+        )
     console.print(
-        "All rows of a target are scored by models that have not seen them (5 folds); what is chosen is chosen inside "
-        "the training rows. Intervals: DeLong. Verdicts: corrected for the number of silos. Like: silos whose "
-        "coefficients are not told apart.",
+        "Scores are out-of-fold (5 folds); what a way has to choose is chosen inside the training rows. Intervals: "
+        "DeLong. Verdicts: corrected for the number of silos. Like: silos whose coefficients are not told apart. "
+        f"{READ_ALL}",
         highlight=False,
     )
     for note in made["notes"]:
         console.print(f"- {note}", highlight=False)
     if out is not None:
         console.print(f"written: {out}", highlight=False)
+
+
+#: What a command that computes on a file of all silos does with rows.
+READ_ALL = "This command read the rows of all silos in one place."
+
+
+def crossing(rounds: int, what: str, size: int) -> str:
+    """What was read here, and what would cross where each silo keeps its rows."""
+    return f"{READ_ALL} Where each silo keeps its own, {rounds} {what}, {size / 1e3:,.0f} kB, would cross."
 
 
 def ends_of(found: Any, signed: bool = False) -> str:

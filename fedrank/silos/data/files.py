@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import stored, unpacked
 from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.copies import copies
 from fedrank.silos.data.looks import looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.data.values import as_codes, as_number, numbers_of, refuse_spellings, without
@@ -159,7 +160,8 @@ def table_of(
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
     x, y = (np.concatenate([getattr(one, part) for one in table.silos]) for part in ("features", "labels"))
-    return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names)))
+    twice = [f"Silo {one.name} has {found.text}." for one in table.silos if (found := copies(one.features)) is not None]
+    return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names), *twice))
 
 
 class Features(NamedTuple):

@@ -125,7 +125,8 @@ def test_numbers_among_text_are_a_question_that_names_column_and_value(tmp_path,
         with pytest.raises(DataError, match=rf"column 'odd' has .*'{cells[0]}'.*categorical: odd"):
             read(path)
     assert len([n for n in read_silos(path, categorical=("odd",)).feature_names if n.startswith("odd=")]) >= 1
-    assert "odd" in read_silos(path, missing=(cells[0],)).feature_names or len(cells) < 3
+    if len(cells) > 2:
+        assert "odd" in read_silos(path, missing=(cells[0],)).feature_names
 
 
 @pytest.mark.parametrize("cell", ["03-Mar-2024", "3 March 2024", "Mar 3, 2024", "2024/03/03", "3.3.2024", "03-03-24"])

@@ -284,7 +284,7 @@ def test_copies_are_told_from_rows_that_are_equal_by_chance():
         assert copies(x) is None
     mixed = np.column_stack([rng.standard_normal(200), rng.integers(0, 2, (200, 2))])
     assert copies(np.concatenate([mixed, mixed])).share == 1.0 and copies(mixed) is None
-    gaps = np.where(rng.random(mixed.shape) < 0.2, np.nan, mixed)
+    gaps = np.where(rng.random(mixed.shape) < 0.02, np.nan, mixed)
     assert copies(np.concatenate([gaps, gaps])).share == 1.0
 
 

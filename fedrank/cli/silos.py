@@ -71,7 +71,7 @@ def glm(
     for k, name in enumerate(made.names):
         p = "" if made.penalty else p_value(made.p[k])
         shown.add_row(name, _number(made.estimate[k]), _number(made.error[k]),
-                      f"{_number(low[k])} to {_number(high[k])}", p)  # fmt: skip
+                      _between(low[k], high[k]), p)  # fmt: skip
     console = Console()
     console.print(shown)
     rows = ", ".join(f"{name} {count:,}" for name, count in zip(made.silos, made.rows, strict=True))
@@ -116,7 +116,7 @@ def _multinomial(
     for j, name in enumerate(made.levels[1:]):
         for k, column in enumerate(made.names):
             shown.add_row("" if k else name, column, _number(made.estimate[j, k]), _number(made.error[j, k]),
-                          f"{_number(low[j, k])} to {_number(high[j, k])}", p_value(made.p[j, k]),
+                          _between(low[j, k], high[j, k]), p_value(made.p[j, k]),
                           end_section=k == len(made.names) - 1)  # fmt: skip
     console = Console()
     console.print(shown)
@@ -202,7 +202,7 @@ def survival(
 
     for k, name in enumerate(fit.names):
         shown.add_row(name, _number(math.exp(fit.estimate[k])),
-                      f"{_number(math.exp(low[k]))} to {_number(math.exp(high[k]))}", p_value(fit.p[k]),
+                      _between(math.exp(low[k]), math.exp(high[k])), p_value(fit.p[k]),
                       p_value(fit.proportional[k]))  # fmt: skip
     console = Console()
     console.print(shown)
@@ -373,6 +373,11 @@ def signed_number(value: float) -> str:
 def _others(meaning: Columns) -> tuple[tuple[str, ...], ...]:
     """Columns that are left out, those that are names, and the values that mean a missing one."""
     return meaning.drop, meaning.categorical, meaning.missing
+
+
+def _between(low: float, high: float) -> str:
+    """An interval; a dash where there is none."""
+    return "–" if low != low else f"{_number(low)} to {_number(high)}"
 
 
 def _number(value: float) -> str:

@@ -40,7 +40,7 @@ _STEPS = 7
 #: Where no coefficient moves by more, the next step moves them by rounding errors: Newton's method squares its error.
 _CONVERGED = 1e-7
 #: A column is constant where its deviation is below this share of its mean, as in :mod:`fedrank.silos.glm.moments`.
-_CONSTANT = 1e-7
+_CONSTANT = 1e-12
 
 
 class Looked(NamedTuple):

@@ -132,14 +132,14 @@ def methods(one: Answer) -> str:
     silos = ", ".join(f"{silo.name} (n = {silo.n_rows:,})" for silo in one.table.silos)
     return (
         f"Models for {one.name} were compared on rows of {one.table.n_silos} silos: {silos}. All rows were "
-        f"read in one place. Logistic models had an L2 penalty on standardised columns; missing values were set to the "
-        f"mean of the rows that train. All rows of {one.name} were scored by models that had not seen them (5-fold cross-fitting, "
-        "stratified by label); penalties and the recommended model were chosen by 5-fold cross-validation inside the "
-        "training folds. AUCs and paired differences have DeLong's standard errors (DeLong et al. 1988), with "
-        "placements within folds (LeDell et al. 2015). A silo was said to help or to harm where the AUC of a model of "
-        f"the rows of {one.name} and its own differed from that of {one.name} alone at p < 0.05 after Bonferroni's "
-        f"correction for {one.table.n_silos - 1} silos; harms that would have been detected with a power of 0.8 are "
-        f"given. Computed with fedrank {__version__}."
+        "read in one place. Logistic models had an L2 penalty on standardised columns; missing values were set to the "
+        f"mean of the rows that train. All rows of {one.name} were scored by models that had not seen them (5-fold "
+        "cross-fitting, stratified by label); penalties were chosen by 5-fold cross-validation inside the training "
+        "folds, the recommended model by 5-fold cross-validation of all rows. AUCs and paired differences have "
+        "DeLong's standard errors (DeLong et al. 1988), with placements within folds (LeDell et al. 2015). A silo was "
+        f"said to help or to harm where the AUC of a model of the rows of {one.name} and its own differed from that of "
+        f"{one.name} alone at p < 0.05 after Bonferroni's correction for {one.table.n_silos - 1} silos; harms that "
+        f"would have been detected with a power of 0.8 are given. Computed with fedrank {__version__}."
     )
 
 

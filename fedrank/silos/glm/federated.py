@@ -214,7 +214,7 @@ def fit_silos(
 
     start = np.zeros(p)
     made = (Newton() if newton is None else newton)(ask, start, ridge(p, penalty))
-    ends = made.endless() if family == "logistic" and not penalty else []
+    ends = _endless(made, kept, moments) if family == "logistic" and not penalty else []
     if firth:
         made = _firth(ask, add, [x for x, _ in at], start, _ROUNDS if newton is None else newton.most)
     n = sum(len(y) for _, y in parts)
@@ -229,9 +229,6 @@ def fit_silos(
     columns = (INTERCEPT, *names)
     places = np.flatnonzero(kept)
     error = np.sqrt(np.maximum(np.diag(covariance), 0))
-    ends = [k for k in ends if k]
-    if ends and not 0 < error[0] < _ENDLESS:  # in the columns' own units it may be finite where others are not
-        ends = [0, *ends]
     if not firth:
         error[places[ends]] = np.nan
     return FederatedFit(
@@ -338,6 +335,13 @@ def _own_units(
     beta[kept] = back @ made.beta
     covariance[np.ix_(kept, kept)] = scale * back @ made.covariance @ back.T
     return beta, covariance
+
+
+def _endless(made: Fit, kept: Bool[np.ndarray, " p"], moments: Moments) -> list[int]:
+    """Coefficients without a finite value; the intercept by its error in the columns' own units."""
+    ends = [k for k in made.endless() if k]
+    variance = _own_units(made, kept, moments, 1.0)[1][0, 0]
+    return [0, *ends] if ends and not 0 < variance < _ENDLESS**2 else ends
 
 
 def _plain(value: float) -> float | None:

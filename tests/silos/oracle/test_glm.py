@@ -189,7 +189,8 @@ def test_firths_method_converges_where_labels_are_separated_and_leaves_walds_num
     assert np.isfinite(made.error).all() and "Wald" in made.notes()[0]
     # The derivative of the penalised likelihood is 0 there, by brute force.
     x, y = pooled(parts)
-    scale = made.error
+    mean = 1 / (1 + np.exp(-x @ made.estimate))
+    scale = ((mean * (1 - mean)) @ x**2) ** -0.5
 
     def value(beta):
         mean = 1 / (1 + np.exp(-x @ beta))
@@ -198,7 +199,7 @@ def test_firths_method_converges_where_labels_are_separated_and_leaves_walds_num
 
     for k in range(len(scale)):
         step = np.eye(len(scale))[k] * 1e-4 * scale
-        assert abs(value(made.estimate + step) - value(made.estimate - step)) / 2e-4 < 1e-5
+        assert abs(value(made.estimate + step) - value(made.estimate - step)) / 2e-4 < 1e-4
 
 
 def test_an_exposure_among_a_few_rows_is_estimated_in_closed_form():

@@ -159,6 +159,8 @@ def survival(
         level: Of the confidence intervals.
         as_json: Print JSON instead of a table.
     """
+    import numpy as np
+
     from fedrank.core.errors import ConfigError
     from fedrank.silos.survival import curves, fit_cox, logrank
     from fedrank.silos.survival.tables import followed_of, grouped_of
@@ -166,31 +168,37 @@ def survival(
     if not 0 < level < 1:
         raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
     if by is not None:
-        names, rows, groups = grouped_of(data, meaning.silo, time, event, by)
-        made = curves(rows, groups, secure=secure)
-        statistic, degrees, p = logrank(rows, groups, secure=secure)
+        table = grouped_of(data, meaning.silo, time, event, by, meaning.missing)
+        made = curves(table.rows, table.groups, secure=secure)
+        statistic, degrees, p = logrank(table.rows, table.groups, secure=secure)
+        whole = [~(np.isnan(of.time) | np.isnan(of.event)) for of in table.rows]
+        left_out = {name: int((~of).sum()) for name, of in zip(table.names, whole, strict=True)}
         if as_json:
             print_json({
-                "silos": names, "chi2": statistic, "degrees": degrees, "p": p,
-                "curves": [one.as_json(level) for one in made],
+                "silos": table.names, "chi2": statistic, "degrees": degrees, "p": p, "left_out": left_out,
+                "notes": table.notes, "curves": [one.as_json(level) for one in made],
             })  # fmt: skip
             return
         from rich.console import Console
 
         shown = drawn(by, "rows", "events", "median time", numbers=("rows", "events", "median time"))
         for one in made:
-            count = sum(str(g) == one.group for of in groups for g in of)
+            pairs = zip(table.groups, whole, strict=True)
+            count = sum(g == one.group and bool(ok) for of, kept in pairs for g, ok in zip(of, kept, strict=True))
             shown.add_row(one.group, f"{count:,}", f"{one.events.sum():,.0f}", f"{one.median:g}")
         Console().print(shown)
         Console().print(
-            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, {p_is(p)}. The curves: --json.",
+            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, {p_is(p)}. The curves: --json. "
+            f"{_left_out(left_out)} {READ_ALL}",
             highlight=False,
         )
+        for note in table.notes:
+            Console().print(f"- {note}", highlight=False)
         return
-    names, rows, features = followed_of(data, meaning.silo, time, event, columns, *_others(meaning))
-    fit = fit_cox(rows, features, silo_names=names, strata=strata, secure=secure)
+    table = followed_of(data, meaning.silo, time, event, columns, *_others(meaning))
+    fit = fit_cox(table.rows, table.columns, silo_names=table.names, strata=strata, secure=secure)
     if as_json:
-        print_json({"data": data.name, "level": level, **fit.as_json(level)})
+        print_json({"data": data.name, "level": level, **fit.as_json(level), "notes": table.notes})
         return
     from rich.console import Console
 
@@ -207,13 +215,16 @@ def survival(
     console = Console()
     console.print(shown)
     counts = ", ".join(f"{n} {r:,} ({e:,})" for n, r, e in zip(fit.silos, fit.rows, fit.events, strict=True))
-    console.print(f"Rows (events): {counts}. Left out, as they lack a value: {sum(fit.left_out):,}.", highlight=False)
+    left_out = dict(zip(fit.silos, fit.left_out, strict=True))
+    console.print(f"Rows (events): {counts}. {_left_out(left_out)}", highlight=False)
     console.print(
         f"Equal to Cox’s model of all rows at one place. "
         f"{crossing(fit.rounds, 'secure sums' if fit.secure else 'sums', fit.bytes_up)}"
         + ("" if strata else " All silos would learn the times of events."),
         highlight=False,
     )
+    for note in table.notes:
+        console.print(f"- {note}", highlight=False)
     if fit.separated:
         console.print(f"- No finite hazard ratio: {', '.join(fit.separated)} separates the events.", highlight=False)
     elif not fit.converged:
@@ -373,6 +384,13 @@ def signed_number(value: float) -> str:
 def _others(meaning: Columns) -> tuple[tuple[str, ...], ...]:
     """Columns that are left out, those that are names, and the values that mean a missing one."""
     return meaning.drop, meaning.categorical, meaning.missing
+
+
+def _left_out(counts: dict[str, int]) -> str:
+    """How many rows lack a value, by silo."""
+    of = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    total = f"Left out, as they lack a value: {sum(counts.values()):,}"
+    return f"{total} ({of})." if of else f"{total}."
 
 
 def _between(low: float, high: float) -> str:

@@ -159,7 +159,7 @@ def test_a_file_that_was_lost_or_a_table_that_changed_ends_the_run(folder, caplo
     table = (folder / "own.csv").read_text()
     (folder / "own.csv").write_text(table.replace(",0.", ",0.1", 1))
     node_of.cache_clear()
-    with pytest.raises(RunError, match="the table has changed since this run began"):
+    with pytest.raises(RunError, match="the data has changed since this run began"):
         ask(folder, question(1, TRAIN))
     (folder / "own.csv").write_text(table)
     node_of.cache_clear()

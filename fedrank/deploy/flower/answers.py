@@ -136,8 +136,8 @@ def _refuse_other_data(side: NodeSide, question: Question, store: Store) -> None
         store.write(side.content.encode())
     elif known.decode() != side.content:
         raise RunError(
-            f"the data has changed since this run began ({side.settings.data or 'of the run'}), and what this node keeps "
-            "of the run is of the data of that time. Put that back, or begin the run anew."
+            f"the data has changed since this run began ({side.settings.data or 'of the run'}), and what this node "
+            "keeps of the run is of the data of that time. Put that back, or begin the run anew."
         )
 
 

@@ -271,7 +271,7 @@ def _place(share: float, rows: int) -> int:
 
 def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
     """The silo's rows in random order; if stratified, classes alternate so that every prefix is balanced."""
-    rng = np.random.Generator(np.random.PCG64([seed, _SPLIT, zlib.crc32(silo.name.encode())]))
+    rng = np.random.Generator(np.random.PCG64([seed, _SPLIT, zlib.crc32((silo.drawn_as or silo.name).encode())]))
     order = rng.permutation(silo.n_rows)
     if not stratified:
         return order

@@ -21,6 +21,7 @@ class Silo:
         name: Such as ``"hungarian"``.
         features: NaN where a value is missing.
         labels: 8-bit integers, 0 or 1.
+        drawn_as: Name by which the division of its rows is drawn; empty: its own.
 
     Raises:
         DataError: The arrays do not fit each other, a feature is infinite, or a label is neither 0 nor 1.
@@ -29,6 +30,7 @@ class Silo:
     name: str
     features: Float[np.ndarray, "rows features"]
     labels: Int[np.ndarray, " labels"]  # as many as rows, which is checked with words for whoever made the table
+    drawn_as: str = ""
 
     def __post_init__(self):
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:
@@ -177,7 +179,7 @@ class SiloTable:
             empty = np.isnan(silo.features).all(axis=1)
             if empty.any():
                 notes.append(f"{_count(int(empty.sum()), 'row')} of silo {silo.name} had no value at all and went.")
-            kept.append(Silo(silo.name, silo.features[~empty], silo.labels[~empty]))
+            kept.append(replace(silo, features=silo.features[~empty], labels=silo.labels[~empty]))
         everything = np.concatenate([silo.features for silo in kept])
         # fmin and fmax pass over NaN; a column without any value compares as False.
         low, high = np.fmin.reduce(everything, initial=np.nan), np.fmax.reduce(everything, initial=np.nan)
@@ -185,7 +187,7 @@ class SiloTable:
         if not varies.all():
             gone = [name for name, keep in zip(self.feature_names, varies, strict=True) if not keep]
             notes.append(f"{_count(len(gone), 'column')} never varied and went: {_listed(gone)}.")
-            kept = [Silo(silo.name, silo.features[:, varies], silo.labels) for silo in kept]
+            kept = [replace(silo, features=silo.features[:, varies]) for silo in kept]
         names = tuple(name for name, keep in zip(self.feature_names, varies, strict=True) if keep)
         return replace(self, silos=tuple(kept), feature_names=names, notes=tuple(notes))
 

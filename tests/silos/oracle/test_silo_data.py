@@ -17,7 +17,7 @@ from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.places import find
 from fedrank.silos.data.files import read_columns, read_silos
-from fedrank.silos.data.generate import generate_silos
+from fedrank.silos.data.generate import ROLES, generate_silos
 from fedrank.silos.data.splits import Sizes, split
 
 
@@ -270,7 +270,7 @@ def test_generated_silos_help_harm_and_do_neither():
 
         alone = value(0)
         for role, gain in gains.items():
-            gain.append(value(0, table.index(role)) - alone)
+            gain.append(value(0, ROLES.index(role)) - alone)
     mean = {role: np.mean(gain) for role, gain in gains.items()}
     error = {role: np.std(gain) / SEEDS**0.5 for role, gain in gains.items()}
     assert mean["complementary"] > 3 * error["complementary"] > 0
@@ -280,14 +280,15 @@ def test_generated_silos_help_harm_and_do_neither():
 
 def test_generated_silos_depend_on_seed_and_name_only():
     four, many = generate_silos(seed=1, rows=50), generate_silos(silos=100, seed=1, rows=50)
-    assert four.generated and four.names == ("target", "complementary", "neutral", "harmful")
+    assert four.generated and four.names == ("hospital-A", "hospital-B", "hospital-C", "hospital-D")
     assert many.n_silos == 100 and many.names[:4] == four.names and len(set(many.names)) == 100
     for a, b in zip(four.silos, many.silos[:4], strict=True):
         np.testing.assert_array_equal(a.features, b.features)
         np.testing.assert_array_equal(a.labels, b.labels)
     assert (generate_silos(seed=2, rows=50).silos[0].features != four.silos[0].features).all()
     assert load("generated", "silos", seed=1, silos=7, rows=9).n_rows == 63
-    assert generate_silos(silos=2).names == ("target", "complementary")
+    assert generate_silos(silos=2).names == ("hospital-A", "hospital-B")
+    assert many.names[25:28] == ("hospital-Z", "hospital-AA", "hospital-AB") and "hospital-D harmful" in four.notes[1]
     for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}, {"strength": 0.0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             generate_silos(**wrong)

@@ -182,7 +182,7 @@ def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str =
                 notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps and were left out.")
             features, labels = features[whole], labels[whole]
         elif not whole.all():
-            notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps and were kept.")
+            notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps.")
         silos.append(Silo(hospital, features, labels))
     notes.append(
         "A cholesterol of 0 means missing and was left 0, as in FLamby's recipe; in Switzerland all are."

@@ -25,7 +25,7 @@ def send(
     *,
     epsilon: float,
     out: Path,
-    of: str,
+    of: str = "",
     delta: float = DELTA,
     limit: float = LIFETIME_EPSILON,
     book: Path | None = None,
@@ -41,7 +41,7 @@ def send(
         data: A CSV or parquet file of this silo, or of several with a column for the silo.
         epsilon: ε of a record.
         out: The message's file.
-        of: The silo whose rows these are.
+        of: The silo whose rows these are; needed, also of a file of one silo.
         delta: δ.
         limit: Largest ε of a record over all that was ever sent of this table.
         book: File that counts what was sent; without it beside the data.
@@ -58,6 +58,8 @@ def send(
     from fedrank.silos.records.ranges import public_rows
     from fedrank.silos.records.statistics import noise_of, released
 
+    if not of:
+        raise ConfigError("say whose rows are sent: --of NAME; the name must not come from the rows.")
     if meaning.positive is None:
         raise ConfigError("say which value of the label counts as 1 (--positive); it must not come from the rows.")
     columns = read_columns(data, meaning.drop)

@@ -99,8 +99,12 @@ class Answer:
 
     @property
     def use(self) -> str:
-        """What to use: what is recommended, but the silo's own model where that one did no better on its rows."""
-        return "alone" if self.row(self.recommended).over_alone.value <= 0 else self.recommended
+        """What to use: what is recommended, but the silo's own model where that one did no better on its rows.
+
+        Where what was tried first did better by more than chance, that.
+        """
+        use = "alone" if self.row(self.recommended).over_alone.value <= 0 else self.recommended
+        return self.rival if self._against_rival(use).interval()[1] < 0 else use
 
     @property
     def reached(self) -> Estimate:
@@ -115,7 +119,10 @@ class Answer:
     @cached_property
     def gain(self) -> Estimate:
         """The same minus that of the rival."""
-        return _difference(self.scores[self.use], self.scores[self.rival], self.own, self.fold)
+        return self._against_rival(self.use)
+
+    def _against_rival(self, way: str) -> Estimate:
+        return _difference(self.scores[way], self.scores[self.rival], self.own, self.fold)
 
     def row(self, way: str) -> Row:
         """The row of a way."""
@@ -138,12 +145,10 @@ class Answer:
             sure = "nothing that was tried first did better"
         elif low > 0:
             sure = f"it brings {told} over the best of what one tries first ({WAYS[self.rival].title})"
-        elif high < 0:
-            sure = f"yet {WAYS[self.rival].title} did better on these rows: {told}"
         else:
             sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
         reached = self.reached
-        if self.use != self.recommended:
+        if self.use == "alone" != self.recommended:
             lost = self.row(self.recommended).over_alone
             ends = lost.interval()
             between = f"{lost.value:+.3f} AUC ({ends[0]:+.3f} to {ends[1]:+.3f})".replace("-", "−")

@@ -92,5 +92,5 @@ SILOS = {"hospital-A": "target", "hospital-B": "complementary", "hospital-C": "n
 def recorded(name: str) -> str:
     """The name under which the recording has it."""
     for now, then in SILOS.items():
-        name = name.replace(now, then)
+        name = name.replace(now, then).replace(now.lower(), then)  # files are named in small letters
     return RENAMES.get(name, name)

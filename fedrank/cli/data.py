@@ -181,7 +181,7 @@ def check(
     settings: dict[str, Json] = {"fold": fold, "normalise": "none"}
     if kind == "silos":
         settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
-        settings |= {"categorical": categorical, "missing": missing}
+        settings |= {"categorical": categorical, "missing": missing, "fewest": 1}
     data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
     if kind == "texts":
         _check_texts(data, as_json)

@@ -48,6 +48,7 @@ def read_silos(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     missing: Sequence[str] = (),
+    fewest: int = 2,
 ) -> SiloTable:
     """A table of silos from a file: one row a line, with a column for the silo and one for the label.
 
@@ -63,6 +64,7 @@ def read_silos(
         drop: Columns to leave out.
         categorical: Columns whose numbers are codes, to be treated like text.
         missing: Values that mean a missing one in every column, such as −9.
+        fewest: Fewest silos; with 1 the file of one silo may lack the column, too.
 
     Raises:
         MissingDataError: There is no such file.
@@ -72,7 +74,7 @@ def read_silos(
             too many levels.
     """
     columns = read_columns(path, drop)
-    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path, missing)
+    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path, missing, fewest)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -104,6 +106,7 @@ def table_of(
     categorical: Sequence[str] = (),
     path: Path | None = None,
     missing: Sequence[str] = (),
+    fewest: int = 2,
 ) -> SiloTable:
     """A table of silos from columns of one length, None where a value is missing.
 
@@ -117,21 +120,26 @@ def table_of(
         categorical: Columns of codes.
         path: The file that they are from, for errors.
         missing: Values that mean a missing one in every feature.
+        fewest: Fewest silos; with 1 the column of the silo may be missing.
 
     Raises:
         UnknownNameError: There is no such column; says which was probably meant.
         DataError: What is in them cannot be used; see :func:`read_silos`.
     """
     columns = dict(columns)
-    for one in (silo, label, *drop, *categorical):
+    notes = []
+    alone = fewest < 2 and silo not in columns
+    for one in (*([] if alone else [silo]), label, *drop, *categorical):
         if one not in columns:
             raise UnknownNameError(f"column of {'the data frame' if path is None else path.name}", one, columns)
     if silo == label or {silo, label} & set(drop):
         raise DataError(
             f"the silo {silo!r} and the label {label!r} must be two columns, neither of them dropped.", path
         )
+    if alone:
+        columns[silo] = [name] * len(columns[label])
+        notes.append(f"There is no column {silo!r}: all rows were taken as those of one silo.")
     whose, what = silo_names(columns.pop(silo), silo, path), as_codes(columns.pop(label))
-    notes = []
     known = np.array([s is not None and w is not None for s, w in zip(whose, what, strict=True)])
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
@@ -145,7 +153,7 @@ def table_of(
     for owner in _in_order({s for s, k in zip(whose, known, strict=True) if k}):
         own = known & (owners == owner)
         silos.append(Silo(owner, found.matrix[own], labels[own]))
-    if len(silos) < 2:
+    if len(silos) < fewest:
         got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
         raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
     others = _in_order({w for w in what if w is not None and w != one})

@@ -63,6 +63,7 @@ class SiloReader(Reader[SiloTable]):
         drop: Its columns to leave out.
         categorical: Its columns whose numbers are codes.
         missing: Values that mean a missing one.
+        fewest: Fewest silos of a file; with 1 that of one silo is read, with or without its column.
     """
 
     kind: ClassVar[str] = "silos"
@@ -79,6 +80,7 @@ class SiloReader(Reader[SiloTable]):
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    fewest: int = 2
 
     @override
     def loaded(self, source: Any) -> SiloTable | None:
@@ -103,7 +105,8 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def path(self, path: Path) -> SiloTable:
-        return read_silos(path, self.silo, self.label, self.positive, self.drop, self.categorical, self.missing)
+        own = (self.silo, self.label, self.positive, self.drop, self.categorical, self.missing, self.fewest)
+        return read_silos(path, *own)
 
     @override
     def frame(self, frame: pl.DataFrame) -> SiloTable:

@@ -251,7 +251,7 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
         recommended=final.best,
         rival=rival,
         verdicts=tuple(verdicts(silos, number, draw_of(seed, number))),
-        probes=probe(silos, penalties, number, table.feature_names),
+        probes=probe(silos, penalties, number, table.feature_names, table.names),
         chosen=final,
         scores=scores,
         fold=fold,

@@ -162,7 +162,13 @@ class Probes(NamedTuple):
         }
 
 
-def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns: Sequence[str]) -> Probes:
+def probe(
+    silos: Sequence[Own],
+    penalties: Sequence[float],
+    target: int,
+    columns: Sequence[str],
+    names: Sequence[str] = (),
+) -> Probes:
     """Probe every silo for a target.
 
     Args:
@@ -170,7 +176,12 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
         penalties: Penalty of each silo's own model.
         target: The target's number.
         columns: Names of the columns.
+        names: Names of the silos, for the sentences; without them they are numbered.
     """
+
+    def called(silo: int) -> str:
+        return names[silo] if names else f"silo {silo}"
+
     alarms: list[Alarm] = []
     for silo, own in enumerate(silos):
         if (found := copies(own.x)) is not None:
@@ -213,7 +224,7 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
                         Alarm(
                             silo,
                             "copy",
-                            f"it has the coefficients of silo {other} to the last digit, as with the same rows",
+                            f"it has the coefficients of {called(other)} to the last digit, as with the same rows",
                             pair.copies,
                         )
                     )

@@ -1,6 +1,7 @@
 """Tables of silos: the named ones against counts from elsewhere, files against what was written, generated ones."""
 
 import gzip
+import json
 import lzma
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from fedrank.cli.main import call
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
@@ -298,3 +300,13 @@ def test_a_packed_table_of_nothing_is_refused_as_empty(tmp_path):
     (tmp_path / "own.csv.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(FormatError, match="empty"):
         read_columns(tmp_path / "own.csv.gz")
+
+
+def test_the_file_of_one_silo_is_checked_with_and_without_its_column(tmp_path, capsys):
+    path = written(tmp_path, "silo,x,label\na,1,0\na,2,1\na,4,1\n")
+    assert call(["data", "check", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["silos"]["a"]["rows"] == 3
+    path = written(tmp_path, "x,label\n1,0\n2,1\n4,1\n", "own.csv")
+    assert call(["data", "check", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["silos"]["own"]["rows"] == 3 and "no column 'silo'" in told["notes"][0]

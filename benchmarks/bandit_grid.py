@@ -68,7 +68,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         config = BanditFedAvgConfig(data="heart-disease", silos=Silos(target="hungarian"), **settings)
         experiment = build_silos(config.resolved())
     except FedrankError:
-        config = BanditFedAvgConfig(silos=Silos(target="target"), **settings)
+        config = BanditFedAvgConfig(silos=Silos(target="hospital-A"), **settings)
         experiment = build_silos(config.resolved())
     todo = cells(TABLE)
     before = time.perf_counter()

@@ -181,7 +181,7 @@ def check(
     settings: dict[str, Json] = {"fold": fold, "normalise": "none"}
     if kind == "silos":
         settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
-        settings |= {"categorical": categorical, "missing": missing}
+        settings |= {"categorical": categorical, "missing": missing, "fewest": 1}
     elif kind == "ranking":
         from fedrank.ranking.clicks.cascade import MAX_GRADES
 

@@ -15,12 +15,13 @@ from fedrank.cli.terminal import table as drawn
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.caps import LIFETIME_EPSILON
 
-#: Public ranges of columns.
+#: Public ranges of columns of numbers, and levels of columns of names.
 RangeFlag = Annotated[tuple[str, ...], cyclopts.Parameter(name="--range", consume_multiple=True, negative="")]
+LevelsFlag = Annotated[tuple[str, ...], cyclopts.Parameter(name="--levels", consume_multiple=True, negative="")]
 
 
 def send(
-    data: str,
+    data: Path,
     *,
     epsilon: float,
     out: Path,
@@ -29,6 +30,7 @@ def send(
     limit: float = LIFETIME_EPSILON,
     book: Path | None = None,
     range_: RangeFlag = (),
+    levels: LevelsFlag = (),
     clip: float | None = None,
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     as_json: AsJson = False,
@@ -36,54 +38,82 @@ def send(
     """Write what a silo may send to anybody: sums of its rows with a record's ε, once, noise from the operating system.
 
     Args:
-        data: A CSV or parquet file, of this silo or with a column for the silo.
+        data: A CSV or parquet file of this silo, or of several with a column for the silo.
         epsilon: ε of a record.
         out: The message's file.
-        of: The silo whose rows these are, where the file has several.
+        of: The silo whose rows these are; needed, also of a file of one silo.
         delta: δ.
         limit: Largest ε of a record over all that was ever sent of this table.
         book: File that counts what was sent; without it beside the data.
-        range_: Public range of a column, such as age=0:110; of all columns but those of levels.
+        range_: Public range of a column of numbers, such as age=0:110.
+        levels: Public levels of a column of names, such as sex=f,m. Every column needs a range or levels.
         clip: Largest length of a row, in half ranges; the same at all silos.
-        meaning: What the columns mean.
+        meaning: What the columns mean; the value of the label that counts as 1 is needed.
         as_json: Print JSON instead of a sentence.
     """
     from fedrank.core.errors import ConfigError, RunError
+    from fedrank.silos.data.files import read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import Message, spend
-    from fedrank.silos.records.ranges import parsed, ranges_of
+    from fedrank.silos.records.ranges import public_rows
     from fedrank.silos.records.statistics import noise_of, released
-    from fedrank.silos.sceptic.rows import rows_of
 
-    table = table_of(data, meaning)
-    if not of and table.n_silos > 1:
-        raise ConfigError(f"the file has rows of {table.n_silos} silos; say whose are sent: --of {table.names[0]}.")
-    number = table.index(of) if of else 0
-    own, name = rows_of(table)[number], table.names[number]
-    ranges = ranges_of(table.feature_names, parsed(range_), clip)
+    if not of:
+        raise ConfigError("say whose rows are sent: --of NAME; the name must not come from the rows.")
+    if meaning.positive is None:
+        raise ConfigError("say which value of the label counts as 1 (--positive); it must not come from the rows.")
+    columns = read_columns(data, meaning.drop)
+    ranges = _public(columns, meaning, range_, levels, clip)
+    made = public_rows(
+        columns, ranges, silo=meaning.silo, of=of, label=meaning.label, positive=meaning.positive,
+        missing=meaning.missing,
+    )  # fmt: skip
     noise = noise_of(ranges, epsilon, delta)
     if out.exists():
         raise RunError(f"{out} exists; a message is never written over, as it cannot be taken back.")
-    book = book or Path(f"{data}.{name}.sent.json")
+    # A table of one silo has one book, whatever the silo is called.
+    book = book or Path(f"{data}.{of}.sent.json" if meaning.silo in columns else f"{data}.sent.json")
     # Counted before anything is drawn: a process that dies now has counted.
-    total = spend(book, noise, delta, limit, {"silo": name, "file": str(out)})
+    total = spend(book, noise, delta, limit, {"silo": of, "file": str(out)})
+    own = made.own
     statistics = released(own.x, own.y, ranges, epsilon, delta)
-    Message(name, table.label, ranges, epsilon, delta, statistics).write(out)
+    Message(of, f"{meaning.label} = {meaning.positive}", ranges, epsilon, delta, statistics).write(out)
+    _say(made.notes)
     report = record_account({"sums of the silo's rows": noise}, delta)
     if as_json:
-        told = {"silo": name, "rows": own.rows, "out": str(out), "epsilon_so_far": total, "book": str(book)}
+        told = {"silo": of, "rows": own.rows, "out": str(out), "epsilon_so_far": total, "book": str(book)}
         print_json({**told, "privacy": report.as_json()})
         return
     from fedrank.cli.console import Console
 
     console = Console()
     console.print(
-        f"written: {out}; sums of {own.rows:,} rows of {name} over {len(ranges.names)} columns. A record: ε = "
+        f"written: {out}; sums of {own.rows:,} rows of {of} over {len(ranges.names)} columns. A record: ε = "
         f"{epsilon:g} at δ = {delta:.0e}; with all that was sent before: {total:.3g} of {limit:g} ({book}).",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     for line in report.not_covered:
         console.print(f"- Not covered: {line}", highlight=False)
+
+
+def _public(columns: Any, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None) -> Any:
+    """The public columns of a table: those of its first line with the ranges and levels that are given."""
+    from fedrank.core.errors import UnknownNameError
+    from fedrank.silos.records.ranges import parsed, parsed_levels, ranges_of
+
+    for name in (meaning.label, *meaning.drop):
+        if name not in columns:
+            raise UnknownNameError("column", name, columns)
+    names = [name for name in columns if name not in (meaning.silo, meaning.label, *meaning.drop)]
+    return ranges_of(names, parsed(range_), clip, parsed_levels(levels))
+
+
+def _say(notes: tuple[str, ...]) -> None:
+    """Tell the silo what was mapped: on the terminal's second stream, as it is about records."""
+    import sys
+
+    for note in notes:
+        print(f"note for this silo alone: {note}", file=sys.stderr)
 
 
 def private(
@@ -95,6 +125,7 @@ def private(
     messages: Annotated[tuple[Path, ...], cyclopts.Parameter(consume_multiple=True, negative="")] = (),
     auc_epsilon: float | None = None,
     range_: RangeFlag = (),
+    levels: LevelsFlag = (),
     clip: float | None = None,
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     seed: int = 0,
@@ -102,17 +133,18 @@ def private(
 ) -> None:
     """What a silo gets of others' messages with a record's ε: every way side by side, judged on its own rows.
 
-    With --messages the others' files are read, and the data is the silo's own. Without, the others' rows are in the
-    data, and their messages are simulated.
+    With --messages the others' files are read, and the data is the silo's own: a file of one silo, or of several.
+    Without, the others' rows are in the data, and their messages are simulated.
 
     Args:
-        data: A CSV or parquet file; or the name of a set (fedrank data list).
-        target: The silo that asks, by name; without it the first.
+        data: A CSV or parquet file; or the name of a set (fedrank data list), with simulated messages.
+        target: The silo that asks, by name; without it the first, or the one that a file is of.
         epsilon: ε of a record in each simulated message.
         delta: δ.
         messages: What others sent (fedrank silos send).
         auc_epsilon: Also print the AUC of the others' model on the own rows with this ε, to be told to others.
-        range_: Public range of a column, such as age=0:110; with --messages theirs are taken.
+        range_: Public range of a column of numbers, such as age=0:110; with --messages theirs are taken.
+        levels: Public levels of a column of names, such as sex=f,m; with --messages theirs are taken.
         clip: Largest length of a row, in half ranges.
         meaning: What the columns mean.
         seed: Draws the folds, and the noise of simulated messages.
@@ -120,46 +152,48 @@ def private(
     """
     import numpy as np
 
-    from fedrank.core.errors import ConfigError, DataError
+    from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+    from fedrank.silos.data.files import names_in, read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.answer import private_answer
     from fedrank.silos.records.auc import noisy_auc
     from fedrank.silos.records.messages import check_ranges, read_message
-    from fedrank.silos.records.ranges import Ranges, parsed, ranges_of
     from fedrank.silos.records.statistics import noise_of, released
     from fedrank.silos.records.ways import Linear
     from fedrank.silos.sceptic.compare import FEWEST
-    from fedrank.silos.sceptic.rows import rows_of
 
     if seed < 0:
         raise ConfigError(f"seed must be at least 0, got {seed}.")
-    table = table_of(data, meaning)
-    number = table.index(target) if target else 0
-    own = rows_of(table)[number]
-    if own.rarer < FEWEST:
-        raise DataError(
-            f"silo {table.names[number]} has {own.rarer} rows of the rarer label, {FEWEST} are needed to judge by."
-        )
+    if auc_epsilon is not None and meaning.positive is None:
+        raise ConfigError("an AUC that is told needs --positive: which label counts as 1 must not come from the rows.")
     received = [read_message(path) for path in messages]
     if received:
-        ranges: Ranges = received[0].ranges
-        check_ranges(received[0], Ranges(tuple(table.feature_names), ranges.low, ranges.high, ranges.clip))
+        ranges = received[0].ranges
         for one in received:
             check_ranges(one, ranges)
+        columns = read_columns(Path(data), meaning.drop)
+        present = names_in(columns, meaning.silo)
+        mine = target or (present[0] if present else Path(data).name.split(".")[0])
+        own = _rows(columns, meaning, ranges, [mine])[mine]
         names, sent = [one.silo for one in received], [one.statistics for one in received]
         spent = [{"epsilon": one.epsilon, "delta": one.delta} for one in received]
     else:
-        if table.n_silos < 2:
+        silos, ranges = _simulated(data, meaning, range_, levels, clip)
+        if len(silos) < 2:
             raise ConfigError("there is one silo only; give what others sent with --messages.")
-        ranges = ranges_of(table.feature_names, parsed(range_), clip)
-        names = [name for k, name in enumerate(table.names) if k != number]
+        if target and target not in silos:
+            raise UnknownNameError("silo", target, tuple(silos))
+        mine = target or next(iter(silos))
+        own = silos.pop(mine)
+        names = list(silos)
         rng = np.random.default_rng([seed, 1])
-        others = [one for k, one in enumerate(rows_of(table)) if k != number]
-        sent = [released(one.x, one.y, ranges, epsilon, delta, rng) for one in others]
+        sent = [released(one.x, one.y, ranges, epsilon, delta, rng) for one in silos.values()]
         spent = [{"epsilon": epsilon, "delta": delta}] * len(sent)
+    if own.rarer < FEWEST:
+        raise DataError(f"silo {mine} has {own.rarer} rows of the rarer label, {FEWEST} are needed to judge by.")
     found = private_answer(own, sent, ranges, seed)
     told: dict[str, Any] = {
-        "data": table.name, "target": table.names[number], "rows": own.rows, "simulated": not received,
+        "data": Path(data).name.split(".")[0], "target": mine, "rows": own.rows, "simulated": not received,
         "messages": {n: {"rows": s.rows, **e} for n, s, e in zip(names, sent, spent, strict=True)},
         **found.as_json(names),
     }  # fmt: skip
@@ -175,6 +209,47 @@ def private(
         print_json(told)
         return
     _print(told, found, names)
+
+
+def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str]) -> dict[str, Any]:
+    """Labelled rows of some silos in public columns, by name."""
+    from fedrank.core.errors import UnknownNameError
+    from fedrank.silos.data.files import positive_of
+    from fedrank.silos.data.values import as_codes
+    from fedrank.silos.records.ranges import public_rows
+
+    if meaning.label not in columns:
+        raise UnknownNameError("column", meaning.label, columns)
+    positive = meaning.positive or positive_of(as_codes(columns[meaning.label]), meaning.label, None, None)
+    out = {}
+    for name in names:
+        made = public_rows(
+            columns, ranges, silo=meaning.silo, of=name, label=meaning.label, positive=positive, missing=meaning.missing
+        )
+        _say(made.notes)
+        out[name] = made.own[made.own.y != 0.5]
+    return out
+
+
+def _simulated(
+    data: str, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None
+) -> tuple[dict[str, Any], Any]:
+    """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""
+    from fedrank.data.sources import is_known
+    from fedrank.silos.data.files import names_in, read_columns
+    from fedrank.silos.records.ranges import parsed, ranges_of
+    from fedrank.silos.sceptic.rows import rows_of
+
+    if is_known(data, "silos"):
+        table = table_of(data, meaning)
+        ranges = ranges_of(table.feature_names, parsed(range_), clip)
+        return dict(zip(table.names, rows_of(table), strict=True)), ranges
+    columns = read_columns(Path(data), meaning.drop)
+    ranges = _public(columns, meaning, range_, levels, clip)
+    names = names_in(columns, meaning.silo)
+    known = [row for row, name in enumerate(columns.get(meaning.silo, ())) if name is not None]
+    columns = {column: [values[row] for row in known] for column, values in columns.items()}
+    return _rows(columns, meaning, ranges, names), ranges
 
 
 def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:

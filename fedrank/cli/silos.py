@@ -71,14 +71,14 @@ def glm(
     for k, name in enumerate(made.names):
         p = "" if made.penalty else p_value(made.p[k])
         shown.add_row(name, _number(made.estimate[k]), _number(made.error[k]),
-                      f"{_number(low[k])} to {_number(high[k])}", p)  # fmt: skip
+                      _between(low[k], high[k]), p)  # fmt: skip
     console = Console()
     console.print(shown)
     rows = ", ".join(f"{name} {count:,}" for name, count in zip(made.silos, made.rows, strict=True))
     said = "secure sums" if made.secure else "sums in the clear (--secure hides each silo's own)"
     console.print(f"{family} model of {table.label}; {sum(made.rows):,} rows: {rows}.", highlight=False)
     console.print(
-        f"Equal to the fit of all rows at one place; {made.rounds} {said}; {made.bytes_up / 1e3:,.0f} kB sent.",
+        f"Equal to the fit of all rows at one place. {crossing(made.rounds, said, made.bytes_up)}",
         highlight=False,
     )
     for note in (*table.notes, *made.notes()):
@@ -116,7 +116,7 @@ def _multinomial(
     for j, name in enumerate(made.levels[1:]):
         for k, column in enumerate(made.names):
             shown.add_row("" if k else name, column, _number(made.estimate[j, k]), _number(made.error[j, k]),
-                          f"{_number(low[j, k])} to {_number(high[j, k])}", p_value(made.p[j, k]),
+                          _between(low[j, k], high[j, k]), p_value(made.p[j, k]),
                           end_section=k == len(made.names) - 1)  # fmt: skip
     console = Console()
     console.print(shown)
@@ -124,7 +124,7 @@ def _multinomial(
     said = "secure sums" if made.secure else "sums in the clear (--secure hides each silo's own)"
     console.print(
         f"Log-odds against {made.levels[0]}; {sum(made.rows):,} rows: {rows}. Equal to the fit of all rows at one "
-        f"place; {made.rounds} {said}; {made.bytes_up / 1e3:,.0f} kB sent.",
+        f"place. {crossing(made.rounds, said, made.bytes_up)}",
         highlight=False,
     )
     for note in (*table.notes, *made.notes()):
@@ -159,6 +159,8 @@ def survival(
         level: Of the confidence intervals.
         as_json: Print JSON instead of a table.
     """
+    import numpy as np
+
     from fedrank.core.errors import ConfigError
     from fedrank.silos.survival import curves, fit_cox, logrank
     from fedrank.silos.survival.tables import followed_of, grouped_of
@@ -166,31 +168,37 @@ def survival(
     if not 0 < level < 1:
         raise ConfigError(f"the level of intervals must be between 0 and 1, got {level:g}.")
     if by is not None:
-        names, rows, groups = grouped_of(data, meaning.silo, time, event, by)
-        made = curves(rows, groups, secure=secure)
-        statistic, degrees, p = logrank(rows, groups, secure=secure)
+        table = grouped_of(data, meaning.silo, time, event, by, meaning.missing)
+        made = curves(table.rows, table.groups, secure=secure)
+        statistic, degrees, p = logrank(table.rows, table.groups, secure=secure)
+        whole = [~(np.isnan(of.time) | np.isnan(of.event)) for of in table.rows]
+        left_out = {name: int((~of).sum()) for name, of in zip(table.names, whole, strict=True)}
         if as_json:
             print_json({
-                "silos": names, "chi2": statistic, "degrees": degrees, "p": p,
-                "curves": [one.as_json(level) for one in made],
+                "silos": table.names, "chi2": statistic, "degrees": degrees, "p": p, "left_out": left_out,
+                "notes": table.notes, "curves": [one.as_json(level) for one in made],
             })  # fmt: skip
             return
         from fedrank.cli.console import Console
 
         shown = drawn(by, "rows", "events", "median time", numbers=("rows", "events", "median time"))
         for one in made:
-            count = sum(str(g) == one.group for of in groups for g in of)
+            pairs = zip(table.groups, whole, strict=True)
+            count = sum(g == one.group and bool(ok) for of, kept in pairs for g, ok in zip(of, kept, strict=True))
             shown.add_row(one.group, f"{count:,}", f"{one.events.sum():,.0f}", f"{one.median:g}")
         Console().print(shown)
         Console().print(
-            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, {p_is(p)}. The curves: --json.",
+            f"Log-rank: χ² {statistic:.3f} with {degrees} degrees of freedom, {p_is(p)}. The curves: --json. "
+            f"{_left_out(left_out)} {READ_ALL}",
             highlight=False,
         )
+        for note in table.notes:
+            Console().print(f"- {note}", highlight=False)
         return
-    names, rows, features = followed_of(data, meaning.silo, time, event, columns, *_others(meaning))
-    fit = fit_cox(rows, features, silo_names=names, strata=strata, secure=secure)
+    table = followed_of(data, meaning.silo, time, event, columns, *_others(meaning))
+    fit = fit_cox(table.rows, table.columns, silo_names=table.names, strata=strata, secure=secure)
     if as_json:
-        print_json({"data": data.name, "level": level, **fit.as_json(level)})
+        print_json({"data": data.name, "level": level, **fit.as_json(level), "notes": table.notes})
         return
     from fedrank.cli.console import Console
 
@@ -202,17 +210,21 @@ def survival(
 
     for k, name in enumerate(fit.names):
         shown.add_row(name, _number(math.exp(fit.estimate[k])),
-                      f"{_number(math.exp(low[k]))} to {_number(math.exp(high[k]))}", p_value(fit.p[k]),
+                      _between(math.exp(low[k]), math.exp(high[k])), p_value(fit.p[k]),
                       p_value(fit.proportional[k]))  # fmt: skip
     console = Console()
     console.print(shown)
     counts = ", ".join(f"{n} {r:,} ({e:,})" for n, r, e in zip(fit.silos, fit.rows, fit.events, strict=True))
-    console.print(f"Rows (events): {counts}. Left out, as they lack a value: {sum(fit.left_out):,}.", highlight=False)
+    left_out = dict(zip(fit.silos, fit.left_out, strict=True))
+    console.print(f"Rows (events): {counts}. {_left_out(left_out)}", highlight=False)
     console.print(
-        f"Equal to Cox’s model of all rows at one place; {fit.rounds} {'secure ' if fit.secure else ''}sums, "
-        f"{fit.bytes_up / 1e3:,.0f} kB sent." + ("" if strata else " Everybody learns the times of events."),
+        f"Equal to Cox’s model of all rows at one place. "
+        f"{crossing(fit.rounds, 'secure sums' if fit.secure else 'sums', fit.bytes_up)}"
+        + ("" if strata else " All silos would learn the times of events."),
         highlight=False,
     )
+    for note in table.notes:
+        console.print(f"- {note}", highlight=False)
     if fit.separated:
         console.print(f"- No finite hazard ratio: {', '.join(fit.separated)} separates the events.", highlight=False)
     elif not fit.converged:
@@ -327,16 +339,31 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
             shown.add_row(names[verdict.silo], rows, verdict.text, ", ".join(like) or "none")
         console.print(shown)
         console.print(calibrated, highlight=False)
+        low, high = one.nested.interval()
+        console.print(
+            f"The way to use was chosen on all of these rows, which flatters it; chosen anew in each fold: AUC "
+            f"{one.nested.value:.3f} ({low:.3f} to {high:.3f}).",
+            highlight=False,
+        )
     console.print(
-        "All rows of a target are scored by models that have not seen them (5 folds); what is chosen is chosen inside "
-        "the training rows. Intervals: DeLong. Verdicts: corrected for the number of silos. Like: silos whose "
-        "coefficients are not told apart.",
+        "Scores are out-of-fold (5 folds); what a way has to choose is chosen inside the training rows. Intervals: "
+        "DeLong. Verdicts: corrected for the number of silos. Like: silos whose coefficients are not told apart. "
+        f"{READ_ALL}",
         highlight=False,
     )
     for note in made["notes"]:
         console.print(f"- {note}", highlight=False)
     if out is not None:
         console.print(f"written: {out}", highlight=False)
+
+
+#: What a command that computes on a file of all silos does with rows.
+READ_ALL = "This command read the rows of all silos in one place."
+
+
+def crossing(rounds: int, what: str, size: int) -> str:
+    """What was read here, and what would cross where each silo keeps its rows."""
+    return f"{READ_ALL} Where each silo keeps its own, {rounds} {what}, {size / 1e3:,.0f} kB, would cross."
 
 
 def ends_of(found: Any, signed: bool = False) -> str:
@@ -356,6 +383,18 @@ def signed_number(value: float) -> str:
 def _others(meaning: Columns) -> tuple[tuple[str, ...], ...]:
     """Columns that are left out, those that are names, and the values that mean a missing one."""
     return meaning.drop, meaning.categorical, meaning.missing
+
+
+def _left_out(counts: dict[str, int]) -> str:
+    """How many rows lack a value, by silo."""
+    of = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    total = f"Left out, as they lack a value: {sum(counts.values()):,}"
+    return f"{total} ({of})." if of else f"{total}."
+
+
+def _between(low: float, high: float) -> str:
+    """An interval; a dash where there is none."""
+    return "–" if low != low else f"{_number(low)} to {_number(high)}"
 
 
 def _number(value: float) -> str:

@@ -103,7 +103,7 @@ class PersonalisedProtocol(SiloProtocol):
     trainings: ClassVar[int] = 1
     #: What silos see of each other, in sentences.
     revealed: ClassVar[str] = (
-        "Rows never leave a silo. Every silo is shown averages of silos' models; of two it can work out the other."
+        "No row is in a message. Every silo is shown averages of silos' models; of two it can work out the other."
     )
 
     @property

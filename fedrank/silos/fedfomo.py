@@ -206,7 +206,7 @@ class FedFomo(PersonalisedProtocol):
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         return PrivacyReport.none(
-            rounds, SEEN, ("Rows never leave a silo. Silos are shown other silos' models as they are.",)
+            rounds, SEEN, ("No row is in a message. Silos are shown other silos' models as they are.",)
         )
 
 

@@ -97,7 +97,7 @@ class LeaveOneOut(PersonalisedProtocol):
 
     name = "leave-one-out"
     revealed: ClassVar[str] = (
-        "Rows never leave a silo. From the averages of everybody and of everybody but one, every silo can work out "
+        "No row is in a message. From the averages of everybody and of everybody but one, every silo can work out "
         "every other silo's model. The server learns how good every silo finds every average."
     )
 

@@ -203,24 +203,26 @@ class SiloModel(Model):
         small = np.exp(-np.abs(odds))  # at most 1, so that nothing overflows
         return np.where(odds >= 0, 1, small) / (1 + small)
 
-    def _scores(self, table: Float32[np.ndarray, "rows features"]) -> Float32[np.ndarray, " rows"]:
+    def _scores(self, table: Float[np.ndarray, "rows features"]) -> Float32[np.ndarray, " rows"]:
         if not len(table):
             return np.zeros(0, np.float32)
         assert self.mean is not None and self.deviation is not None
         x = standardised(table, self.mean, self.deviation)
         return scores(self.network, self.used, blocks(x), len(x))
 
-    def _table(self, features: Any) -> Float32[np.ndarray, "rows features"]:
+    def _table(self, features: Any) -> Float[np.ndarray, "rows features"]:
         """The features as numbers in the model's order, NaN where a value is missing."""
         frame = as_frame(features)
         if frame is not None:
             need_names(self.n_features, self.names)
             sources = self.coding.sources(self.names, frame.columns)
             if not frame.height:
-                return np.zeros((0, self.n_features), np.float32)
+                return np.zeros((0, self.n_features))
             wanted = list(dict.fromkeys(column for column, _ in sources.values()))
             return self.coding.features(columns_of(frame.select(wanted)), self.names)
-        return in_single_precision(array_of(features, self.n_features), self.names, missing=True)
+        table = array_of(features, self.n_features)
+        in_single_precision(table, self.names, missing=True)  # refuses what is infinite there
+        return table.astype(float)
 
     # ---------------------------------------------------------------------------------------------------- evaluation
 

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int8
+from jaxtyping import Float, Int8
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.build import SiloExperiment, build_silos, public_standards, sizes
 from fedrank.silos.config import Silos, SilosConfig
-from fedrank.silos.data.files import read_columns, without
-from fedrank.silos.data.looks import is_date, looks_wrong, with_points
+from fedrank.silos.data.files import read_columns
+from fedrank.silos.data.looks import looks_wrong
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.data.values import as_number
+from fedrank.silos.data.values import LARGEST, as_codes, cell_number, numbers_of, refuse_spellings, without
 from fedrank.silos.private_sgd import PrivateSgd
 
 _log = logging.getLogger("fedrank.silos")
@@ -71,7 +71,7 @@ def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
     return dataclasses.replace(whole, protocol=dataclasses.replace(whole.protocol, sgd=elsewhere))
 
 
-def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
+def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[Silo, tuple[str, ...]]:
     """One silo's table from a CSV or parquet file: numbers only, columns in order of their names.
 
     Files are read as those of all silos together are (:func:`fedrank.silos.data.files.read_columns`). For a missing
@@ -80,6 +80,8 @@ def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
     Args:
         path: The file.
         settings: Which column is the label, which of its values is 1, which columns are no features.
+        private: Whether a record has an ε. Then nothing that is done depends on what a record holds: each cell is read
+            by itself, one that is no number counts as missing, a missing label as 0; no row goes and none is refused.
 
     Returns:
         The silo, and the names of its features.
@@ -87,7 +89,7 @@ def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
     Raises:
         MissingDataError: There is no such file.
         FormatError: The file, or a line of it, cannot be read.
-        DataError: A column is missing or not of numbers, or the label is neither 0 and 1 nor told by
+        DataError: A column is missing or, without an ε, not of numbers, or the label is neither 0 and 1 nor told by
             ``silos.positive``.
     """
     columns = read_columns(path, settings.drop)
@@ -96,60 +98,67 @@ def read_table(path: Path, settings: Silos) -> tuple[Silo, tuple[str, ...]]:
             f"there is no column {settings.label!r} with the label; the columns are {', '.join(columns)}.", path
         )
     label = columns[settings.label]
-    known = np.array([value is not None for value in label])
     names = tuple(sorted(set(columns) - {settings.label, settings.silo, *settings.drop}))
+    known = np.array([private or value is not None for value in label])
     if not names or not known.any():
         raise DataError("there are no features or no rows with a label; nothing to learn from.", path)
-    features = np.stack([_numbers(name, columns[name], settings, path) for name in names], axis=1)[known]
-    labels = _labels([value for value in label if value is not None], settings, path)
+    read = _each_cell if private else _numbers
+    features = np.stack([read(name, columns[name], settings, path) for name in names], axis=1)[known]
+    if private:
+        if unlabelled := sum(value is None for value in label):
+            _log.warning("%s: %d rows have no label, which counts as 0.", path.name, unlabelled)
+        (one,) = as_codes([settings.positive or 1])
+        labels = np.array([as_codes([value]) == [one] for value in label], np.int8)
+    else:
+        labels = _labels([value for value in label if value is not None], settings, path)
     for said in looks_wrong(features, labels, names):
         _log.warning("%s: %s", path.name, said)
     return Silo(path.name.split(".")[0], features, labels), names
 
 
-def _numbers(name: str, values: Sequence[Any], settings: Silos, path: Path) -> Float32[np.ndarray, " rows"]:
+def _each_cell(name: str, values: Sequence[Any], settings: Silos, path: Path) -> Float[np.ndarray, " rows"]:
+    """A column as numbers, each cell read by itself; NaN where it is missing, no number or not finite."""
+    cells = [None if value is None else cell_number(value) for value in without(values, settings.missing)]
+    column = np.array([np.nan if number is None or not abs(number) <= LARGEST else number for number in cells], float)
+    if odd := int(np.isnan(column).sum()) - sum(value is None for value in values):
+        _log.warning("%s: %d values of column %r count as missing.", path.name, odd, name)
+    return column
+
+
+def _numbers(name: str, values: Sequence[Any], settings: Silos, path: Path) -> Float[np.ndarray, " rows"]:
     """A column as numbers, NaN where a value is missing; True and False are 1 and 0.
 
     Raises:
         DataError: It holds text, or a number that is not finite.
     """
-    values = without(values, settings.missing)
-    if (pointed := with_points(values)) is not None:
-        _log.warning("%s: column %r has decimal commas and was read as numbers.", path.name, name)
-        values = pointed
-    numbers = [np.nan if value is None else _number(value) for value in values]
-    if (odd := next((value for value, n in zip(values, numbers, strict=True) if n is None), None)) is not None:
-        what = "dates" if is_date(values) else "text"
+    truth = {"true": 1.0, "false": 0.0}
+    found = numbers_of(name, [truth.get(str(v).lower(), v) for v in without(values, settings.missing)], path)
+    if found is None:
         raise DataError(
-            f"column {name!r} holds {what}, such as {odd!r}; where each silo has its own file, all columns must be "
-            "numbers. Make one column of 0 and 1 a level, the same at every silo, or name it in silos.drop.",
+            f"column {name!r} holds text, such as {next(v for v in values if v is not None)!r}; where each silo has "
+            "its own file, all columns must be numbers. Make one column of 0 and 1 a level, the same at every silo, or "
+            "name it in silos.drop.",
             path,
         )
-    with np.errstate(over="ignore"):
-        column = np.array(numbers, float).astype(np.float32)
-    if np.isinf(column).any():
-        raise DataError(f"column {name!r} has a value that is no finite number of 32 bits; mend it, or drop it.", path)
+    column, note = found
+    if note:
+        _log.warning("%s: %s", path.name, note)
     return column
 
 
-def _number(value: Any) -> float | None:
-    """A cell as a number; 1 and 0 for True and False, however they are written; None for other text."""
-    truth = {"true": 1.0, "false": 0.0}.get(str(value).lower())
-    return as_number(value) if truth is None else truth
-
-
 def _labels(values: Sequence[Any], settings: Silos, path: Path) -> Int8[np.ndarray, " rows"]:
+    codes = as_codes([{"true": 1, "false": 0}.get(str(value).lower(), value) for value in values])
+    refuse_spellings(f"label {settings.label!r} has the values", codes, "Write each value in one way.", path)
     if settings.positive is not None:
-        one = settings.positive
-        return np.array([str(value) == one or _number(value) == _number(one) is not None for value in values], np.int8)
-    numbers = [_number(value) for value in values]
-    if not set(numbers) <= {0.0, 1.0}:
+        one = as_codes([{"true": 1, "false": 0}.get(settings.positive.lower(), settings.positive)])
+        return np.array([[code] == one for code in codes], np.int8)
+    if not set(codes) <= {"0", "1"}:
         raise DataError(
             f"the label {settings.label!r} must be 0 or 1, got {sorted(set(map(str, values)))[:5]}; else the run says "
             "which value is 1 (silos-positive), for all silos alike.",
             path,
         )
-    return np.array(numbers, np.int8)
+    return np.array([code == "1" for code in codes], np.int8)
 
 
 def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ...]]:
@@ -165,7 +174,7 @@ def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ..
     Raises:
         DataError: As :func:`read_table`, or there are too few rows.
     """
-    silo, names = read_table(path, config.silos)
+    silo, names = read_table(path, config.silos, private=config.record_privacy is not None)
     table = SiloTable(silo.name, (silo,), names, config.silos.label)
     public = public_standards(config, names)
     return split_many(table, [config.seed], sizes(config), config.silos.stratified, public), names

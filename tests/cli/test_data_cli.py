@@ -135,7 +135,7 @@ def test_check_reads_a_table_of_silos(capsys, table):
     assert found["silos"]["north"]["constant or missing features"] == ["town"]
     text = run(capsys, "check", str(table), *columns, "--positive", "no", "--drop", "town")
     assert "north" in text and "Label 1: ill = no. Features, 1: age." in text
-    with pytest.raises(UnknownNameError, match=r"no column of clinics.csv named 'silo'"):
+    with pytest.raises(UnknownNameError, match=r"no column of clinics.csv named 'label'"):
         run(capsys, "check", str(table))
 
 

@@ -112,7 +112,44 @@ def node_of(config: RunConfig, settings: NodeSettings) -> NodeSide:
     """
     side = task_of(config).node(config, settings)
     refuse_extra_messages(side.protocol)
+    if settings.data and not side.content:
+        side.content = _content_of(Path(settings.data).expanduser())
     return side
+
+
+def _content_of(path: Path) -> str:
+    """A hash of a file, or of all files of a folder with their names."""
+    made = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            with open(file, "rb") as opened:
+                made.update(f"{file.relative_to(path)}\0{hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
+    return made.hexdigest()
+
+
+def _refuse_other_data(side: NodeSide, question: Question, store: Store) -> None:
+    """Refuse to go on with a run whose first answers were of other data.
+
+    Args:
+        side: The node's side of the run.
+        question: The server's question.
+        store: Where the hash of the run's data is kept; a run that begins replaces it.
+
+    Raises:
+        RunError: The node's data has changed since the run began.
+    """
+    if not side.content:
+        return
+    first = not (question.round or question.exchange)
+    begins = first and (side.setup is None or question.setup or not question.request)
+    known = None if begins else store.read()
+    if known is None:
+        store.write(side.content.encode())
+    elif known.decode() != side.content:
+        raise RunError(
+            f"the data has changed since this run began ({side.settings.data or 'of the run'}), and what this node "
+            "keeps of the run is of the data of that time. Put that back, or begin the run anew."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,12 +161,14 @@ class NodeState:
         setup: What a party remembers of the run's setup.
         shown: The count of setups, of all runs, in which a party showed something.
         answers: Answers of a run in which each question is answered once; None: there are none.
+        data: The hash of the data that the run began with.
     """
 
     memory: Memory | None
     setup: Store
     shown: Store
     answers: KeptAnswers | None = None
+    data: Store = dataclasses.field(default_factory=NoStore)
 
 
 def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
@@ -150,7 +189,8 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
     source = str(Path(side.settings.data).expanduser().resolve()) if side.settings.data else ""
     whose = Whose(number, source, side.content, memory.folder)
     made = AnswersFile(folder / ANSWERS, name, side.epsilon_of_run, side.settings.most_in_all, whose) if once else None
-    return NodeState(memory, FileStore(folder / f"setup-{name}.npz"), FileStore(folder / SHOWN), made)
+    setup, data = FileStore(folder / f"setup-{name}.npz"), FileStore(folder / f"data-{name}")
+    return NodeState(memory, setup, FileStore(folder / SHOWN), made, data)
 
 
 def answer_for(config: RunConfig, settings: NodeSettings, question: Question, state: NodeState | None = None) -> Answer:
@@ -177,6 +217,8 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
             "the ε of this run counts each question once, so that a node has to remember its answers; give it a "
             "state-dir."
         )
+    if state.memory is not None and state.answers is None:  # kept answers know their data themselves
+        _refuse_other_data(side, question, state.data)
     if side.setup is not None:
         number = side.numbers.start
         if not question.request:

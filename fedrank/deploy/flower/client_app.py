@@ -81,7 +81,8 @@ def _name(step: Any) -> str:
 
 def state_in_context(state: PyTree) -> NodeState:
     """The state of a node in Flower's context, a ``flwr.app.RecordDict``."""
-    return NodeState(ContextMemory(state), ContextStore(state, "setup"), ContextStore(state, SHOWN))
+    stores = {name: ContextStore(state, name) for name in ("setup", SHOWN, "data")}
+    return NodeState(ContextMemory(state), stores["setup"], stores[SHOWN], data=stores["data"])
 
 
 def answered(message: Any, context: Any) -> Any:

@@ -197,8 +197,8 @@ class AnswersFile(KeptAnswers):
         if known is not None:
             if known[0] != whose.content:
                 raise RunError(
-                    f"the table has changed since this run began ({whose.source or 'of the run'}): answers of both "
-                    "tell how they differ, which no ε counts. Put the table of that time back, or begin another run."
+                    f"the data has changed since this run began ({whose.source or 'of the run'}): answers of both "
+                    "tell how they differ, which no ε counts. Put the data of that time back, or begin another run."
                 )
             return
         if whose.traces is not None and whose.traces.exists():

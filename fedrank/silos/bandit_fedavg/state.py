@@ -99,7 +99,7 @@ def revealed(measure: str, probe: bool) -> tuple[str, ...]:
     judged = {"auc": "AUC", "log-loss": "log-loss"}[measure]
     shown = "; before the first round it is shown every silo's first model as it is" if probe else ""
     return (
-        f"Rows never leave a silo. The server learns the {judged} of models on the target's validation rows.",
+        f"No row is in a message. The server learns the {judged} of models on the target's validation rows.",
         "The target is shown averages of models. From the average with one other silo, or from those of many sets, it "
         f"can work out the models of the silos that were averaged with it{shown}.",
         "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",

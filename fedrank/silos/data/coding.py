@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float
 
 from fedrank.core.errors import DataError
 from fedrank.core.trees import Json
-from fedrank.silos.data.values import as_codes, as_number
+from fedrank.silos.data.values import as_codes, numbers_of
 
 _SHOWN = 5
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Coding:
 
     def features(
         self, columns: Mapping[str, Sequence[Any]], names: Sequence[str]
-    ) -> Float32[np.ndarray, "rows features"]:
+    ) -> Float[np.ndarray, "rows features"]:
         """The features of rows.
 
         Args:
@@ -96,7 +95,7 @@ class Coding:
             names: Names of the features, in order.
 
         Returns:
-            float32 [rows, features], NaN where a value is missing.
+            float64 [rows, features], NaN where a value is missing.
 
         Raises:
             DataError: A column is missing, holds no number where one is needed, or a level that is not known.
@@ -120,22 +119,16 @@ class Coding:
             if level is None:
                 out.append(self._numbers(column, columns[column]))
             else:
-                out.append(np.array([np.nan if v is None else float(v == level) for v in coded[column]], np.float32))
+                out.append(np.array([np.nan if v is None else float(v == level) for v in coded[column]]))
         rows = len(next(iter(columns.values()), ()))
-        return np.stack(out, axis=1) if out else np.zeros((rows, 0), np.float32)
+        return np.stack(out, axis=1) if out else np.zeros((rows, 0))
 
-    def _numbers(self, column: str, values: Sequence[Any]) -> Float32[np.ndarray, " rows"]:
-        numbers = np.full(len(values), np.nan)
-        for row, value in enumerate(values):
-            if value is None:
-                continue
-            number = float(value) if isinstance(value, bool) else as_number(value)
-            if number is None or not abs(number) <= _LARGEST:
-                raise DataError(
-                    f"column {column!r} has the value {value!r} in row {row + 1}; a finite number of 32 bits is needed "
-                    f"(at most {_LARGEST:.1e}), or nothing where the value is missing."
-                )
-            numbers[row] = number
+    def _numbers(self, column: str, values: Sequence[Any]) -> Float[np.ndarray, " rows"]:
+        found = numbers_of(column, [float(value) if isinstance(value, bool) else value for value in values])
+        if found is None:
+            text = next(value for value in values if value is not None)
+            raise DataError(f"column {column!r} holds text, such as {text!r}; the model needs numbers.")
+        numbers = found[0]
         if column in self.never_zero:
             numbers[numbers == 0] = np.nan
-        return numbers.astype(np.float32)
+        return numbers

@@ -1,8 +1,9 @@
 """Read a user's own table of silos from a CSV or parquet file, or from a data frame.
 
-Numbers stay numbers. Text and yes-or-no columns become columns of 0 and 1, one a level, levels in order; a column with
-two levels becomes one. A value is missing where a CSV cell is empty or one of :data:`MISSING`, or a parquet value is
-null or NaN; it is missing in all columns that come of it.
+Numbers stay numbers, in double precision. Text and yes-or-no columns become columns of 0 and 1, one a level, levels in
+order; a column with two levels becomes one. A column of numbers and text is refused, as it may be either. A value is
+missing where a CSV cell is empty or one of :data:`MISSING`, or a parquet value is null or NaN; it is missing in all
+columns that come of it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import stored, unpacked
 from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.looks import is_date, looks_wrong, with_points
+from fedrank.silos.data.copies import copies
+from fedrank.silos.data.looks import looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.data.values import as_codes, as_number
+from fedrank.silos.data.values import as_codes, as_number, numbers_of, refuse_spellings, without
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +38,6 @@ MOST_LEVELS = 50
 
 _SEPARATORS = ",;\t|"
 _SHOWN = 5
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_silos(
@@ -47,6 +48,7 @@ def read_silos(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     missing: Sequence[str] = (),
+    fewest: int = 2,
 ) -> SiloTable:
     """A table of silos from a file: one row a line, with a column for the silo and one for the label.
 
@@ -62,6 +64,7 @@ def read_silos(
         drop: Columns to leave out.
         categorical: Columns whose numbers are codes, to be treated like text.
         missing: Values that mean a missing one in every column, such as −9.
+        fewest: Fewest silos; with 1 the file of one silo may lack the column, too.
 
     Raises:
         MissingDataError: There is no such file.
@@ -71,7 +74,7 @@ def read_silos(
             too many levels.
     """
     columns = read_columns(path, drop)
-    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path, missing)
+    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path, missing, fewest)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -103,6 +106,7 @@ def table_of(
     categorical: Sequence[str] = (),
     path: Path | None = None,
     missing: Sequence[str] = (),
+    fewest: int = 2,
 ) -> SiloTable:
     """A table of silos from columns of one length, None where a value is missing.
 
@@ -116,53 +120,40 @@ def table_of(
         categorical: Columns of codes.
         path: The file that they are from, for errors.
         missing: Values that mean a missing one in every feature.
+        fewest: Fewest silos; with 1 the column of the silo may be missing.
 
     Raises:
         UnknownNameError: There is no such column; says which was probably meant.
         DataError: What is in them cannot be used; see :func:`read_silos`.
     """
     columns = dict(columns)
-    for one in (silo, label, *drop, *categorical):
+    notes = []
+    alone = fewest < 2 and silo not in columns
+    for one in (*([] if alone else [silo]), label, *drop, *categorical):
         if one not in columns:
             raise UnknownNameError(f"column of {'the data frame' if path is None else path.name}", one, columns)
     if silo == label or {silo, label} & set(drop):
         raise DataError(
             f"the silo {silo!r} and the label {label!r} must be two columns, neither of them dropped.", path
         )
-    whose, what = as_codes(columns.pop(silo)), as_codes(columns.pop(label))
-    notes = []
+    if alone:
+        columns[silo] = [name] * len(columns[label])
+        notes.append(f"There is no column {silo!r}: all rows were taken as those of one silo.")
+    whose, what = silo_names(columns.pop(silo), silo, path), as_codes(columns.pop(label))
     known = np.array([s is not None and w is not None for s, w in zip(whose, what, strict=True)])
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
-    one = _positive(what, label, positive, path)
-    names, features, levels = [], [], {}
-    for one_column, values in columns.items():
-        if one_column not in drop:
-            values = without(values, missing)
-            if (pointed := with_points(values)) is not None and one_column not in categorical:
-                notes.append(f"Column {one_column!r} has decimal commas and was read as numbers.")
-                values = pointed
-            if is_date(values):
-                raise DataError(
-                    f"column {one_column!r} holds dates, such as {next(v for v in values if v is not None)!r}; drop "
-                    f"it (drop: {one_column}), or write a number in its place, such as days since the first visit.",
-                    path,
-                )
-            codes = _codes(one_column, values, one_column in categorical, path)
-            if codes is not None:
-                levels[one_column] = tuple(_in_order(set(codes) - {None}))
-            for level, column in _encoded(one_column, values, codes, path):
-                names.append(level)
-                features.append(column)
-    if not features:
-        raise DataError("there is no column besides the silo and the label; nothing to learn from.", path)
-    matrix = np.stack(features, axis=1)
+    one = positive_of(what, label, positive, path)
+    found = features_of(
+        {name: values for name, values in columns.items() if name not in drop}, categorical, missing, path
+    )
+    notes += found.notes
     owners, labels = np.array([str(s) for s in whose]), np.array([w == one for w in what], np.int8)
     silos = []
     for owner in _in_order({s for s, k in zip(whose, known, strict=True) if k}):
         own = known & (owners == owner)
-        silos.append(Silo(owner, matrix[own], labels[own]))
-    if len(silos) < 2:
+        silos.append(Silo(owner, found.matrix[own], labels[own]))
+    if len(silos) < fewest:
         got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
         raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
     others = _in_order({w for w in what if w is not None and w != one})
@@ -170,21 +161,93 @@ def table_of(
     notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
     for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
         notes.append(f"All labels of silo {one_class.name} are {int(one_class.positive > 0)}: its AUC is undefined.")
-    coding = Coding(levels, tuple(column for column in categorical if column in levels), label=label, positive=one)
-    table = SiloTable(name, tuple(silos), tuple(names), f"{label} = {one}", notes=tuple(notes), coding=coding)
+    codes = tuple(column for column in categorical if column in found.levels)
+    coding = Coding(found.levels, codes, label=label, positive=one)
+    table = SiloTable(name, tuple(silos), found.names, f"{label} = {one}", notes=tuple(notes), coding=coding)
     table = table.tidied()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
     x, y = (np.concatenate([getattr(one, part) for one in table.silos]) for part in ("features", "labels"))
-    return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names)))
+    twice = [f"Silo {one.name} has {found.text}." for one in table.silos if (found := copies(one.features)) is not None]
+    return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names), *twice))
 
 
-def without(values: Sequence[Any], missing: Sequence[str]) -> Sequence[Any]:
-    """A column with None where a value is one of those that mean a missing one: −9 and −9.0 are one."""
-    if not missing:
-        return values
-    gone, numbers = set(missing), {number for one in missing if (number := as_number(one)) is not None}
-    return [None if v is not None and (str(v) in gone or as_number(v) in numbers) else v for v in values]
+class Features(NamedTuple):
+    """Columns as features.
+
+    Attributes:
+        names: Names of the features.
+        matrix: Their values; NaN where one is missing.
+        levels: Column of names -> its levels.
+        notes: A sentence for each column that was not written in the usual way.
+    """
+
+    names: tuple[str, ...]
+    matrix: Float[np.ndarray, "rows features"]
+    levels: dict[str, tuple[str, ...]]
+    notes: list[str]
+
+    @property
+    def varies(self) -> Bool[np.ndarray, " features"]:
+        """Which features have two values."""
+        # fmin and fmax pass over NaN; a feature without any value compares as False.
+        return np.fmax.reduce(self.matrix, initial=np.nan) > np.fmin.reduce(self.matrix, initial=np.nan)
+
+
+def features_of(
+    columns: Mapping[str, Sequence[Any]],
+    categorical: Sequence[str] = (),
+    missing: Sequence[str] = (),
+    path: Path | None = None,
+) -> Features:
+    """Columns of one length as features: numbers stay numbers, names become a feature a level.
+
+    Args:
+        columns: The columns by name, None where a value is missing.
+        categorical: Columns whose numbers are names.
+        missing: Values that mean a missing one.
+        path: The file, for errors.
+
+    Raises:
+        DataError: There is no column, or what is in one cannot be used.
+    """
+    names: list[str] = []
+    features: list[np.ndarray] = []
+    levels: dict[str, tuple[str, ...]] = {}
+    notes: list[str] = []
+    for name, cells in columns.items():
+        values = without(cells, missing)
+        found = None if name in categorical else numbers_of(name, values, path)
+        if found is not None:
+            column, note = found
+            notes += [note] if note else []
+            names.append(name)
+            features.append(column)
+            continue
+        codes = _codes(name, values, name in categorical, path)
+        levels[name] = tuple(_in_order(set(codes) - {None}))
+        for level, column in _encoded(name, codes):
+            names.append(level)
+            features.append(column)
+    if not features:
+        raise DataError("there is no column besides the silo and the label; nothing to learn from.", path)
+    return Features(tuple(names), np.stack(features, axis=1), levels, notes)
+
+
+def silo_names(values: Sequence[Any], silo: str, path: Path | None = None) -> list[str | None]:
+    """The silo of each row.
+
+    Raises:
+        DataError: Two silos have one name but for its spelling.
+    """
+    whose = as_codes(values)
+    refuse_spellings(f"column {silo!r} names the silos", whose, "Write each silo's name in one way.", path)
+    return whose
+
+
+def names_in(columns: Mapping[str, Sequence[Any]], silo: str, path: Path | None = None) -> list[str]:
+    """Names of the silos in a column, in order; none where there is no such column."""
+    return _in_order({name for name in silo_names(columns.get(silo, ()), silo, path) if name is not None})
 
 
 def _csv(path: Path) -> dict[str, list[str | None]]:
@@ -292,8 +355,16 @@ def _in_order(names: set[Any]) -> list[str]:
     return sorted(names, key=lambda name: (numbers[name], name))
 
 
-def _positive(what: list[str | None], label: str, positive: str | int | float | bool | None, path: Path | None) -> str:
-    """The value of the label that counts as 1."""
+def positive_of(
+    what: Sequence[str | None], label: str, positive: str | int | float | bool | None, path: Path | None
+) -> str:
+    """The value of the label that counts as 1.
+
+    Raises:
+        DataError: Labels have fewer than two values, or more and it is not said which counts; or one value is written
+            in two ways.
+    """
+    refuse_spellings(f"label {label!r} has the values", what, "Write each value in one way.", path)
     values = _in_order({value for value in what if value is not None})
     shown = ", ".join(map(repr, values[:_SHOWN])) + (
         f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
@@ -317,42 +388,26 @@ def _positive(what: list[str | None], label: str, positive: str | int | float | 
     return one
 
 
-def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | None) -> list[str | None] | None:
-    """The values of a column of text or codes as names; None for a column of numbers."""
-    known = [value for value in values if value is not None]
-    numbers = [as_number(value) for value in known]
-    if not categorical and all(number is not None for number in numbers):
-        return None
+def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | None) -> list[str | None]:
+    """The values of a column of names."""
     codes = as_codes(values) if categorical else [None if v is None else str(v) for v in values]
     levels = set(codes) - {None}
     if len(levels) > MOST_LEVELS:
-        advice = f"Drop it (drop={name!r}) or group its levels."
-        odd = [value for value, number in zip(known, numbers, strict=True) if number is None]
-        if not categorical and len(odd) < len(known) / 2:
-            row = values.index(odd[0]) + 1
-            advice = f"Most are numbers, but {odd[0]!r} in row {row} is not; mend it, or drop the column."
-        raise DataError(f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. {advice}", path)
+        raise DataError(
+            f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. Drop it (drop={name!r}) or "
+            "group its levels.",
+            path,
+        )
+    if not categorical:
+        mend = f"Write them in one way; where they are two, say that the column holds names (categorical: {name})."
+        refuse_spellings(f"column {name!r} has the values", levels, mend, path)
     return codes
 
 
-def _encoded(
-    name: str, values: Sequence[Any], codes: list[str | None] | None, path: Path | None
-) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
-    """A column as one or more named columns of numbers, NaN where missing; ``codes`` as :func:`_codes` made them."""
-    if codes is None:
-        column = np.array([np.nan if value is None else as_number(value) for value in values], float)
-        wrong = np.array([value is not None for value in values]) & ~(np.abs(column) <= _LARGEST)
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"column {name!r} has the value {values[row]!r} in row {row + 1}, which is no finite "
-                f"number of 32 bits (at most {_LARGEST:.1e}). Mend it, leave it empty, or drop the column.",
-                path,
-            )
-        yield name, column.astype(np.float32)
-        return
+def _encoded(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
+    """A column of names as one or more named columns of 0 and 1, NaN where missing."""
     levels = _in_order(set(codes) - {None})
     of = np.array([-1 if code is None else levels.index(code) for code in codes])
     # Of two levels one column says everything.
     for number in [1] if len(levels) == 2 else range(len(levels)):
-        yield f"{name}={levels[number]}", np.where(of < 0, np.nan, of == number).astype(np.float32)
+        yield f"{name}={levels[number]}", np.where(of < 0, np.nan, of == number).astype(float)

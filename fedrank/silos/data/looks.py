@@ -5,14 +5,10 @@ Nothing is changed here. Each finding names the column, says why, and which sett
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-
-from fedrank.silos.data.values import as_number
 
 #: Numbers that are often written where nobody knows the value.
 SENTINELS = (-1, -7, -8, -9, -77, -88, -99, -777, -888, -999, -9999, 77, 88, 99, 777, 888, 999, 9999, 99999)
@@ -20,8 +16,6 @@ SENTINELS = (-1, -7, -8, -9, -77, -88, -99, -777, -888, -999, -9999, 77, 88, 99,
 _FEWEST = 20
 #: A value that is further from the median than so many times the spread of the middle nine tenths flattens a column.
 _FAR = 50.0
-_DATE = re.compile(r"^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}[./]\d{1,2}[./]\d{2,4}$")
-_DECIMAL_COMMA = re.compile(r"^[+-]?\d+,\d+$")
 
 
 def looks_wrong(
@@ -99,23 +93,3 @@ def _outlier(values: Float[np.ndarray, " rows"]) -> float | None:
     place = int(far.argmax())
     once = (values == values[place]).sum() == 1
     return float(values[place]) if high > low and once and far[place] > _FAR * (high - low) else None
-
-
-def is_date(values: Sequence[Any]) -> bool:
-    """Whether a column of text holds dates."""
-    known = [value for value in values if value is not None]
-    return bool(known) and all(isinstance(value, str) and _DATE.match(value) for value in known)
-
-
-def with_points(values: Sequence[Any]) -> list[Any] | None:
-    """A column of numbers with decimal commas as one with points; None if it is none.
-
-    Numbers with three digits behind every comma may as well be thousands, and stay text.
-    """
-    known = [value for value in values if value is not None]
-    commas = [value for value in known if isinstance(value, str) and _DECIMAL_COMMA.match(value)]
-    if not commas or any(as_number(value) is None for value in known if value not in set(commas)):
-        return None
-    if all(len(value.split(",")[1]) == len("000") for value in commas):
-        return None
-    return [value.replace(",", ".") if isinstance(value, str) else value for value in values]

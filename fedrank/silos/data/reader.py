@@ -63,6 +63,7 @@ class SiloReader(Reader[SiloTable]):
         drop: Its columns to leave out.
         categorical: Its columns whose numbers are codes.
         missing: Values that mean a missing one.
+        fewest: Fewest silos of a file; with 1 that of one silo is read, with or without its column.
     """
 
     kind: ClassVar[str] = "silos"
@@ -79,6 +80,7 @@ class SiloReader(Reader[SiloTable]):
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    fewest: int = 2
 
     @override
     def loaded(self, source: Any) -> SiloTable | None:
@@ -103,7 +105,8 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def path(self, path: Path) -> SiloTable:
-        return read_silos(path, self.silo, self.label, self.positive, self.drop, self.categorical, self.missing)
+        own = (self.silo, self.label, self.positive, self.drop, self.categorical, self.missing, self.fewest)
+        return read_silos(path, *own)
 
     @override
     def frame(self, frame: pl.DataFrame) -> SiloTable:
@@ -141,7 +144,7 @@ def _silo(name: str, rows: Any, form: str) -> Silo:
     features, labels = map(np.asarray, rows)
     if features.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
         raise DataError(f"silo {name!r} needs features that are numbers, and labels that are 0 or 1.")
-    return Silo(name, features.astype(np.float32), labels.astype(np.int8))
+    return Silo(name, features.astype(float), labels.astype(np.int8))
 
 
 def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str = "drop") -> SiloTable:
@@ -175,14 +178,14 @@ def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str =
         for column in _NEVER_ZERO if gaps == "impute" else ():
             table[column] = np.where(table[column] == 0, np.nan, table[column])
         columns = _heart_columns(table)
-        features, names = np.stack(list(columns.values()), axis=1).astype(np.float32), tuple(columns)
+        features, names = np.stack(list(columns.values()), axis=1).astype(float), tuple(columns)
         whole = np.logical_not(np.isnan(features).any(axis=1))
         if gaps == "drop":
             if not whole.all():
                 notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps and were left out.")
             features, labels = features[whole], labels[whole]
         elif not whole.all():
-            notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps and were kept.")
+            notes.append(f"{int((~whole).sum())} of {len(values)} rows of {hospital} have gaps.")
         silos.append(Silo(hospital, features, labels))
     notes.append(
         "A cholesterol of 0 means missing and was left 0, as in FLamby's recipe; in Switzerland all are."

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
+from fedrank.silos.data.copies import copies
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.data.tables import Silo, SiloTable
 
@@ -172,6 +173,8 @@ def split(
     silos = []
     for silo, taken in zip(table.silos, numbers, strict=True):
         order = _order(silo, seed, stratified)
+        if public is None:  # else which rows train would depend on what records hold
+            order = _copies_together(silo, order)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
         x = standardised(silo.features, *(moments(silo.features[train]) if public is None else public))
         y = silo.labels.astype(np.float32)
@@ -268,7 +271,7 @@ def _place(share: float, rows: int) -> int:
 
 def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
     """The silo's rows in random order; if stratified, classes alternate so that every prefix is balanced."""
-    rng = np.random.Generator(np.random.PCG64([seed, _SPLIT, zlib.crc32(silo.name.encode())]))
+    rng = np.random.Generator(np.random.PCG64([seed, _SPLIT, zlib.crc32((silo.drawn_as or silo.name).encode())]))
     order = rng.permutation(silo.n_rows)
     if not stratified:
         return order
@@ -278,6 +281,18 @@ def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
         own = np.flatnonzero(labels == label)
         turn[own] = (np.arange(len(own)) + 0.5) / max(len(own), 1)
     return order[np.argsort(turn, kind="stable")]
+
+
+def _copies_together(silo: Silo, order: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """The order with copies of a row behind its first one, so that parts have no copies of each other's rows.
+
+    A group that lies across the end of a part is cut there, as parts have fixed sizes.
+    """
+    if (found := copies(silo.features)) is None:
+        return order
+    group = found.group[order]
+    first = np.unique(group, return_index=True)[1]
+    return order[np.argsort(first[group], kind="stable")]
 
 
 def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int) -> Standards:
@@ -294,7 +309,7 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
         Mean and deviation (divisor n) of the training rows; the deviation of a constant column is 0.
     """
     mine = table.silos[silo]
-    train = _order(mine, seed, stratified)[: sizes.of(mine.n_rows, mine.name)[0]]
+    train = _copies_together(mine, _order(mine, seed, stratified))[: sizes.of(mine.n_rows, mine.name)[0]]
     return moments(mine.features[train])
 
 

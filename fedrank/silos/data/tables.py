@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.values import LARGEST
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +19,9 @@ class Silo:
 
     Attributes:
         name: Such as ``"hungarian"``.
-        features: Single precision; NaN where a value is missing.
+        features: NaN where a value is missing.
         labels: 8-bit integers, 0 or 1.
+        drawn_as: Name by which the division of its rows is drawn; empty: its own.
 
     Raises:
         DataError: The arrays do not fit each other, a feature is infinite, or a label is neither 0 nor 1.
@@ -28,6 +30,7 @@ class Silo:
     name: str
     features: Float[np.ndarray, "rows features"]
     labels: Int[np.ndarray, " labels"]  # as many as rows, which is checked with words for whoever made the table
+    drawn_as: str = ""
 
     def __post_init__(self):
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:
@@ -35,15 +38,16 @@ class Silo:
                 f"silo {self.name!r} needs features [rows, features] and labels [rows], "
                 f"got {list(self.features.shape)} and {list(self.labels.shape)}."
             )
-        if self.features.dtype != np.float32 or self.labels.dtype != np.int8:
+        if self.features.dtype.kind != "f" or self.labels.dtype != np.int8:
             raise DataError(
-                f"silo {self.name!r} needs float32 features and int8 labels, "
+                f"silo {self.name!r} needs features of floating-point numbers and int8 labels, "
                 f"got {self.features.dtype} and {self.labels.dtype}."
             )
-        if np.isinf(self.features).any():
-            row, column = np.argwhere(np.isinf(self.features))[0]
+        if len(odd := np.argwhere(np.abs(self.features) > LARGEST)):
+            row, column = odd[0]
             raise DataError(
-                f"feature {column} of row {row} of silo {self.name!r} is infinite; mark it as missing (NaN)."
+                f"feature {column} of row {row} of silo {self.name!r} is no finite number of 32 bits; "
+                "mark it as missing (NaN)."
             )
         if not np.isin(self.labels, (0, 1)).all():
             raise DataError(f"labels of silo {self.name!r} must be 0 or 1, got {np.unique(self.labels).tolist()}.")
@@ -175,7 +179,7 @@ class SiloTable:
             empty = np.isnan(silo.features).all(axis=1)
             if empty.any():
                 notes.append(f"{_count(int(empty.sum()), 'row')} of silo {silo.name} had no value at all and went.")
-            kept.append(Silo(silo.name, silo.features[~empty], silo.labels[~empty]))
+            kept.append(replace(silo, features=silo.features[~empty], labels=silo.labels[~empty]))
         everything = np.concatenate([silo.features for silo in kept])
         # fmin and fmax pass over NaN; a column without any value compares as False.
         low, high = np.fmin.reduce(everything, initial=np.nan), np.fmax.reduce(everything, initial=np.nan)
@@ -183,7 +187,7 @@ class SiloTable:
         if not varies.all():
             gone = [name for name, keep in zip(self.feature_names, varies, strict=True) if not keep]
             notes.append(f"{_count(len(gone), 'column')} never varied and went: {_listed(gone)}.")
-            kept = [Silo(silo.name, silo.features[:, varies], silo.labels) for silo in kept]
+            kept = [replace(silo, features=silo.features[:, varies]) for silo in kept]
         names = tuple(name for name, keep in zip(self.feature_names, varies, strict=True) if keep)
         return replace(self, silos=tuple(kept), feature_names=names, notes=tuple(notes))
 

@@ -40,7 +40,7 @@ _STEPS = 7
 #: Where no coefficient moves by more, the next step moves them by rounding errors: Newton's method squares its error.
 _CONVERGED = 1e-7
 #: A column is constant where its deviation is below this share of its mean, as in :mod:`fedrank.silos.glm.moments`.
-_CONSTANT = 1e-7
+_CONSTANT = 1e-12
 
 
 class Looked(NamedTuple):
@@ -226,7 +226,7 @@ class SendTotals(_HostExchange, request=Begin, reply=Totals):
         rng = draw_of(s.seed, number)
         kept = dict(party.own)
         if number == s.target:
-            fold = folds(own.y, FOLDS, rng)
+            fold = folds(own, FOLDS, rng)
             # In the order in which the folds are judged, so that chance falls alike.
             penalties = [choose_penalty(own[fold != one], rng) for one in np.unique(fold)]
             kept |= {"fold": fold, "penalty": np.array(penalties + [1.0] * (FOLDS - len(penalties)))}
@@ -342,10 +342,11 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
             test = fold == number
             x = _design(own.x[test], means[arm, number], deviations[arm, number])
             scores[arm, test] = x @ beta[arm, number]
-        gains = [difference(one, scores[s.target], own.y, fold) for one in scores]
+        first = own.first
+        gains = [difference(one[first], scores[s.target, first], own.y[first], fold[first]) for one in scores]
         own_moments = moments_of([own.x])
         known = np.where(np.isnan(own.x), own_moments.mean, own.x)
-        as_they_are = [auc(known @ model[1:] + model[0], own.y) for model in unpacked(request.own)]
+        as_they_are = [auc((known @ model[1:] + model[0])[first], own.y[first]) for model in unpacked(request.own)]
         values = (
             [one.value for one in gains],
             [one.error for one in gains],

@@ -21,6 +21,10 @@ from fedrank.silos.glm.sums import Adder
 INTERCEPT = "(intercept)"
 #: A column whose part that no column before it explains is smaller (share of its variance) says nothing new.
 _ALIASED = 1e-9
+#: Standard error of the intercept above which it has no finite value, where a column separates the labels.
+_ENDLESS = 1e4
+#: Standard errors that the last step of Firth's method is shorter than, the shortest part of a step, and its rounds.
+_CLOSE, _SHORTEST, _ROUNDS = 1e-7, 0.1, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,8 @@ class FederatedFit:
         rows: Rows of each silo that were used.
         left_out: Rows of each that were not, because a value is missing.
         aliased: Columns that others before them explain, or that never vary: they have no coefficient.
-        separated: Columns that separate the labels: their coefficients have no finite value.
+        separated: Columns that separate the labels: without a penalty their coefficients have no finite value; with
+            Firth's they have one, of which Wald's interval and p-value say little.
         penalty: Strength of the L2 penalty on standardised columns; 0: none. With one, errors are those of a
             Bayesian with that prior and p-values do not hold.
         firth: Whether Firth's penalty was used.
@@ -73,17 +78,22 @@ class FederatedFit:
 
     @property
     def p(self) -> Float[np.ndarray, " p"]:
-        """Two-sided p-value that a coefficient is 0."""
+        """Two-sided p-value that a coefficient is 0; NaN where Wald's test misleads."""
         from scipy import stats  # takes a second to load, and a silo that only sends sums does not need it
 
-        return 2 * stats.t.sf(np.abs(self.statistic), self.degrees)
+        return 2 * stats.t.sf(np.abs(self.statistic), self.degrees) + self._misleading
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
-        """Ends of the confidence intervals."""
+        """Ends of the confidence intervals; NaN where Wald's mislead."""
         from scipy import stats
 
-        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error
+        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error + self._misleading
         return self.estimate - half, self.estimate + half
+
+    @property
+    def _misleading(self) -> Float[np.ndarray, " p"]:
+        """NaN of the coefficients of separated columns, else 0."""
+        return np.where(np.isin(self.names, self.separated), np.nan, 0.0)
 
     def notes(self) -> tuple[str, ...]:
         """Sentences that a reader of the coefficients must know."""
@@ -95,14 +105,19 @@ class FederatedFit:
             out.append(
                 f"Without a coefficient, as other columns say the same or it never varies: {listed(self.aliased)}."
             )
-        if self.separated:
+        if self.separated and self.firth:
+            out.append(
+                f"The labels are separated by {listed(self.separated)}. Firth's estimate is finite; Wald's interval "
+                "and p-value mislead there and are left out: a penalised likelihood ratio test is needed."
+            )
+        elif self.separated:
             out.append(
                 f"The labels are separated by {listed(self.separated)}: there is no finite estimate, and no error or "
                 "p-value. Firth's penalty (--firth) gives finite ones."
             )
         if self.penalty:
             out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
-        if not self.converged and not self.separated:
+        if not self.converged and (self.firth or not self.separated):
             out.append("Newton's method did not come to an end: do not use these numbers.")
         return tuple(out)
 
@@ -197,12 +212,11 @@ def fit_silos(
         own = [sums(family, beta, x, y).flat() for x, y in at]
         return Sums.of(add(own), p)
 
-    newton = Newton() if newton is None else newton
     start = np.zeros(p)
+    made = (Newton() if newton is None else newton)(ask, start, ridge(p, penalty))
+    ends = _endless(made, kept, moments) if family == "logistic" and not penalty else []
     if firth:
-        made = _firth(ask, add, [x for x, _ in at], start, newton.most)
-    else:
-        made = newton(ask, start, ridge(p, penalty))
+        made = _firth(ask, add, [x for x, _ in at], start, _ROUNDS if newton is None else newton.most)
     n = sum(len(y) for _, y in parts)
     degrees, scale, value = np.inf, 1.0, made.at.value
     if family == "linear":
@@ -213,10 +227,10 @@ def fit_silos(
         value = -0.5 * n * (np.log(2 * np.pi * -2 * made.at.value / n) + 1) if made.at.value else np.inf
     beta, covariance = _own_units(made, kept, moments, scale)
     columns = (INTERCEPT, *names)
-    ends = made.endless() if family == "logistic" and not penalty and not firth else []
     places = np.flatnonzero(kept)
     error = np.sqrt(np.maximum(np.diag(covariance), 0))
-    error[places[ends]] = np.nan
+    if not firth:
+        error[places[ends]] = np.nan
     return FederatedFit(
         family=family,
         names=columns,
@@ -277,22 +291,31 @@ def independent(add: Adder, design: Sequence[Float[np.ndarray, "_ p"]]) -> Bool[
 
 
 def _firth(ask: Any, add: Adder, design: Sequence[np.ndarray], start: np.ndarray, most: int) -> Fit:
-    """The largest l(β) + ½ log |Σ H|, by scoring with steps of at most 2 that are halved where they lose."""
+    """The largest l(β) + ½ log |Σ H|, by scoring with steps of at most 2 that are halved where they lose.
+
+    The information is not the curvature of the penalty, so that steps may go too far round after round: where the
+    derivative has turned, the next ones are shortened by what the secant says.
+    """
 
     def value(at: Sums) -> float:
         return at.value + 0.5 * float(np.linalg.slogdet(at.information)[1])
 
     beta, at, converged = start, ask(start), False
+    part, before, slope = 1.0, np.zeros(len(start)), 0.0
     for _ in range(most):
         covariance = np.linalg.inv(at.information)
         gradient = at.gradient + add([firth_gradient(beta, covariance, x) for x in design])
-        step = covariance @ gradient
+        if (turned := float(gradient @ before)) < 0:
+            part = max(part * slope / (slope - turned), _SHORTEST)
+        step = part * covariance @ gradient
         step *= min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
-        converged = float(np.abs(step).max()) < 1e-11
+        # In standard errors of the coefficients.
+        converged = float(step @ at.information @ step) < _CLOSE**2
         new = ask(beta + step)
         while value(new) < value(at) - 1e-12 * abs(value(at)) and not converged:
             step = step / 2
             new = ask(beta + step)
+        before, slope = step, float(gradient @ step)
         beta, at = beta + step, new
         if converged:
             break
@@ -312,6 +335,13 @@ def _own_units(
     beta[kept] = back @ made.beta
     covariance[np.ix_(kept, kept)] = scale * back @ made.covariance @ back.T
     return beta, covariance
+
+
+def _endless(made: Fit, kept: Bool[np.ndarray, " p"], moments: Moments) -> list[int]:
+    """Coefficients without a finite value; the intercept by its error in the columns' own units."""
+    ends = [k for k in made.endless() if k]
+    variance = _own_units(made, kept, moments, 1.0)[1][0, 0]
+    return [0, *ends] if ends and not 0 < variance < _ENDLESS**2 else ends
 
 
 def _plain(value: float) -> float | None:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from fedrank.silos.glm.sums import Adder
 
 #: A column is constant where its deviation is below this share of its largest possible value.
-_CONSTANT = 1e-7
+_CONSTANT = 1e-12
 
 
 class Moments(NamedTuple):

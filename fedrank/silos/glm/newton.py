@@ -21,6 +21,8 @@ _SINGULAR = 1e-5
 #: A coefficient of a column of deviation 1 that is larger, with an error that is larger still, has no finite optimum:
 #: odds of e^8 to one a deviation.
 _ENDLESS = 8.0
+#: Variance of such a coefficient above which rows say nothing; columns that are all but aliased stay below it.
+_UNKNOWN = 1e10
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +51,10 @@ class Fit:
     def endless(self) -> list[int]:
         """Numbers of the coefficients that grow without end: labels are separated, of a model without penalty."""
         variance = np.diag(self.covariance)
-        known = (variance > 0) & (variance <= self.beta**2)  # rounding may leave no information at all, or less
-        return [int(k) for k in np.flatnonzero((np.abs(self.beta) > _ENDLESS) & ~known)]
+        # Rounding may leave no information at all, or less. Of a rare column beta is small at the end.
+        known = (variance > 0) & (variance <= self.beta**2)
+        nothing = (variance <= 0) | (variance > _UNKNOWN)
+        return [int(k) for k in np.flatnonzero((np.abs(self.beta) > _ENDLESS) & ~known | nothing)]
 
 
 def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:

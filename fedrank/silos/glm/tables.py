@@ -12,7 +12,8 @@ from jaxtyping import Float
 from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.files import read_columns, table_of
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.data.values import as_number
+from fedrank.silos.data.values import as_codes, as_number, refuse_spellings, without
+from fedrank.silos.data.values import numbers_of as column_of_numbers
 
 #: Most levels of a label; more are no levels.
 MOST_LEVELS = 20
@@ -68,16 +69,14 @@ def numbers_of(
     for name in (silo, label):
         if name not in columns:
             raise UnknownNameError(f"column of {path.name}", name, columns)
-    numbers = [None if value is None else as_number(value) for value in columns[label]]
-    wrong = [
-        row for row, (n, v) in enumerate(zip(numbers, columns[label], strict=True), 1) if n is None and v is not None
-    ]
-    if wrong:
-        raise DataError(f"label {label!r} has {columns[label][wrong[0] - 1]!r} in row {wrong[0]}, not a number.", path)
+    if (found := column_of_numbers(label, without(columns[label], missing), path)) is None:
+        raise DataError(f"label {label!r} holds text; a linear model needs a number.", path)
+    numbers = [None if n != n else n for n in found[0].tolist()]
     known = np.array([n for n in numbers if n is not None], float)
     if not len(known) or known.min() == known.max():
         raise DataError(f"label {label!r} never varies; there is nothing to fit.", path)
-    return _carried(path, columns, numbers, float(known.mean()), silo, label, drop, categorical, missing)
+    table, labels = _carried(path, columns, numbers, float(known.mean()), silo, label, drop, categorical, missing)
+    return replace(table, notes=(*table.notes, *filter(None, [found[1]]))), labels
 
 
 def levels_of(
@@ -106,8 +105,8 @@ def levels_of(
     for name in (silo, label):
         if name not in columns:
             raise UnknownNameError(f"column of {path.name}", name, columns)
-    gone = {None, *missing}
-    texts = [None if value in gone else str(value) for value in columns[label]]
+    texts = as_codes(without(columns[label], missing))
+    refuse_spellings(f"label {label!r} has the values", texts, "Write each value in one way.", path)
     found = sorted({text for text in texts if text is not None}, key=_in_order)
     if not 3 <= len(found) <= MOST_LEVELS:
         raise DataError(

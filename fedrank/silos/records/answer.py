@@ -23,19 +23,27 @@ class PrivateAnswer:
 
     Attributes:
         rows: Way -> AUC on all own rows by models that have not seen them, and the same minus that of the silo alone.
-        reached: AUC of what is recommended, chosen anew in each fold.
-        gain: The same minus that of the silo alone.
+        nested: AUC of choosing anew in each fold.
         recommended: What is recommended by all rows.
         verdicts: Who helps and who harms; the number of a verdict's silo is that of its message.
         chosen: The models of all own rows.
     """
 
     rows: dict[str, tuple[Estimate, Estimate]]
-    reached: Estimate
-    gain: Estimate
+    nested: Estimate
     recommended: str
     verdicts: tuple[Verdict, ...]
     chosen: ChosenPrivately = field(repr=False)
+
+    @property
+    def reached(self) -> Estimate:
+        """AUC of what is recommended: the number of its row."""
+        return self.rows[self.recommended][0]
+
+    @property
+    def gain(self) -> Estimate:
+        """The same minus that of the silo alone."""
+        return self.rows[self.recommended][1]
 
     def as_json(self, names: Sequence[str]) -> dict[str, Json]:
         """As it stands in a file; ``names`` are those of the senders."""
@@ -43,6 +51,7 @@ class PrivateAnswer:
             "recommended": self.recommended,
             "auc": _numbers(self.reached),
             "over_alone": _numbers(self.gain),
+            "nested_auc": _numbers(self.nested),
             "ways": {
                 way: {"title": WAYS[way], "auc": _numbers(a), "over_alone": _numbers(b)}
                 for way, (a, b) in self.rows.items()
@@ -61,7 +70,7 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
         seed: Draws the folds.
     """
     rng = np.random.default_rng([seed, own.rows])
-    fold = folds(own.y, FOLDS, rng)
+    fold = folds(own, FOLDS, rng)
     scores: dict[str, Float[np.ndarray, " rows"]] = {}
     reached = np.empty(own.rows)
     each = np.empty((len(sent), own.rows))
@@ -77,17 +86,16 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
                 model = candidates(train, [one], ranges, fully=True)["federated", 0.0]
                 each[k, test] = model(own.x[test])
         final = choose_privately(own, sent, ranges, rng)
-    alone = scores["alone"]
-    many = len(sent)
-    verdicts = [verdict_of(k, difference(each[k], alone, own.y, fold), many) for k in range(many)]
+    one, many = own.first, len(sent)  # copies are no further evidence
+    y, fold, alone = own.y[one], fold[one], scores["alone"][one]
+    verdicts = [verdict_of(k, difference(each[k, one], alone, y, fold), many) for k in range(many)]
     return PrivateAnswer(
         rows={
-            way: (auc(scores[way], own.y, fold), difference(scores[way], alone, own.y, fold))
+            way: (auc(scores[way][one], y, fold), difference(scores[way][one], alone, y, fold))
             for way in WAYS
             if way in scores
         },
-        reached=auc(reached, own.y, fold),
-        gain=difference(reached, alone, own.y, fold),
+        nested=auc(reached[one], y, fold),
         recommended=final.best,
         verdicts=tuple(verdicts),
         chosen=final,

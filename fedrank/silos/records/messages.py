@@ -19,7 +19,7 @@ from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.records.statistics import Statistics
 
 #: What the files are, and the version that is written.
-_FORMAT, _VERSION = "fedrank-silo-statistics", 1
+_FORMAT, _VERSION = "fedrank-silo-statistics", 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,7 @@ class Message:
             "delta": self.delta,
             "rows": s.rows,
             "columns": [[n, lo, hi] for n, lo, hi in zip(r.names, r.low.tolist(), r.high.tolist(), strict=True)],
+            "levels": {column: list(levels) for column, levels in r.levels.items()},
             "clip": r.clip,
             "sigma_first": s.sigma_first,
             "sigma_second": s.sigma_second,
@@ -77,9 +78,12 @@ def read_message(path: Path) -> Message:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         if told["format"] != _FORMAT or told["version"] != _VERSION:
-            raise ValueError(f"format {told['format']!r}, version {told['version']!r}")
+            old = "; in version 1 columns came from the rows, so that its ε does not hold" * (told["version"] == 1)
+            raise ValueError(f"format {told['format']!r}, version {told['version']!r}{old}")
         names, low, high = zip(*told["columns"], strict=True)
-        ranges = Ranges(tuple(map(str, names)), np.array(low, float), np.array(high, float), float(told["clip"]))
+        levels = {str(column): tuple(map(str, those)) for column, those in told["levels"].items()}
+        ends = np.array(low, float), np.array(high, float)
+        ranges = Ranges(tuple(map(str, names)), *ends, float(told["clip"]), levels)
         p = len(names) + 1
         first, upper = np.array(told["first"], float), np.array(told["second"], float)
         second = np.zeros((p, p))
@@ -97,7 +101,7 @@ def read_message(path: Path) -> Message:
         )
     except FileNotFoundError:
         raise MissingDataError("there is no such message; give the path of what a silo sent.", path) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(f"this is no message of fedrank silos send: {error}.", path) from error
 
 
@@ -108,8 +112,8 @@ def check_ranges(message: Message, ranges: Ranges) -> None:
         DataError: Says what differs.
     """
     theirs = message.ranges
-    if theirs.names != ranges.names:
-        other = sorted(set(theirs.names) ^ set(ranges.names)) or "their order"
+    if theirs.names != ranges.names or theirs.levels != ranges.levels:
+        other = sorted(set(theirs.names) ^ set(ranges.names)) or "their order or their levels"
         raise DataError(f"{message.silo} sent sums of other columns ({other}); all silos need the same.")
     same = np.array_equal(theirs.low, ranges.low) and np.array_equal(theirs.high, ranges.high)
     if not same or theirs.clip != ranges.clip:

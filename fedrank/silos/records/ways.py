@@ -142,7 +142,7 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
         ranges: Public ranges of the columns.
         rng: Draws the folds.
     """
-    fold = folds(own.y, 5, rng)
+    fold = folds(own, 5, rng)
     found: dict[tuple[str, float], np.ndarray] = {}
     for number in np.unique(fold):
         test = fold == number

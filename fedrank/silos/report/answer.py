@@ -131,15 +131,15 @@ def methods(one: Answer) -> str:
     """A paragraph of methods for one target, ready for a paper."""
     silos = ", ".join(f"{silo.name} (n = {silo.n_rows:,})" for silo in one.table.silos)
     return (
-        f"Models for {one.name} were compared on rows of {one.table.n_silos} silos: {silos}; no row left a silo. "
-        f"Logistic models had an L2 penalty on standardised columns; missing values were set to the mean of the rows "
-        f"that train. All rows of {one.name} were scored by models that had not seen them (5-fold cross-fitting, "
-        "stratified by label); penalties and the recommended model were chosen by 5-fold cross-validation inside the "
-        "training folds. AUCs and paired differences have DeLong's standard errors (DeLong et al. 1988), with "
-        "placements within folds (LeDell et al. 2015). A silo was said to help or to harm where the AUC of a model of "
-        f"the rows of {one.name} and its own differed from that of {one.name} alone at p < 0.05 after Bonferroni's "
-        f"correction for {one.table.n_silos - 1} silos; harms that would have been detected with a power of 0.8 are "
-        f"given. Computed with fedrank {__version__}."
+        f"Models for {one.name} were compared on rows of {one.table.n_silos} silos: {silos}. All rows were "
+        "read in one place. Logistic models had an L2 penalty on standardised columns; missing values were set to the "
+        f"mean of the rows that train. All rows of {one.name} were scored by models that had not seen them (5-fold "
+        "cross-fitting, stratified by label); penalties were chosen by 5-fold cross-validation inside the training "
+        "folds, the recommended model by 5-fold cross-validation of all rows. AUCs and paired differences have "
+        "DeLong's standard errors (DeLong et al. 1988), with placements within folds (LeDell et al. 2015). A silo was "
+        f"said to help or to harm where the AUC of a model of the rows of {one.name} and its own differed from that of "
+        f"{one.name} alone at p < 0.05 after Bonferroni's correction for {one.table.n_silos - 1} silos; harms that "
+        f"would have been detected with a power of 0.8 are given. Computed with fedrank {__version__}."
     )
 
 
@@ -180,9 +180,9 @@ def _numbers(one: Answer) -> list[Number]:
     return [
         Number(f"Rows of {one.name}", f"{rows:,}", f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count"),
         Number(
-            "AUC of what is recommended",
+            "AUC of what to use",
             f"{one.reached.value:.3f}",
-            f"{low:.3f} to {high:.3f}; chosen anew in each fold",
+            f"{low:.3f} to {high:.3f}; chosen anew in each fold: {one.nested.value:.3f}",
         ),
         Number(
             f"Over the best tried first ({WAYS[one.rival].title})",

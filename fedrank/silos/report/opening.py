@@ -73,7 +73,7 @@ def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
         )
     for name, value in found.items():
         numbers.append(Number(f"{measure} against {_OTHERS[name]}", _signed(value), _note(value)))
-    return f"Averaging its model with chosen others {_effect(target, measure, found)}.{_sceptic(run, target)}", numbers
+    return _reached(run, target, measure, reached.mean, found), numbers
 
 
 def _rows(run: Run, target: str) -> str:
@@ -83,44 +83,40 @@ def _rows(run: Run, target: str) -> str:
     return f"{counts[2]:,} test rows of {sum(counts):,}" if len(counts) == 3 else ""
 
 
-def _sceptic(run: Run, target: str) -> str:
-    """How the best of what one tries first does on the same rows; empty where the run did not try."""
+def _reached(run: Run, target: str, measure: str, mean: float, found: Mapping[str, Interval]) -> str:
+    """What averaging with chosen others reached, beside the other ways; what is tried first comes first if better."""
+    beside = describe.in_words([_beside(value, _OTHERS[name], measure) for name, value in found.items()])
     about = _silos(run).sceptic.get(target)
     if not about or not about.get("best"):
-        return ""
+        return f"With chosen partners {target} reaches {measure} {mean:.{DIGITS}f}: {beside}."
     best = about["ways"][about["best"]]
-    value = difference_of(best)
-    told = sentences.interval_words(value)
-    measure = measured_by(run)
-    if told == "may be chance":
-        how = f"which cannot be told from it ({_signed(value)})"
-    else:
-        better = value.mean >= 0
-        how = f"{abs(value.mean):.{DIGITS}f} {'worse' if better else 'better'}"
-        how += "" if better else ": use that, unless more rows say otherwise"
+    value, tried = difference_of(best), f"“{best['title']}”"
+    on = f"on the same {about['rows']:,.0f} rows of {target}"
+    if value.mean < 0 and sentences.interval_words(value) != "may be chance":
+        sure = "" if value.low is not None else " in the one seed that was run"
+        return (
+            f"Use {tried} instead: {on} it reaches a test {measure} of {best['mean']:.{DIGITS}f}, "
+            f"{abs(value.mean):.{DIGITS}f} better than averaging with chosen partners{sure}, which reaches "
+            f"{mean:.{DIGITS}f}: {beside}."
+        )
     return (
-        f" The best of what one tries first on the same {about['rows']:,.0f} rows of {target} ({best['title']}) has a "
-        f"test {measure} of {best['mean']:.{DIGITS}f}, {how}."
+        f"With chosen partners {target} reaches {measure} {mean:.{DIGITS}f}: {beside}. The best of what one tries "
+        f"first {on}, {tried}, reaches {best['mean']:.{DIGITS}f}: the model of this run is "
+        f"{_beside(value, 'it', measure)}."
     )
 
 
-def _effect(target: str, measure: str, found: Mapping[str, Interval]) -> str:
-    """What averaging with chosen others does to a target, against each other way of training."""
-    parts = []
-    for name, value in found.items():
-        other, amount = _OTHERS[name], f"{abs(value.mean):.{DIGITS}f} {measure}"
-        told = sentences.interval_words(value)
-        if told == "may be chance" and not parts:
-            parts.append(f"does not measurably help {target}: against {other} it makes {_signed(value)} {measure}")
-        elif told == "may be chance":
-            parts.append(f"cannot be told from {other}")
-        else:
-            verb = "brings" if value.mean >= 0 else "costs"
-            preposition = "over" if value.mean >= 0 else "against"
-            whom = target if not parts else "it"
-            sure = "" if told != "no interval" else ", without an interval"
-            parts.append(f"{verb} {whom} {amount} {preposition} {other}{sure}")
-    return describe.in_words(parts)
+def _beside(value: Interval, other: str, measure: str) -> str:
+    """How a model compares with another one, as far as the seeds tell."""
+    told = sentences.interval_words(value)
+    if told == "may be chance":
+        return f"not told apart from {other} ({_signed(value)})"
+    sure = "" if told != "no interval" else " in the one seed that was run"
+    way = "better" if value.mean >= 0 else "worse"
+    words = f"{abs(value.mean):.{DIGITS}f} {way} than"
+    if measure != LOSS and other != "it":
+        words = f"{abs(value.mean):.{DIGITS}f} {'above' if value.mean >= 0 else 'below'}"
+    return f"{words} {other}{sure}"
 
 
 def _of_many(run: Run) -> tuple[str, list[Number]]:

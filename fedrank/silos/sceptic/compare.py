@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -17,7 +17,7 @@ from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
 from fedrank.silos.sceptic.probes import Probes, probe
-from fedrank.silos.sceptic.rows import folds, rows_of
+from fedrank.silos.sceptic.rows import Own, folds, rows_of
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
 from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
 
@@ -60,46 +60,73 @@ class Answer:
         table: The silos.
         target: The silo's number.
         rows: Every way, sceptic's rows first.
-        reached: AUC of what is recommended: chosen inside the training rows of each fold, judged on the rest.
-        over_own: The same minus that of the silo alone.
+        nested: AUC of choosing anew inside the training rows of each fold: what the choice is worth before it is known.
         recommended: What cross-validation inside all rows recommends.
         rival: The best of what a sceptic tries first, by these same rows: an estimate that flatters it.
-        gain: AUC of what is recommended minus that of the rival.
         verdicts: Who helps and who harms.
         probes: What probes say.
         chosen: The models, of all of the target's rows.
-        scores: Cross-fitted log-odds of each row of the target, of what is recommended.
+        scores: Cross-fitted log-odds of each row of the target, by way.
         fold: Fold of each row of the target.
     """
 
     table: SiloTable
     target: int
     rows: tuple[Row, ...]
-    reached: Estimate
-    over_own: Estimate
+    nested: Estimate
     recommended: str
     rival: str
-    gain: Estimate
     verdicts: tuple[Verdict, ...]
     probes: Probes
     chosen: Chosen = field(repr=False)
-    scores: Float[np.ndarray, " rows"] = field(repr=False)
+    scores: Mapping[str, Float[np.ndarray, " rows"]] = field(repr=False)
     fold: Int[np.ndarray, " rows"] = field(repr=False)
 
     @cached_property
+    def own(self) -> Own:
+        """The target's rows."""
+        return rows_of(self.table)[self.target]
+
+    @cached_property
     def calibration(self) -> Calibration:
-        """Whether the probabilities of what is recommended mean what they say."""
-        return calibration(self.scores, rows_of(self.table)[self.target].y)
+        """Whether the probabilities of what to use mean what they say."""
+        return calibration(self.scores[self.use][self.own.first], self.own.y[self.own.first])
 
     @cached_property
     def sets(self) -> Sets:
-        """Conformal sets of what is recommended."""
-        return conformal(self.scores, rows_of(self.table)[self.target].y)
+        """Conformal sets of what to use."""
+        return conformal(self.scores[self.use][self.own.first], self.own.y[self.own.first])
 
     @property
     def use(self) -> str:
-        """What to use: what is recommended, but the silo's own model where that one did no better on any count."""
-        return "alone" if self.over_own.value <= 0 else self.recommended
+        """What to use: what is recommended, but the silo's own model where that one did no better on its rows.
+
+        Where what was tried first did better by more than chance, that.
+        """
+        use = "alone" if self.row(self.recommended).over_alone.value <= 0 else self.recommended
+        return self.rival if self._against_rival(use).interval()[1] < 0 else use
+
+    @property
+    def reached(self) -> Estimate:
+        """AUC of what to use: the number of its row in the table."""
+        return self.row(self.use).auc
+
+    @property
+    def over_own(self) -> Estimate:
+        """The same minus that of the silo alone."""
+        return self.row(self.use).over_alone
+
+    @cached_property
+    def gain(self) -> Estimate:
+        """The same minus that of the rival."""
+        return self._against_rival(self.use)
+
+    def _against_rival(self, way: str) -> Estimate:
+        return _difference(self.scores[way], self.scores[self.rival], self.own, self.fold)
+
+    def row(self, way: str) -> Row:
+        """The row of a way."""
+        return next(row for row in self.rows if row.way == way)
 
     @property
     def name(self) -> str:
@@ -114,17 +141,17 @@ class Answer:
         rows = self.table.silos[self.target].n_rows
         if not np.isfinite(self.gain.error):
             sure = "its gain has no interval: too few rows of one label"
+        elif self.use == self.rival:
+            sure = "nothing that was tried first did better"
         elif low > 0:
             sure = f"it brings {told} over the best of what one tries first ({WAYS[self.rival].title})"
-        elif high < 0:
-            sure = f"yet {WAYS[self.rival].title} did better on these rows: {told}"
         else:
             sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
         reached = self.reached
-        if self.use != self.recommended:
-            reached = next(row.auc for row in self.rows if row.way == "alone")
-            ends = self.over_own.interval()
-            between = f"{self.over_own.value:+.3f} AUC ({ends[0]:+.3f} to {ends[1]:+.3f})".replace("-", "−")
+        if self.use == "alone" != self.recommended:
+            lost = self.row(self.recommended).over_alone
+            ends = lost.interval()
+            between = f"{lost.value:+.3f} AUC ({ends[0]:+.3f} to {ends[1]:+.3f})".replace("-", "−")
             sure = f"others’ models bring nothing: what cross-validation chose has {between} against it"
         guess = reached.interval()[0] <= 0.5
         chance = " Its AUC is not told from guessing, which has 0.5: do not use any of them yet." if guess else ""
@@ -146,6 +173,7 @@ class Answer:
             "recommended": self.recommended,
             "auc": _numbers(self.reached),
             "over_alone": _numbers(self.over_own),
+            "nested_auc": _numbers(self.nested),
             "rival": self.rival,
             "gain": _numbers(self.gain),
             "warnings": list(self.warnings()),
@@ -196,7 +224,7 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
         if name not in WAYS:
             raise UnknownNameError("way to a model", name, tuple(WAYS))
     ways = tuple(name for name in WAYS if name in {"alone", *ways})
-    fold = folds(mine.y, FOLDS, rng)
+    fold = folds(mine, FOLDS, rng)
     scores: dict[str, np.ndarray] = {}
     reached = np.empty(mine.rows)
     for one in np.unique(fold):
@@ -206,7 +234,7 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
             scores.setdefault(way, np.full(mine.rows, np.nan))[test] = model(mine.x[test])
         reached[test] = chosen.models[chosen.best](mine.x[test])
     rows = tuple(
-        Row(way, auc(scores[way], mine.y, fold), difference(scores[way], scores["alone"], mine.y, fold))
+        Row(way, _auc(scores[way], mine, fold), _difference(scores[way], scores["alone"], mine, fold))
         for way in ways
         if way in scores
     )
@@ -219,17 +247,28 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
         table=table,
         target=number,
         rows=rows,
-        reached=auc(reached, mine.y, fold),
-        over_own=difference(reached, scores["alone"], mine.y, fold),
+        nested=_auc(reached, mine, fold),
         recommended=final.best,
         rival=rival,
-        gain=difference(reached, scores[rival], mine.y, fold),
         verdicts=tuple(verdicts(silos, number, draw_of(seed, number))),
-        probes=probe(silos, penalties, number, table.feature_names),
+        probes=probe(silos, penalties, number, table.feature_names, table.names),
         chosen=final,
-        scores=reached,
+        scores=scores,
         fold=fold,
     )
+
+
+def _auc(scores: Float[np.ndarray, " rows"], own: Own, fold: Int[np.ndarray, " rows"]) -> Estimate:
+    """AUC on a silo's rows, one of each group of copies, as copies are no further evidence."""
+    one = own.first
+    return auc(scores[one], own.y[one], fold[one])
+
+
+def _difference(
+    first: Float[np.ndarray, " rows"], second: Float[np.ndarray, " rows"], own: Own, fold: Int[np.ndarray, " rows"]
+) -> Estimate:
+    one = own.first
+    return difference(first[one], second[one], own.y[one], fold[one])
 
 
 def targets_of(table: SiloTable, asked: Sequence[str]) -> tuple[list[int], list[str]]:
@@ -247,7 +286,7 @@ def targets_of(table: SiloTable, asked: Sequence[str]) -> tuple[list[int], list[
     good, notes = [], []
     for number in wanted:
         silo = table.silos[number]
-        rarer = min(silo.positive, silo.n_rows - silo.positive)
+        rarer = rows_of(table)[number].rarer
         if rarer >= FEWEST:
             good.append(number)
         else:

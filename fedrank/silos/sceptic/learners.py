@@ -94,7 +94,7 @@ def choose_penalty(own: Own, rng: np.random.Generator, count: int = 5) -> float:
     """
     if own.rarer < _FEWEST:
         return DEFAULT_PENALTY
-    fold = folds(own.y, count, rng)
+    fold = folds(own, count, rng)
     loss = np.zeros(len(PENALTIES))
     for number in np.unique(fold):
         train, test = own[fold != number], own[fold == number]

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from scipy import special
 
 from fedrank.core.trees import Json
+from fedrank.silos.data.copies import copies
 from fedrank.silos.glm.families import sums
 from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.sceptic.auc import Estimate, auc
@@ -31,8 +32,6 @@ LEVEL = 0.05
 _COPIES = 1e-6
 #: Rows for each coefficient below which a model fits both silos so well that they always look like copies.
 _ROWS_EACH = 3
-#: Share of a silo's rows that occur twice in it above which they may have been put in twice.
-_TWICE = 0.2
 #: Means that differ by more deviations, or deviations that differ by a larger factor, look like another unit.
 _UNIT = 5.0
 #: A pull that keeps coefficients finite where labels are separated; it moves others by less than their error.
@@ -163,7 +162,13 @@ class Probes(NamedTuple):
         }
 
 
-def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns: Sequence[str]) -> Probes:
+def probe(
+    silos: Sequence[Own],
+    penalties: Sequence[float],
+    target: int,
+    columns: Sequence[str],
+    names: Sequence[str] = (),
+) -> Probes:
     """Probe every silo for a target.
 
     Args:
@@ -171,10 +176,20 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
         penalties: Penalty of each silo's own model.
         target: The target's number.
         columns: Names of the columns.
+        names: Names of the silos, for the sentences; without them they are numbered.
     """
+
+    def called(silo: int) -> str:
+        return names[silo] if names else f"silo {silo}"
+
+    alarms: list[Alarm] = []
+    for silo, own in enumerate(silos):
+        if (found := copies(own.x)) is not None:
+            kept = "; copies are kept in one fold, and one of them judges" if silo == target else ""
+            alarms.append(Alarm(silo, "twice", f"it has {found.text}{kept}"))
+    silos = [own[own.first] for own in silos]  # copies are no further evidence
     mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
     many = max(1, len(helpers))
-    alarms: list[Alarm] = []
     scores, unlike, shifted = {}, {}, {}
     signal = association(mine).p < LEVEL
     pairs = len(silos) * (len(silos) - 1) / 2
@@ -200,11 +215,6 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
             alarms.append(Alarm(silo, "permuted", f"{said}: labels look permuted", unlike[silo]))
         if units := _units(mine, own, columns):
             alarms.append(Alarm(silo, "units", f"{', '.join(units)} may be in another unit"))
-    twice = [_share_twice(own) for own in silos]
-    for silo in helpers:
-        others = np.median([share for k, share in enumerate(twice) if k != silo])
-        if twice[silo] > max(_TWICE, 3 * float(others)):
-            alarms.append(Alarm(silo, "twice", f"{twice[silo]:.0%} of its rows occur more than once"))
     for (j, k), pair in same.items():
         enough = min(silos[j].rows, silos[k].rows) > _ROWS_EACH * pair.degrees
         if pair.copies * pairs < _COPIES and pair.degrees and enough:
@@ -214,7 +224,7 @@ def probe(silos: Sequence[Own], penalties: Sequence[float], target: int, columns
                         Alarm(
                             silo,
                             "copy",
-                            f"it has the coefficients of silo {other} to the last digit, as with the same rows",
+                            f"it has the coefficients of {called(other)} to the last digit, as with the same rows",
                             pair.copies,
                         )
                     )
@@ -256,12 +266,3 @@ def _units(mine: Own, other: Own, columns: Sequence[str]) -> list[str]:
         if wide > _UNIT or apart > _UNIT:
             out.append(name)
     return out
-
-
-def _share_twice(own: Own) -> float:
-    """Share of a silo's rows that are the same as another of its rows, the label included."""
-    if own.rows < 2:
-        return 0.0
-    whole = np.column_stack([np.nan_to_num(own.x, nan=np.inf), own.y])
-    _, counts = np.unique(whole, axis=0, return_counts=True)
-    return float(counts[counts > 1].sum() / own.rows)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from fedrank.silos.data.copies import copies
 from fedrank.silos.data.tables import SiloTable
 
 
@@ -31,9 +32,16 @@ class Own(NamedTuple):
 
     @property
     def rarer(self) -> int:
-        """Rows of the rarer label."""
-        positive = int(self.y.sum())
-        return min(positive, self.rows - positive)
+        """Rows of the rarer label; of copies one counts."""
+        first = self.first
+        positive = int(self.y[first].sum())
+        return min(positive, len(first) - positive)
+
+    @property
+    def first(self) -> Int[np.ndarray, " rows"]:
+        """The first row of each group of copies, and all rows where there are none: those that judge a model."""
+        found = copies(self.x)
+        return np.arange(self.rows) if found is None else np.sort(np.unique(found.group, return_index=True)[1])
 
 
 def rows_of(table: SiloTable) -> list[Own]:
@@ -41,22 +49,26 @@ def rows_of(table: SiloTable) -> list[Own]:
     return [Own(silo.features.astype(float), silo.labels.astype(float)) for silo in table.silos]
 
 
-def folds(y: Float[np.ndarray, " rows"], count: int, rng: np.random.Generator) -> Int[np.ndarray, " rows"]:
-    """A fold for each row, in which each label has its share up to one row.
+def folds(own: Own, count: int, rng: np.random.Generator) -> Int[np.ndarray, " rows"]:
+    """A fold for each row, in which each label has its share up to one row; copies of a row are in one fold.
 
     Args:
-        y: Labels.
+        own: The rows.
         count: Number of folds; there are as many as rows of the rarer label if these are fewer, and at least 2.
         rng: Draws the order.
     """
-    rarer = int(min(y.sum(), len(y) - y.sum()))
-    count = max(2, min(count, rarer))
-    out = np.empty(len(y), int)
+    count = max(2, min(count, own.rarer))
+    first = own.first
+    out = np.empty(own.rows, int)
     start = 0
     for label in (1.0, 0.0):
-        own = rng.permutation(np.flatnonzero(y == label))
-        out[own] = (np.arange(len(own)) + start) % count
-        start += len(own)  # the next label begins where this one ended, so that folds are of one size
+        some = rng.permutation(first[own.y[first] == label])
+        out[some] = (np.arange(len(some)) + start) % count
+        start += len(some)  # the next label begins where this one ended, so that folds are of one size
+    if len(first) < own.rows and (found := copies(own.x)) is not None:
+        of_group = np.empty(len(first), int)
+        of_group[found.group[first]] = out[first]
+        out = of_group[found.group]
     return out
 
 

@@ -93,7 +93,7 @@ def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator) -> lis
     mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
     if mine.rarer < 2:
         return [Verdict(k, Estimate(float("nan"), float("nan")), 1.0, float("nan")) for k in helpers]
-    fold = folds(mine.y, FOLDS, rng)
+    fold = folds(mine, FOLDS, rng)
     alone, together = np.empty(mine.rows), {silo: np.empty(mine.rows) for silo in helpers}
     for number in np.unique(fold):
         test = fold == number
@@ -105,5 +105,6 @@ def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator) -> lis
             moments = moments_of([own.x, other.x])
             both = [(design(own.x, moments), own.y), (design(other.x, moments), other.y)]
             together[silo][test] = design(mine.x[test], moments) @ fit_glm(both, penalty).beta
-    many = max(1, len(helpers))
-    return [verdict_of(silo, difference(together[silo], alone, mine.y, fold), many) for silo in helpers]
+    many, one = max(1, len(helpers)), mine.first
+    gains = {silo: difference(together[silo][one], alone[one], mine.y[one], fold[one]) for silo in helpers}
+    return [verdict_of(silo, gain, many) for silo, gain in gains.items()]

@@ -1,7 +1,7 @@
 """Ways for one silo to get a model, each with what it leaves to be chosen on the silo's own training rows.
 
-In all of them the others send one message or take part in sums; no row leaves a silo, but for *trees of all rows*,
-which exists in simulations only.
+Each but *trees of all rows* can be had from one message of the others or from sums. What is here computes them from
+rows that are all in one place.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
     """
     ways = tuple(name for name, way in WAYS.items() if way.kind != "simulation") if ways is None else tuple(ways)
     inside = tuple(name for name in ways if WAYS[name].kind != "simulation")  # nothing is chosen of the others
-    fold = folds(own.y, 5, rng)
+    fold = folds(own, 5, rng)
     found: dict[tuple[str, float], np.ndarray] = {}
     for number in np.unique(fold):
         test = fold == number

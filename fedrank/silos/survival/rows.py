@@ -16,7 +16,7 @@ class Followed(NamedTuple):
 
     Attributes:
         x: Columns.
-        time: Time of the event, or until which a row was followed without one; above 0.
+        time: Time of the event, or until which a row was followed without one; at least 0.
         event: 1 where there was an event, 0 where following ended (censored).
     """
 
@@ -33,12 +33,15 @@ class Followed(NamedTuple):
         """The same without rows that lack a value.
 
         Raises:
-            DataError: A time is not above 0, or an event is neither 0 nor 1.
+            DataError: A time is below 0, or an event is neither 0 nor 1.
         """
         whole = ~(np.isnan(self.x).any(axis=1) | np.isnan(self.time) | np.isnan(self.event))
         kept = Followed(self.x[whole], self.time[whole], self.event[whole])
-        if kept.rows and (kept.time.min() <= 0 or not np.isfinite(kept.time).all()):
-            raise DataError(f"times of silo {name!r} must be finite and above 0, got {kept.time.min():g}.")
+        if len(odd := np.flatnonzero(~np.isfinite(self.time) & ~np.isnan(self.time) | (self.time < 0))):
+            row = int(odd[0])
+            raise DataError(
+                f"times of silo {name!r} must be finite and at least 0, got {self.time[row]:g} in its row {row + 1}."
+            )
         if not np.isin(kept.event, (0, 1)).all():
             raise DataError(f"events of silo {name!r} must be 0 (censored) or 1, got {np.unique(kept.event)[:5]}.")
         return kept

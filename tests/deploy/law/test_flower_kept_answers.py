@@ -159,7 +159,7 @@ def test_a_file_that_was_lost_or_a_table_that_changed_ends_the_run(folder, caplo
     table = (folder / "own.csv").read_text()
     (folder / "own.csv").write_text(table.replace(",0.", ",0.1", 1))
     node_of.cache_clear()
-    with pytest.raises(RunError, match="the table has changed since this run began"):
+    with pytest.raises(RunError, match="the data has changed since this run began"):
         ask(folder, question(1, TRAIN))
     (folder / "own.csv").write_text(table)
     node_of.cache_clear()
@@ -195,3 +195,23 @@ def test_a_node_that_is_killed_sends_the_same_bytes_when_it_is_asked_again(folde
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert ask(folder, question(0, TRAIN)).replies == (folder / "sent").read_bytes()
+
+
+#: A record of a hospital with public ranges of age and dose, in another one's place.
+RECORDS = ("50,0.5,1", ",,", "old,<0.3,unknown", "1e300,-5,1", '"1.204,5","0,5",1', "50,0.5,Yes", "03-Mar-2024,1 000,0")
+
+
+@pytest.mark.minutes
+def test_what_a_hospital_sends_in_a_run_with_an_epsilon_has_one_shape(tmp_path):
+    config, _ = flat.read_run(VALUES)
+    shapes = set()
+    for number, record in enumerate(RECORDS):
+        rng = np.random.default_rng(0)
+        rows = [f"{rng.integers(20, 80)},{rng.random():.3f},{k % 2}" for k in range(40)]
+        path = tmp_path / f"{number}.csv"
+        path.write_text("\n".join(["age,dose,label", *rows[:7], record, *rows[8:]]))
+        told = NodeSettings(0, 2, data=str(path), state_dir=str(tmp_path / f"node{number}"))
+        hello = answer_for(config, told, Question(0, 0, b""))
+        trained = answer_for(config, told, question(0, TRAIN))
+        shapes.add((hello.first, hello.heard, hello.replies, trained.first, trained.heard, len(trained.replies)))
+    assert len(shapes) == 1

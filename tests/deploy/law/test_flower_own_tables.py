@@ -10,7 +10,7 @@ import pytest
 from flower_nodes import Nodes, honest
 from safetensors.numpy import load_file
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError, WireError
+from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError, WireError
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import answer_for, node_of
 from fedrank.deploy.flower.messages import Question
@@ -187,3 +187,40 @@ def test_what_does_not_fit_is_told_before_anything_is_learnt(files, tmp_path):
     asked = protocol.request.encode(protocol.ask(stand_in(config, FEATURES + 1).protocol.init(jax.random.key(0))))
     with pytest.raises(WireError, match="bytes, got"):
         answer_for(config, told, Question(0, 0, asked))
+
+
+def test_a_node_does_not_go_on_with_a_table_that_has_changed_since_the_run_began(files, tmp_path):
+    paths, _ = files
+    config, told = node(table(tmp_path), 1, paths[1], state_dir=str(tmp_path / "node"))
+    protocol = node_of(config, told).protocol
+    first = protocol.exchanges[0]
+    request = first.request.encode(first.ask(protocol.init(jax.random.key(0))))
+
+    def ask(round_, request=request):
+        node_of.cache_clear()  # Flower starts a process for each question
+        return answer_for(config, told, Question(round_, 0, request))
+
+    ask(0, b"")
+    ask(0)
+    ask(1)
+    before = paths[1].read_text()
+    paths[1].write_text(before.replace("yes", "no", 1))
+    with pytest.raises(RunError, match="the data has changed since this run began"):
+        ask(1)
+    paths[1].write_text(before)
+    ask(1)
+    paths[1].write_text(before.replace("yes", "no", 1))
+    ask(0, b"")  # a run that begins takes the table as it is
+    ask(0)
+    ask(1)
+
+
+def test_any_nodes_own_files_are_known_by_their_content(tmp_path):
+    from fedrank.deploy.flower.answers import _content_of
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one.txt").write_text("1")
+    first = _content_of(tmp_path / "a")
+    assert first == _content_of(tmp_path / "a") != _content_of(tmp_path / "a" / "one.txt")
+    (tmp_path / "a" / "one.txt").rename(tmp_path / "a" / "two.txt")
+    assert first != _content_of(tmp_path / "a")

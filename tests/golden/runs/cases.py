@@ -185,7 +185,7 @@ _TABLES = [
     _run("bandit-fixed", f"bandit-fedavg --bandit.rule fixed --bandit.fixed 1 --bandit.arms everyone {_SILOS} {_NONE}"),
     _run(
         "bandit-delayed",
-        f"bandit-fedavg --bandit.delayed --bandit.no-pretrain --silos.inverted neutral {_SILOS} {_NONE}",
+        f"bandit-fedavg --bandit.delayed --bandit.no-pretrain --silos.inverted hospital-C {_SILOS} {_NONE}",
     ),
     _run("fedavg", f"fedavg --network.norm layer --silos.measure log-loss --silos.stratified {_SILOS} {_NONE}"),
     _run(

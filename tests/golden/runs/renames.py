@@ -85,6 +85,12 @@ def recorded_account(report: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+#: Generated silos, whose names are part of files' and measures' names, too.
+SILOS = {"hospital-A": "target", "hospital-B": "complementary", "hospital-C": "neutral", "hospital-D": "harmful"}
+
+
 def recorded(name: str) -> str:
     """The name under which the recording has it."""
+    for now, then in SILOS.items():
+        name = name.replace(now, then).replace(now.lower(), then)  # files are named in small letters
     return RENAMES.get(name, name)

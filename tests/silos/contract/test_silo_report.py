@@ -16,6 +16,7 @@ from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
 from fedrank.report.statistics import Interval
 from fedrank.silos.report import figures as silo_figures
+from fedrank.silos.report import opening as silo_opening
 from fedrank.silos.report import page as silo_page
 from fedrank.silos.report import tables as silo_tables
 
@@ -345,3 +346,34 @@ def test_evidence_of_another_shape_is_refused(tmp_path, change, says):
 def test_tables_of_silos_go_into_json(one):
     told = tables.to_json(silo_tables.helpers_table(one[0], "hungarian"))
     assert told["rows"][0]["difference"] == {"mean": -0.09, "low": -0.11, "high": -0.065}
+
+
+# -- what the page says first ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("difference", "first"),
+    [
+        ((-0.132, -0.2, -0.06), True),
+        ((0.02, -0.01, 0.05), False),
+        ((0.05, 0.01, 0.09), False),
+        ((-0.02, -0.05, 0.01), False),
+    ],
+)
+def test_the_page_begins_with_the_plain_model_only_where_that_is_better(tmp_path, difference, first):
+    folder = make_silo_run(tmp_path / "run", seeds=3, rounds=2)
+    mean, low, high = difference
+    way = {
+        "title": "alone, logistic regression",
+        "kind": "baseline",
+        "mean": 0.9,
+        "difference": dict(mean=mean, low=low, high=high),
+    }
+    about = {"rows": 185.0, "recommended": ["alone"] * 3, "best": "alone", "ways": {"alone": way}}
+    (folder / "sceptic.json").write_text(json.dumps({"hungarian": about}))
+    sentence = silo_opening.opening_of(load(folder), []).sentence
+    assert sentence.startswith("Use “alone, logistic regression”") == first
+    reached = f"{silo_tables.mean_interval(list(silo_tables.best_test(load(folder), 'hungarian').values())).mean:.3f}"
+    for number in ("0.900", reached, "185 rows", "0.040 above training alone"):
+        assert number in sentence
+    assert (f"{abs(mean):.3f} better" in sentence) == (low > 0 or high < 0)

@@ -212,7 +212,7 @@ def two(seed):
     return own.x[:, :2], own.y
 
 
-FLAGS = ["--label", "ill", "--range", "a=-3:3", "b=0:10"]
+FLAGS = ["--label", "ill", "--positive", "1", "--range", "a=-3:3", "b=0:10"]
 
 
 def test_a_silo_sends_once_and_another_uses_it(table, tmp_path, capsys):

@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.copies import copies
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.sceptic import ways
@@ -99,10 +100,10 @@ def test_stacking_gives_weight_to_the_model_that_knows_and_none_to_its_opposite(
 def test_folds_and_splits_keep_the_labels_shares():
     rng = np.random.default_rng(0)
     y = np.array([1.0] * 7 + [0.0] * 33)
-    fold = folds(y, 5, rng)
+    fold = folds(Own(np.zeros((40, 1)), y), 5, rng)
     assert np.bincount(fold).tolist() == [8] * 5
     assert sorted(np.bincount(fold, y).tolist()) == [1, 1, 1, 2, 2]
-    assert set(folds(y[5:], 5, rng)) == {0, 1}  # two rows of the rarer label
+    assert set(folds(Own(np.zeros((35, 1)), y[5:]), 5, rng)) == {0, 1}  # two rows of the rarer label
     test = split(y, 0.3, rng)
     assert test.sum() == 12 and y[test].sum() == 2
 
@@ -189,7 +190,7 @@ def answered():
 def test_every_row_of_the_target_counts_and_the_sceptics_rows_stand_first(answered):
     kinds = [ways.WAYS[row.way].kind for row in answered.rows]
     assert kinds == ["baseline"] * 3 + ["method"] * 3
-    assert np.isfinite(answered.scores).all() and len(answered.scores) == 90
+    assert all(np.isfinite(one).all() and len(one) == 90 for one in answered.scores.values())
     made = answered.as_json()
     assert made["rows"] == {"s0": 90, "s1": 200, "s2": 90}
     assert "90 rows" in made["headline"] and made["auc"]["low"] < made["auc"]["value"] < made["auc"]["high"]
@@ -260,6 +261,83 @@ def test_more_columns_than_rows_are_no_copies_and_what_is_guessed_is_said():
     assert "not told from guessing" in answer(table_of(noise), 0, ways=("federated",)).headline()
 
 
+# ---------------------------------------------------------------------------------------------------------- copies
+
+
+def doubled(rng, rows, some=1.0):
+    """Coin-toss labels; a share of the rows stands twice, in a drawn order."""
+    x, y = rng.standard_normal((rows, 2)), rng.permutation(np.arange(rows) % 2.0)
+    order = rng.permutation(np.concatenate([np.arange(rows), np.arange(round(some * rows))]))
+    return Own(x[order], y[order])
+
+
+def test_copies_are_told_from_rows_that_are_equal_by_chance():
+    rng = np.random.default_rng(0)
+    assert copies(doubled(rng, 60).x).share == 1.0
+    assert copies(doubled(rng, 60, 0.5).x).share == pytest.approx(60 / 90)
+    assert copies(doubled(rng, 100, 0.02).x) is None, "a patient may come twice"
+    binary = rng.integers(0, 2, (500, 6)).astype(float)  # 64 kinds of rows
+    flags = (rng.random((500, 30)) < 0.01).astype(float)  # 30 rare diagnoses: most rows are all 0
+    ages = np.column_stack([rng.integers(20, 90, 400), rng.integers(0, 2, 400)]).astype(float)
+    levels = np.eye(6)[rng.integers(0, 6, 300)]
+    for x in (binary, flags, ages, levels, np.column_stack([ages, ages[:, 1]]), ages[:, :1], np.full((9, 3), np.nan)):
+        assert copies(x) is None
+    mixed = np.column_stack([rng.standard_normal(200), rng.integers(0, 2, (200, 2))])
+    assert copies(np.concatenate([mixed, mixed])).share == 1.0 and copies(mixed) is None
+    gaps = np.where(rng.random(mixed.shape) < 0.02, np.nan, mixed)
+    assert copies(np.concatenate([gaps, gaps])).share == 1.0
+
+
+def test_copies_are_in_one_fold_and_one_of_them_judges():
+    own_ = doubled(np.random.default_rng(1), 60)
+    fold = folds(own_, 5, np.random.default_rng(0))
+    group = copies(own_.x).group
+    assert all(len(set(fold[group == one])) == 1 for one in range(60)) and set(fold) == set(range(5))
+    assert len(own_.first) == 60 == len(set(group[own_.first])) and own_.rarer == 30
+    assert np.bincount(fold).tolist() == [24] * 5
+
+
+def test_a_division_of_a_run_keeps_copies_on_one_side():
+    from fedrank.silos.data.splits import Sizes, split
+
+    own_ = doubled(np.random.default_rng(2), 60)
+    table = SiloTable("t", (Silo("a", own_.x, own_.y.astype(np.int8)),), ("x0", "x1"), "y")
+    for stratified in (False, True):
+        train, vali, test = split(table, 0, Sizes(0.5, 0.25, 0.25), stratified)
+        seen = [{tuple(row) for row in np.asarray(part.x)[0, : int(part.n[0])]} for part in (train, vali, test)]
+        assert sum(map(len, seen)) <= 60 + 2, "a group is cut at most at the two ends of parts"
+    private = split(table, 0, Sizes(0.5, 0.25, 0.25), public=(np.zeros(2), np.ones(2)))
+    rows = [tuple(row) for row in np.asarray(private.train.x)[0]]
+    assert len(set(rows)) > 45, "with an ε the division does not look at what rows hold"
+
+
+@pytest.mark.slow
+def test_coin_tosses_that_stand_twice_at_every_silo_are_alarmed_and_worth_nothing():
+    """Over eight tables of coin tosses trees reach .5; with copies in other folds they reached .8."""
+    pytest.importorskip("sklearn")
+    reached = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        silos = tuple(
+            Silo(f"s{k}", one.x, one.y.astype(np.int8)) for k, one in enumerate([doubled(rng, 60), doubled(rng, 60)])
+        )
+        made = answer(SiloTable("t", silos, ("x0", "x1"), "y"), 0, ways=("trees",))
+        assert {alarm.silo for alarm in made.probes.alarms if alarm.kind == "twice"} == {0, 1}
+        assert any("more than once" in text for text in made.warnings())
+        reached.append(made.row("trees").auc.value)
+    assert abs(np.mean(reached) - 0.5) < 3 * np.std(reached) / 8**0.5 + 0.02 and np.mean(reached) < 0.62
+
+
+@pytest.mark.parametrize("seed", [1, 10, 11])
+def test_the_headlines_numbers_are_those_of_the_tables_row(seed):
+    made = answer(table_of(federation(seed, (60, 200, 90))[0]), 0, ways=QUICK)
+    (row,) = [row for row in made.rows if row.way == made.use]
+    assert f"AUC {row.auc.value:.3f}" in made.headline() and made.as_json()["auc"]["value"] == row.auc.value
+    assert made.reached == row.auc and made.over_own == row.over_alone
+    assert made.gain.value == pytest.approx(row.auc.value - made.row(made.rival).auc.value)
+    assert "nested_auc" in made.as_json()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["alone", "federated", "stacked"])
 def test_the_recommended_model_scores_from_its_file_what_it_scored_here(answered, tmp_path, way):
@@ -268,7 +346,8 @@ def test_the_recommended_model_scores_from_its_file_what_it_scored_here(answered
     import fedrank
     from fedrank.silos.sceptic.model import model_of
 
-    made = dataclasses.replace(answered, recommended=way, over_own=Estimate(0.1, 0.01))
+    rows = tuple(dataclasses.replace(row, over_alone=Estimate(0.1, 0.01)) for row in answered.rows)
+    made = dataclasses.replace(answered, recommended=way, rows=rows)
     loaded = fedrank.load(model_of(made).save(tmp_path / "model.safetensors"))
     x = np.random.default_rng(0).standard_normal((40, P))
     expected = answered.chosen.models[way](x.astype(np.float32).astype(float))

@@ -229,7 +229,7 @@ def test_every_method_runs(protocol, tmp_path):
 def test_a_hundred_silos_work_with_clusters_and_drop_outs(tmp_path):
     config = dataclasses.replace(
         SMALL,
-        silos=Silos(target="target", train=10.0, count=100, rows=40),
+        silos=Silos(target="hospital-A", train=10.0, count=100, rows=40),
         bandit=Bandit(rule="ucb", arms="clusters", clusters=6),
         devices=Devices(dropout=0.2),
         compute=Compute(checkpoint_seconds=0.0),

@@ -238,9 +238,8 @@ def test_tables_that_do_not_fit_are_refused():
     x, y = np.zeros((2, 1), np.float32), np.zeros(2, np.int8)
     for features, labels, message in (
         (x[:1], y, "needs features"),
-        (x.astype(np.float64), y, "float32"),
         (x, y + np.int8(2), "0 or 1, got"),
-        (x + np.float32(np.inf), y, "infinite"),
+        (x + np.float32(np.inf), y, "no finite number"),
     ):
         with pytest.raises(DataError, match=message):
             Silo("a", features, labels)

@@ -7,8 +7,10 @@ from fedrank.cli.main import call
 from fedrank.core.errors import DataError
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import BanditFedAvgConfig, Silos
-from fedrank.silos.data.files import read_silos
+from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.files import read_columns, read_silos
 from fedrank.silos.data.looks import looks_wrong
+from fedrank.silos.own_table import read_table
 
 
 def written(tmp_path, rows=90, separator=",", seed=0, **columns):
@@ -87,9 +89,69 @@ def test_decimal_commas_and_separators_are_recognised(tmp_path, separator):
     assert table.silos[0].features[:3, 1].tolist() == pytest.approx([0.0, 3.3, 6.6])
 
 
-def test_what_may_be_thousands_stays_text(tmp_path):
-    path = written(tmp_path, separator=";", cost=lambda row, label: f"{1 + row % 3},000")
-    assert {name.split("=")[0] for name in read_silos(path).feature_names} == {"pressure", "cost"}
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1.204,5", "3,2", "2.001,0", "900,1"], [1204.5, 3.2, 2001.0, 900.1]),
+        (["1.204", "3,2"], [1204.0, 3.2]),  # the point stands between thousands, as the comma is the decimal one
+        (["1,204.5", "3.2", "1,204,567"], [1204.5, 3.2, 1204567.0]),
+        (["\N{MINUS SIGN}3", "2"], [-3.0, 2.0]),
+        (["95%", "3 %"], [95.0, 3.0]),
+        (["1\N{NARROW NO-BREAK SPACE}204", "3"], [1204.0, 3.0]),
+    ],
+)
+def test_numbers_are_read_where_the_column_allows_one_reading(tmp_path, cells, numbers):
+    path = written(tmp_path, separator=";", odd=lambda row, label: cells[row % len(cells)])
+    columns = read_columns(path)
+    table = read_silos(path)
+    assert table.feature_names == ("pressure", "odd")
+    found = {owner: [] for owner in "abc"}
+    for row, owner in enumerate(columns["silo"]):
+        found[owner].append(numbers[row % len(cells)])
+    for silo in table.silos:
+        np.testing.assert_array_equal(silo.features[:, 1], found[silo.name])
+    own, _ = read_table(path, Silos())  # a node's reader
+    np.testing.assert_array_equal(own.features[:, 0], [numbers[row % len(cells)] for row in range(90)])
+    again = Coding().features({"odd": columns["odd"]}, ("odd",))  # that of rows to be scored
+    np.testing.assert_array_equal(again[:, 0], own.features[:, 0])
+
+
+@pytest.mark.parametrize(
+    "cells", [["1,000", "2,000"], ["<0.3", "2", "4"], ["95%", "3"], ["1,5", "1.5"], ["3a", "2"], ["unknown", "7", "8"]]
+)
+def test_numbers_among_text_are_a_question_that_names_column_and_value(tmp_path, cells):
+    path = written(tmp_path, separator=";", odd=lambda row, label: cells[row % len(cells)])
+    for read in (read_silos, lambda path: read_table(path, Silos())):
+        with pytest.raises(DataError, match=rf"column 'odd' has .*'{cells[0]}'.*categorical: odd"):
+            read(path)
+    assert len([n for n in read_silos(path, categorical=("odd",)).feature_names if n.startswith("odd=")]) >= 1
+    if len(cells) > 2:
+        assert "odd" in read_silos(path, missing=(cells[0],)).feature_names
+
+
+@pytest.mark.parametrize("cell", ["03-Mar-2024", "3 March 2024", "Mar 3, 2024", "2024/03/03", "3.3.2024", "03-03-24"])
+def test_dates_in_other_forms_are_refused_by_name(tmp_path, cell):
+    path = written(tmp_path, separator=";", seen=lambda row, label: cell)
+    with pytest.raises(DataError, match="'seen' holds dates"):
+        read_silos(path)
+
+
+def test_ids_with_underscores_are_names(tmp_path):
+    """Python reads 1_2 as 12."""
+    path = written(tmp_path, bed=lambda row, label: f"1_{row % 3}")
+    assert [name for name in read_silos(path).feature_names if "bed" in name] == ["bed=1_0", "bed=1_1", "bed=1_2"]
+
+
+def test_names_that_differ_in_spelling_alone_are_refused(tmp_path):
+    path = written(tmp_path, ward=lambda row, label: ("East", "east ", "West")[row % 3] if row > 3 else "West")
+    with pytest.raises(DataError, match=r"column 'ward' has the values 'East' and 'east'.*categorical: ward"):
+        read_silos(path)
+    assert read_silos(path, categorical=("ward",)).n_features == 4
+    path.write_text(path.read_text().replace("\na,", "\nA,", 1))
+    with pytest.raises(DataError, match=r"column 'silo' names the silos 'A' and 'a'"):
+        read_silos(path, drop=("ward",))
+    with pytest.raises(DataError, match=r"label 'ill' has the values 'Yes' and 'yes'"):
+        read_silos(written(tmp_path, ill=lambda row, label: ("yes", "no", "Yes")[row % 3]), label="ill", positive="yes")
 
 
 def test_a_silo_that_is_too_small_is_left_out_with_a_sentence_and_the_target_is_not(tmp_path):

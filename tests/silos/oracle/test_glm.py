@@ -7,10 +7,12 @@ from scipy.optimize import minimize
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.files import read_silos
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.glm import fit_silos
 from fedrank.silos.glm.families import Sums, firth_gradient, sums
 from fedrank.silos.glm.sums import Adder, from_words, to_words
+from fedrank.silos.glm.tables import numbers_of
 
 
 def silos(seed=0, rows=(60, 45, 80, 30), columns=4, slope=0.8):
@@ -107,7 +109,7 @@ def test_separated_labels_are_named_and_firths_penalty_gives_the_largest_penalis
 
     found = minimize(loss, np.zeros(3), method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-13, "maxiter": 9999})
     np.testing.assert_allclose(made.estimate, found.x, rtol=1e-5)
-    assert loss(made.estimate) <= found.fun + 1e-10 and not made.separated
+    assert loss(made.estimate) <= found.fun + 1e-10 and "x0" in made.separated and made.converged
 
 
 def test_firths_gradient_is_the_difference_quotient_of_half_the_log_determinant():
@@ -155,3 +157,80 @@ def test_what_cannot_be_fitted_is_refused_in_words():
         fit_silos([(x, 3 * y) for x, y in parts])
     with pytest.raises(ConfigError, match="Firth"):
         fit_silos(parts, "linear", firth=True)
+
+
+def quasi(seed, kind):
+    """Two silos of 100 rows: an exposure after which all have the label, or several; or age tells all."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(60, 10, 200)
+    y = (rng.random(200) < 0.15).astype(float)
+    drug = (rng.random((200, 6 if kind == "six" else 1)) < (0.03 if kind == "six" else 0.1)).astype(float)
+    if kind == "rare":
+        drug[:, 0] = np.arange(200) < 2
+    y = (age > 60).astype(float) if kind == "all" else np.where(drug.any(axis=1), 1.0, y)
+    x = np.column_stack([age, drug])
+    return [(x[:100], y[:100]), (x[100:], y[100:])]
+
+
+@pytest.mark.parametrize("kind", ["one", "rare", "six", "all"])
+@pytest.mark.parametrize("seed", range(3))
+def test_firths_method_converges_where_labels_are_separated_and_leaves_walds_numbers_out(kind, seed):
+    parts = quasi(seed, kind)
+    plain, made = fit_silos(parts), fit_silos(parts, firth=True)
+    assert made.converged and "do not use" not in " ".join(made.notes())
+    separates = ("x0",) if kind == "all" else tuple(f"x{k}" for k in range(1, parts[0][0].shape[1]))
+    for one in (plain, made):
+        if kind == "all":  # then no coefficient has a largest likelihood
+            assert "(intercept)" in one.separated and "x0" in one.separated
+        else:
+            assert one.separated == separates
+    places = [made.names.index(name) for name in separates]
+    assert np.isnan(made.p[places]).all() and np.isnan(made.interval()[0][places]).all()
+    assert np.isfinite(made.error).all() and "Wald" in made.notes()[0]
+    # The derivative of the penalised likelihood is 0 there, by brute force.
+    x, y = pooled(parts)
+    mean = 1 / (1 + np.exp(-x @ made.estimate))
+    scale = ((mean * (1 - mean)) @ x**2) ** -0.5
+
+    def value(beta):
+        mean = 1 / (1 + np.exp(-x @ beta))
+        information = (x * (mean * (1 - mean))[:, None]).T @ x
+        return y @ (x @ beta) - np.logaddexp(0, x @ beta).sum() + 0.5 * np.linalg.slogdet(information)[1]
+
+    for k in range(len(scale)):
+        step = np.eye(len(scale))[k] * 1e-4 * scale
+        assert abs(value(made.estimate + step) - value(made.estimate - step)) / 2e-4 < 1e-4
+
+
+def test_an_exposure_among_a_few_rows_is_estimated_in_closed_form():
+    """Saturated two-by-two table: Firth's estimate is that with half a row in each cell (Firth 1993)."""
+    x = np.repeat([0.0, 0.0, 1.0], [30, 10, 5])[:, None]
+    y = np.repeat([0.0, 1.0, 1.0], [30, 10, 5])
+    made = fit_silos([(x[::2], y[::2]), (x[1::2], y[1::2])], firth=True)
+    np.testing.assert_allclose(made.estimate[0], np.log(10.5 / 30.5), rtol=1e-6)
+    np.testing.assert_allclose(made.estimate[1], np.log(5.5 / 0.5) - np.log(10.5 / 30.5), rtol=1e-6)
+    assert made.separated == ("x0",) and made.converged
+
+
+def test_seconds_since_1970_keep_their_digits(tmp_path):
+    """Times of admission within ten minutes: single precision has steps of 128 seconds there."""
+    rng = np.random.default_rng(0)
+    at = 1.7e9 + rng.uniform(0, 600, 300)
+    x = np.column_stack([at, rng.normal(60, 10, 300)])
+    mean = 1 / (1 + np.exp(-0.004 * (at - 1.7e9 - 300) - 0.03 * (x[:, 1] - 60)))
+    y = (rng.random(300) < mean).astype(float)
+    centred = np.column_stack([np.ones(300), at - 1.7e9, x[:, 1]])
+    theirs = sm.GLM(y, centred, family=sm.families.Binomial()).fit(tol=1e-14, maxiter=100)
+    length = 20 + 0.02 * (at - 1.7e9) + rng.normal(0, 3, 300)
+    line = sm.OLS(length, centred).fit()
+    path = tmp_path / "seconds.csv"
+    cells = np.column_stack([at, x[:, 1], y, length]).tolist()
+    rows = [f"{'ab'[k % 2]},{row[0]!r},{row[1]!r},{row[2]:.0f},{row[3]!r}" for k, row in enumerate(cells)]
+    path.write_text("\n".join(["silo,at,age,label,length", *rows]))
+    ours = fit_silos(read_silos(path, drop=("length",)))
+    np.testing.assert_allclose(ours.estimate[1:], theirs.params[1:], rtol=1e-6)
+    np.testing.assert_allclose(ours.error[1:], theirs.bse[1:], rtol=1e-6)
+    table, labels = numbers_of(path, "silo", "length", ("label",))
+    mine = fit_silos(table, "linear", labels=labels)
+    np.testing.assert_allclose(mine.estimate[1:], line.params[1:], rtol=1e-6)
+    np.testing.assert_allclose(mine.error[1:], line.bse[1:], rtol=1e-6)

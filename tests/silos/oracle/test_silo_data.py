@@ -1,6 +1,7 @@
 """Tables of silos: the named ones against counts from elsewhere, files against what was written, generated ones."""
 
 import gzip
+import json
 import lzma
 import os
 import shutil
@@ -12,12 +13,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from fedrank.cli.main import call
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.places import find
 from fedrank.silos.data.files import read_columns, read_silos
-from fedrank.silos.data.generate import generate_silos
+from fedrank.silos.data.generate import ROLES, generate_silos
 from fedrank.silos.data.splits import Sizes, split
 
 
@@ -233,7 +235,7 @@ TYPO = "\n".join(f"{'ab'[k % 2]},{k if k != 7 else '7o'},{k % 3 % 2}" for k in r
             DataError,
             r"'id' is text with 60 levels, more than 50. Drop it \(drop='id'\)",
         ),
-        (f"silo,age,label\n{TYPO}\n", DataError, "Most are numbers, but '7o' in row 8 is not"),
+        (f"silo,age,label\n{TYPO}\n", DataError, "1 of 60 values are no plain numbers, the first in row 8: '7o'"),
     ],
 )
 def test_files_that_cannot_be_used_say_why(tmp_path, text, error, message):
@@ -270,7 +272,7 @@ def test_generated_silos_help_harm_and_do_neither():
 
         alone = value(0)
         for role, gain in gains.items():
-            gain.append(value(0, table.index(role)) - alone)
+            gain.append(value(0, ROLES.index(role)) - alone)
     mean = {role: np.mean(gain) for role, gain in gains.items()}
     error = {role: np.std(gain) / SEEDS**0.5 for role, gain in gains.items()}
     assert mean["complementary"] > 3 * error["complementary"] > 0
@@ -280,14 +282,15 @@ def test_generated_silos_help_harm_and_do_neither():
 
 def test_generated_silos_depend_on_seed_and_name_only():
     four, many = generate_silos(seed=1, rows=50), generate_silos(silos=100, seed=1, rows=50)
-    assert four.generated and four.names == ("target", "complementary", "neutral", "harmful")
+    assert four.generated and four.names == ("hospital-A", "hospital-B", "hospital-C", "hospital-D")
     assert many.n_silos == 100 and many.names[:4] == four.names and len(set(many.names)) == 100
     for a, b in zip(four.silos, many.silos[:4], strict=True):
         np.testing.assert_array_equal(a.features, b.features)
         np.testing.assert_array_equal(a.labels, b.labels)
     assert (generate_silos(seed=2, rows=50).silos[0].features != four.silos[0].features).all()
     assert load("generated", "silos", seed=1, silos=7, rows=9).n_rows == 63
-    assert generate_silos(silos=2).names == ("target", "complementary")
+    assert generate_silos(silos=2).names == ("hospital-A", "hospital-B")
+    assert many.names[25:28] == ("hospital-Z", "hospital-AA", "hospital-AB") and "hospital-D harmful" in four.notes[1]
     for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}, {"strength": 0.0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             generate_silos(**wrong)
@@ -297,3 +300,13 @@ def test_a_packed_table_of_nothing_is_refused_as_empty(tmp_path):
     (tmp_path / "own.csv.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(FormatError, match="empty"):
         read_columns(tmp_path / "own.csv.gz")
+
+
+def test_the_file_of_one_silo_is_checked_with_and_without_its_column(tmp_path, capsys):
+    path = written(tmp_path, "silo,x,label\na,1,0\na,2,1\na,4,1\n")
+    assert call(["data", "check", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["silos"]["a"]["rows"] == 3
+    path = written(tmp_path, "x,label\n1,0\n2,1\n4,1\n", "own.csv")
+    assert call(["data", "check", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["silos"]["own"]["rows"] == 3 and "no column 'silo'" in told["notes"][0]

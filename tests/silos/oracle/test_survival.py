@@ -1,5 +1,7 @@
 """Cox's model, Kaplan-Meier curves and the log-rank test from sums of silos against lifelines on all rows."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,8 +9,10 @@ from lifelines import CoxPHFitter, KaplanMeierFitter
 from lifelines.datasets import load_lung
 from lifelines.statistics import multivariate_logrank_test
 
-from fedrank.core.errors import DataError
+from fedrank.cli.main import call
+from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.survival import Followed, curves, fit_cox, logrank
+from fedrank.silos.survival.tables import followed_of
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +83,85 @@ def test_separated_and_senseless_rows_are_said(lung):
     assert fit_cox(early, ["early"]).separated == ("early",)
     for bad, words in (
         ([s._replace(event=0 * s.event) for s in silos], "nobody had an event"),
-        ([s._replace(time=s.time - 5) for s in silos], "above 0"),
+        ([s._replace(time=s.time - 999) for s in silos], "at least 0"),
+        ([s._replace(time=s.time / 0.0) for s in silos], "must be finite"),
         ([s._replace(event=s.event + 1) for s in silos], "must be 0"),
         ([s._replace(x=np.ones_like(s.x)) for s in silos], "never varies"),
         ([s._replace(x=np.hstack([s.x, 2 * s.x])) for s in silos], "explained by the others"),
     ):
         with pytest.raises(DataError, match=words):
             fit_cox(bad)
+
+
+def written(tmp_path, frame, separator=",", **changed):
+    """The frame as a file, with some columns as text."""
+    path = tmp_path / "followed.csv"
+    frame.assign(**changed).to_csv(path, index=False, sep=separator)
+    return path
+
+
+def test_a_time_of_zero_counts_as_in_lifelines(lung):
+    frame = lung.dropna().assign(time=lung.time - lung.time.min())
+    frame.loc[frame.index[:3], "time"] = 0.0
+    frame.loc[frame.index[1], "status"] = 0.0
+    assert (frame.time == 0).sum() >= 3
+    theirs = CoxPHFitter().fit(
+        frame[["time", "status", "age", "sex"]], "time", "status", fit_options={"precision": 1e-12}
+    )
+    ours = fit_cox(silos_of(frame, ["age", "sex"]))
+    np.testing.assert_allclose(ours.estimate, theirs.params_, rtol=1e-6)
+    np.testing.assert_allclose(ours.error, theirs.standard_errors_, rtol=1e-6)
+    (made,) = curves(silos_of(frame, ["age"]))
+    km = KaplanMeierFitter().fit(frame.time, frame.status)
+    np.testing.assert_allclose(made.survival, km.predict(made.time), rtol=1e-10)
+    assert made.time[0] == 0 and made.survival[0] < 1
+
+
+def test_a_file_of_followed_rows_says_what_was_left_out_and_reads_numbers_as_data_check_does(lung, tmp_path, capsys):
+    frame = lung.dropna().reset_index(drop=True).assign(silo=lambda one: "s" + (one.index % 3).astype(str))
+    frame = frame[["silo", "time", "status", "age", "sex", "ph.ecog"]].rename(columns={"ph.ecog": "ecog"})
+    epoch = 1.7e9 + frame.time  # days of a few seconds: single precision would make ties of them
+    commas = frame.age.map(lambda age: f"{age / 2:.1f}".replace(".", ","))
+    path = written(tmp_path, frame, ";", age=commas, time=epoch, flat=7, number=frame.index + 4000)
+    lines = path.read_text().splitlines()
+    for k in (3, 5, 8):
+        cells = lines[k].split(";")
+        cells[{3: 0, 5: 2, 8: 2}[k]] = ""
+        lines[k] = ";".join(cells)
+    path.write_text("\n".join(lines))
+    table = followed_of(path, "silo", "time", "status", ("age", "sex", "flat", "number"))
+    assert table.columns == ("age", "sex", "number")
+    said = " ".join(table.notes)
+    for words in ("decimal commas", "never vary: flat", "'number'", "1 of", "have no silo"):
+        assert words in said
+    used = frame.drop(index=[2, 4, 7])
+    theirs = CoxPHFitter().fit(
+        used.assign(age=used.age / 2)[["time", "status", "age", "sex"]],
+        "time",
+        "status",
+        fit_options={"precision": 1e-12},
+    )
+    table = followed_of(path, "silo", "time", "status", ("age", "sex"))
+    ours = fit_cox(table.rows, table.columns, silo_names=table.names)
+    np.testing.assert_allclose(ours.estimate, theirs.params_, rtol=1e-6)
+    assert sum(ours.left_out) == 2 and sum(ours.rows) == len(used)
+    command = ["silos", "survival", str(path), "--event", "status", "--json"]
+    assert call([*command, "--columns", "age", "sex"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sum(told["left_out"].values()) == 2 and any("no silo" in note for note in told["notes"])
+    assert call([*command, "--by", "sex"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert sum(told["left_out"].values()) == 2 and any("no silo" in note for note in told["notes"])
+    assert call(command[:-1]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "they lack a value: 2 (" in out and "decimal commas" in out and "never vary: flat" in out
+
+
+def test_levels_of_a_column_are_chosen_by_name(lung, tmp_path):
+    frame = lung.dropna().assign(silo=lambda one: np.arange(len(one)) % 3, stage=lambda one: "abc")
+    frame["stage"] = ["abc"[k % 3] for k in range(len(frame))]
+    path = written(tmp_path, frame.drop(columns=["inst"]))
+    assert followed_of(path, "silo", "time", "status", ("stage",)).columns == ("stage=b", "stage=c")
+    assert followed_of(path, "silo", "time", "status", ("stage=c", "age")).columns == ("age", "stage=c")
+    with pytest.raises(UnknownNameError):
+        followed_of(path, "silo", "time", "status", ("stage=z",))

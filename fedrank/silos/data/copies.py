@@ -1,0 +1,74 @@
+"""Rows of a silo that stand more than once: which, and whether there are more of them than by chance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+#: Share of rows that stand more than once up to which nothing is said: a patient may come twice.
+_SHARE = 0.05
+#: How many times as many pairs of equal rows there must be as by chance.
+_TIMES = 6.0
+#: Pairs that are added to those that were counted, as few say little.
+_FEW = 3.0
+
+
+class Copies(NamedTuple):
+    """Equal rows of a silo; labels do not count, as a copy may have another one.
+
+    Attributes:
+        group: A number for each row, the same for equal rows.
+        share: Share of the rows that have an equal one.
+            chance: The same as it would be by chance.
+    """
+
+    group: Int[np.ndarray, " rows"]
+    share: float
+    chance: float
+
+    @property
+    def text(self) -> str:
+        """The finding, to follow a silo's name and "has"."""
+        return f"{self.share:.0%} of its rows more than once, where chance would give {self.chance:.1%}"
+
+
+def copies(x: Float[np.ndarray, "rows columns"]) -> Copies | None:
+    """The rows that stand more than once, where there are more of them than by chance; else None.
+
+    Rows of few columns with few values each are equal by chance. Of the column whose values differ most, pairs of rows
+    that differ elsewhere say how often two values are equal; among pairs that are equal elsewhere it is about as often,
+    unless there are copies.
+
+    Args:
+        x: Features; a missing value equals a missing value.
+    """
+    n = len(x)
+    if n < 2 or x.shape[1] < 2:
+        return None
+    # -0 becomes 0 and all NaN one, so that equal rows are equal bytes.
+    rows = np.where(np.isnan(x), np.nan, x + 0.0)
+    group, counts = _groups(rows)
+    share = float(counts[counts > 1].sum() / n)
+    if share <= _SHARE:
+        return None
+    among = [_pairs(np.unique(column, return_counts=True)[1]) for column in rows.T]
+    most = int(np.argmin(among))
+    pairs, equal = n * (n - 1) / 2, _pairs(counts)
+    elsewhere = _pairs(_groups(np.delete(rows, most, axis=1))[1])
+    if elsewhere == pairs:
+        return None
+    by_chance = elsewhere * (among[most] - equal + _FEW) / (pairs - elsewhere)
+    return Copies(group, share, min(1.0, 2 * by_chance / n)) if equal > _TIMES * by_chance else None
+
+
+def _groups(rows: Float[np.ndarray, "rows columns"]) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " groups"]]:
+    """The number of each row's group of equal rows, and how many rows each group has."""
+    octets = np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]
+    _, group, counts = np.unique(octets, return_inverse=True, return_counts=True)
+    return group, counts
+
+
+def _pairs(counts: Int[np.ndarray, " values"]) -> float:
+    return float((counts * (counts - 1) / 2).sum())

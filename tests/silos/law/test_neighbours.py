@@ -1,0 +1,163 @@
+"""Messages with a record's ε of tables that differ in one record: one shape, or one refusal, whatever it holds."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from fedrank.cli.main import call
+from fedrank.silos.config import Silos
+from fedrank.silos.own_table import read_table
+from fedrank.silos.records.messages import Message, read_message
+from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
+from fedrank.silos.records.statistics import noise_of, released
+
+NAMES = ("age", "sex", "ward", "hiv", "ill", "silo")
+#: Records in another one's place: every kind of cell that a reader of whole columns would treat in another way.
+RECORDS = {
+    "an ordinary one": ("50", "f", "A", "0", "1", "north"),
+    "the only one with hiv": ("50", "f", "A", "1", "1", "north"),
+    "a level that no other has": ("50", "x", "Z", "0", "1", "north"),
+    "an empty one": ("", "", "", "", "", ""),
+    "without a label": ("50", "f", "A", "0", "", "north"),
+    "a third label": ("50", "f", "A", "0", "unknown", "north"),
+    "text for a number": ("old", "f", "A", "no", "1", "north"),
+    "a limit of detection": ("<0.3", "f", "A", "<1", "1", "north"),
+    "a decimal comma": ('"1.204,5"', "f", "A", '"0,5"', "1", "north"),
+    "a date": ("03-Mar-2024", "f", "A", "0", "1", "north"),
+    "beyond every range": ("1e300", "F", "a", "-inf", "1.0", "north"),
+    "names as numbers": ("50", "1", "2", "0", "1", "north"),
+}
+FLAGS = ["--range", "age=18:110", "hiv=0:1", "--levels", "sex=f,m", "ward=A,B,C"]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """The path of a table of one hospital for each record in the place of its eighth."""
+    rng = np.random.default_rng(0)
+    rows = [
+        (str(rng.integers(20, 90)), "fm"[rng.integers(2)], "ABC"[rng.integers(3)], "0", str(rng.integers(2)), "north")
+        for _ in range(40)
+    ]
+    paths = {}
+    for number, (name, record) in enumerate(RECORDS.items()):
+        lines = [NAMES, *rows[:7], record, *rows[8:]]
+        paths[name] = tmp_path / f"{number}.csv"
+        paths[name].write_text("\n".join(map(",".join, lines)) + "\n")
+    return paths
+
+
+def send(path, out, flags, *more):
+    base = ["silos", "send", str(path), "--of", "north", "--label", "ill", "--epsilon", "1", "--out", str(out)]
+    return call([*base, *flags, *more])
+
+
+def test_what_a_silo_sends_has_one_shape_for_all_neighbours(tables, tmp_path, capsys):
+    made = {}
+    for name, path in tables.items():
+        out = path.with_suffix(".json")
+        assert send(path, out, [*FLAGS, "--positive", "1"]) == 0, (name, capsys.readouterr().err)
+        made[name] = json.loads(out.read_text())
+        assert str(path) not in out.read_text() and "note" not in out.read_text()
+        assert "note for this silo alone" not in capsys.readouterr().out
+    shapes = {
+        json.dumps({key: len(value) if key in ("first", "second") else value for key, value in one.items()})
+        for one in made.values()
+    }
+    assert len(shapes) == 1
+    assert [column for column, *_ in made["an empty one"]["columns"]] == [
+        "age", "sex=m", "ward=A", "ward=B", "ward=C", "hiv",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        FLAGS,  # which label counts is not said
+        ["--positive", "1", "--range", "age=18:110"],
+        ["--positive", "1", "--range", "age=18:110", "hiv=0:1", "--levels", "sex=f,m"],
+    ],
+)
+def test_what_is_not_declared_is_refused_in_one_way_for_all_neighbours(tables, capsys, flags):
+    said = set()
+    for path in tables.values():
+        assert send(path, path.with_suffix(".json"), flags) == 1
+        said.add(capsys.readouterr().err)
+        assert not path.with_suffix(".json").exists()
+    assert len(said) == 1
+
+
+def coded(path):
+    """Rows of a table in its public columns."""
+    from fedrank.silos.data.files import read_columns
+
+    ranges = ranges_of(
+        ("age", "sex", "ward", "hiv"),
+        parsed(["age=18:110", "hiv=0:1"]),
+        None,
+        parsed_levels(["sex=f,m", "ward=A,B,C"]),
+    )
+    return ranges, public_rows(read_columns(path), ranges, silo="silo", of="north", label="ill", positive="1")
+
+
+class Silent(np.random.Generator):
+    """A generator without noise."""
+
+    def __init__(self):
+        super().__init__(np.random.PCG64(0))
+
+    def normal(self, loc=0.0, scale=1.0, size=None):
+        return np.zeros(() if size is None else size)
+
+
+def test_a_record_changes_its_own_row_alone_and_no_sum_by_more_than_the_noise_is_made_for(tables):
+    ranges, base = coded(tables["an ordinary one"])
+    for name, path in tables.items():
+        found = coded(path)[1].own
+        others = np.arange(40) != 7
+        np.testing.assert_array_equal(found.x[others], base.own.x[others], err_msg=name)
+        np.testing.assert_array_equal(found.y[others], base.own.y[others], err_msg=name)
+        sums = [released(own.x, own.y, ranges, 1.0, 1e-6, Silent()) for own in (found, base.own)]
+        upper = np.triu_indices(len(ranges.names) + 1)
+        weight = np.where(upper[0] == upper[1], np.sqrt(2.0), 1.0)
+        flat = [np.append(one.first / one.sigma_first, one.second[upper] / weight / one.sigma_second) for one in sums]
+        assert np.linalg.norm(flat[0] - flat[1]) ** 2 / 2 <= noise_of(ranges, 1.0, 1e-6).rho, name
+    assert coded(tables["an empty one"])[1].own.y[7] == 0.5
+    comma = coded(tables["a decimal comma"])[1].own.x[7]
+    assert comma[0] == 1204.5 and comma[-1] == 0.5, "each cell is read by itself"
+    notes = coded(tables["a level that no other has"])[1].notes
+    assert len(notes) == 2 and all(note.startswith("1 values of") for note in notes)
+
+
+def test_a_node_with_an_epsilon_reads_every_neighbour_alike(tables, caplog):
+    settings = Silos(label="ill", positive="1", drop=("sex", "ward"))
+    with caplog.at_level(logging.WARNING):
+        made = {name: read_table(path, settings, private=True) for name, path in tables.items()}
+    base = made["an ordinary one"][0]
+    for name, (silo, columns) in made.items():
+        assert columns == ("age", "hiv") and silo.features.shape == (40, 2), name
+        others = np.arange(40) != 7
+        np.testing.assert_array_equal(silo.features[others], base.features[others], err_msg=name)
+        np.testing.assert_array_equal(silo.labels[others], base.labels[others], err_msg=name)
+    assert "count as missing" in caplog.text
+
+
+def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
+    path, out = tables["a level that no other has"], tmp_path / "north.json"
+    ranges, made = coded(path)
+    Message("north", "ill = 1", ranges, 4.0, 1e-6, released(*made.own[:2], ranges, 4.0, 1e-6)).write(out)
+    assert read_message(out).ranges.levels == {"sex": ("f", "m"), "ward": ("A", "B", "C")}
+    own = tmp_path / "own.csv"
+    with_silo = path.read_text()
+    own.write_text("\n".join(line.rpartition(",")[0] for line in with_silo.splitlines()))
+    for file in (path, own):
+        command = ["silos", "private", str(file), "--messages", str(out), "--label", "ill", "--positive", "1", "--json"]
+        assert call(command) == 0, capsys.readouterr().err
+        assert json.loads(capsys.readouterr().out)["rows"] == 40
+    assert send(own, tmp_path / "own.json", [*FLAGS, "--positive", "1"]) == 0
+    assert send(own, tmp_path / "two.json", [*FLAGS, "--positive", "1", "--limit", "1.2"]) == 1, "one book a file"
+
+
+def test_levels_compare_by_value_and_by_themselves():
+    assert as_each(["1", "1.0", " x", None, True]) == ["1", "1", " x", None, "True"]

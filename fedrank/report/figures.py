@@ -62,10 +62,10 @@ _HOVERS = 40  # places of a curve that answer to a pointer
 
 
 def axes(run: Run) -> list[str]:
-    """What this run's curves can be drawn over; ε only where it is finite and grows."""
+    """What this run's curves can be drawn over; ε only where it is finite and grows after the first round."""
     values = run.metrics["epsilon"].drop_nulls()
-    finite = len(values) > 0 and values.is_finite().all() and (values.max() or 0) > 0  # type: ignore[operator]
-    return ["interactions", "bytes", *(["epsilon"] if finite else [])]
+    grows = values.is_finite().all() and values.filter(values > 0).n_unique() > 1
+    return ["interactions", "bytes", *(["epsilon"] if grows else [])]
 
 
 def online_figure(run: Run, over: str = "interactions") -> alt.LayerChart:

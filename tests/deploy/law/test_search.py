@@ -529,6 +529,19 @@ def test_an_owner_whose_part_makes_no_sense_is_no_crash_of_the_broker(tmp_path, 
                 make_statistics(file, broker_tokens(homes), 0)
 
 
+def test_owners_that_cut_words_otherwise_make_no_statistics_together(tmp_path, small, monkeypatch):
+    real = search_statistics._Owner.ask
+
+    def ask(self, step, body):
+        return real(self, step, body) | ({"analyser": "another"} if self._name == "south" else {})
+
+    monkeypatch.setattr(search_statistics._Owner, "ask", ask)
+    with search_world(tmp_path) as (_, homes, file):
+        with pytest.raises(RunError, match="south: cuts"):
+            make_statistics(file, broker_tokens(homes), 0)
+        assert [home.releases() for home in homes.values()] == [[], [], []]
+
+
 def test_statistics_need_the_brokers_token(tmp_path, small):
     with search_world(tmp_path) as (_, homes, file):
         wrong = {**broker_tokens(homes), "south": "x" * 43}

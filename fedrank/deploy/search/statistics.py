@@ -33,6 +33,7 @@ from fedrank.engine.checkpoint import write_atomically
 from fedrank.privacy.secure_sum import Party, Server, Terms
 from fedrank.privacy.secure_sum.messages import KEY, Advertisement, message_sizes
 from fedrank.privacy.secure_sum.party import rows, to_array
+from fedrank.texts.served.documents import analyser
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.envelopes import key_of
 from fedrank.texts.served.statistics import StatisticsTerms, TermTable
@@ -97,7 +98,7 @@ class StatisticsParty:
         codes: list[Json] = [
             _text(_code(self._key, card, reply)) if n != self._number else "" for n, card in enumerate(self._cards)
         ]
-        return {"message": _text(reply), "codes": codes}
+        return {"message": _text(reply), "codes": codes, "analyser": analyser()}
 
     def _shares(self, body: Mapping[str, Any]) -> dict[str, Json]:
         party, roster = self._there(), self._steps[1].request.decode(_bytes(body["message"]))
@@ -188,6 +189,12 @@ def make_statistics(
     progress("keys")
     invitation = steps[0].request.encode(server.invitation())
     first = [owner.ask("keys", {"release": release, "message": _text(invitation)}) for owner in owners]
+    cuts = {owner.name: answer.get("analyser") for owner, answer in zip(federation.owners, first, strict=True)}
+    if wrong := [name for name, cut in cuts.items() if cut != analyser()]:
+        raise RunError(
+            f"{', '.join(wrong)}: cuts texts into other words than this machine does, so that sums would mean nothing. "
+            "All owners and the broker need the same version of fedrank and of its stemmer."
+        )
     codes = [_codes(owner, answer, len(owners)) for owner, answer in zip(federation.owners, first, strict=True)]
     requests = [server.rosters(_decoded(steps[0].reply, first))]
     moves = (server.deliveries, server.unmask_requests)

@@ -15,6 +15,7 @@ and documents that an owner has twice under two ids.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import math
@@ -29,7 +30,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.calibration import shared_gaussian_sigma
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.texts.data.features import Statistics
-from fedrank.texts.served.documents import Words
+from fedrank.texts.served.documents import Words, analyser
 
 #: Different words of a document that count, of its body and of its title.
 MOST_BODY, MOST_TITLE = 128, 16
@@ -167,6 +168,7 @@ class TermTable:
         deviation: Standard deviation of the noise.
         epsilon: ε of a document that went into this release.
         delta: δ of it.
+        made_by: What :func:`~fedrank.texts.served.documents.analyser` was when it was made; empty: not known.
     """
 
     frequency: Float64[np.ndarray, "fields cells"]
@@ -175,9 +177,12 @@ class TermTable:
     deviation: float
     epsilon: float
     delta: float
+    made_by: str = dataclasses.field(default_factory=analyser)
 
     def note(self) -> str:
-        """What an operator should know about the noise; empty where there are documents enough."""
+        """What an operator should know about the statistics; empty: nothing."""
+        if self.made_by not in ("", analyser()):
+            return "the statistics are of words that another version cut otherwise: have them made again."
         if self.documents >= _FEW * self.deviation:
             return ""
         return (
@@ -218,6 +223,7 @@ class TermTable:
             out,
             frequency=self.frequency.astype(np.float32),
             numbers=np.array([self.documents, *self.lengths, self.deviation, self.epsilon, self.delta]),
+            made_by=np.array(self.made_by),
         )
         return _MAGIC + out.getvalue()
 
@@ -233,6 +239,7 @@ class TermTable:
         try:
             with np.load(io.BytesIO(data[len(_MAGIC) :]), allow_pickle=False) as arrays:
                 frequency, numbers = arrays["frequency"].astype(np.float64), arrays["numbers"]
+                made_by = str(arrays["made_by"]) if "made_by" in arrays else ""
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise WireError(f"the table of statistics is damaged ({error}).") from error
         cells = frequency.shape[-1]
@@ -241,7 +248,7 @@ class TermTable:
         if not (np.isfinite(frequency).all() and np.isfinite(numbers).all() and numbers[0] >= 1):
             raise WireError("a number in the table of statistics is impossible.")
         documents, body, title, deviation, epsilon, delta = (float(number) for number in numbers)
-        return cls(frequency, documents, np.array([body, title]), deviation, epsilon, delta)
+        return cls(frequency, documents, np.array([body, title]), deviation, epsilon, delta, made_by)
 
 
 def cells_of(words: Sequence[str], cells: int) -> Int64[np.ndarray, " words"]:

@@ -19,6 +19,7 @@ def test_numbers_are_what_counting_gives():
     assert features_of(np.zeros((0, 2)), None).shape == (0, len(NAMES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.1, 1.0, 5.0, 50.0])
 def test_numbers_move_only_where_the_score_moves(tmp_path, step):
     """For 200 words, half of which are in the document: what is beside a score is the same where the score is."""

@@ -2,6 +2,7 @@
 
 import collections
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,3 +149,11 @@ def test_an_index_finds_what_exhaustive_scoring_finds(tmp_path):
 def test_noise_is_said_where_there_are_few_documents_beside_it(documents, deviation, few):
     table = TermTable(np.zeros((2, 256)), documents, np.ones(2), deviation, 1.0, 1e-6)
     assert bool(table.note()) == few
+
+
+def test_a_table_knows_how_its_words_were_cut(monkeypatch):
+    table = TermTable(np.zeros((2, 256)), 10_000.0, np.ones(2), 1.0, 1.0, 1e-6)
+    kept = table.packed()
+    assert TermTable.unpacked(kept).note() == "" == replace(table, made_by="").note()
+    monkeypatch.setattr(served, "analyser", lambda: "another")
+    assert TermTable.unpacked(kept).note() and TermTable.unpacked(kept).made_by == table.made_by

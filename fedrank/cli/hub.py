@@ -42,8 +42,8 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
 def backup(folder: Path = _HUB, /, *, out: Path) -> None:
     """Copy a hub into a new folder that it can be served from; the hub may be running.
 
-    The backup is as confidential as the hub: it holds the log, the tokens and the private keys. Devices that
-    synchronise after it do not use the models of a hub that is restored from it, so make one after every round.
+    The backup is as confidential as the hub: it holds the log, the tokens and the private keys. Devices that fetch a
+    later model do not use the models of a hub that is restored from it, so make one in every round.
 
     Args:
         folder: Of the hub.
@@ -54,8 +54,8 @@ def backup(folder: Path = _HUB, /, *, out: Path) -> None:
     for name in HubFolder(folder).back_up(out):
         print(out / name)
     print(
-        "Devices that synchronise with the hub from now on will not use the models of one that is restored from this "
-        "backup: their newest view of its log is not in it. Keep the backup as safe as the hub's keys.",
+        "Devices that fetch a later model than this backup has will not use the models of a hub that is restored from "
+        "it: their view of the log is not in it. Keep the backup as safe as the hub's keys."
     )
 
 

@@ -211,7 +211,7 @@ class HubSettings(Agreement):
             sigma=self.sigma,
             learning_rate=self.learning_rate,
             p=terms.p,
-            mechanism=self.mechanism,
+            mechanism=terms.mechanism,
             epsilon=self.epsilon if self.mechanism == "laplace" else None,
             piecewise=terms.piecewise,
             participations=self.participations,

@@ -21,6 +21,9 @@ class Gateway(GatewayClient):
     def __init__(self, answer=None):
         self.passed, self.answer = [], answer or ClientResponse(200, b"answer")
 
+    async def newest_configuration(self):
+        return None
+
     async def pass_on(self, request):
         self.passed.append(int.from_bytes(request))
         return self.answer

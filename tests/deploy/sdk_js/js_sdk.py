@@ -20,8 +20,6 @@ from fedrank.deploy.hub.settings import HubSettings
 
 SDK = Path(__file__).resolve().parents[3] / "sdk" / "js"
 BUNDLE = SDK / "dist" / "fedrank-device.js"
-#: Files that the first one loads when it needs them.
-PARTS = ("attest", "draws", "laplace", "log", "relay", "shown", "tokens")
 DRIVER = Path(__file__).resolve().parent / "devices.mjs"
 LONGEST = 120.0
 

@@ -308,7 +308,8 @@ def test_a_browser_states_what_its_authenticator_is(tmp_path):
         assert name == "webauthn"
         parsed = parse_attestation_object(base64url_to_bytes(statement["response"]["attestationObject"]))
         root = load_der_x509_certificate(parsed.att_stmt.x5c[-1]).public_bytes(Encoding.PEM)
-        settings = dict(n_features=2, cohort=1, deadline=0.0, attestation=("webauthn",), origins=(here.rstrip("/"),))
+        settings = dict(n_features=2, cohort=1, deadline=0.0, mechanism="piecewise")
+        settings |= dict(attestation=("webauthn",), origins=(here.rstrip("/"),))
         HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
         (tmp_path / "hub" / "root.pem").write_bytes(root)  # it makes a new one each time: this is another's
         for origin, why in ((here.rstrip("/"), "wrong-root"), ("http://localhost:1", "wrong-app")):

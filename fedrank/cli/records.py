@@ -55,7 +55,7 @@ def send(
     from fedrank.silos.data.files import read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import Message, spend
-    from fedrank.silos.records.ranges import public_rows
+    from fedrank.silos.records.ranges import as_each, public_rows
     from fedrank.silos.records.statistics import noise_of, released
 
     if not of:
@@ -71,8 +71,8 @@ def send(
     noise = noise_of(ranges, epsilon, delta)
     if out.exists():
         raise RunError(f"{out} exists; a message is never written over, as it cannot be taken back.")
-    # A table of one silo has one book, whatever the silo is called.
-    book = book or Path(f"{data}.{of}.sent.json" if meaning.silo in columns else f"{data}.sent.json")
+    # A silo has one book, however its name is written (1, 1.0), and so has a table of one silo.
+    book = book or Path(f"{data}.{as_each([of])[0]}.sent.json" if meaning.silo in columns else f"{data}.sent.json")
     # Counted before anything is drawn: a process that dies now has counted.
     total = spend(book, noise, delta, limit, {"silo": of, "file": str(out)})
     own = made.own

@@ -29,6 +29,11 @@ class Copies(NamedTuple):
     chance: float
 
     @property
+    def first(self) -> Int[np.ndarray, " rows"]:
+        """The first row of each group."""
+        return np.sort(np.unique(self.group, return_index=True)[1])
+
+    @property
     def text(self) -> str:
         """The finding, to follow a silo's name and "has"."""
         return f"{self.share:.0%} of its rows more than once, where chance would give {self.chance:.1%}"
@@ -65,8 +70,11 @@ def copies(x: Float[np.ndarray, "rows columns"]) -> Copies | None:
 
 def _groups(rows: Float[np.ndarray, "rows columns"]) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " groups"]]:
     """The number of each row's group of equal rows, and how many rows each group has."""
-    octets = np.ascontiguousarray(rows).view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]
-    _, group, counts = np.unique(octets, return_inverse=True, return_counts=True)
+    # By a hash of 64 bits, as sorting whole rows takes long. High bits go down first: whole numbers have no low ones.
+    bits = np.ascontiguousarray(rows, np.float64).view(np.uint64)
+    odd = np.random.Generator(np.random.PCG64(0)).integers(0, 2**63, rows.shape[1], np.uint64) * 2 + 1
+    mixed = (bits ^ (bits >> 31)) * odd
+    _, group, counts = np.unique((mixed ^ (mixed >> 29)).sum(axis=1), return_inverse=True, return_counts=True)
     return group, counts
 
 

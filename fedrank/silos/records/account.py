@@ -30,7 +30,7 @@ _COVERS = (
     "likely, but for a probability of δ.",
 )
 _NOT_COVERED = (
-    "How many rows the silo has, which columns, and their ranges: they are public.",
+    "How many rows the silo has, its columns, and their ranges and levels: they are public.",
     "Several rows of one person: ε grows with their number.",
     "What holds for people in general, as the model tells it. It may be true of somebody who is in no table.",
     "What is done with the silo's own rows at the silo, and whom it shows a model of them.",

@@ -24,7 +24,7 @@ class PrivateAnswer:
     Attributes:
         rows: Way -> AUC on all own rows by models that have not seen them, and the same minus that of the silo alone.
         nested: AUC of choosing anew in each fold.
-        recommended: What is recommended by all rows.
+        recommended: What is recommended by all rows; the silo's own model where that did no better on them.
         verdicts: Who helps and who harms; the number of a verdict's silo is that of its message.
         chosen: The models of all own rows.
     """
@@ -89,14 +89,15 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
     one, many = own.first, len(sent)  # copies are no further evidence
     y, fold, alone = own.y[one], fold[one], scores["alone"][one]
     verdicts = [verdict_of(k, difference(each[k, one], alone, y, fold), many) for k in range(many)]
+    rows = {
+        way: (auc(scores[way][one], y, fold), difference(scores[way][one], alone, y, fold))
+        for way in WAYS
+        if way in scores
+    }
     return PrivateAnswer(
-        rows={
-            way: (auc(scores[way][one], y, fold), difference(scores[way][one], alone, y, fold))
-            for way in WAYS
-            if way in scores
-        },
+        rows=rows,
         nested=auc(reached[one], y, fold),
-        recommended=final.best,
+        recommended=final.best if rows[final.best][1].value > 0 else "alone",
         verdicts=tuple(verdicts),
         chosen=final,
     )

@@ -41,7 +41,7 @@ class Own(NamedTuple):
     def first(self) -> Int[np.ndarray, " rows"]:
         """The first row of each group of copies, and all rows where there are none: those that judge a model."""
         found = copies(self.x)
-        return np.arange(self.rows) if found is None else np.sort(np.unique(found.group, return_index=True)[1])
+        return np.arange(self.rows) if found is None else found.first
 
 
 def rows_of(table: SiloTable) -> list[Own]:
@@ -57,15 +57,17 @@ def folds(own: Own, count: int, rng: np.random.Generator) -> Int[np.ndarray, " r
         count: Number of folds; there are as many as rows of the rarer label if these are fewer, and at least 2.
         rng: Draws the order.
     """
-    count = max(2, min(count, own.rarer))
-    first = own.first
+    found = copies(own.x)
+    first = np.arange(own.rows) if found is None else found.first
+    positive = int(own.y[first].sum())
+    count = max(2, min(count, positive, len(first) - positive))
     out = np.empty(own.rows, int)
     start = 0
     for label in (1.0, 0.0):
         some = rng.permutation(first[own.y[first] == label])
         out[some] = (np.arange(len(some)) + start) % count
         start += len(some)  # the next label begins where this one ended, so that folds are of one size
-    if len(first) < own.rows and (found := copies(own.x)) is not None:
+    if found is not None:
         of_group = np.empty(len(first), int)
         of_group[found.group[first]] = out[first]
         out = of_group[found.group]

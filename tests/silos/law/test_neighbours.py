@@ -143,6 +143,7 @@ def test_a_node_with_an_epsilon_reads_every_neighbour_alike(tables, caplog):
     assert "count as missing" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
     path, out = tables["a level that no other has"], tmp_path / "north.json"
     ranges, made = coded(path)

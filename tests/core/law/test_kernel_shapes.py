@@ -69,6 +69,7 @@ def test_weights_that_do_not_fit_the_features_are_refused():
         row_scores(np.zeros(4, np.float32), np.zeros((3, 5), np.float32), 0)
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_command_leaves_a_trace():
     """A segmentation fault in compiled code ends a process without a Python exception."""
     crash = (

@@ -132,6 +132,7 @@ def test_a_stay_counts_once_and_only_if_it_was_whole(tmp_path, agreed, index):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_users_who_take_turns_are_said_to_give_nothing(tmp_path, agreed):
     """Two users who alternate: every visit is a newcomer's, no stay is whole, and every sum is 0."""
     platform = platform_in(tmp_path, agreed)
@@ -144,6 +145,7 @@ def test_users_who_take_turns_are_said_to_give_nothing(tmp_path, agreed):
     assert (again.stays, again.cut_short) == (0, LAST)
 
 
+@pytest.mark.slow
 def test_whole_stays_are_counted_and_nothing_is_said(tmp_path, agreed):
     platform = platform_in(tmp_path, agreed)
     explore(platform, LAST + 1)

@@ -191,6 +191,7 @@ def test_damaged_checkpoints_are_told(config, tmp_path):
         resume(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["label", "feature"])
 def test_a_run_does_not_go_on_with_other_data(config, letor, finished, tmp_path, change):
     """Nothing but one label, or one feature of one document, is another; with the old data back it ends as it would."""

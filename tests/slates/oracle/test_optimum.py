@@ -246,6 +246,7 @@ class Sweet(Satisfaction):
         return 3.0 * kaleness
 
 
+@pytest.mark.slow
 def test_the_optimum_of_a_world_of_the_callers_own_is_by_its_own_methods():
     world = Sweet(candidates=5, slate=2, platforms=1, time_budget=4, sensitivity=0.3)
     solution = solve(world, samples=512)
@@ -264,6 +265,7 @@ class Third(Satisfaction):
         return mean + jnp.where(jnp.abs(chocolate - 0.5) < 0.025, math.log(100.0), 0.0), sd
 
 
+@pytest.mark.slow
 def test_an_optimum_that_a_policy_beats_is_left_out():
     """Series of eight terms cannot follow a spike: what they call the best is beaten by the policy that is played."""
     values = np.random.default_rng(0).normal(110.0, 5.0, 400)

@@ -49,7 +49,7 @@ def test_a_run_leaves_what_a_reader_needs(folder):
     best = arms.with_columns(top=pl.col("increment").max().over("seed", "target", "round")).filter("played")
     np.testing.assert_array_equal(best["increment"], best["top"])
     weights = sorted(path.name for path in (folder / "weights").iterdir())
-    wanted = [f"{i}-{name}-seed{seed}.safetensors" for i, name in enumerate(names) for seed in (0, 1)]
+    wanted = [f"{i}-{name.lower()}-seed{seed}.safetensors" for i, name in enumerate(names) for seed in (0, 1)]
     assert weights == sorted(wanted)
 
 
@@ -78,7 +78,7 @@ def test_a_model_can_be_used_on_rows_as_they_are(folder):
     from sklearn.metrics import roc_auc_score
 
     experiment = build_silos(SMALL.resolved())
-    model = load_file(folder / "weights" / "0-target-seed1.safetensors")
+    model = load_file(folder / "weights" / "0-hospital-a-seed1.safetensors")
     silo = experiment.table.silos[0]
     rows = experiment.arrays.test
     n = int(rows.n[1, 0])

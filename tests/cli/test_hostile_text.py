@@ -82,6 +82,7 @@ def test_errors_warnings_and_log_lines_hold_nothing_to_obey(monkeypatch, capsys)
     assert harmless(said) and said.count(r"\x1b[2J") == 2
     log = logging.getLogger("fedrank")
     before = list(log.handlers)
+    monkeypatch.setattr(log, "propagate", False)  # what pytest captures is sent between processes, as it is
     try:
         _log_to_stderr()
         log.warning("refused: %s", HOSTILE)

@@ -143,6 +143,34 @@ def test_a_node_with_an_epsilon_reads_every_neighbour_alike(tables, caplog):
     assert "count as missing" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("cells", "positive", "ones"),
+    [
+        (("True", "False", "TRUE", "false"), None, [1, 0, 1, 0]),
+        (("True", "False", "1", "0"), "1", [1, 0, 1, 0]),
+        (("1", "0", "1.0", ""), "true", [1, 0, 1, 0]),
+        (("1", "0", "true", "false"), "false", [0, 1, 0, 1]),
+        (("yes", "no", "yes", "no"), "yes", [1, 0, 1, 0]),
+    ],
+)
+def test_a_node_reads_true_and_false_with_an_epsilon_as_without(tmp_path, caplog, cells, positive, ones):
+    path = tmp_path / "own.csv"
+    path.write_text("x,ill\n" + "".join(f"{row},{cell}\n" for row, cell in enumerate(cells)))
+    for private in (True, False):
+        silo, _ = read_table(path, Silos(label="ill", positive=positive), private=private)
+        assert silo.labels.tolist() == ones[: len(silo.labels)]
+    assert not [said for said in caplog.records if said.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(("cells", "positive"), [(("yes", "no"), None), (("yes", "no"), "ja"), (("2", "1"), None)])
+def test_labels_that_may_not_be_read_as_meant_are_told_at_the_node_as_an_error(tmp_path, caplog, cells, positive):
+    path = tmp_path / "own.csv"
+    path.write_text("x,ill\n" + "".join(f"{row},{cells[row % 2]}\n" for row in range(6)))
+    silo, _ = read_table(path, Silos(label="ill", positive=positive), private=True)
+    assert silo.labels.sum() == 3 * cells.count("1") and len(silo.labels) == 6
+    assert [said.levelno for said in caplog.records if "silos-positive" in said.getMessage()] == [logging.ERROR]
+
+
 @pytest.mark.slow
 def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
     path, out = tables["a level that no other has"], tmp_path / "north.json"

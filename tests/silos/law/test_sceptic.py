@@ -288,6 +288,43 @@ def test_copies_are_told_from_rows_that_are_equal_by_chance():
     assert copies(np.concatenate([gaps, gaps])).share == 1.0
 
 
+def test_copies_are_told_where_one_column_alone_varies():
+    rng = np.random.default_rng(0)
+    for rows in (30, 60, 400):
+        for values in (rng.standard_normal(rows), rng.lognormal(3, 1, rows), rng.normal(80, 15, rows).round(2)):
+            twice = np.repeat(values, 2)[:, None]
+            assert copies(twice).share == 1.0
+            assert copies(np.column_stack([twice, np.ones(2 * rows)])).share == 1.0
+        thrice = np.repeat(rng.standard_normal(2 * rows), 3)[:, None]
+        assert copies(thrice).share == 1.0
+    many = np.append(values, values[:260])[:, None]
+    assert copies(many).share > 0.7
+    own_ = doubled(rng, 60)._replace(x=rng.permutation(np.repeat(rng.standard_normal(60), 2))[:, None])
+    fold, group = folds(own_, 5, rng), np.unique(own_.x.ravel(), return_inverse=True)[1]
+    assert all(len(set(fold[group == one])) == 1 for one in range(60))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_column_alone_with_values_that_are_equal_by_chance_has_no_copies(seed):
+    rng = np.random.default_rng(seed)
+    for rows in (40, 150, 1000):
+        age = rng.integers(18, 100, rows)
+        for values in (
+            rng.standard_normal(rows),
+            age,
+            age**2,
+            np.log(age),
+            np.round(rng.normal(4, 0.5, rows), 1),  # potassium
+            np.round(rng.lognormal(4, 0.5, rows)),
+            np.round(rng.normal(75, 12, rows) * 2) / 2,
+            rng.poisson(20, rows),
+            np.where(rng.random(rows) < 0.4, 0, rng.standard_normal(rows)),  # a dose, often none
+            rng.integers(0, rows * 3 // 4, rows),
+            rng.choice(np.sort(rng.integers(10_000, 99_999, 30)), rows),  # postal codes
+        ):
+            assert copies(np.asarray(values, float)[:, None]) is None
+
+
 def test_copies_are_in_one_fold_and_one_of_them_judges():
     own_ = doubled(np.random.default_rng(1), 60)
     fold = folds(own_, 5, np.random.default_rng(0))

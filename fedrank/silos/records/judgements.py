@@ -47,7 +47,9 @@ class NoisyJudgements:
     def noised(
         self, values: Float[AnyArray, " models"], rows: Rows, noise: Int32[AnyArray, " models"]
     ) -> Float[AnyArray, " models"]:
-        """The AUCs with noise, in [0, 1]; what is undefined stays so.
+        """The AUCs with noise, in [0, 1]; of rows of one label, of which there is none, one half with noise.
+
+        Whether a label is missing may depend on one record, so that neither a refusal nor a mark may say it.
 
         Args:
             values: AUCs of models on the target's validation rows.
@@ -58,6 +60,7 @@ class NoisyJudgements:
         positive = jnp.sum(jnp.where(there, rows.y > 0.5, False))
         rarer = jnp.maximum(jnp.minimum(positive, rows.n - positive), 1)
         grid = 1 / (rarer * (self.length - 1))  # rounding moves two numbers apart by one step at most
+        values = jnp.where(jnp.isfinite(values), values, 0.5)
         return jnp.clip((jnp.round(values / grid) + noise) * grid, 0.0, 1.0)
 
     def spent(self, values: int, delta: float) -> float:

@@ -3,16 +3,21 @@
 import json
 import logging
 
+import jax
 import numpy as np
 import pytest
 
 from fedrank.cli.main import call
-from fedrank.silos.config import Silos
+from fedrank.core.errors import DataError
+from fedrank.engine.deployment import NodeSettings
+from fedrank.silos.config import BanditFedAvgConfig, Network, RecordPrivacy, Silos
+from fedrank.silos.deployment import silos_node
 from fedrank.silos.own_table import read_table
 from fedrank.silos.records.messages import Message, read_message
 from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
 from fedrank.silos.records.statistics import noise_of, released
 
+NETWORK = Network(widths=(2,), norm="layer", epochs=1)
 NAMES = ("age", "sex", "ward", "hiv", "ill", "silo")
 #: Records in another one's place: every kind of cell that a reader of whole columns would treat in another way.
 RECORDS = {
@@ -202,6 +207,36 @@ def test_labels_that_may_not_be_read_as_meant_are_told_at_the_node_as_an_error(t
     silo, _ = read_table(path, Silos(label="ill", positive=positive), private=True)
     assert silo.labels.sum() == 3 * cells.count("1") and len(silo.labels) == 6
     assert [said.levelno for said in caplog.records if "silos-positive" in said.getMessage()] == [logging.ERROR]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ill", [0, 1])
+def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_epsilon(tmp_path, ill):
+    """The only row with the other label is one record; without it AUCs are one half, with the noise of all others."""
+    path = tmp_path / "own.csv"
+    silos = Silos(count=2, target="0", label="ill")
+    private = RecordPrivacy(epsilon=3.0, ranges=("x=0:60",))
+    shapes = set()
+    for other in (-1, 7):
+        rows = "".join(f"{row},{1 - ill if row == other else ill}\n" for row in range(60))
+        path.write_text("x,ill\n" + rows)
+        config = BanditFedAvgConfig(data="own", rounds=2, silos=silos, network=NETWORK, privacy=private).resolved()
+        block = silos_node(config, NodeSettings(partition_id=0, num_partitions=2, data=str(path))).block({})
+        party = block.parties._replace(own=jax.tree.map(lambda leaf: leaf[0], block.parties.own))
+        models = jax.random.normal(jax.random.key(0), (3, block.protocol.parameters))
+        noise = np.array([0, 0, 2**12, -(2**12)], np.int32)
+        judged = block.protocol.judge(models, party, noise)
+        told = np.append(judged.own, judged.models)
+        assert np.all((told >= 0) & (told <= 1)), told
+        shapes.add(told.shape)
+        if other < 0:
+            np.testing.assert_allclose(told[:2], 0.5, atol=0.05)
+            assert told[2] > told[0] > told[3]
+    assert len(shapes) == 1
+    told = BanditFedAvgConfig(data="own", rounds=2, silos=silos, network=NETWORK).resolved()
+    with pytest.raises(DataError, match="one class"):
+        path.write_text("x,ill\n" + "".join(f"{row},{ill}\n" for row in range(60)))
+        silos_node(told, NodeSettings(partition_id=0, num_partitions=2, data=str(path)))
 
 
 @pytest.mark.slow

@@ -185,7 +185,9 @@ def test_what_a_target_tells_has_the_epsilon_of_gaussian_noise():
     apart = 60**0.5 / rarer / sigma
     assert gaussian_delta(apart, 4.0) < 1e-6 < gaussian_delta(apart * 1.2, 4.0)
     assert noise.spent(60, 1e-6) == pytest.approx(4.0, rel=1e-4) and noise.spent(15, 1e-6) < 2.0
-    assert np.isnan(noise.noised(jnp.array([jnp.nan]), rows, jnp.array([0])))[0]
+    for move in (0, 40):
+        told = [noise.noised(jnp.array([value]), rows, jnp.array([move]))[0] for value in (jnp.nan, 0.5)]
+        assert told[0] == told[1], "an AUC of rows of one label is one half, with noise"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from fedrank.silos.glm.sums import Adder
 INTERCEPT = "(intercept)"
 #: A column whose part that no column before it explains is smaller (share of its variance) says nothing new.
 _ALIASED = 1e-9
-#: Standard error of the intercept above which it has no finite value, where a column separates the labels.
+#: Standard error, in log odds, above which the model has no finite value where separated columns are 0 and the others
+#: at their means.
 _ENDLESS = 1e4
 #: Standard errors that the last step of Firth's method is shorter than, the shortest part of a step, and its rounds.
 _CLOSE, _SHORTEST, _ROUNDS = 1e-7, 0.1, 200
@@ -338,9 +339,16 @@ def _own_units(
 
 
 def _endless(made: Fit, kept: Bool[np.ndarray, " p"], moments: Moments) -> list[int]:
-    """Coefficients without a finite value; the intercept by its error in the columns' own units."""
+    """Coefficients without a finite value; of the intercept it is asked at the means of columns that have one.
+
+    At 0 its error is as large as columns are far from it, such as years are; at the mean of a column without a finite
+    value it has none itself.
+    """
     ends = [k for k in made.endless() if k]
-    variance = _own_units(made, kept, moments, 1.0)[1][0, 0]
+    at = np.zeros(int(kept.sum()))
+    at[0] = 1.0
+    at[ends] = (-moments.mean / moments.deviation)[kept[1:]][np.array(ends, int) - 1]
+    variance = at @ made.covariance @ at
     return [0, *ends] if ends and not 0 < variance < _ENDLESS**2 else ends
 
 

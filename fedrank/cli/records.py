@@ -115,8 +115,10 @@ def _say(notes: tuple[str, ...]) -> None:
     """Tell the silo what was mapped: on the terminal's second stream, as it is about records."""
     import sys
 
+    from fedrank.core.words import printable
+
     for note in notes:
-        print(f"note for this silo alone: {note}", file=sys.stderr)
+        print(f"note for this silo alone: {printable(note)}", file=sys.stderr)
 
 
 def private(

@@ -162,6 +162,17 @@ def test_of_a_record_without_a_silo_nothing_is_in_any_silos_message(tmp_path):
             np.testing.assert_array_equal(made.y, ill)
 
 
+def test_names_of_columns_do_not_move_the_terminal(tmp_path, capsys):
+    name = "age\x1b[2J\x9b31m"
+    path, out = tmp_path / "own.csv", tmp_path / "own.json"
+    path.write_text(f"{name},ill\n50,1\n200,0\nold,1\n", encoding="utf-8")
+    command = ["silos", "send", str(path), "--of", "north", "--label", "ill", "--positive", "1", "--epsilon", "1"]
+    assert call([*command, "--range", f"{name}=0:100", "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert not set("\x1b\x9b") & set(said.out + said.err)
+    assert said.err.count("age\\x1b[2J\\x9b31m") == 2  # one value outside, one that is no number
+
+
 def test_no_second_book_counts_the_records_of_a_table_by_another_column_of_silos(tmp_path, capsys):
     path = tmp_path / "all.csv"
     rows = "".join(f"{age},{age % 2},{'ns'[age % 2]},{'AB'[age // 50]}\n" for age in range(20, 80))

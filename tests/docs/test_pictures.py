@@ -99,3 +99,11 @@ def test_kept_correlations_show_the_fault_and_its_absence():
 def test_pictures_that_are_kept_are_those_that_the_command_makes():
     assert {file.stem for file in numbers.PICTURES.glob("*.svg")} == set(numbers.CHARTS)
     assert {file.stem for file in numbers.IMAGES.glob("*.png")} >= set(numbers.IN_README)
+
+
+def test_the_matrix_of_who_helps_whom_has_the_silos_of_the_page_that_shows_it():
+    matrix = (numbers.PICTURES / "who-helps-whom.svg").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "tutorial" / "whose-models.md").read_text(encoding="utf-8")
+    named = {one for pair in re.findall("<title>([^<:]+) for ([^<:]+):", matrix) for one in pair}
+    assert named == set(re.findall("hospital-[A-Z]", page)) and len(named) == 4
+    assert all(matrix.count(f">{one}</text>") == 2 for one in named), "once on each axis"

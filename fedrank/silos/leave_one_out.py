@@ -1,7 +1,7 @@
 """A general model without the silos that harm it: MAB-FL's question, inverted (Lundahl 2021, Section 10).
 
 MAB-FL asks who helps one silo. Its future work asks the opposite: there is one model for all, and who should not be in
-it? The arms are everybody, and everybody but j. One round::
+it? The arms are all silos, and all silos but j. One round::
 
     server   hands out θ to the silos that are in                                          Model
     silos    train for E epochs from θ; send weights and rows                              Trained
@@ -97,8 +97,8 @@ class LeaveOneOut(PersonalisedProtocol):
 
     name = "leave-one-out"
     revealed: ClassVar[str] = (
-        "No row is in a message. From the averages of everybody and of everybody but one, every silo can work out "
-        "every other silo's model. The server learns how good every silo finds every average."
+        "No row is in a message. From the averages of all silos' models, and of those of all silos but one, every "
+        "silo can work out the model of each other silo. The server learns how good every silo finds every average."
     )
 
     def __post_init__(self):
@@ -184,9 +184,9 @@ class TrainActive(Train):
         k = self.settings.silos
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
-        everybody_but = jnp.concatenate([jnp.ones((1, k), bool), ~jnp.eye(k, dtype=bool)])
+        all_but = jnp.concatenate([jnp.ones((1, k), bool), ~jnp.eye(k, dtype=bool)])
         otherwise = jnp.broadcast_to(state.weights, state.models.shape)
-        models = average(replies.weights, rows, everybody_but & heard[None], otherwise)
+        models = average(replies.weights, rows, all_but & heard[None], otherwise)
         return state._replace(rows=rows, heard=heard, models=models)
 
 

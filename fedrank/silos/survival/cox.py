@@ -128,7 +128,7 @@ def fit_cox(
     called = tuple(silo_names) or tuple(f"silo {k}" for k in range(len(silos)))
     kept = [silo.checked(name) for silo, name in zip(silos, called, strict=True)]
     if not sum(float(silo.event.sum()) for silo in kept):
-        raise DataError("nobody had an event; there is nothing to fit.")
+        raise DataError("no row has an event; there is nothing to fit.")
     add = Adder(secure)
     moments = moments_of([silo.x for silo in kept], add)
     if not (moments.deviation > 0).all():

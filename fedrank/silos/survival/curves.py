@@ -68,7 +68,7 @@ def curves(
         secure: Add by a secure sum.
 
     Raises:
-        DataError: Nobody had an event.
+        DataError: No row has an event.
     """
     labels = [["all"] * silo.rows for silo in silos] if groups is None else [list(map(str, of)) for of in groups]
     time, names, at_risk, events = _counts(silos, labels, Adder(secure))
@@ -93,7 +93,7 @@ def logrank(
         χ², its degrees of freedom, and the p-value.
 
     Raises:
-        DataError: There is one group only, or nobody had an event.
+        DataError: There is one group only, or no row has an event.
     """
     _, names, at_risk, events = _counts(silos, [list(map(str, of)) for of in groups], Adder(secure))
     if len(names) < 2:
@@ -123,7 +123,7 @@ def _counts(
         labels.append(np.array(of, dtype=object)[known])
     time = event_times(kept)
     if not len(time):
-        raise DataError("nobody had an event; there is no curve.")
+        raise DataError("no row has an event; there is no curve.")
     names = sorted({name for of in labels for name in of})
     flat = []
     for silo, of in zip(kept, labels, strict=True):

@@ -82,7 +82,7 @@ def test_separated_and_senseless_rows_are_said(lung):
     early = [Followed((s.event * (s.time < 100))[:, None], s.time, s.event) for s in silos]
     assert fit_cox(early, ["early"]).separated == ("early",)
     for bad, words in (
-        ([s._replace(event=0 * s.event) for s in silos], "nobody had an event"),
+        ([s._replace(event=0 * s.event) for s in silos], "no row has an event"),
         ([s._replace(time=s.time - 999) for s in silos], "at least 0"),
         ([s._replace(time=s.time / 0.0) for s in silos], "must be finite"),
         ([s._replace(event=s.event + 1) for s in silos], "must be 0"),

@@ -35,7 +35,7 @@ def send(
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
     as_json: AsJson = False,
 ) -> None:
-    """Write what a silo may send to anybody: sums of its rows with a record's ε, once, noise from the operating system.
+    """Write what a silo may send to others: sums of its rows with a record's ε, once, noise from the operating system.
 
     Args:
         data: A CSV or parquet file of this silo, or of several with a column for the silo.
@@ -54,7 +54,7 @@ def send(
     from fedrank.core.errors import ConfigError, RunError
     from fedrank.silos.data.files import read_columns
     from fedrank.silos.records.account import record_account
-    from fedrank.silos.records.messages import Message, spend
+    from fedrank.silos.records.messages import Message, refuse_other_books, spend
     from fedrank.silos.records.ranges import as_each, public_rows
     from fedrank.silos.records.statistics import noise_of, released
 
@@ -71,10 +71,13 @@ def send(
     noise = noise_of(ranges, epsilon, delta)
     if out.exists():
         raise RunError(f"{out} exists; a message is never written over, as it cannot be taken back.")
+    column = meaning.silo if meaning.silo in columns else None
+    if book is None:
+        refuse_other_books(data, column)
     # A silo has one book, however its name is written (1, 1.0), and so has a table of one silo.
-    book = book or Path(f"{data}.{as_each([of])[0]}.sent.json" if meaning.silo in columns else f"{data}.sent.json")
+    book = book or Path(f"{data}.{as_each([of])[0]}.sent.json" if column else f"{data}.sent.json")
     # Counted before anything is drawn: a process that dies now has counted.
-    total = spend(book, noise, delta, limit, {"silo": of, "file": str(out)})
+    total = spend(book, noise, delta, limit, {"silo": of, "column": column, "file": str(out)})
     own = made.own
     statistics = released(own.x, own.y, ranges, epsilon, delta)
     Message(of, f"{meaning.label} = {meaning.positive}", ranges, epsilon, delta, statistics).write(out)

@@ -293,7 +293,7 @@ def compare(
 
 
 for _name, _help in (
-    ("send", "Write what a silo may send to anybody: sums of its rows with a record's ε."),
+    ("send", "Write what a silo may send to others: sums of its rows with a record's ε."),
     ("private", "What a silo gets of others' messages with a record's ε, beside its own model."),
 ):
     app.command(f"fedrank.cli.records:{_name}", name=_name, help=_help)

@@ -81,7 +81,8 @@ def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[S
         path: The file.
         settings: Which column is the label, which of its values is 1, which columns are no features.
         private: Whether a record has an ε. Then nothing that is done depends on what a record holds: each cell is read
-            by itself, one that is no number counts as missing, a missing label as 0; no row goes and none is refused.
+            by itself, one that is no number counts as missing, a label that is not the one that counts as 1 (1 or true,
+            unless ``silos.positive`` says another) as 0; no row goes and none is refused.
 
     Returns:
         The silo, and the names of its features.
@@ -105,10 +106,7 @@ def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[S
     read = _each_cell if private else _numbers
     features = np.stack([read(name, columns[name], settings, path) for name in names], axis=1)[known]
     if private:
-        if unlabelled := sum(value is None for value in label):
-            _log.warning("%s: %d rows have no label, which counts as 0.", path.name, unlabelled)
-        (one,) = as_codes([settings.positive or 1])
-        labels = np.array([as_codes([value]) == [one] for value in label], np.int8)
+        labels = _each_label(label, settings, path)
     else:
         labels = _labels([value for value in label if value is not None], settings, path)
     for said in looks_wrong(features, labels, names):
@@ -125,14 +123,37 @@ def _each_cell(name: str, values: Sequence[Any], settings: Silos, path: Path) ->
     return column
 
 
+def _each_label(values: Sequence[Any], settings: Silos, path: Path) -> Int8[np.ndarray, " rows"]:
+    """Labels, each cell read by itself: 1 where it is the value that counts as 1, else 0.
+
+    What a cell holds refuses nothing; the silo alone is told what was read as 0 though it may not mean it.
+    """
+    if unlabelled := sum(value is None for value in values):
+        _log.warning("%s: %d rows have no label, which counts as 0.", path.name, unlabelled)
+    (one,) = as_codes([_as_digit("1" if settings.positive is None else settings.positive)])
+    codes = [as_codes([_as_digit(value)])[0] for value in values]
+    odd = 0 if settings.positive is not None else sum(code not in (None, "0", "1") for code in codes)
+    if odd or one not in codes:
+        _log.error(
+            "%s: %d of %d labels %r count as 1, %d are neither 0 and 1 nor true and false and count as 0. The run says "
+            "which value is 1 (silos-positive), for all silos alike.",
+            path.name, codes.count(one), len(codes), settings.label, odd,
+        )  # fmt: skip
+    return np.array([code == one for code in codes], np.int8)
+
+
+def _as_digit(value: Any) -> Any:
+    """1 of true, 0 of false, in any spelling; other values as they are."""
+    return {"true": 1, "false": 0}.get(str(value).lower(), value)
+
+
 def _numbers(name: str, values: Sequence[Any], settings: Silos, path: Path) -> Float[np.ndarray, " rows"]:
     """A column as numbers, NaN where a value is missing; True and False are 1 and 0.
 
     Raises:
         DataError: It holds text, or a number that is not finite.
     """
-    truth = {"true": 1.0, "false": 0.0}
-    found = numbers_of(name, [truth.get(str(v).lower(), v) for v in without(values, settings.missing)], path)
+    found = numbers_of(name, [_as_digit(value) for value in without(values, settings.missing)], path)
     if found is None:
         raise DataError(
             f"column {name!r} holds text, such as {next(v for v in values if v is not None)!r}; where each silo has "
@@ -147,10 +168,10 @@ def _numbers(name: str, values: Sequence[Any], settings: Silos, path: Path) -> F
 
 
 def _labels(values: Sequence[Any], settings: Silos, path: Path) -> Int8[np.ndarray, " rows"]:
-    codes = as_codes([{"true": 1, "false": 0}.get(str(value).lower(), value) for value in values])
+    codes = as_codes([_as_digit(value) for value in values])
     refuse_spellings(f"label {settings.label!r} has the values", codes, "Write each value in one way.", path)
     if settings.positive is not None:
-        one = as_codes([{"true": 1, "false": 0}.get(settings.positive.lower(), settings.positive)])
+        one = as_codes([_as_digit(settings.positive)])
         return np.array([[code] == one for code in codes], np.int8)
     if not set(codes) <= {"0", "1"}:
         raise DataError(

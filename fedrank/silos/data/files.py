@@ -356,15 +356,26 @@ def _in_order(names: set[Any]) -> list[str]:
 
 
 def positive_of(
-    what: Sequence[str | None], label: str, positive: str | int | float | bool | None, path: Path | None
+    what: Sequence[str | None],
+    label: str,
+    positive: str | int | float | bool | None,
+    path: Path | None,
+    what_for: str = "label",
 ) -> str:
     """The value of the label that counts as 1.
+
+    Args:
+        what: The label of each row.
+        label: Its column.
+        positive: The value that counts as 1, where one is said.
+        path: The file, for errors.
+        what_for: What errors call it.
 
     Raises:
         DataError: Labels have fewer than two values, or more and it is not said which counts; or one value is written
             in two ways.
     """
-    refuse_spellings(f"label {label!r} has the values", what, "Write each value in one way.", path)
+    refuse_spellings(f"{what_for} {label!r} has the values", what, "Write each value in one way.", path)
     values = _in_order({value for value in what if value is not None})
     shown = ", ".join(map(repr, values[:_SHOWN])) + (
         f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
@@ -372,18 +383,18 @@ def positive_of(
     if positive is not None:
         (one,) = as_codes([positive])
         if one not in values:
-            raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)
+            raise DataError(
+                f"{what_for} {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path
+            )
     elif len(values) > 2:
-        raise DataError(
-            f"label {label!r} has {len(values)} values, {shown}, where two are needed. "
-            "Choose with positive which one is 1; all others become 0.",
-            path,
-        )
+        mend = "Choose with positive which one is 1; all others become 0."
+        mend = mend if what_for == "label" else "Write 1 where there was one, else 0."
+        raise DataError(f"{what_for} {label!r} has {len(values)} values, {shown}, where two are needed. {mend}", path)
     else:
         one = values[-1] if values else None
     if one is None or len(values) < 2:
         raise DataError(
-            f"label {label!r} has {f'one value only, {shown}' if values else 'no values'}; two are needed.", path
+            f"{what_for} {label!r} has {f'one value only, {shown}' if values else 'no values'}; two are needed.", path
         )
     return one
 

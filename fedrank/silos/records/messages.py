@@ -1,4 +1,4 @@
-"""A silo's noisy statistics as a file that it may send to anybody, and the book of what it has sent."""
+"""A silo's noisy statistics as a file that it may send to others, and the book of what it has sent."""
 
 from __future__ import annotations
 
@@ -127,6 +127,51 @@ def check_ranges(message: Message, ranges: Ranges) -> None:
         )
 
 
+def refuse_other_books(data: Path, column: str | None) -> None:
+    """Refuse to begin a second count of a table's records, by another column of silos, or with none.
+
+    Books beside a table each count the records of one silo. By another column a record would be of two silos, and each
+    book would count it alone.
+
+    Args:
+        data: The table; its books are beside it.
+        column: Its column of silos; None: all of it is of one silo.
+
+    Raises:
+        ConfigError: A book was written with another column.
+        FormatError: A book cannot be read.
+    """
+    for book in sorted(data.absolute().parent.glob("*.sent.json")):
+        if not book.name.startswith(f"{data.name}."):
+            continue
+        # Books of before the column was written down: the name of one by a column has a silo.
+        unsaid = None if book.name == f"{data.name}.sent.json" else column or "another"
+        for one in _releases(book):
+            if (other := one.get("column", unsaid)) != column:
+                raise ConfigError(
+                    f"rows of this table were sent {_by(other)} before (see {book}), and are now to be sent "
+                    f"{_by(column)}: their ε would be counted in two books. Send with the same column of silos "
+                    "(--silo), or an old file again."
+                )
+
+
+def _by(column: str | None) -> str:
+    return "as rows of one silo" if column is None else f"by column {column!r}"
+
+
+def _releases(book: Path) -> list[dict[str, Any]]:
+    """What a book says was sent; nothing where there is none.
+
+    Raises:
+        FormatError: It cannot be read, so that what was sent is not known.
+    """
+    try:
+        kept = json.loads(book.read_text(encoding="utf-8")) if book.exists() else []
+        return [{**one, "rho": float(one["rho"])} for one in kept]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"the book of releases cannot be read ({error}); nothing is sent.", book) from error
+
+
 def spend(book: Path, noise: RecordNoise, delta: float, limit: float, about: Mapping[str, Any]) -> float:
     """Write a release into a table's book before it leaves; refuse one that is too many.
 
@@ -144,11 +189,8 @@ def spend(book: Path, noise: RecordNoise, delta: float, limit: float, about: Map
         ConfigError: The limit would be passed.
         FormatError: The book cannot be read, so that what was sent is not known.
     """
-    try:
-        kept = json.loads(book.read_text(encoding="utf-8")) if book.exists() else []
-        before = sum(float(one["rho"]) for one in kept)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"the book of releases cannot be read ({error}); nothing is sent.", book) from error
+    kept = _releases(book)
+    before = sum(one["rho"] for one in kept)
     total = concentrated_epsilon(before + noise.rho, delta)
     if total > limit * (1 + 1e-9):
         raise ConfigError(

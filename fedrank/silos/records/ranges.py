@@ -143,7 +143,8 @@ def public_rows(
         columns: The table's columns by name, None where a value is missing.
         ranges: The public columns.
         silo: Column of the silo; a table without it is of one silo.
-        of: The silo whose rows are taken. A row without a silo is one of them.
+        of: The silo whose rows are taken. A row without a silo is one of them in number, but all of it counts as
+            missing: each silo's message would have it, and each silo's book would count it alone.
         label: Column of the label.
         positive: The value of the label that is 1; every other one is 0.
         missing: Values that mean a missing one.
@@ -160,7 +161,11 @@ def public_rows(
     if not kept or (silo in columns and name not in whose):
         raise DataError(f"no row is of silo {of!r} in column {silo!r}.")
     if silo in columns and (count := sum(owner is None for owner in whose)):
-        notes.append(f"{count} rows have no silo and were taken as rows of {of}.")
+        notes.append(f"{count} rows have no silo: nothing of them is taken, they count as rows of missing values.")
+        columns = {
+            column: [None if owner is None else value for value, owner in zip(values, whose, strict=True)]
+            for column, values in columns.items()
+        }
     sources = Coding(ranges.levels).sources(ranges.names, list(columns))
     cells = {name: without(columns[name], missing) for name in {column for column, _ in sources.values()}}
     out = []

@@ -50,7 +50,7 @@ def followed_of(
         path: A CSV or parquet file.
         silo: Column of the silo.
         time: Column of times.
-        event: Column of events, of two values; the later in order is an event.
+        event: Column of events: 1 or true is an event, 0 or false none; of two other values the later in order is one.
         columns: The features to take; none: all.
         drop: Columns to leave out.
         categorical: Columns of codes.
@@ -58,7 +58,7 @@ def followed_of(
 
     Raises:
         UnknownNameError: There is no such column.
-        DataError: Times are no numbers, events not of two values, or no column is left.
+        DataError: Times are no numbers, events of more than two values, or no column is left.
     """
     read = read_columns(path, drop)
     sources = [name if name in read else name.partition("=")[0] for name in columns]  # sex=male is of column sex
@@ -98,13 +98,13 @@ def grouped_of(path: Path, silo: str, time: str, event: str, by: str, missing: S
         path: A CSV or parquet file.
         silo: Column of the silo.
         time: Column of times.
-        event: Column of events, of two values; the later in order is an event.
+        event: Column of events: 1 or true is an event, 0 or false none; of two other values the later in order is one.
         by: Column of the groups.
         missing: Values that mean a missing one.
 
     Raises:
         UnknownNameError: There is no such column.
-        DataError: Times are no numbers, or events not of two values.
+        DataError: Times are no numbers, or events of more than two values.
     """
     read = read_columns(path)
     _need(read, (silo, time, event, by), path)
@@ -125,8 +125,11 @@ def _outcome(
     """Times and events, NaN where one is missing, and notes on how they are written."""
     if (found := numbers_of(time, without(read[time], missing), path)) is None:
         raise DataError(f"column {time!r} has values that are no numbers; times are needed.", path)
-    codes = as_codes(without(read[event], missing))
-    one = positive_of(codes, event, None, path)
+    truth = {"true": 1, "false": 0}
+    codes = as_codes([truth.get(str(value).lower(), value) for value in without(read[event], missing)])
+    # Of 0 and 1 the event is known, also where all rows have it or none has.
+    known = set(codes) - {None}
+    one = "1" if known and known <= {"0", "1"} else positive_of(codes, event, None, path, "event")
     there = np.array([np.nan if code is None else float(code == one) for code in codes])
     return found[0], there, [found[1]] if found[1] else []
 

@@ -143,6 +143,67 @@ def test_a_node_with_an_epsilon_reads_every_neighbour_alike(tables, caplog):
     assert "count as missing" in caplog.text
 
 
+def test_of_a_record_without_a_silo_nothing_is_in_any_silos_message(tmp_path):
+    """North has two records, south one; of the fourth the silo is missing, whatever else it holds."""
+    from fedrank.silos.data.files import read_columns
+
+    ranges = ranges_of(("age",), parsed(["age=0:100"]))
+    for record in ("100,1,", "0,0,", ",,"):
+        path = tmp_path / "all.csv"
+        path.write_text(f"age,ill,silo\n25,1,north\n75,0,north\n50,1,south\n{record}\n")
+        for of, ages, ill in (("north", [25, 75, np.nan], [1, 0, 0.5]), ("south", [50, np.nan], [1, 0.5])):
+            made = public_rows(read_columns(path), ranges, silo="silo", of=of, label="ill", positive="1").own
+            np.testing.assert_array_equal(made.x[:, 0], ages)
+            np.testing.assert_array_equal(made.y, ill)
+
+
+def test_no_second_book_counts_the_records_of_a_table_by_another_column_of_silos(tmp_path, capsys):
+    path = tmp_path / "all.csv"
+    rows = "".join(f"{age},{age % 2},{'ns'[age % 2]},{'AB'[age // 50]}\n" for age in range(20, 80))
+    path.write_text("age,ill,silo,ward\n" + rows)
+
+    def sent(number, of, *flags):
+        command = ["silos", "send", str(path), "--of", of, "--label", "ill", "--positive", "1", "--epsilon", "1"]
+        return call([*command, "--range", "age=0:100", "--out", str(tmp_path / f"{number}.json"), *flags])
+
+    assert [sent(1, "n", "--drop", "ward"), sent(2, "s", "--drop", "ward")] == [0, 0], capsys.readouterr().err
+    for of, column, drop in (("all", "nosuch", ("silo", "ward")), ("A", "ward", ("silo",))):
+        assert sent(3, of, "--silo", column, "--drop", *drop) == 1 and "two books" in capsys.readouterr().err
+    books = {book.name: json.loads(book.read_text()) for book in tmp_path.glob("*.sent.json")}
+    assert sorted(books) == ["all.csv.n.sent.json", "all.csv.s.sent.json"]
+    # A book of before columns were written down, of all rows as one silo's.
+    (tmp_path / "all.csv.sent.json").write_text(json.dumps([{"rho": 0.1}]))
+    assert sent(4, "n", "--drop", "ward") == 1 and not (tmp_path / "4.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("cells", "positive", "ones"),
+    [
+        (("True", "False", "TRUE", "false"), None, [1, 0, 1, 0]),
+        (("True", "False", "1", "0"), "1", [1, 0, 1, 0]),
+        (("1", "0", "1.0", ""), "true", [1, 0, 1, 0]),
+        (("1", "0", "true", "false"), "false", [0, 1, 0, 1]),
+        (("yes", "no", "yes", "no"), "yes", [1, 0, 1, 0]),
+    ],
+)
+def test_a_node_reads_true_and_false_with_an_epsilon_as_without(tmp_path, caplog, cells, positive, ones):
+    path = tmp_path / "own.csv"
+    path.write_text("x,ill\n" + "".join(f"{row},{cell}\n" for row, cell in enumerate(cells)))
+    for private in (True, False):
+        silo, _ = read_table(path, Silos(label="ill", positive=positive), private=private)
+        assert silo.labels.tolist() == ones[: len(silo.labels)]
+    assert not [said for said in caplog.records if said.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(("cells", "positive"), [(("yes", "no"), None), (("yes", "no"), "ja"), (("2", "1"), None)])
+def test_labels_that_may_not_be_read_as_meant_are_told_at_the_node_as_an_error(tmp_path, caplog, cells, positive):
+    path = tmp_path / "own.csv"
+    path.write_text("x,ill\n" + "".join(f"{row},{cells[row % 2]}\n" for row in range(6)))
+    silo, _ = read_table(path, Silos(label="ill", positive=positive), private=True)
+    assert silo.labels.sum() == 3 * cells.count("1") and len(silo.labels) == 6
+    assert [said.levelno for said in caplog.records if "silos-positive" in said.getMessage()] == [logging.ERROR]
+
+
 @pytest.mark.slow
 def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
     path, out = tables["a level that no other has"], tmp_path / "north.json"

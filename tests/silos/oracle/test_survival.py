@@ -12,7 +12,7 @@ from lifelines.statistics import multivariate_logrank_test
 from fedrank.cli.main import call
 from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.survival import Followed, curves, fit_cox, logrank
-from fedrank.silos.survival.tables import followed_of
+from fedrank.silos.survival.tables import followed_of, grouped_of
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +155,27 @@ def test_a_file_of_followed_rows_says_what_was_left_out_and_reads_numbers_as_dat
     assert call(command[:-1]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "they lack a value: 2 (" in out and "decimal commas" in out and "never vary: flat" in out
+
+
+@pytest.mark.parametrize("event", ["1", "True"])
+def test_rows_that_all_have_the_event_are_followed_as_others_are(lung, tmp_path, capsys, event):
+    frame = lung[["time", "age", "sex"]].assign(dead=1, silo=lambda one: np.arange(len(one)) % 3)
+    path = written(tmp_path, frame.assign(dead=event))
+    cox = CoxPHFitter().fit(frame.drop(columns="silo"), "time", "dead", fit_options={"precision": 1e-12})
+    theirs = multivariate_logrank_test(frame.time, frame.sex, frame.dead)
+    table = followed_of(path, "silo", "time", "dead", ("age", "sex"))
+    assert sum(silo.event.sum() for silo in table.rows) == len(frame)
+    np.testing.assert_allclose(fit_cox(table.rows, table.columns).estimate, cox.params_, rtol=1e-6)
+    grouped = grouped_of(path, "silo", "time", "dead", "sex")
+    assert logrank(grouped.rows, grouped.groups)[0] == pytest.approx(theirs.test_statistic, rel=1e-9)
+    assert call(["silos", "survival", str(path), "--event", "dead", "--by", "sex"]) == 0, capsys.readouterr().err
+
+
+def test_events_that_cannot_be_told_are_called_events(lung, tmp_path):
+    frame = lung[["time", "age", "silo"]]
+    for events in (np.arange(len(frame)) % 3, np.full(len(frame), 2), np.full(len(frame), "")):
+        with pytest.raises(DataError, match=r"^[^:]*: event 'dead'"):
+            followed_of(written(tmp_path, frame.assign(dead=events)), "silo", "time", "dead")
 
 
 def test_levels_of_a_column_are_chosen_by_name(lung, tmp_path):

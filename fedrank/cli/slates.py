@@ -30,7 +30,8 @@ def evaluate_logged(
 
     A log is a table of commas in the form of the Open Bandit Dataset: item_id, click, propensity_score (the probability
     with which the platform showed this item there) and, where there are, position and timestamp. Each file is a
-    platform, all show the same items, and only sums over rows leave a platform.
+    platform, and all show the same items. This command reads all of them in one place; where each platform keeps its
+    log, only sums over rows would leave it.
 
     ips weighs rows by inverse propensity, snips divides by the sum of the weights, dr (doubly robust) adds a model of
     clicks. All with 95 % intervals, which mean nothing with fewer than about ten clicks behind them.

@@ -61,7 +61,7 @@ def test_a_linear_model_of_a_file(patients, capsys):
 
 def test_the_table_says_rows_and_what_was_sent(patients, capsys):
     assert call(["silos", "glm", str(patients), *FLAGS, "days", "--label", "ill"]) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())  # wherever lines end
     assert "95% interval" in out and "240 rows: a 80, b 80, c 80" in out
     assert "read the rows of all silos" in out and "sent" not in out
 

@@ -38,7 +38,7 @@ LONGEST_TOKEN = 256
 #: Shortest enrolment or admin token that a hub accepts, in characters.
 SHORTEST_TOKEN = 16
 #: IPv4 addresses that agree in so many bits enrol as one network: addresses of one block are cheap to have.
-_IPV4_ENROLMENT_BITS = 24
+_IPV4_ENROLMENT_BITS, _IPV6_ENROLMENT_BITS = 24, 48
 #: After an early response: bytes and seconds of what is still being sent that are read and dropped, so that it arrives.
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
@@ -158,24 +158,31 @@ class Rate:
         return 0.0
 
 
-def network_of(address: str, ipv4_bits: int = 32) -> str:
-    """The network that an address is counted under: IPv4 by so many bits; IPv6 by its /64, usually one household's."""
+def network_of(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> str:
+    """The network that an address is counted under.
+
+    Args:
+        address: The address.
+        ipv4_bits: Bits of an IPv4 address that name its network.
+        ipv6_bits: The same of IPv6. A /64 is one network cable's; a line of a household often has a /56 of them, one of
+            an office a /48.
+    """
     parsed = _parsed(address)
     if parsed is None:
         return address[:64]
     if isinstance(parsed, ipaddress.IPv6Address):
-        return f"{int(parsed) >> 64:x}/64"
+        return f"{int(parsed) >> (128 - ipv6_bits):x}/{ipv6_bits}"
     return str(ipaddress.ip_network((parsed, ipv4_bits), strict=False).network_address)
 
 
-def limited_network(address: str, ipv4_bits: int = 32) -> str | None:
+def limited_network(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> str | None:
     """The network that an address is counted under where honest clients could be kept out; None: it has no limit.
 
     This machine's own addresses have none: a proxy that the server was not told of may stand behind them. Nor have
     clients without an address, such as those that come through a relay.
     """
     parsed = _parsed(address)
-    return None if parsed is None or parsed.is_loopback else network_of(address, ipv4_bits)
+    return None if parsed is None or parsed.is_loopback else network_of(address, ipv4_bits, ipv6_bits)
 
 
 def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -197,7 +204,7 @@ class Guard:
             ask for, so that who has the secret of one keeps no device from enrolling.
         enrolment_burst: Devices that may enrol at once; by default as many as in ten seconds.
         network_enrolments_per_minute: Devices that may enrol in a minute, and at once, from one network: an IPv4 /24
-            or an IPv6 /64. Infinite for no limit.
+            or an IPv6 /48. Infinite for no limit.
         body_bytes: Largest body of a request in bytes.
         body_seconds: Longest time in which a body must arrive, in seconds.
         clock: Monotonic clock in nanoseconds.
@@ -234,7 +241,7 @@ class Guard:
         Args:
             address: Of the client; None: its network is not counted.
         """
-        network = None if address is None else limited_network(address, _IPV4_ENROLMENT_BITS)
+        network = None if address is None else limited_network(address, _IPV4_ENROLMENT_BITS, _IPV6_ENROLMENT_BITS)
         seconds = 0.0 if network is None else self._network_enrolment.wait(network, take=False)
         seconds = seconds or self._enrolment.wait(None)
         if network is not None and not seconds:

@@ -46,7 +46,7 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "too-large": (413, "The body is larger than any message.", ()),
     "wrong-host": (
         421,
-        "This server is not known by the name in Host. Open it by its address, or start it with this name.",
+        "Host names another server. Open this one by its address, or start it with that name.",
         (),
     ),
     "out-of-range": (422, "A number is one that no honest device sends.", ()),

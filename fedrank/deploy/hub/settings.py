@@ -115,7 +115,7 @@ class HubSettings(Agreement):
     enrolments_per_minute: float = setting(6000.0, "Devices that may enrol in a minute, all together.")
     enrolments_per_network: float = setting(
         20.0,
-        "Devices that may enrol in a minute from one network, an IPv4 /24 or an IPv6 /64. This machine's own addresses "
+        "Devices that may enrol in a minute from one network, an IPv4 /24 or an IPv6 /48. This machine's own addresses "
         "and single-use codes are not counted; behind a proxy, name it with --proxies.",
     )
     attestation: tuple[str, ...] = setting(

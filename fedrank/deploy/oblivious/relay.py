@@ -269,7 +269,7 @@ class RelayApp(HttpApp):
         return join
 
     async def _ask_again(self) -> None:
-        """Ask the gateway for its key, and tell everybody the new one."""
+        """Ask the gateway for its key, and answer all clients with the new one."""
         found = await self._gateway.newest_configuration()
         if found is not None and found != self._configuration:
             _log.warning("the gateway has another key than before; devices are told the new one from now on")

@@ -36,6 +36,7 @@ import base64
 import json
 import math
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -62,6 +63,8 @@ from fedrank.texts.served.tickets import LONGEST_TICKET
 #: Most that a word of a query adds to a score: BM25's saturation is below k₁ + 1 in each field, body and title, and
 #: its IDF at most the logarithm of the number of documents, for which a million million is taken.
 _LARGEST_OF_A_WORD = 2 * (K1 + 1) * math.log(1e12)
+#: What an owner's encoder is known by: :attr:`fedrank.texts.served.encoder.Encoder.digest`.
+_DIGEST = re.compile("[0-9a-f]{16}")
 #: Longest name of an owner, in characters.
 _LONGEST_NAME = 64
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
@@ -296,12 +299,13 @@ class Federation:
         question |= rows[0] if self._decoys is None else {"several": [*rows]}
         answers, missing = self._ask({owner.name: question for owner in self.file.owners})
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
-        for owner, body in answers.items():
+        for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
                 if self._decoys is not None:
                     body = body["several"][place]
                 hits += _hits(owner, body, question["k"], len(words))
-                encoders[owner] = str(body.get("encoder", ""))
+                digest = str(body.get("encoder", ""))
+                encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
                 if body.get("statistics") != "shared":
                     alone.append(owner)
             except WireError as error:
@@ -434,9 +438,13 @@ def _hits(owner: str, body: Mapping[str, Any], most: int, words: int) -> list[Hi
 
 
 def _usual_encoder(encoders: Mapping[str, str]) -> str:
-    """The encoder that most owners have, the first by name of several; empty where no owner has one."""
+    """The encoder that most owners have; of as many, that of the owner who comes first; empty where none has one.
+
+    Args:
+        encoders: Digests by owner, in the order of the federation's file: an owner cannot choose its place.
+    """
     counts = Counter(digest for digest in encoders.values() if digest)
-    return min(counts, key=lambda digest: (-counts[digest], digest), default="")
+    return max(counts, key=counts.__getitem__, default="")
 
 
 def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:

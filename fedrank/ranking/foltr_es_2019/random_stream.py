@@ -21,7 +21,9 @@ import functools
 import math
 
 import numpy as np
+from jaxtyping import Float, Int, UInt32
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, fixed
@@ -203,12 +205,12 @@ def published_sessions(
     ranker: Ranker,
     user: CascadeUser,
     data: PaddedQueries | FeatureBlocks,
-    center: jax.Array,
-    seed: jax.Array,
+    center: Float[AnyArray, " parameters"],
+    seed: UInt32[AnyArray, ""],
     steps: tuple[float, ...],
-    queries: jax.Array,
-    first: jax.Array,
-    count: jax.Array,
+    queries: Int[AnyArray, " queries"],
+    first: Int[AnyArray, ""],
+    count: Int[AnyArray, ""],
     each: int,
 ) -> SessionResults:
     """One device's sessions, all random numbers from the seed's stream.

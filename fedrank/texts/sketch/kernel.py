@@ -55,7 +55,9 @@ def build(
         cells: Number of cells of a sketch.
     """
     out = np.zeros((len(starts) - 1, cells), np.int32)
-    check_shapes(terms=(terms[: starts[-1]], (starts[-1],)), values=(values, terms.shape), signs=(signs, lines.shape))
+    check_shapes(
+        terms=(terms[: starts[-1]], (int(starts[-1]),)), values=(values, terms.shape), signs=(signs, lines.shape)
+    )
     check_range("terms", terms, len(lines))
     check_range("lines", lines, cells)
     with ONE_AT_A_TIME:

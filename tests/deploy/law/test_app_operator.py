@@ -129,8 +129,9 @@ def test_one_network_leaves_room_for_others_to_enrol(hub):
     assert enrol("198.51.100.7", "cred.good") == 429 and enrol("198.51.100.7", "code.good") == 201
     assert enrol("::ffff:198.51.100.8") == 429
     assert [enrol(f"203.0.{n}.7") for n in range(100)] == [201] * 100
-    assert [enrol(f"2001:db8:1:1::{n:x}") for n in range(21)] == [201] * 20 + [429]
-    assert enrol("2001:db8:1:2::1") == 201
+    # A line of a household has up to 256 networks of 64 bits, and counts once.
+    assert [enrol(f"2001:db8:1:{n:x}::1") for n in range(256)] == [201] * 20 + [429] * 236
+    assert enrol("2001:db8:2:1::1") == 201
     for here in ("127.0.0.1", "::1", None):  # a proxy that the hub does not know of; clients without an address
         assert [enrol(here) for _ in range(30)] == [201] * 30
     clock.later(9)

@@ -137,7 +137,7 @@ def test_cosines_of_other_encoders_are_those_expected_at_their_score():
 
 
 @pytest.mark.parametrize(("encoders", "usual"), [
-    ({"a": "x", "b": "x", "c": "y"}, "x"), ({"a": "", "b": "", "c": "y"}, "y"), ({"a": "y", "b": "x"}, "x"),
+    ({"a": "x", "b": "x", "c": "y"}, "x"), ({"a": "", "b": "", "c": "y"}, "y"), ({"a": "y", "b": "x"}, "y"),
     ({"a": "", "b": ""}, ""), ({}, ""),
 ])  # fmt: skip
 def test_the_usual_encoder_is_that_of_most_owners(encoders, usual):

@@ -14,7 +14,8 @@ last model nothing more.
 **What counts.** A user's stay counts once, when its agreed rounds are over, in the sums that are made next; of one who
 leaves before nothing counts, and of one who stays longer nothing more. Who comes again is another user. So users must
 come one after the other: of two who take turns every visit is a newcomer's, and nothing counts. How many stays counted,
-and how many were cut short, its operator is told, and nobody else: noise on the sums does not cover that.
+and how many were cut short, is in the state that the platform's own application reads, and in no message to the
+coordinator: noise on the sums does not cover it.
 
 Every change is committed to the file before it is acknowledged, so that a killed process loses none. Sums are made,
 noise included, before anything of the users after them counts, and kept: a request that is repeated, however late, is

@@ -204,7 +204,7 @@ _PLAIN = str.maketrans(
 
 
 def _plain_text(error: UnicodeError) -> tuple[str, int]:
-    """What is written in place of characters that an encoding lacks."""
+    """Replacement of characters that an encoding lacks, and where writing goes on."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(_PLAIN)
     return text.encode(error.encoding, "backslashreplace").decode(error.encoding), error.end

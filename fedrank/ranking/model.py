@@ -161,7 +161,7 @@ class RankingModel(Model):
         return best_first(self.score(features, qid), qid)
 
     def _warn_of_lone(self, queries: QuerySet) -> None:
-        """Say that a query's only document has no score of its own where features are normalised within the query."""
+        """Warn of queries with one document, all of whose features are 0 after normalisation within the query."""
         lone = int((queries.lengths == 1).sum())
         if lone and self.normalise == "query-minmax":
             warnings.warn(

@@ -62,7 +62,7 @@ _HOVERS = 40  # places of a curve that answer to a pointer
 
 
 def axes(run: Run) -> list[str]:
-    """What this run's curves can be drawn over; ε only where it is finite and grows after the first round."""
+    """Horizontal axes of the run's curves; ε only where it is finite and grows after the first round."""
     values = run.metrics["epsilon"].drop_nulls()
     grows = values.is_finite().all() and values.filter(values > 0).n_unique() > 1
     return ["interactions", "bytes", *(["epsilon"] if grows else [])]

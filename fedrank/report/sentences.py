@@ -24,7 +24,7 @@ def change(difference: float, base: float) -> str:
 
 
 def against(difference: Estimate, base: float, other: str) -> str:
-    """How something compares with another: better, worse, or not told apart by so many seeds.
+    """Comparison with another value: better, worse, or not told apart by the seeds.
 
     >>> against(Estimate(0.009, 0.002, 5), 0.6, "BM25")
     '2 % better than BM25'

@@ -38,7 +38,7 @@ ENGAGEMENT = "engagement"
 #: Folds of a run's key that no round and no simulator uses.
 FRESH, USERS = 0xFFFFFFF0, 0xFFFFFFF1
 
-#: What counts as better than an optimum: by this part of it, and by so many standard errors.
+#: Smallest excess over an optimum that counts: part of the optimum, and number of standard errors.
 _LEAST, _ERRORS = 0.01, 4.0
 
 _NOTES = {
@@ -176,7 +176,7 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
 
 
 def _beating_optimum(found: Sequence[SlateBaseline]) -> str:
-    """What is better than the computed optimum, beyond chance, in words; empty if nothing is."""
+    """Sentence about a policy that brings more than the computed optimum, beyond chance; empty if none does."""
     best = next((one for one in found if one.name == OPTIMUM), None)
     if best is None or best.solution is None:
         return ""

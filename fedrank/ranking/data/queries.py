@@ -165,7 +165,7 @@ class QuerySet:
 
     @functools.cached_property
     def comparable(self) -> bool:
-        """Whether a query has two documents of different labels, without which no order is better than another."""
+        """Whether any query has two documents of different labels; otherwise all orders are equally good."""
         return bool(
             (
                 np.maximum.reduceat(self.labels, self.offsets[:-1])

@@ -312,11 +312,11 @@ def _weighted_sums(seeds, coefficients, table, made, partial):
 
 
 def host_weighted_sum(
-    seeds: UInt32[AnyArray, "*runs messages"],
-    coefficients: Float[AnyArray, "*runs messages"],
+    seeds: UInt32[AnyArray, "*#runs messages"],
+    coefficients: Float[AnyArray, "*#runs messages"],
     size: int,
     made: Float32[np.ndarray, "rows {size}"] | None = None,
-) -> Float32[np.ndarray, "*runs {size}"]:
+) -> Float32[np.ndarray, "... {size}"]:
     """:func:`weighted_sum` through the kernel, without JAX: arguments and result are arrays of NumPy.
 
     Args:

@@ -348,13 +348,14 @@ def test_what_an_owner_shows_is_cut_to_what_an_owner_can_show(tmp_path, monkeypa
 @pytest.mark.parametrize("accepts", [True, False])
 def test_an_owner_that_hangs_is_missing_in_time_and_takes_no_hit_of_the_others(tmp_path, accepts):
     """It takes connections and says nothing, or does not even take them; forty searches come at once."""
+    patience = 2.0  # longer than the others need on a busy machine
     hung = socket.create_server(("127.0.0.1", 0), backlog=1000 if accepts else 1)
     if not accepts:
         filling = [socket.create_connection(hung.getsockname()[:2]) for _ in range(2)]
     with search_world(tmp_path) as (asked, _, file):
         url = f"http://127.0.0.1:{hung.getsockname()[1]}"
         owners = (*file.owners[:2], OwnerCard("east", file.owners[2].key, url))
-        with ThreadedServer(BrokerApp(FederationFile("test", owners), patience=0.5)) as broker:
+        with ThreadedServer(BrokerApp(FederationFile("test", owners), patience=patience)) as broker:
             federation_ = Federation(FederationFile("test", owners, broker.url), ("anna", asked._tokens))
             federation_.search("wing")
             answers, seconds = [], []
@@ -374,8 +375,8 @@ def test_an_owner_that_hangs_is_missing_in_time_and_takes_no_hit_of_the_others(t
         for one in filling:
             one.close()
     assert [len(answer.hits) for answer in answers] == [2] * 40
-    assert all(answer.missing == {"east": "it did not answer within 0.5 seconds"} for answer in answers)
-    assert np.median(seconds) < 2.0
+    assert all(answer.missing == {"east": "it did not answer within 2 seconds"} for answer in answers)
+    assert np.median(seconds) < 3 * patience
 
 
 def test_an_owner_is_waited_for_two_seconds_unless_told_otherwise():

@@ -30,14 +30,14 @@ _TABLES = (
 
 @runtime_checkable
 class DeviceFile(Protocol):
-    """What a wallet calls of a device's file, whose package imports this module."""
+    """The part of a device's SQLite file that a wallet uses; the file's own package imports this module."""
 
     def execute(self, statement: str, values: tuple = ()) -> list[tuple]:
-        """The rows of a statement."""
+        """Run one SQL statement with its values; returns the rows of its result, empty if it has none."""
         ...
 
     def transaction(self, *, durable: bool = False) -> AbstractContextManager[None]:
-        """One transaction."""
+        """Context in which statements are committed together, or not at all; ``durable``: synced to disk at its end."""
         ...
 
 

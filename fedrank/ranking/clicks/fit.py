@@ -56,7 +56,7 @@ class Sessions:
 
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
-        """Results of each list."""
+        """Number of results of each list, int [n], from 1 to k."""
         return np.full(len(self.pair), self.pair.shape[1]) if self.length is None else self.length
 
     @property

@@ -84,7 +84,7 @@ class Answer:
 
     @cached_property
     def own(self) -> Own:
-        """The target's rows."""
+        """Features and labels of the target's own rows, float64 [rows, features] and [rows]."""
         return rows_of(self.table)[self.target]
 
     @cached_property
@@ -125,7 +125,7 @@ class Answer:
         return _difference(self.scores[way], self.scores[self.rival], self.own, self.fold)
 
     def row(self, way: str) -> Row:
-        """The row of a way."""
+        """The row of the table about one way, such as ``"alone, logistic regression"``."""
         return next(row for row in self.rows if row.way == way)
 
     @property

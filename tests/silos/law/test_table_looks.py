@@ -137,7 +137,7 @@ def test_dates_in_other_forms_are_refused_by_name(tmp_path, cell):
 
 
 def test_ids_with_underscores_are_names(tmp_path):
-    """Python reads 1_2 as 12."""
+    """Python's float reads the text 1_2 as 12; in a table it is an id, so the column stays one of levels."""
     path = written(tmp_path, bed=lambda row, label: f"1_{row % 3}")
     assert [name for name in read_silos(path).feature_names if "bed" in name] == ["bed=1_0", "bed=1_1", "bed=1_2"]
 

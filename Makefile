@@ -141,9 +141,9 @@ $(VENV)/.stamp-serve: pyproject.toml | $(BIN)/python
 	@$(PIP) -e '.[fast,report,serve]'
 	@touch $@ $(VENV)/.stamp-demo
 
-$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-dev: pyproject.toml zoo/pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its test tools into $(VENV) (minutes, the first time)"
-	@$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[dev]' -e ./zoo
 	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-serve
 
 # What the extra torch names, and what that needs: read from the file that declares it.

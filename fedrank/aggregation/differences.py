@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from fedrank.aggregation.robust import median
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
@@ -35,8 +37,8 @@ ES_DEFENCES: Registry[Callable[..., Float[Array, "*groups parties"]]] = Registry
 
 
 def in_range(
-    plus: Integer[Array, " parties"], minus: Integer[Array, " parties"] | None, largest: int
-) -> Bool[Array, " parties"]:
+    plus: Integer[AnyArray, "*runs parties"], minus: Integer[AnyArray, "*runs parties"] | None, largest: int
+) -> Bool[AnyArray, "*runs parties"]:
     """Which messages hold values in the range that an honest device can send; a server drops the others.
 
     Args:
@@ -52,17 +54,21 @@ def in_range(
 
 
 @ES_DEFENCES.register("mean", summary="Every message counts alike.", citation="kharitonov2019foltr")
-def mean(differences: Float[Array, " parties"], arrived: Bool[Array, " parties"]) -> Float[Array, " parties"]:
+def mean(
+    differences: Float[AnyArray, "*runs parties"], arrived: Bool[AnyArray, "*runs parties"]
+) -> Float[AnyArray, "*runs parties"]:
     """dᵢ / N over the N messages that arrived: the estimator of the paper (equations (4)–(6)).
 
     Args:
-        differences: float32 [parties].
-        arrived: bool [parties].
+        differences: float32 [..., parties], of JAX or NumPy.
+        arrived: bool [..., parties].
 
     Returns:
-        float32 [parties], 0 where nothing arrived.
+        float32 [..., parties], 0 where nothing arrived.
     """
-    return jnp.where(arrived, differences, 0.0) / jnp.maximum(jnp.sum(arrived), 1)
+    xp = module_of(differences, arrived)
+    count = xp.maximum(xp.sum(arrived, axis=-1, keepdims=True), 1).astype(xp.float32)
+    return xp.where(arrived, differences, np.float32(0)) / count
 
 
 @ES_DEFENCES.register("clip", summary="Differences are cut to ± a fixed bound.")
@@ -176,17 +182,17 @@ CLIP = 0.5
 
 def coefficients(
     rule: str | Defence,
-    differences: Float[Array, " parties"],
-    arrived: Bool[Array, " parties"],
+    differences: Float[AnyArray, "*runs parties"],
+    arrived: Bool[AnyArray, "*runs parties"],
     largest: float,
     byzantine: int,
-) -> Float[Array, "groups parties"]:
+) -> Float[AnyArray, "groups *runs parties"]:
     """The factor of each message's perturbation in the gradient, under a defence with its usual setting.
 
     Args:
         rule: Name of a defence, in :data:`ES_DEFENCES`, or one of the caller's own.
-        differences: float32 [parties].
-        arrived: bool [parties].
+        differences: float32 [parties]; of the mean [..., parties], of NumPy as well.
+        arrived: bool, of the same shape.
         largest: The largest size that a difference can have.
         byzantine: Number of attackers that the rule allows for: ``clip-quantile`` cuts at the median size,
             ``median-of-means`` makes 2·byzantine + 1 groups, as many as there are parties at most.

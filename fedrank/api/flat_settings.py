@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.engine.config import settings_of
+from fedrank.core.fields import settings_of
+from fedrank.engine.settings import parts_in, parts_of
 
 
-def nested(settings: dict[str, Any], cls: type) -> dict[str, Any]:
+def nested(settings: dict[str, Any], base: Any) -> dict[str, Any]:
     """The settings as a nested dictionary, for :func:`fedrank.engine.settings.from_dict`.
 
     Args:
         settings: By name: a setting at the top, a table as a dictionary, a dotted name with ``__`` for the dot
             (``privacy__p``), or a table's setting by its last name alone, where only one table has it.
-        cls: The dataclass of the settings.
+        base: A configuration of the run's protocol.
 
     Raises:
         ConfigError: Several tables have a setting of that name; says which.
     """
-    dotted = [name for name, _, _ in settings_of(cls())]
+    dotted = [name for name, _, _ in settings_of(base)]
+    for part, one in parts_in(base).items():
+        for known in parts_of(one).values():
+            more = settings_of(known()) if dataclasses.is_dataclass(known) else ()
+            dotted += [full for name, _, _ in more if (full := f"{part}.{name}") not in dotted]
     tables = {name.partition(".")[0] for name in dotted if "." in name}
-    out: dict[str, Any] = {name: dict(value) for name, value in settings.items() if name in tables}
+    out: dict[str, Any] = {
+        name: dict(value) if isinstance(value, dict) else value for name, value in settings.items() if name in tables
+    }
     for name, value in settings.items():
         if name in tables:
             continue

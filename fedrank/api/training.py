@@ -10,7 +10,6 @@ from typing import Any
 
 from fedrank.api.flat_settings import nested
 from fedrank.api.result import Result
-from fedrank.core import plugins
 from fedrank.core.errors import ModelError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
@@ -18,7 +17,8 @@ from fedrank.engine.model import Model, read_model, read_model_of_run
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume as resume_run
 from fedrank.engine.run import run as run_experiment
-from fedrank.engine.settings import settings_class
+from fedrank.engine.run import config_of
+from fedrank.engine.settings import defaults
 
 #: Settings that take objects in place of names.
 _OBJECTS = ("ranker", "clicks", "aggregate")
@@ -57,9 +57,9 @@ def run(
         Interrupted: Ctrl-C; a run in a folder of the caller's can be resumed.
     """
     if isinstance(protocol, str):
-        settings = nested(settings, settings_class(protocol))
+        settings = nested(settings, defaults(protocol))
     elif isinstance(protocol, Protocol):
-        settings = nested(settings, plugins.get("fedrank.tasks", protocol.task).settings)
+        settings = nested(settings, config_of(protocol, {}))
     objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
     own = objects.get("ranker", getattr(protocol, "ranker", None))
     own = None if isinstance(own, str) else own  # a configuration has the name of its ranker

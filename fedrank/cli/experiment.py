@@ -6,47 +6,32 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
 from fedrank.cli.flags import AsJson, Quiet
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.trees import Json
+from fedrank.core.fields import is_bound, is_part
 from fedrank.engine.config import RunConfig
 from fedrank.engine.executors.choose import Engine
 from fedrank.engine.methods import method, method_names, task_of
-from fedrank.engine.settings import DEFAULT_PROTOCOL, drop_replaced, from_dict, settings_class
+from fedrank.engine.settings import (
+    DEFAULT_PROTOCOL,
+    as_dict,
+    defaults,
+    drop_replaced,
+    from_dict,
+    ground_of,
+    part_class,
+    parts_in,
+    parts_of,
+)
 from fedrank.engine.variations import parse_vary, read_sweep, variations
 
 _RUNS = Path("runs")
 
 Track = Annotated[list[str] | None, Parameter(negative="")]
-
-
-def settings_in(file: str, given: Sequence[str] = (), command: str = "sweep") -> dict[str, Json]:
-    """The settings of a run's or a sweep's file, checked.
-
-    Args:
-        file: The TOML file.
-        given: Dotted names of the settings that the command line has: they also win over what the file says in another
-            way, ``--rounds`` over its budget, ``--privacy.epsilon-interaction`` over its p.
-        command: ``"run"`` takes one configuration, ``"sweep"`` several.
-
-    Raises:
-        ConfigError: No such file, an unknown setting, or a value out of range.
-    """
-    values, vary, cases = read_sweep(file)
-    if command == "run" and (vary or cases):
-        raise ConfigError(f"{file} is a sweep of several runs; run it with: fedrank sweep {file}")
-    try:
-        from_dict(values)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-    cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
-    for key in ("", *given):
-        drop_replaced(values, key, cls)
-    return values
 
 
 def protocol_of(source: str) -> str:
@@ -63,30 +48,96 @@ def protocol_of(source: str) -> str:
     return source
 
 
-def _evaluate_annotations(cls: type) -> None:
-    """Replace the annotations of a dataclass's constructor, which are strings, by types.
+def base_of(source: str, flags: Sequence[str], command: str) -> Any:
+    """The configuration that the flags of a command line change: of a protocol, or of a TOML file.
 
-    The command line looks names up in the module of the class; those of inherited fields stand in that of the base.
+    A part that the flags name, or whose settings they name, stands in it with its defaults.
+
+    Args:
+        source: A protocol, or a TOML file.
+        flags: Dotted names of the flags, followed by values where they have them: ``["privacy", "laplace"]``.
+        command: ``"run"`` takes one configuration, ``"sweep"`` several.
+
+    Raises:
+        ConfigError: No such file or protocol, an unknown setting, or a value out of range.
     """
-    types = get_type_hints(cls, include_extras=True)
-    names = [one.name for one in dataclasses.fields(cls) if one.init]
-    cls.__init__.__annotations__ = {**{name: types[name] for name in names}, "return": None}
-    for name in names:
-        if dataclasses.is_dataclass(types[name]):
-            _evaluate_annotations(types[name])
+    protocol = protocol_of(source)
+    if source.endswith(".toml"):
+        values, vary, cases = read_sweep(source)
+        if command == "run" and (vary or cases):
+            raise ConfigError(f"{source} is a sweep of several runs; run it with: fedrank sweep {source}")
+        try:
+            base = from_dict(values)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}") from error
+    else:
+        base = defaults(protocol)
+    for name, one in parts_in(base).items():
+        names = [flag.partition(".")[2] for flag, _ in flags if flag.partition(".")[0] == name]
+        given = {key: None for key in names if key and key != "name"}
+        chosen = next((value for flag, value in flags if flag in (name, f"{name}.name")), None)
+        cls = part_class(given, chosen, getattr(getattr(base, "method", base), name), one, name)
+        if cls is not None:
+            base = from_dict({name: {"name": cls.name}}, base)
+    return base
 
 
-def command_of(name: str, protocol: str) -> Callable[..., None]:
-    """The command ``run`` or ``sweep`` with one protocol's settings as its flags.
+def flags_of(base: Any) -> type:
+    """A dataclass with a configuration's settings, for the flags of a command: its values are the defaults."""
+    hints = get_type_hints(type(base), include_extras=True)
+    fields: list[Any] = []
+    for one in dataclasses.fields(base):
+        value = getattr(base, one.name)
+        if is_bound(one):
+            continue
+        if one.metadata.get("flat"):
+            if dataclasses.is_dataclass(value):
+                inner = flags_of(value)
+                fields += [(f.name, f.type, f) for f in dataclasses.fields(inner)]
+        elif dataclasses.is_dataclass(value) or is_part(one):
+            table = flags_of(value) if dataclasses.is_dataclass(value) else None
+            below = [] if table is None else [(f.name, f.type, f) for f in dataclasses.fields(table)]
+            if is_part(one):
+                named = dataclasses.field(default=value.name, metadata={"help": one.metadata["help"]})
+                below.insert(0, ("name", Literal[tuple(parts_of(one))], named))  # type: ignore[valid-type]
+            made = _flags(one.name, below)
+            fields.append((one.name, made, dataclasses.field(default_factory=made)))
+        else:
+            hidden = one.name == "protocol"
+            hint = Annotated[hints[one.name], Parameter(show=False)] if hidden else hints[one.name]
+            fields.append((one.name, hint, dataclasses.field(default=value, metadata=one.metadata)))
+    return _flags(type(base).__name__, fields)
+
+
+def _flags(name: str, fields: list[Any]) -> type:
+    fresh = [
+        (key, kind, dataclasses.field(default=f.default, metadata=f.metadata))
+        if f.default is not dataclasses.MISSING
+        else (key, kind, dataclasses.field(default_factory=f.default_factory))
+        for key, kind, f in fields
+    ]
+    # The command line takes classes of the standard library, where they seem to come from, for plain values.
+    return dataclasses.make_dataclass(name, fresh, frozen=True, kw_only=True, namespace={"__module__": __name__})
+
+
+def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[..., None]:
+    """The command ``run`` or ``sweep`` with the settings of one configuration as its flags.
 
     Args:
         name: ``"run"`` or ``"sweep"``.
-        protocol: The protocol.
+        base: The configuration that the flags change.
+        given: Dotted names of the flags on the command line: they also win over what ``base`` says in another way,
+            ``--rounds`` over a file's budget.
     """
-    cls = settings_class(protocol)
-    _evaluate_annotations(cls)
+    cls, protocol = flags_of(base), base.protocol
     known = Annotated[cls, Parameter(name="*")]
-    default = cls(protocol=protocol)
+    default = cls()
+
+    def configured(flags: Any) -> Any:
+        values = as_dict(flags)
+        for key in ("", *given):
+            drop_replaced(values, key, base)
+        return from_dict(values, ground_of(base))
 
     def run(
         source: str = DEFAULT_PROTOCOL,
@@ -110,9 +161,10 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         """
         from fedrank.engine.run import run as run_experiment
 
-        folder = out or _free(_RUNS / task_of(protocol).folder_name(config))
-        _say_if_slow(config, quiet)
-        run_experiment(config, folder, listener=_listener(quiet, track=track or ()))
+        experiment = configured(config)
+        folder = out or _free(_RUNS / task_of(protocol).folder_name(experiment))
+        _say_if_slow(experiment, quiet)
+        run_experiment(experiment, folder, listener=_listener(quiet, track=track or ()))
         _show(folder, as_json)
 
     def sweep(
@@ -167,7 +219,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
             stem = Path(source).stem if source.endswith(".toml") else protocol
             place = out or _RUNS / f"search-{stem}"
             best = search_settings(
-                config,
+                configured(config),
                 vary or [],
                 place,
                 trials=trials,
@@ -183,7 +235,7 @@ def command_of(name: str, protocol: str) -> Callable[..., None]:
         if source.endswith(".toml"):
             _, in_file, cases = read_sweep(source)
             lists = lists or in_file
-        todo = variations(config, lists, cases)
+        todo = variations(configured(config), lists, cases)
         folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
         with executor(engine, workers, address) as computing:
             runs = run_sweep(
@@ -242,19 +294,10 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
         as_json: Print the results as JSON for machines.
     """
     from fedrank.engine.run import run as run_experiment
-    from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
+    from fedrank.ranking.protocol import LIFE
 
     folder = out or _free(_RUNS / "demo")
-    config = FoltrESConfig(
-        ranker="mlp",
-        population=200_000,
-        rounds=100,
-        clients=2000,
-        interactions=16,
-        learning_rate=0.004,
-        privacy=FoltrESPrivacy(epsilon_user=1.0),
-        evaluation=Evaluation(every=2),
-    )
+    config = from_dict({**LIFE, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}})
     _say_if_slow(config, quiet)
     run_experiment(config, folder, listener=_listener(quiet))
     _show(folder, as_json)
@@ -326,4 +369,4 @@ def _show(folder: Path, as_json: bool) -> None:
 
 
 #: The commands with the settings of the default protocol, for whoever lists commands.
-any_run, any_sweep = (command_of(name, DEFAULT_PROTOCOL) for name in ("run", "sweep"))
+any_run, any_sweep = (command_of(name, defaults(DEFAULT_PROTOCOL)) for name in ("run", "sweep"))

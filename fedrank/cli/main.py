@@ -12,7 +12,8 @@ import io
 import itertools
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import cyclopts
 from cyclopts import App, Parameter
@@ -119,28 +120,13 @@ for _name, _path, _help in (
 
 
 def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
-    """A TOML file's settings fill in for the flags that are not there: of ``run`` and ``sweep``, or a hub's own."""
-    if commands not in (("run",), ("sweep",), ("serve",)):
+    """A hub's settings, in its folder, fill in for the flags that are not there."""
+    if commands != ("serve",):
         return
-    source = [
-        token.value
-        for argument in arguments
-        if argument.field_info.name in ("source", "folder")
-        for token in argument.tokens
-    ]
-    if commands == ("serve",):
-        from fedrank.cli.deploy import settings_of
+    from fedrank.cli.deploy import settings_of
 
-        cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
-        return
-    if source and not source[0].endswith(".toml"):  # several protocols share one class of settings
-        cyclopts.config.Dict({commands[0]: {"protocol": source[0]}})(command, commands, arguments)
-    if source and source[0].endswith(".toml"):
-        from fedrank.cli.experiment import settings_in
-
-        # Flags have hyphens where settings have underscores.
-        given = [argument.name.removeprefix("--").replace("-", "_") for argument in arguments if argument.tokens]
-        cyclopts.config.Dict({commands[0]: settings_in(source[0], given, commands[0])})(command, commands, arguments)
+    source = [token.value for argument in arguments if argument.field_info.name == "folder" for token in argument.tokens]
+    cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
 
 
 app.config = (_settings_of_file,)
@@ -172,6 +158,23 @@ def _source_first(tokens: list[str]) -> list[str]:
     return tokens
 
 
+def _flags_in(tokens: list[str]) -> list[tuple[str, str]]:
+    """The flags of a command line as dotted names of settings, each with its first value, if it has one."""
+    found = []
+    for token, after in itertools.zip_longest(tokens, tokens[1:], fillvalue=""):
+        if token.startswith("--"):
+            name, equals, value = token[2:].partition("=")
+            found.append((name.replace("-", "_"), value if equals else after))
+    return found
+
+
+def _part_named(token: str, parts: Mapping[str, Any]) -> str:
+    """``--privacy.name`` for the flag ``--privacy`` of a part."""
+    flag, equals, value = token.partition("=")
+    known = flag.startswith("--") and flag[2:].replace("-", "_") in parts
+    return f"{flag}.name{equals}{value}" if known else token
+
+
 def _offer_settings(tokens: list[str]) -> list[str]:
     """Give ``run`` and ``sweep`` the settings of the protocol that the command line names as their flags.
 
@@ -184,12 +187,15 @@ def _offer_settings(tokens: list[str]) -> list[str]:
     if not tokens or tokens[0] not in ("run", "sweep"):
         return tokens
     tokens = _source_first(tokens)
-    from fedrank.cli.experiment import command_of, protocol_of
-    from fedrank.engine.settings import DEFAULT_PROTOCOL
+    from fedrank.cli.experiment import base_of, command_of
+    from fedrank.engine.settings import DEFAULT_PROTOCOL, parts_in
 
     source = tokens[1] if len(tokens) > 1 and not tokens[1].startswith("-") else DEFAULT_PROTOCOL
-    name = tokens[0]
-    command = command_of(name, protocol_of(source))  # first: what is refused leaves the commands as they were
+    name, flags = tokens[0], _flags_in(tokens)
+    base = base_of(source, flags, name)
+    command = command_of(name, base, [flag for flag, _ in flags])  # first: what is refused leaves the commands alone
+    parts = parts_in(base)
+    tokens = [_part_named(token, parts) for token in tokens]
     del app[name]
     app.command(command, name=name, help=_SUMMARIES[name])
     return tokens

@@ -202,7 +202,7 @@ def table(*, as_json: AsJson = False) -> None:
     Args:
         as_json: Print JSON instead of a table.
     """
-    from fedrank.ranking.foltr_es_2019.privacy_table import table2
+    from fedrank.ranking.privacy_table import table2
 
     rows = table2()
     if as_json:

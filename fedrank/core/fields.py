@@ -1,8 +1,13 @@
-"""Fields of configurations: a default, the sentence that help texts print, a range, and what the field depends on."""
+"""Fields of configurations: settings, parts, and what a run fills in.
+
+A method or a table of settings is a frozen dataclass of such fields. Command line, TOML files, help texts, sweeps and the
+files of a run read them, so that a setting is written once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -31,3 +36,57 @@ def setting(
     """
     about = {"help": help, "low": low, "high": high, "needs": needs, "replaces": tuple(replaces), "name": name}
     return field(default=default, metadata=about)
+
+
+def part(default: Callable[[], Any], help: str, group: str, kinds: Sequence[str] = ()) -> Any:
+    """A field whose value is an object with settings of its own, one of several classes: a mechanism, a server step.
+
+    In files it is a table with the part's ``name`` beside its settings. Without a name the table's keys say which part
+    is meant: the default one if it has them all, else the one that a key implies.
+
+    Args:
+        default: Makes the part that is taken where nothing is said.
+        help: What it is for, in a sentence.
+        group: Group of entry points whose classes it may be, a key of :data:`fedrank.core.plugins.GROUPS`.
+        kinds: Values of the classes' attribute ``kind`` that fit here; empty: all classes of the group.
+    """
+    about = {"help": help, "group": group, "kinds": tuple(kinds)}
+    return field(default_factory=default, metadata=about)
+
+
+def bound(default: Any = None) -> Any:
+    """A field that is no setting: the run fills it in, such as the ranker and the users of a simulation."""
+    return field(default=default, metadata={"bound": True})
+
+
+def is_bound(one: dataclasses.Field) -> bool:
+    """Whether a field is filled in by the run."""
+    return bool(one.metadata.get("bound"))
+
+
+def is_part(one: dataclasses.Field) -> bool:
+    """Whether a field's value is one of several classes, chosen by name."""
+    return "group" in one.metadata
+
+
+def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field]]:
+    """Dotted name, value and field of every setting of a configuration.
+
+    Tables are gone into; the settings of a run's method stand beside the run's own; a part is the setting
+    ``table.name``, followed by those of the part.
+    """
+    for one in dataclasses.fields(config):
+        if is_bound(one):
+            continue
+        value = getattr(config, one.name)
+        if one.metadata.get("flat"):
+            if dataclasses.is_dataclass(value):
+                yield from settings_of(value, prefix)
+        elif is_part(one):
+            yield f"{prefix}{one.name}.name", value.name, one
+            if dataclasses.is_dataclass(value):
+                yield from settings_of(value, f"{prefix}{one.name}.")
+        elif dataclasses.is_dataclass(value):
+            yield from settings_of(value, f"{prefix}{one.name}.")
+        else:
+            yield prefix + one.name, value, one

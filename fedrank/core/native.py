@@ -1,9 +1,10 @@
 """Rounds of a protocol on a CPU without JAX: all parties of all runs at once, with NumPy and compiled kernels.
 
 A protocol is defined by its exchanges (:mod:`fedrank.core.protocol`), which JAX maps over parties. Compiling that costs
-seconds; kernels that were compiled once cost nothing. A protocol may therefore say the same a second time, as a
-:class:`NativeRounds`, for the settings that its kernels know. Both draw the same random numbers, bit by bit, and tests
-compare what they make of them: sums differ by rounding, at most 1e-5 of their size.
+seconds; kernels that were compiled once cost nothing. A protocol may therefore have a second form of its parties'
+answers, a :class:`Cohort`, for the settings that its kernels know; the server's part is the exchange's own. Both draw the
+same random numbers, bit by bit, and tests compare what they make of them: sums differ by rounding, at most 1e-5 of their
+size.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Shaped, UInt32
+from jaxtyping import Bool, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import INIT
@@ -77,25 +78,17 @@ class NativeRounds(abc.ABC):
         return np.asarray(state.weights)
 
 
-class OneExchange(NativeRounds):
-    """Rounds of one exchange, in which everybody answers."""
-
-    @abc.abstractmethod
-    def first(self, keys: UInt32[np.ndarray, "runs 2"]) -> PyTree:
-        """The server's states before the first round.
-
-        Args:
-            keys: Both words of each run's key for the start, consumed.
-        """
+class Cohort(abc.ABC):
+    """Answers of all parties of all runs to one exchange, with compiled kernels: the exchange's ``answer``, vectorised."""
 
     @abc.abstractmethod
     def answer(
-        self, state: PyTree, own: PyTree, keys: UInt32[np.ndarray, "runs 2"], number: int, first: int
+        self, request: Any, own: PyTree, keys: UInt32[np.ndarray, "runs 2"], number: int, first: int
     ) -> tuple[PyTree, Any]:
         """The answers of some parties, one after another in their numbers.
 
         Args:
-            state: The servers' states.
+            request: What each run's server asked, a message whose fields are [runs, ...].
             own: What each of these parties has for itself: leaves [runs, parties, ...].
             keys: Both words of each run's key.
             number: Number of the round.
@@ -105,33 +98,39 @@ class OneExchange(NativeRounds):
             What the parties keep, and their replies: a message whose fields are [runs, parties, ...].
         """
 
-    @abc.abstractmethod
-    def tell(self, state: PyTree, replies: Any, arrived: Bool[np.ndarray, "runs parties"]) -> PyTree:
-        """The servers' states after the replies of all parties.
 
-        Args:
-            state: The states that were asked from.
-            replies: Fields [runs, parties, ...].
-            arrived: Which were heard.
-        """
+class CohortRounds(NativeRounds):
+    """Rounds of a protocol of one exchange, in which all parties answer: the exchange's own ask and tell, with NumPy.
 
-    @abc.abstractmethod
-    def experience(self, own: PyTree) -> dict[str, Shaped[AnyArray, "runs parties"]]:
-        """What parties went through in the round, by name."""
+    ``ask`` and ``tell`` take states and replies of all runs at once, with a leading axis of runs.
+
+    Args:
+        protocol: The protocol.
+        parties: All parties.
+
+    Raises:
+        NotNativeError: The kernels do not know these settings.
+    """
+
+    def __init__(self, protocol: Protocol, parties: Party):
+        self.protocol, (self.exchange,) = protocol, protocol.exchanges
+        self.cohort = protocol.cohort(parties)
 
     @override
     def begin(self, keys, parties):
         def each(leaf):
             return np.broadcast_to(np.asarray(leaf), (len(keys), *np.shape(leaf)))
 
-        return self.first(folded(keys, INIT)), mapped(each, parties.own)
+        states = [self.protocol.init(key) for key in folded(keys, INIT)]
+        return mapped(lambda *leaves: np.stack(leaves), *states), mapped(each, parties.own)
 
     @override
     def round(self, state, own, keys, number, arrived, chunk):
         parties, answers = arrived.shape[1], []
+        request = self.exchange.ask(state)
         for first in range(0, parties, chunk):
             part = mapped(lambda leaf, at=first: leaf[:, at : at + chunk], own)
-            answers.append(self.answer(state, part, keys, number, first))
+            answers.append(self.cohort.answer(request, part, keys, number, first))
         kept, replies = zip(*answers, strict=True)
         if len(kept) == 1:
             own, reply = kept[0], replies[0]
@@ -139,13 +138,16 @@ class OneExchange(NativeRounds):
             own = mapped(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
             fields = [f.name for f in dataclasses.fields(replies[0])]
             reply = type(replies[0])(*(np.concatenate([getattr(r, f) for r in replies], axis=1) for f in fields))
-        means = {name: np.mean(each, axis=1) for name, each in self.experience(own).items()}
-        return self.tell(state, reply, arrived), own, means
+        lived = self.protocol.experience(Party((), own))
+        means = {name: np.mean(each, axis=1) for name, each in lived.items()}
+        return self.exchange.tell(state, reply, arrived), own, means
 
 
 def mapped(function: Callable[..., Any], *trees: Any) -> Any:
     """A function of the arrays at the same places of some trees of tuples: ``jax.tree.map`` without JAX."""
     first = trees[0]
+    if first is None:
+        return None
     if not isinstance(first, tuple):
         return function(*trees)
     fields = (mapped(function, *each) for each in zip(*trees, strict=True))
@@ -163,8 +165,7 @@ def native_rounds(protocol: Protocol, parties: Party) -> NativeRounds:
     Raises:
         NotNativeError: There are none, or none for these settings.
     """
-    del parties
-    raise NotNativeError(f"the protocol {protocol.name!r}")
+    return CohortRounds(protocol, parties)
 
 
 def check_own_class(protocol: Protocol, known: type[Protocol]) -> None:

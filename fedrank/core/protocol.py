@@ -293,6 +293,11 @@ class Protocol(abc.ABC, Generic[State]):
     Attributes:
         name: Short name, as in the registry.
         task: Name of the task that it is a protocol of, where it is handed to the engine as an object.
+        paper: Key of its publication in ``core/references.bib``; empty if there is nothing to cite.
+        published: Author, title, venue and year of it, for tables.
+        crosses: What leaves a party, for tables.
+        modes: Settings that promise something else about privacy than the defaults do
+            (:class:`fedrank.engine.methods.PrivacyMode`).
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
         setup: What takes place once, before the first round: a protocol of exchanges on the host, of one round.
         quick: Its rounds compute little, so that a simulator compiles them with less optimisation, in half the time.
@@ -302,6 +307,10 @@ class Protocol(abc.ABC, Generic[State]):
 
     name: str
     task: str = "ranking"
+    paper: str = ""
+    published: str = "for comparison"
+    crosses: str = ""
+    modes: tuple[Any, ...] = ()
     sizes: Mapping[str, int] = {}
     setup: Protocol | None = None
     quick: bool = False
@@ -319,6 +328,20 @@ class Protocol(abc.ABC, Generic[State]):
     @abc.abstractmethod
     def weights(self, state: State) -> PyTree:
         """The model that the server would hand out now."""
+
+    def cohort(self, parties: Party) -> Any:
+        """Answers of all parties with compiled kernels, a :class:`fedrank.core.native.Cohort`.
+
+        Args:
+            parties: All parties, as they are simulated.
+
+        Raises:
+            NotNativeError: There are none, or none for these settings.
+        """
+        from fedrank.core.native import NotNativeError
+
+        del parties
+        raise NotNativeError(f"the protocol {self.name!r}")
 
     def watch(self, state: State) -> dict[str, Shaped[AnyArray, "..."]]:
         """What the server saw in the round that is over, for curves and reports: arrays by name."""

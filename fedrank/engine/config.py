@@ -8,15 +8,13 @@ class's default.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.fields import setting
+from fedrank.core.fields import setting, settings_of
 from fedrank.core.trees import Json
 
 
@@ -48,8 +46,9 @@ class RunConfig:
 
     #: Name of the task (an entry point of ``fedrank.tasks``); a wing's settings name theirs.
     task: ClassVar[str] = ""
+    #: Name of the protocol: a setting, or that of the run's method.
+    protocol: ClassVar[Any]
 
-    protocol: Annotated[str, Parameter(show=False)] = setting("", "The protocol; see fedrank protocols.")
     rounds: int = setting(100, "Rounds; a round is one step of the server.", low=1, high=10**6)
     seeds: int = setting(5, "Number of runs with different seeds.", low=1, high=1000)
     seed: int = setting(0, "The first seed; the others follow.", low=0, high=2**32 - 1001)
@@ -83,18 +82,19 @@ class RunConfig:
         Raises:
             ConfigError: A setting was changed that means nothing with the others.
         """
-        check_needs(self)
+        check_needs(self, self.unchanged())
         return self
 
+    def unchanged(self) -> Any:
+        """The configuration of the same protocol in which nothing is changed."""
+        return type(self)(protocol=self.protocol)  # type: ignore[call-arg]
 
-def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field]]:
-    """Every setting of a configuration: dotted name, value, field; tables are gone into."""
-    for one in dataclasses.fields(config):
-        value = getattr(config, one.name)
-        if dataclasses.is_dataclass(value):
-            yield from settings_of(value, f"{prefix}{one.name}.")
-        else:
-            yield prefix + one.name, value, one
+
+@dataclass(frozen=True, kw_only=True)
+class NamedRunConfig(RunConfig):
+    """A run's settings with those of the protocol that they name among them."""
+
+    protocol: Annotated[str, Parameter(show=False)] = setting("", "The protocol; see fedrank protocols.")
 
 
 def check_ranges(config: Any) -> None:
@@ -112,20 +112,24 @@ def check_ranges(config: Any) -> None:
             raise ConfigError(f"{name} must be {allowed or f'at most {high}'}, got {value}.")
 
 
-def check_needs(config: Any) -> None:
+def check_needs(config: Any, default: Any = None) -> None:
     """Refuse a setting that was changed although it means nothing with the others.
+
+    Args:
+        config: The configuration.
+        default: The same without any change; by default what its class is made of without arguments.
 
     Raises:
         ConfigError: Says which, and what it needs.
     """
-    default = type(config)()
+    default = type(config)() if default is None else default
     before = {name: value for name, value, _ in settings_of(default)}
     now = {name: value for name, value, _ in settings_of(config)}
     for name, value, one in settings_of(config):
         needs = one.metadata.get("needs")
-        if needs is None or value == before[name]:
+        if needs is None or value == before.get(name, one.default):
             continue
         where, allowed = needs
-        if now[where] not in allowed if allowed else now[where] == before[where]:
+        if now.get(where) not in allowed if allowed else now.get(where) == before.get(where):
             what = f"{where} = {' or '.join(map(repr, allowed))}" if allowed else where
             raise ConfigError(f"{name} means nothing without {what}; set both, or leave it out.")

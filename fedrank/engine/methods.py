@@ -6,12 +6,15 @@ methods imports no arrays: names and help texts have to be quick.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import settings_of
 from fedrank.core.protocol import Protocol
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
@@ -55,14 +58,23 @@ class Method:
 
     name: str
     task: str
-    settings: type[RunConfig]
-    make: Callable[[Any, Any], Protocol]
+    settings: type[RunConfig] | None
+    make: Callable[[Any, Any], Protocol] | None
     summary: str
     paper: str = "for comparison"
     crosses: str = ""
     file: str = ""
     citation: str = ""
     modes: tuple[PrivacyMode, ...] = ()
+    protocol: type[Protocol] | None = None
+
+    def defaults(self) -> Any:
+        """The configuration of a run with this method in which nothing is changed."""
+        if self.protocol is not None:
+            run = getattr(self.protocol, "run_settings", None) or plugins.get("fedrank.tasks", self.task).settings
+            return run.of(self.protocol())
+        assert self.settings is not None  # one of the two is there
+        return self.settings(protocol=self.name)  # type: ignore[call-arg]
 
 
 def method(name: str) -> Method:
@@ -71,7 +83,26 @@ def method(name: str) -> Method:
     Raises:
         UnknownNameError: There is none.
     """
-    return plugins.get(_GROUP, name)
+    found = plugins.get(_GROUP, name)
+    return described(found) if isinstance(found, type) else found
+
+
+@functools.cache
+def described(cls: type[Protocol]) -> Method:
+    """A protocol's class as a row of the table of protocols: its first line, its publication, what crosses."""
+    return Method(
+        name=cls.name,
+        task=cls.task,
+        settings=None,
+        make=None,
+        summary=(inspect.getdoc(cls) or "").partition("\n")[0],
+        paper=cls.published,
+        crosses=cls.crosses,
+        file=cls.__module__.replace(".", "/") + ".py",
+        citation=cls.paper,
+        modes=cls.modes,
+        protocol=cls,
+    )
 
 
 def method_names() -> list[str]:
@@ -93,14 +124,13 @@ def task_of(protocol: str, task: str | None = None) -> Any:
 
 
 def known_by(setting: str) -> list[str]:
-    """Names of the methods that have a setting of that dotted name, for error messages."""
+    """Names of the methods that have a setting or a table of that dotted name, for error messages."""
     out = []
     for name in method_names():
         try:
-            part: Any = method(name).settings()
-            for step in setting.split("."):
-                part = getattr(part, step)
-        except (AttributeError, ConfigError):  # no such setting, or a package that cannot be imported
+            known = {one for one, _, _ in settings_of(method(name).defaults())}
+        except ConfigError:  # a package that cannot be imported
             continue
-        out.append(name)
+        if any(one == setting or one.startswith(f"{setting}.") for one in known):
+            out.append(name)
     return out

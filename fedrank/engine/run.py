@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core import plugins
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.programs import release_programs
 from fedrank.core.protocol import Protocol
 from fedrank.data.places import OWN
@@ -62,22 +62,38 @@ def run(
     protocol = None
     if isinstance(what, Protocol):
         protocol, task = what, plugins.get("fedrank.tasks", what.task)
-        config = from_dict({"protocol": what.name, **settings}, task.settings)
+        config = config_of(what, settings)
     else:
         config = from_dict({"protocol": what, **settings}) if isinstance(what, str) else what
         task = task_of(config.protocol)
     if data is not None and task.reader is not None:
         named, data = _named(data)
         config = dataclasses.replace(config, data=named)
-    for name in own or ():
-        if not hasattr(config, name):
-            raise ConfigError(f"{name}: means nothing to {config.protocol}, so that no object can be given for it.")
-    config = dataclasses.replace(config, **dict.fromkeys(own or (), OWN)).resolved()
+    try:
+        config = from_dict(dict.fromkeys(own or (), OWN), config).resolved()
+    except UnknownNameError as error:
+        raise ConfigError(f"{error} So that no object can be given for it.") from error
     experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.locked():
         return runner.run()
+
+
+def config_of(protocol: Protocol, settings: Mapping[str, Any]) -> Any:
+    """The configuration of a run of a protocol that is handed over as an object.
+
+    Args:
+        protocol: The protocol, or a method with its settings.
+        settings: Further settings, as in ``config.toml``.
+
+    Raises:
+        ConfigError: An unknown setting, or a value that is not allowed.
+    """
+    run = getattr(protocol, "run_settings", None) or plugins.get("fedrank.tasks", protocol.task).settings
+    if hasattr(run, "of"):
+        return from_dict(dict(settings), run.of(protocol))
+    return from_dict({"protocol": protocol.name, **settings}, run)
 
 
 def _named(data: Any) -> tuple[str, Any]:
@@ -129,7 +145,7 @@ def resume(
     release_programs()
     home = RunFolder(folder)
     task = None if protocol is None else plugins.get("fedrank.tasks", protocol.task)
-    config = home.reopen(None if task is None else task.settings)
+    config = home.reopen(None if protocol is None else config_of(protocol, {}))
     with home.locked():
         if home.finished:
             return home.path

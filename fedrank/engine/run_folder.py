@@ -113,18 +113,18 @@ class RunFolder:
             )
         write_atomically(self.config, to_toml(config).encode())
 
-    def reopen(self, settings: type | None = None) -> Any:
+    def reopen(self, base: Any = None) -> Any:
         """The configuration of the run that is here.
 
         Args:
-            settings: Its dataclass, of a protocol that no package registers.
+            base: A configuration of its protocol, where no package registers that.
 
         Raises:
             RunError: There is none.
         """
         if not self.config.exists():
             raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
-        return read_config(self.config, settings)
+        return read_config(self.config, base)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -10,9 +10,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.fields import is_bound, is_part, settings_of
 from fedrank.core.trees import Json, flat, nested
-from fedrank.engine.config import settings_of
+from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import known_by, method
 
 #: The protocol of a configuration that names none.
@@ -20,58 +22,212 @@ DEFAULT_PROTOCOL = "foltr-es"
 
 
 def as_dict(config: Any) -> dict[str, Json]:
-    """Nested plain dictionaries; settings that are None are left out, because TOML has no word for them."""
+    """Nested plain dictionaries of all settings, the method's beside the run's.
+
+    Settings that are None are left out, because TOML has no word for them, and with a setting that takes the place of
+    others (``budget`` that of ``rounds``) those others.
+    """
     out: dict[str, Json] = {}
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            out[f.name] = as_dict(value)
+    if not any(one.name == "protocol" for one in dataclasses.fields(config)) and isinstance(config, RunConfig):
+        out["protocol"] = config.protocol
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if is_bound(one):
+            continue
+        if one.metadata.get("flat"):
+            out |= as_dict(value) if dataclasses.is_dataclass(value) else {}
+        elif is_part(one):
+            out[one.name] = {"name": value.name, **(as_dict(value) if dataclasses.is_dataclass(value) else {})}
+        elif dataclasses.is_dataclass(value):
+            out[one.name] = as_dict(value)
         elif value is not None:
-            out[f.name] = list(value) if isinstance(value, tuple) else value
+            out[one.name] = list(value) if isinstance(value, tuple) else value
+    for one in dataclasses.fields(config):
+        if one.default is None and one.metadata.get("replaces") and getattr(config, one.name) is not None:
+            for other in one.metadata["replaces"]:
+                if "." not in other:
+                    out.pop(other, None)
     return out
 
 
-def settings_class(protocol: str) -> type:
-    """The dataclass of a protocol's settings.
+def defaults(protocol: str) -> Any:
+    """The configuration of a protocol in which nothing is changed.
 
     Raises:
         UnknownNameError: There is no such protocol.
     """
-    return method(protocol).settings
+    return method(protocol).defaults()
 
 
-def from_dict(values: dict[str, Json], cls: type | None = None, where: str = "") -> Any:
+def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any:
     """The configuration that a nested dictionary describes; the inverse of :func:`as_dict`.
 
     Args:
-        values: Settings; missing ones take their default.
-        cls: The dataclass to fill; by default that of the protocol that ``values`` names, else of the default one.
+        values: Settings; missing ones are those of ``base``.
+        base: A configuration, or a dataclass that is made without arguments; by default that of the protocol that
+            ``values`` names, else of the default one.
         where: Prefix for errors.
 
     Raises:
         UnknownNameError: A key that is no setting.
         ConfigError: A value of the wrong type or out of range.
     """
-    if cls is None:
-        cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
+    if base is None:
+        found = method(str(values.get("protocol", DEFAULT_PROTOCOL)))
+        base = found.settings or found.defaults()
+    # A class has defaults that follow from what is given: it is made of that alone.
+    cls = base if isinstance(base, type) else type(base)
     hints = typing.get_type_hints(cls)
-    arguments = {}
+    fields = {one.name: one for one in dataclasses.fields(cls) if not is_bound(one)}
+    inner = {name: getattr(base, name) for name, one in fields.items() if one.metadata.get("flat")}
+    of_inner = {
+        one.name: name
+        for name, part in inner.items()
+        if dataclasses.is_dataclass(part)
+        for one in dataclasses.fields(part)  # type: ignore[arg-type]
+        if not is_bound(one)
+    }
+    arguments: dict[str, Any] = {}
+    below: dict[str, dict[str, Json]] = {}
     for key, value in values.items():
-        if key not in hints:
-            knowing = known_by(where + key) if "protocol" in getattr(cls, "__dataclass_fields__", {}) or where else []
+        if key == "protocol" and key not in fields and issubclass(cls, RunConfig):
+            if value != base.protocol:
+                raise ConfigError(f"{where}protocol is {base.protocol!r} here, got {value!r}.")
+        elif key in of_inner:
+            below.setdefault(of_inner[key], {})[key] = value
+        elif key not in fields or key in inner:
+            knowing = known_by(where + key) if issubclass(cls, RunConfig) or where else []
             if knowing:
                 whose = ", ".join(knowing)
                 raise ConfigError(
                     f"{where}{key} means nothing to this protocol; it is a setting of {whose}. Leave it out."
                 )
-            raise UnknownNameError("setting", where + key, [where + name for name in hints])
-        if dataclasses.is_dataclass(hints[key]):
+            known = [*(name for name in fields if name not in inner), *of_inner]
+            raise UnknownNameError("setting", where + key, [where + name for name in known])
+        elif is_part(fields[key]):
+            arguments[key] = part_from(value, getattr(base, key), fields[key], where + key)
+        elif dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, dict):
                 raise ConfigError(f"{where}{key} must be a table of settings, got {value!r}.")
-            arguments[key] = from_dict(value, hints[key], f"{where}{key}.")  # type: ignore[arg-type]
+            arguments[key] = from_dict(value, hints[key] if base is cls else getattr(base, key), f"{where}{key}.")
         else:
             arguments[key] = _typed(value, hints[key], where + key)
-    return cls(**arguments)
+    for name, given in below.items():
+        arguments[name] = from_dict(given, inner[name], where)
+    return cls(**arguments) if base is cls else dataclasses.replace(base, **arguments)
+
+
+def parts_of(one: dataclasses.Field) -> dict[str, type]:
+    """The classes that a field of :func:`fedrank.core.fields.part` may be an instance of, by name."""
+    group, kinds = one.metadata["group"], one.metadata["kinds"]
+    found = {name: plugins.get(group, name) for name in plugins.names(group)}
+    return {name: cls for name, cls in found.items() if not kinds or cls.kind in kinds}
+
+
+def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any:
+    """The part that a table describes, or a name alone.
+
+    Args:
+        value: The table; or a name; or the part itself, of a caller in Python.
+        base: The part that stands there now, whose settings are kept where the table has no others.
+        one: The field.
+        where: Its dotted name, for errors.
+
+    Raises:
+        UnknownNameError: No such part, or no such setting of it.
+        ConfigError: A value of the wrong type or out of range.
+    """
+    known = parts_of(one)
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict):
+        if getattr(type(value), "kind", None) in one.metadata["kinds"] or isinstance(value, tuple(known.values())):
+            return value
+        raise ConfigError(f"{where} must be a name or a table of settings, got {value!r}.")
+    settings = {key: given for key, given in value.items() if key != "name"}
+    if "name" not in value:
+        cls = _implied(settings, base, known)
+    elif value["name"] == base.name:
+        cls = type(base)
+    else:
+        name = str(value["name"])
+        if name not in known:
+            raise UnknownNameError(f"value of {where}.name", name, list(known))
+        cls = known[name]
+    start = base if type(base) is cls else cls()
+    if not dataclasses.is_dataclass(start):
+        if settings:
+            raise ConfigError(f"{where}.{next(iter(settings))} means nothing: {where} = {start.name!r} has no settings.")
+        return start
+    own = _settings(cls)
+    for key in settings:
+        if key not in own:
+            having = [name for name, cls in known.items() if key in _settings(cls)]
+            if having:
+                raise ConfigError(
+                    f"{where}.{key} means nothing with {where}.name = {start.name!r}; it is a setting of "
+                    f"{', '.join(having)}."
+                )
+    return from_dict(settings, start, f"{where}.")
+
+
+def parts_in(config: Any) -> dict[str, dataclasses.Field]:
+    """The fields of a configuration and of its method that hold parts, by name."""
+    found: dict[str, dataclasses.Field] = {}
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if is_part(one):
+            found[one.name] = one
+        elif one.metadata.get("flat") and dataclasses.is_dataclass(value):
+            found |= parts_in(value)
+    return found
+
+
+def part_class(
+    settings: dict[str, Json], name: str | None, base: Any, one: dataclasses.Field, where: str
+) -> type | None:
+    """The class of the part that settings or a name ask for; None: the one that stands there.
+
+    Raises:
+        UnknownNameError: No such part.
+    """
+    known = parts_of(one)
+    if name is not None and name not in known:
+        raise UnknownNameError(f"value of {where}.name", name, list(known))
+    cls = _implied(settings, base, known) if name is None else known[name]
+    return None if cls is type(base) else cls
+
+
+def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted name and type of every setting of a configuration, as :func:`settings_of` has them."""
+    hints, found = typing.get_type_hints(type(config)), {}
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if is_bound(one):
+            continue
+        if one.metadata.get("flat"):
+            found |= setting_hints(value, prefix) if dataclasses.is_dataclass(value) else {}
+            continue
+        if is_part(one):
+            found[f"{prefix}{one.name}.name"] = str
+        if dataclasses.is_dataclass(value):
+            found |= setting_hints(value, f"{prefix}{one.name}.")
+        elif not is_part(one):
+            found[prefix + one.name] = hints[one.name]
+    return found
+
+
+def _settings(cls: type) -> set[str]:
+    """Names of the settings of a part's class."""
+    return {one.name for one in dataclasses.fields(cls) if not is_bound(one)} if dataclasses.is_dataclass(cls) else set()
+
+
+def _implied(settings: dict[str, Json], base: Any, known: dict[str, type]) -> type:
+    """The class of the part that a table without a name means."""
+    if settings.keys() <= _settings(type(base)):
+        return type(base)
+    implied = [cls for cls in known.values() if set(getattr(cls, "implied_by", ())) & settings.keys()]
+    return implied[0] if len(implied) == 1 else type(base)
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
@@ -111,13 +267,20 @@ def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
     return kind(value)
 
 
-def drop_replaced(values: dict[str, Json], key: str, cls: type) -> None:
-    """Take out of a nested dictionary, in place, the settings that the setting ``key`` replaces, and derived ones."""
-    for name, _, one in settings_of(cls()):
+def drop_replaced(values: dict[str, Json], key: str, base: Any) -> None:
+    """Take out of a nested dictionary, in place, the settings that the setting ``key`` replaces, and derived ones.
+
+    Args:
+        values: Settings.
+        key: Dotted name of a setting that is given beside them; empty: none.
+        base: The configuration of the protocol in which nothing is changed.
+    """
+    for name, _, one in settings_of(base):
         if name == key:
+            table = name.rpartition(".")[0]
             for other in one.metadata.get("replaces", ()):
-                remove(values, other)
-    cls.without_derived(values)
+                remove(values, f"{table}.{other}" if table and "." not in other else other)
+    type(base).without_derived(values)
 
 
 def remove(values: dict[str, Json], key: str) -> None:
@@ -131,18 +294,18 @@ def remove(values: dict[str, Json], key: str) -> None:
 def with_setting(config: Any, key: str, value: Any) -> Any:
     """The configuration with one setting changed, by its dotted name.
 
-    Another protocol keeps every setting that was changed from the default of the one before.
+    Another protocol keeps every setting that was changed from the default of the one before. A setting of another part
+    than the one that stands there puts that part in its place.
 
     Raises:
         ConfigError: There is no such setting, the value is not allowed, or the new protocol lacks a changed setting.
     """
     if key == "protocol":
-        cls = settings_class(value)
-        if isinstance(config, cls) and type(config) is cls and config.protocol == value:
+        if config.protocol == value:
             return config
-        return from_dict(nested({**changes(config), "protocol": value}), cls)
+        return from_dict(nested({**changes(config), "protocol": value}))
     values = as_dict(config)
-    drop_replaced(values, key, type(config))
+    drop_replaced(values, key, config)
     *path, last = key.split(".")
     table = values
     for part in path:
@@ -150,14 +313,39 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
         if not isinstance(table, dict):
             raise ConfigError(f"{key}: {part} is a setting, not a table of settings.")
     table[last] = value
-    return from_dict(values, type(config))
+    if len(path) == 1 and "name" in table:
+        _change_part(values, config, path[0], last)
+    return from_dict(values, ground_of(config))
+
+
+def ground_of(config: Any) -> Any:
+    """The base of :func:`from_dict` for changed settings of a configuration: its class, or it without any change."""
+    return type(config) if any(one.name == "protocol" for one in dataclasses.fields(config)) else config.unchanged()
+
+
+def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) -> None:
+    """Leave in the table of a part, in place, what fits the part that one changed setting of it asks for."""
+    one = parts_in(config).get(name)
+    if one is None:
+        return
+    now, table = getattr(getattr(config, "method", config), name), values[name]
+    known = parts_of(one)
+    if changed == "name":
+        cls = known.get(table["name"])
+    elif changed in _settings(type(now)):
+        return
+    else:
+        cls = _implied({changed: None}, now, known)
+    if cls is not None and cls is not type(now):
+        values[name] = {"name": cls.name, **({changed: table[changed]} if changed != "name" else {})}
 
 
 def changes(config: Any) -> dict[str, Json]:
-    """Dotted names and values of the settings that differ from the defaults of the configuration's class."""
+    """Dotted names and values of the settings that differ from those of :meth:`RunConfig.unchanged`."""
     values = as_dict(config)
     type(config).without_derived(values)
-    before = {name: value for name, value, _ in settings_of(type(config)())}
+    unchanged = config.unchanged() if isinstance(config, RunConfig) else type(config)()
+    before = {name: value for name, value, _ in settings_of(unchanged)}
     given = dict(flat(values))
     return {name: value for name, value in given.items() if name != "protocol" and _plain(before.get(name)) != value}
 
@@ -182,10 +370,10 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Json]:
         raise ConfigError(f"{os.fspath(path)}: not a TOML file: {error}.") from error
 
 
-def read_config(path: str | os.PathLike[str], cls: type | None = None) -> Any:
-    """The configuration in a TOML file; ``cls`` and errors as :func:`read_toml` and :func:`from_dict` have them."""
+def read_config(path: str | os.PathLike[str], base: Any = None) -> Any:
+    """The configuration in a TOML file; ``base`` and errors as :func:`read_toml` and :func:`from_dict` have them."""
     try:
-        return from_dict(read_toml(path), cls)
+        return from_dict(read_toml(path), base)
     except ConfigError as error:
         if str(path) in str(error):
             raise
@@ -196,19 +384,19 @@ def to_toml(config: Any) -> str:
     """The configuration as TOML text, one comment a setting."""
     import tomlkit
 
+    helps = {name: one.metadata.get("help", "") for name, _, one in settings_of(config)}
     document = tomlkit.document()
     document.add(tomlkit.comment("fedrank run FILE repeats this run."))
 
-    def fill(table: Any, part: Any) -> None:
-        for f in dataclasses.fields(part):
-            value = getattr(part, f.name)
-            if dataclasses.is_dataclass(value):
+    def fill(table: Any, values: dict[str, Json], prefix: str) -> None:
+        for key, value in sorted(values.items(), key=lambda one: isinstance(one[1], dict)):
+            if isinstance(value, dict):
                 below = tomlkit.table()
-                fill(below, value)
-                table.add(f.name, below)
-            elif value is not None:
-                item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
-                table.add(f.name, item.comment(f.metadata["help"]))
+                fill(below, value, f"{prefix}{key}.")
+                table.add(key, below)
+            else:
+                item = tomlkit.item(value)
+                table.add(key, item.comment(helps[prefix + key]) if helps.get(prefix + key) else item)
 
-    fill(document, config)
+    fill(document, as_dict(config), "")
     return tomlkit.dumps(document)

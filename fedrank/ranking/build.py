@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Hashable, Mapping
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
-from fedrank.aggregation.robust import AGGREGATORS
 from fedrank.core.backends import on_cpu
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import is_part
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
@@ -28,53 +29,17 @@ from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
-from fedrank.privacy.quantise import GridTooFineError
 from fedrank.ranking.attacks import inverted_user
-from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
 from fedrank.ranking.clicks.fit import is_file, user_of_file
-from fedrank.ranking.config import (
-    AdaptiveESConfig,
-    AsyncPDGDConfig,
-    Attack,
-    CentralConfig,
-    COLTRConfig,
-    DBGDConfig,
-    DefendedConfig,
-    DeviceConfig,
-    Devices,
-    FedOptPDGDConfig,
-    FedPerPDGDConfig,
-    FedProxPDGDConfig,
-    FoltrCMAConfig,
-    FoltrCOLTRConfig,
-    FoltrESConfig,
-    FoltrNESConfig,
-    FoltrPDGDConfig,
-    MDPRankConfig,
-    MGDConfig,
-    PDGDConfig,
-    RankGuardConfig,
-    RankingConfig,
-)
+from fedrank.ranking.config import Attack, DeviceRun, Devices, RankingRun
 from fedrank.ranking.data import heterogeneous, partition
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.foltr_coltr import FoltrCOLTR
-from fedrank.ranking.foltr_es import FoltrES
-from fedrank.ranking.foltr_es.adaptive import AdaptiveES
-from fedrank.ranking.foltr_es.cma import FoltrCMA
-from fedrank.ranking.foltr_es.nes import FoltrNES
-from fedrank.ranking.foltr_pdgd import FoltrPDGD
-from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
-from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
-from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
-from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
-from fedrank.ranking.foltr_pdgd.rankguard import RankGuard
-from fedrank.ranking.learners.counterfactual import Comparison
-from fedrank.ranking.protocol import RankingProtocol
+from fedrank.ranking.mechanisms import Bounds
+from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.sessions.devices import devices
@@ -101,7 +66,7 @@ class Experiment:
         kernels: Whether the compiled CPU kernels are used.
     """
 
-    config: RankingConfig
+    config: RankingRun
     splits: Splits
     protocol: Protocol
     ranker: Ranker
@@ -126,23 +91,28 @@ class Experiment:
         """Keys of the publications that this experiment rests on."""
         c = self.config
         population, attack = _population(c)
-        rule = ()
-        if isinstance(c, DefendedConfig) and c.aggregate != "mean":
-            rule = _citations(rules_of(type(c)), c.aggregate)
+        rules, rule = getattr(c.method, "rules", None), getattr(c.method, "aggregate", "mean")
+        parts = [value for _, value, one in _parts(c.method)]
         keys = [
             method(c.protocol).citation if c.protocol in method_names() else "",
             *_citations(RANKERS, c.ranker),
             *(key for user in self.users for key in _citations(USERS, user.name)),
             *_citations(REWARDS, c.reward),
             self.splits.citation,
-            "kingma2015adam" if isinstance(c, FoltrESConfig) else "",
-            "wang2022noniid" if (isinstance(c, DeviceConfig) and c.share in ("topic", "labels")) else "",
+            *(getattr(value, "citation", "") for value in parts),
+            "wang2022noniid" if getattr(c, "share", "") in ("topic", "labels") else "",
             "wang2022noniid" if population.users else "",
-            *rule,
+            *(() if rules is None or rule == "mean" else _citations(rules, rule)),
             *_citations(ATTACKS, attack.kind),
-            "bonawitz2017secagg" if isinstance(c, FoltrPDGDConfig) and c.privacy.secure_sum else "",
         ]
         return tuple(dict.fromkeys(key for key in keys if key))
+
+
+def _parts(method: Any) -> list[tuple[str, Any, Any]]:
+    """Name, value and field of the parts that a method is made of."""
+    if not dataclasses.is_dataclass(method):
+        return []
+    return [(one.name, getattr(method, one.name), one) for one in dataclasses.fields(method) if is_part(one)]
 
 
 def _citations(registry: Registry, name: str) -> tuple[str, ...]:
@@ -150,27 +120,7 @@ def _citations(registry: Registry, name: str) -> tuple[str, ...]:
     return (registry.entry(name).citation,) if name in registry else ()
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a protocol is made from besides its settings.
-
-    Attributes:
-        ranker: The ranker, a function from features to scores.
-        users: Click models of all users.
-        metric: The reward as users experience it, with all of its values.
-        kernels: Use the compiled CPU kernels.
-        aggregate: How the server combines the replies, where it may do so in several ways: a name, or a rule of the
-            caller's own.
-    """
-
-    ranker: Ranker
-    users: tuple[CascadeUser, ...]
-    metric: OnlineMetric
-    kernels: bool
-    aggregate: Any = "mean"
-
-
-def use_kernels(config: RankingConfig, ranker: Ranker) -> bool:
+def use_kernels(config: RankingRun, ranker: Ranker) -> bool:
     """Whether the compiled CPU kernels are used: on a CPU, for rankers they know, unless the configuration differs.
 
     Raises:
@@ -213,7 +163,7 @@ def _load_named(data: str, reader: QueryReader, folder: str | None, cache: str, 
 
 
 def build(
-    config: RankingConfig,
+    config: RankingRun,
     folder: str | os.PathLike[str] | None = None,
     *,
     protocol: Protocol | None = None,
@@ -248,8 +198,9 @@ def build(
         registry.entry(name)  # a misspelt name is told before files are read
     if attack.kind not in ("none", POISON):
         ATTACKS.entry(attack.kind)
-    if isinstance(config, DefendedConfig) and config.aggregate != OWN:
-        rules_of(type(config)).entry(config.aggregate)
+    rules = getattr(config.method, "rules", None)
+    if rules is not None and config.method.aggregate != OWN:
+        rules.entry(config.method.aggregate)
     splits = splits_of(config, folder, data)
     ranker = getattr(protocol, "ranker", None)
     if ranker is None and "ranker" in own:
@@ -272,16 +223,16 @@ def build(
         models.append(inverted_user(user("perfect")))
         which = np.where(attacking, len(models) - 1, 0 if which is None else which)
     users = tuple(models)
-    if "aggregate" in own and isinstance(config, DefendedConfig):
+    if "aggregate" in own and rules is not None:
         _check_rule(config, own["aggregate"], ranker.size)
-    if protocol is None:
-        rule = own.get("aggregate", getattr(config, "aggregate", "mean"))
-        protocol = method(config.protocol).make(config, Parts(ranker, users, metric, kernels, rule))
+    if protocol is None or getattr(protocol, "user", protocol) is None:  # a method without users is settings alone
+        known = Parts(ranker, users, metric, kernels, bounds_of(config), own.get("aggregate"), attackers_of(config))
+        protocol = config.method.bind(known)
         # Protocols of somebody else, and learners without a kernel, take padded queries.
         kernels = kernels and isinstance(protocol, RankingProtocol) and protocol.kernels
     amounts = None
     if population.amounts == "skewed":
-        even = isinstance(protocol, FoltrES) and protocol.lists == 2
+        even = getattr(protocol, "group", 1) == 2
         amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     queries = train.blocks() if kernels else train.padded()
     if isinstance(protocol, RankingProtocol):
@@ -295,7 +246,7 @@ def build(
     return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
 
 
-def _objects(config: RankingConfig, own: Mapping[str, Any]) -> Mapping[str, Any]:
+def _objects(config: RankingRun, own: Mapping[str, Any]) -> Mapping[str, Any]:
     """The caller's objects, one for each setting that says ``own`` and for no other.
 
     Raises:
@@ -305,7 +256,7 @@ def _objects(config: RankingConfig, own: Mapping[str, Any]) -> Mapping[str, Any]
         if name not in _OBJECTS:
             raise ConfigError(f"{name}: no object can be given here; those of {', '.join(_OBJECTS)} can.")
     for name in _OBJECTS:
-        if getattr(config, name, None) == OWN and name not in own:
+        if getattr(config, name, getattr(config.method, name, None)) == OWN and name not in own:
             raise ConfigError(
                 f"{name}: this run was made with an object of its caller's own, which no file holds. Hand it over "
                 f"again: in Python, resume(folder, own={{{name!r}: …}})."
@@ -317,17 +268,17 @@ def _objects(config: RankingConfig, own: Mapping[str, Any]) -> Mapping[str, Any]
     return own
 
 
-def _check_rule(config: DefendedConfig, rule: Any, size: int) -> None:
+def _check_rule(config: DeviceRun, rule: Any, size: int) -> None:
     """Refuse a rule of the caller's own that cannot be computed for the round's arrays, or gives another shape."""
     parties = config.clients
     one_each = [jax.ShapeDtypeStruct((parties,), kind) for kind in (jnp.float32, bool)]
-    if isinstance(config, FoltrESConfig):
+    if config.method.rules is ES_DEFENCES:
         said, wanted = f"(differences [{parties}], arrived [{parties}]) -> coefficients [{parties}]", (parties,)
         found = functools.partial(jax.eval_shape, rule, *one_each)
     else:
         said = f"(vectors [{parties}, {size}], weights [{parties}], arrived [{parties}], byzantine) -> vector [{size}]"
         wanted, vectors = (size,), jax.ShapeDtypeStruct((parties, size), jnp.float32)
-        number = _byzantine(config)
+        number = config.method.byzantine or max(1, attackers_of(config))
         found = functools.partial(jax.eval_shape, lambda *arrays: rule(*arrays, number), vectors, *one_each)
     try:
         shape = found().shape
@@ -347,7 +298,7 @@ def _check_model(protocol: Protocol, ranker: Ranker) -> None:
         )
 
 
-def splits_of(config: RankingConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> Splits:
+def splits_of(config: RankingRun, folder: str | os.PathLike[str] | None = None, data: Any = None) -> Splits:
     """The data that a configuration names, or of the caller's own; arguments and errors as of :func:`build`."""
     c = config
     reader = QueryReader(
@@ -365,20 +316,36 @@ def splits_of(config: RankingConfig, folder: str | os.PathLike[str] | None = Non
     )
 
 
-def _population(config: RankingConfig) -> tuple[Devices, Attack]:
+def _population(config: RankingRun) -> tuple[Devices, Attack]:
     """How devices differ, and who attacks; a central service has no devices."""
-    return (config.devices, config.attack) if isinstance(config, DeviceConfig) else (Devices(), Attack())
+    return (config.devices, config.attack) if isinstance(config, DeviceRun) else (Devices(), Attack())
 
 
-def rules_of(settings: type[DefendedConfig]) -> Registry:
-    """The rules that a server with such settings may combine replies by."""
-    return ES_DEFENCES if issubclass(settings, FoltrESConfig) else AGGREGATORS
+def attackers_of(config: RankingRun) -> int:
+    """Number of devices that attack."""
+    share = _population(config)[1].share
+    return int(np.sum(draw_attackers(config.clients, share, config.data_seed))) if share else 0
 
 
-def _shares(config: RankingConfig, train: QuerySet) -> tuple[QuerySet, Shares]:
+def bounds_of(config: RankingRun) -> Bounds:
+    """Facts of a run that a promise may rest on."""
+    devices, attack = _population(config)
+    return Bounds(
+        rounds=config.rounds,
+        clients=config.clients,
+        population=getattr(config, "population", None),
+        participations=getattr(config, "participations", None),
+        dropout=devices.dropout,
+        late=devices.late,
+        attackers=attack.share,
+        equal=devices.amounts == "equal",
+    )
+
+
+def _shares(config: RankingRun, train: QuerySet) -> tuple[QuerySet, Shares]:
     """The training queries and the shares of the parties; with share = 'labels', queries are cut to some documents."""
     n, seed = train.n_queries, config.data_seed
-    if not isinstance(config, DeviceConfig):
+    if not isinstance(config, DeviceRun):
         return train, partition.uniform(n, 1)
     if config.share == "fixed":
         return train, partition.fixed_share(n, config.clients, config.queries_per_client, seed)
@@ -402,194 +369,3 @@ def _conditions(population: Devices, attack: Attack, protocol: Protocol, attacki
         attack=made,
         attackers=() if made is None or attacking is None else tuple(bool(x) for x in attacking),
     )
-
-
-# ----------------------------------------------------------------------------------------------------------- protocols
-
-
-def foltr_es(config: FoltrESConfig, parts: Parts) -> FoltrES:
-    """FOLtR-ES from its settings.
-
-    Raises:
-        ConfigError: The published random stream without the kernels that have it, or settings that do not fit.
-    """
-    if config.as_published and not parts.kernels:
-        raise ConfigError("as_published needs the CPU kernels; set compute.kernels = 'on'.")
-    metric, privacy = parts.metric, config.privacy
-    sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
-    noisy = privacy.mechanism in ("laplace", "gaussian")
-    return FoltrES(
-        ranker=parts.ranker,
-        user=parts.users[0],
-        others=parts.users[1:],
-        metric=sent,
-        observed=metric,
-        interactions=config.interactions,
-        sigma=config.sigma,
-        learning_rate=config.learning_rate,
-        p=privacy.probability(sent.n) if privacy.mechanism == "randomised-response" else 1.0,
-        mechanism=privacy.mechanism,
-        epsilon=privacy.epsilon_interaction if noisy else None,
-        delta=privacy.delta,
-        piecewise=config.piecewise,
-        participations=config.participations,
-        anonymity=config.anonymity,
-        clip=1.0 if privacy.clip is None else privacy.clip,
-        antithetic=config.antithetic,
-        interleaved=bool(config.interleaved),
-        ties=config.ties,
-        as_published=config.as_published,
-        kernels=parts.kernels,
-        aggregate=parts.aggregate,
-        byzantine=_byzantine(config),
-    )
-
-
-def adaptive_es(config: AdaptiveESConfig, parts: Parts) -> AdaptiveES:
-    """FOLtR-ES with natural evolution strategies or CMA-ES, from its settings.
-
-    Raises:
-        ConfigError: Settings that do not fit each other.
-    """
-    common: dict[str, Any] = {
-        "ranker": parts.ranker,
-        "user": parts.users[0],
-        "others": parts.users[1:],
-        "metric": parts.metric,
-        "interactions": config.interactions,
-        "sigma": config.sigma,
-        "p": config.privacy.probability(parts.metric.n),
-        "ties": config.ties,
-        "kernels": parts.kernels,
-    }
-    if isinstance(config, FoltrNESConfig):
-        return FoltrNES(**common, learning_rate=config.learning_rate, spread_rate=config.spread_rate)
-    assert isinstance(config, FoltrCMAConfig)
-    return FoltrCMA(**common, learning_rate=config.learning_rate, covariance=config.covariance)
-
-
-def foltr_pdgd(config: FoltrPDGDConfig, parts: Parts) -> FoltrPDGD:
-    """FPDGD from its settings, on the finest grid that keeps a secure sum within 32 bits.
-
-    Raises:
-        ConfigError: Settings that do not fit each other.
-    """
-    p, d = config.privacy, config.devices
-    if config.as_published and p.epsilon is not None and (d.dropout or d.amounts != "equal"):
-        raise ConfigError("the published noise needs all devices, and as much of each; set no dropout and no amounts.")
-    noise = "none" if p.epsilon is None else "gamma" if config.as_published else "polya"
-    if p.epsilon_user is not None:
-        noise = "gaussian" if p.noise == "shares" else "server"
-    made = functools.partial(
-        FoltrPDGD,
-        ranker=parts.ranker,
-        user=parts.users[0],
-        others=parts.users[1:],
-        metric=parts.metric,
-        interactions=config.interactions,
-        learning_rate=config.learning_rate,
-        clip=p.clip,
-        clip_norm=p.clip_norm or "l1",
-        noise=noise,
-        epsilon=p.epsilon if p.epsilon_user is None else p.epsilon_user,
-        delta=p.delta,
-        times=min(config.times, config.rounds),
-        rounds=config.rounds,
-        secure_sum=bool(p.secure_sum),
-        as_published=config.as_published,
-        parties=config.clients,
-        absent=_absent(config) if noise in ("polya", "gaussian") else 0.0,
-        aggregate=parts.aggregate,
-        byzantine=_byzantine(config),
-        kernels=parts.kernels,
-    )
-    for bits in range(16, 5, -1):  # many devices or much noise need a coarser grid
-        try:
-            return made(grid=2**bits)
-        except GridTooFineError:
-            continue
-    return made(grid=2**5)
-
-
-def pdgd_variant(config: DeviceConfig, parts: Parts) -> FoltrPDGD:
-    """FPDGD with another server, other local steps or asynchronous merging, from its settings.
-
-    Raises:
-        ConfigError: Settings that do not fit each other.
-    """
-    common: dict[str, Any] = {
-        "ranker": parts.ranker,
-        "user": parts.users[0],
-        "others": parts.users[1:],
-        "metric": parts.metric,
-        "interactions": config.interactions,
-        "parties": config.clients,
-        "kernels": parts.kernels,
-    }
-    if isinstance(config, DefendedConfig):
-        common |= {"aggregate": parts.aggregate, "byzantine": _byzantine(config)}
-    if isinstance(config, FedOptPDGDConfig):
-        return FedOptPDGD(
-            **common,
-            learning_rate=config.learning_rate,
-            optimiser=config.optimiser,
-            server_rate=config.server_rate,
-            betas=(config.beta_1, config.beta_2),
-            tau=config.tau,
-        )
-    if isinstance(config, FedProxPDGDConfig):
-        return FedProxPDGD(**common, learning_rate=config.learning_rate, mu=config.mu)
-    if isinstance(config, FedPerPDGDConfig):
-        return FedPerPDGD(**common, learning_rate=config.learning_rate, personal=config.personal)
-    if isinstance(config, RankGuardConfig):
-        common["kernels"] = False
-        screen = {"peers": config.peers, "history": config.history, "threshold": config.threshold}
-        return RankGuard(**common, learning_rate=config.learning_rate, **screen)
-    if isinstance(config, FoltrCOLTRConfig):
-        common["kernels"] = False
-        return FoltrCOLTR(**common, learning_rate=config.learning_rate, comparison=_comparison(config))
-    assert isinstance(config, AsyncPDGDConfig)
-    return AsyncPDGD(**common, learning_rate=config.learning_rate, mixing=config.mixing, staleness=config.staleness)
-
-
-def _comparison(config: COLTRConfig | FoltrCOLTRConfig) -> Comparison:
-    return Comparison(config.candidates, config.radius, config.temperature, config.smoothing, config.caution)
-
-
-def central(config: CentralConfig, parts: Parts) -> Central:
-    """A central learner from its settings.
-
-    Raises:
-        ConfigError: Settings that do not fit each other.
-    """
-    coltr = _comparison(config) if isinstance(config, COLTRConfig) else Comparison()
-    candidates = config.candidates if isinstance(config, MGDConfig | COLTRConfig) else 1
-    return Central(
-        learner=config.protocol,
-        ranker=parts.ranker,
-        user=parts.users[0],
-        others=parts.users[1:],
-        metric=parts.metric,
-        interactions=config.clients * config.interactions,
-        learning_rate=config.learning_rate,
-        radius=config.radius if isinstance(config, DBGDConfig | MGDConfig) else coltr.radius,
-        candidates=candidates,
-        batch=config.batch if isinstance(config, PDGDConfig) else False,
-        discount=config.discount if isinstance(config, MDPRankConfig) else 1.0,
-        temperature=coltr.temperature,
-        smoothing=coltr.smoothing,
-        caution=coltr.caution,
-        kernels=parts.kernels and not isinstance(config, MDPRankConfig | COLTRConfig),
-    )
-
-
-def _absent(config: DeviceConfig) -> float:
-    """The part of the devices that noise must do without: four standard deviations more than drop out on average."""
-    p = config.devices.dropout
-    return min(0.95, p + 4 * (p * (1 - p) / config.clients) ** 0.5)
-
-
-def _byzantine(config: DefendedConfig) -> int:
-    if config.byzantine is not None:
-        return config.byzantine
-    return max(1, int(np.sum(draw_attackers(config.clients, config.attack.share, config.data_seed))))

@@ -1,15 +1,12 @@
 """Online learning to rank with one service that sees everything: what federated learners are compared with.
 
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
-after every interaction; queries, results and clicks are in the clear at the service. Five learners, one setting:
+after every interaction; queries, results and clicks are in the clear at the service. Three learners, one setting:
 
 * ``pdgd``: pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018;
   :mod:`fedrank.ranking.learners.pdgd`);
 * ``dbgd``: dueling bandit gradient descent (Yue & Joachims, ICML 2009; :mod:`fedrank.ranking.learners.dueling`);
-* ``mdprank``: REINFORCE (Wei et al., SIGIR 2017; :mod:`fedrank.ranking.learners.policy_gradient`), in JAX alone;
-* ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the file of ``dbgd``);
-* ``coltr``: counterfactual online learning to rank (Zhuang and Zuccon, ECIR 2020;
-  :mod:`fedrank.ranking.learners.counterfactual`), in JAX alone.
+* ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the file of ``dbgd``).
 
 One round, with as many interactions K as all devices of a federated round have together::
 
@@ -28,44 +25,37 @@ had as many updates as the federated learner, not as many as interactions.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Key, UInt32
-from typing_extensions import override
+from typing_extensions import Self, override
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.compiled import COMPILES
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
+from fedrank.core.kernels import normals, party_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array, f4, field, message
+from fedrank.core.native import Cohort, NotNativeError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.privacy.randomised_response import os_words
-from fedrank.ranking.clicks.cascade import CascadeUser
-from fedrank.ranking.data.partition import Shares
-from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.learners.counterfactual import Comparison, LogDraws, check_comparison, coltr_steps
+from fedrank.ranking.config import RankingRun
+from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
+from fedrank.ranking.learners.dueling_kernel import host_duels
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
-from fedrank.ranking.learners.policy_gradient import policy_gradient_steps
+from fedrank.ranking.learners.pdgd_kernel import host_steps
 from fedrank.ranking.on_device.messages import Request
-from fedrank.ranking.protocol import RankingProtocol
-from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import PerDevice, draw_queries, record_experience
-
-#: The learners, with the learning rate of published experiments.
-LEARNERS = {"pdgd": 0.1, "dbgd": 0.01, "mgd": 0.01, "mdprank": 0.01, "coltr": 0.1}
-#: Learners that draw a ranking from the scores.
-DRAWING = ("pdgd", "mdprank")
-#: Learners that have no compiled kernel.
-JAX_ONLY = ("mdprank", "coltr")
-
-#: Rankers that a learner compares with the current one in an interaction.
-CANDIDATES = {"mgd": 9, "coltr": Comparison().candidates}
+from fedrank.ranking.protocol import Parts, RankingProtocol
+from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
+from fedrank.ranking.sessions.cohort import experienced
+from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
+from fedrank.ranking.sessions.results import SessionResults
 
 #: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
 INITIAL = 0.1
@@ -79,20 +69,6 @@ class Reply:
     """Inside the service: the model at the end of a round."""
 
     weights: Array = field(f4["parameters"], "the ranker after the round, within the service")
-
-
-class Draws(NamedTuple):
-    """The random bits of one round; none is used twice.
-
-    Attributes:
-        queries: uint32 [K]: which query an interaction is about.
-        learner: Random bits of its K steps, :class:`~fedrank.ranking.learners.pdgd.PdgdDraws`,
-            :class:`~fedrank.ranking.learners.dueling.DuelDraws` or
-            :class:`~fedrank.ranking.learners.counterfactual.LogDraws`.
-    """
-
-    queries: UInt32[AnyArray, "interactions"]
-    learner: PdgdDraws | DuelDraws | LogDraws
 
 
 class ServerState(NamedTuple):
@@ -115,117 +91,77 @@ IN_THE_CLEAR = (
 
 @dataclass(frozen=True)
 class Central(RankingProtocol):
-    """The settings of a central learner; the defaults are those of published experiments.
+    """A learner at one central service.
 
     Attributes:
-        learner: ``"pdgd"``, ``"dbgd"``, ``"mgd"``, ``"mdprank"`` or ``"coltr"``.
-        ranker: The ranker, a function from features to scores.
-        user: Click model of the user.
-        others: Further users; the service meets one of them only, as :meth:`devices` is told.
-        metric: For the curve of what users experience; nothing is learned from it.
-        interactions: K, most interactions of a round; as many as all devices of a federated round together.
-        learning_rate: Length of a step: of PDGD along its gradient, of the others along a unit direction. None: 0.1
-            for PDGD and COLTR, 0.01 for the others.
-        decay: What it is multiplied by after each round, in (0, 1].
-        radius: DBGD, MGD, COLTR: distance of the candidates from the current ranker.
-        candidates: MGD, COLTR: rankers that are compared with the current one in each interaction. None: 9 and 499.
-        batch: PDGD: sum the gradients of a round, taken at the weights of its start.
-        discount: MDPRank: γ, what a later click counts for a choice.
-        temperature: COLTR: of the ranking that is shown.
-        smoothing: COLTR: temperature of the probabilities that estimates are weighted by.
-        caution: COLTR: standard errors that are added to an estimate.
-        kernels: Use the compiled CPU kernels, which take data as ``queries.blocks()``; otherwise JAX, which takes
-            ``queries.padded()``. Equal draws, sums equal to about 1e-6.
+        clients: Devices whose interactions the service has.
     """
 
-    learner: str
-    ranker: Ranker
-    user: CascadeUser
-    metric: OnlineMetric = dataclasses.field(default_factory=max_rr)
-    interactions: int = 8000
-    learning_rate: float | None = None
-    decay: float = 1.0
-    radius: float = 1.0
-    candidates: int | None = None
-    batch: bool = False
-    discount: float = 1.0
-    temperature: float = Comparison().temperature
-    smoothing: float = Comparison().smoothing
-    caution: float = Comparison().caution
-    kernels: bool = COMPILES
-    others: tuple[CascadeUser, ...] = ()
+    learning_rate: float = setting(0.01, "Step size.")
+    clients: int = bound(1)
+
+    run_settings = RankingRun
+    crosses = "everything: queries, results and clicks"
+    #: Whether a ranking is drawn from the scores, so that the gradient of a network that starts at zero is zero.
+    draws_rankings = False
+    #: Whether the learner has a compiled kernel.
+    compiled = True
 
     def __post_init__(self):
-        if self.learner not in LEARNERS:
-            raise ConfigError(f"learner must be one of {', '.join(LEARNERS)}, got {self.learner!r}.")
-        if not 1 <= self.interactions <= _MAX_INTERACTIONS:
-            raise ConfigError(f"interactions must be in 1..{_MAX_INTERACTIONS:,}, got {self.interactions:,}.")
-        if not 0 < self.rate < 1e30:
-            raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
-        if not 0 < self.decay <= 1:
-            raise ConfigError(f"decay must be in (0, 1], got {self.decay}.")
-        if self.learner in CANDIDATES and not 1 <= self.n_candidates <= 1000:
-            raise ConfigError(f"candidates of {self.learner} must be in 1..1000, got {self.candidates}.")
-        if self.learner not in CANDIDATES and self.candidates not in (None, 1):
+        super().__post_init__()
+        if not 1 <= self.total <= _MAX_INTERACTIONS:
             raise ConfigError(
-                f"candidates = {self.candidates} is a setting of mgd and coltr; {self.learner} has at most one."
+                f"the interactions of a round, clients × interactions, must be in 1..{_MAX_INTERACTIONS:,} for a central "
+                f"learner, got {self.total:,}."
             )
-        if self.learner in JAX_ONLY and self.kernels:
-            raise ConfigError(f"{self.learner} has no compiled kernel; set kernels = False.")
-        check_comparison(self.comparison)
-        if self.batch and self.learner != "pdgd":
-            raise ConfigError(f"batch sums gradients, and {self.learner} has none; leave it out or use pdgd.")
-        if self.user.depth != self.metric.depth:
-            raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
+        if not 0 < self.learning_rate < 1e30:
+            raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
+        if self.user is not None and self.kernels and not self.compiled:
+            raise ConfigError(f"{self.name} has no compiled kernel; set kernels = False.")
+
+    @override
+    def bind(self, parts: Parts) -> Self:
+        made = dataclasses.replace(self, clients=parts.bounds.clients or 1)
+        return super(Central, made).bind(dataclasses.replace(parts, kernels=parts.kernels and self.compiled))
 
     @property
-    def name(self) -> str:  # type: ignore[override] - a run is called by its learner
-        """Name of the learner: ``pdgd``, ``dbgd``, ``mgd``, ``mdprank`` or ``coltr``."""
-        return self.learner
-
-    @property
-    def rate(self) -> float:
-        """The learning rate of the first round."""
-        return LEARNERS[self.learner] if self.learning_rate is None else self.learning_rate
-
-    @property
-    def n_candidates(self) -> int:
-        """Rankers that DBGD, MGD and COLTR compare with the current one in each interaction."""
-        return CANDIDATES.get(self.learner, 1) if self.candidates is None else self.candidates
-
-    @property
-    def comparison(self) -> Comparison:
-        """How COLTR makes and compares candidates."""
-        return Comparison(self.n_candidates, self.radius, self.temperature, self.smoothing, self.caution)
+    def total(self) -> int:
+        """K, interactions of a round; as many as all devices of a federated round together."""
+        return self.interactions * self.clients
 
     @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         return (ServeAndLearn(self),)
 
+    @override
     def init(self, key: Any) -> ServerState:
         """All weights zero; small normal numbers where a gradient needs them, for all but linear rankers.
 
         ``key`` is consumed.
         """
-        weights = jnp.asarray(self.ranker.initial())
         linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        if self.learner in DRAWING and not linear:
+        weights = self.ranker.initial()
+        if isinstance(key, np.ndarray):
+            if self.draws_rankings and not linear:
+                weights = weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
+            return ServerState(np.uint32(0), weights)
+        weights = jnp.asarray(weights)
+        if self.draws_rankings and not linear:
             weights = weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
         return ServerState(jnp.uint32(0), weights)
 
+    @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         """No privacy: the service sees all queries, results and clicks."""
         del delta
-        return PrivacyReport.none(rounds, IN_THE_CLEAR)
+        return PrivacyReport.none(
+            rounds,
+            "Nothing is federated: who asks, the queries, the results and the clicks are in the clear at the service.",
+        )
 
-    def devices(
-        self,
-        data: PaddedQueries | FeatureBlocks,
-        shares: Shares,
-        user_index: PerDevice = None,
-        amounts: PerDevice = None,
-    ) -> Party:
+    @override
+    def devices(self, data, shares, user_index: PerDevice = None, amounts: PerDevice = None) -> Party:
         """The service, as the only party; see :func:`fedrank.ranking.sessions.devices.devices`.
 
         Raises:
@@ -238,7 +174,45 @@ class Central(RankingProtocol):
         if isinstance(data, FeatureBlocks) != self.kernels:
             layout = "blocks" if self.kernels else "padded"
             raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
+        return dataclasses.replace(self, interactions=self.total, clients=1)._devices(data, shares, user_index, amounts)
+
+    def _devices(self, data, shares, user_index, amounts):
         return super().devices(data, shares, user_index, amounts)
+
+    @property
+    @abc.abstractmethod
+    def widths(self) -> list[int]:
+        """Number of random words of one interaction, purpose by purpose, the query's first."""
+
+    @abc.abstractmethod
+    def learn(
+        self, party: Party, weights: Any, rate: Any, about: Any, active: Any, words: list[Any]
+    ) -> Learned:
+        """A round's interactions of a simulated user, with a step after each.
+
+        Args:
+            party: The service.
+            weights: float32 [n], to start from.
+            rate: float32, the learning rate.
+            about: int32 [K], the query of each interaction.
+            active: bool [K]: which take place.
+            words: Random words of the interactions, purpose by purpose after the query's, each [K, width].
+        """
+
+    def learn_cohort(self, known: tuple, about: Any, active: Any, words: tuple) -> tuple[Any, ...]:
+        """:meth:`learn` with the compiled kernel: weights, clicks and quality of what was shown.
+
+        Args:
+            known: Ranker, users, numbers of the users, data, weights and learning rate, of all runs.
+            about: As of :meth:`learn`, [runs, 1, K].
+            active: As of :meth:`learn`.
+            words: As of :meth:`learn`.
+        """
+        raise NotNativeError(f"the learner {self.name!r}")
+
+    @override
+    def cohort(self, parties: Party) -> Cohort:
+        return ServiceCohort(self, parties)
 
 
 @dataclass(frozen=True)
@@ -253,63 +227,147 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
     def ask(self, state: ServerState) -> Request:
         return Request(state.round, state.weights)
 
-    def draw(self, key: Key[jax.Array, ""]) -> Draws:
-        """All random bits of a round, from the key: the learner's and the simulated users'."""
-        return self._cut(jax.random.bits(key, (self.n_bits,), jnp.uint32))
+    def draw(self, key: Key[jax.Array, ""]) -> list[Any]:
+        """All random words of a round, from the key: the learner's and the simulated users'."""
+        return self.cut(jax.random.bits(key, (self.n_bits,), jnp.uint32))
 
-    def draw_from_os(self) -> Draws:
+    def draw_from_os(self) -> list[Any]:
         """The same from the operating system."""
-        return self._cut(jnp.asarray(os_words((self.n_bits,))))
-
-    @property
-    def widths(self) -> list[int]:
-        """Number of random integers of one interaction, purpose by purpose, the query's first."""
-        depth, n_candidates = self.settings.user.depth, self.settings.n_candidates
-        if self.settings.learner == "coltr":
-            return [1, 2, depth, 1]
-        return [1, 2, depth] if self.settings.learner in DRAWING else [1, n_candidates, depth, depth, depth]
+        return self.cut(jnp.asarray(os_words((self.n_bits,))))
 
     @property
     def n_bits(self) -> int:
-        """How many random uint32 a round takes: those of one interaction, as :attr:`widths` has them, times K."""
-        return self.settings.interactions * sum(self.widths)
+        """Random words of a round: those of one interaction, as :attr:`Central.widths` has them, times K."""
+        return self.settings.total * sum(self.settings.widths)
 
-    def _cut(self, rng_bits: jax.Array) -> Draws:
-        k = self.settings.interactions
-        parts = jnp.split(rng_bits, (k * np.cumsum(self.widths[:-1])).tolist())
-        first, *others = (part.reshape(k, -1) for part in parts)
-        if self.settings.learner == "coltr":
-            documents, clicks, seeds = others
-            return Draws(first[:, 0], LogDraws(documents, clicks, seeds[:, 0]))
-        return Draws(first[:, 0], PdgdDraws(*others) if self.settings.learner in DRAWING else DuelDraws(*others))
+    def cut(self, words: UInt32[AnyArray, "*cohort bits"]) -> list[UInt32[AnyArray, "*cohort interactions width"]]:
+        """The words of a round by what they are for."""
+        k, ends = self.settings.total, (self.settings.total * np.cumsum(self.settings.widths)[:-1]).tolist()
+        return [part.reshape(*part.shape[:-1], k, -1) for part in module_of(words).split(words, ends, axis=-1)]
 
-    def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, Reply]:
+    def respond(self, request: Request, party: Party, draws: list[Any]) -> tuple[Party, Reply]:
         """Rank for the users of a round, simulate their clicks, and learn after each interaction."""
-        s, own = self.settings, party.own
-        active = jnp.arange(s.interactions) < own.amount
-        learned = self._learn(request, party, draws, active)
+        s, own, (queries, *words) = self.settings, party.own, draws
+        active = jnp.arange(s.total) < own.amount
+        about = draw_queries(party.shared[1], own, queries[:, 0])
+        learned = s.learn(party, jnp.asarray(request.weights), jnp.float32(s.learning_rate), about, active, words)
         numerators = jnp.asarray(s.metric.numerators, jnp.int32)[jnp.asarray(s.metric.index)[learned.sessions.patterns]]
         values = numerators.astype(jnp.float32) / s.metric.scale
         return party._replace(own=record_experience(own, values, learned.sessions, active)), Reply(learned.weights)
 
-    def _learn(self, request: Request, party: Party, draws: Draws, active: jax.Array) -> Learned:
-        s, own = self.settings, party.own
-        data, queries = party.shared
-        rate = jnp.float32(s.rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
-        about = draw_queries(queries, own, draws.queries)
-        start = jnp.asarray(request.weights)
-        if isinstance(draws.learner, LogDraws):
-            args = (s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner)
-            return coltr_steps(*args, s.comparison)
-        if isinstance(draws.learner, PdgdDraws):
-            if s.learner == "mdprank":
-                args = (s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner)
-                return policy_gradient_steps(*args, s.discount)
-            return pdgd_steps(s.ranker, s.users, own.user, data, start, rate, about, active, draws.learner, s.batch)
-        return dueling_steps(
-            s.ranker, s.users, own.user, data, start, rate, s.radius, s.n_candidates, about, active, draws.learner
+    def tell(self, state: ServerState, replies: Reply, arrived: Bool[AnyArray, "*runs parties"]) -> ServerState:
+        """Keep the weights of the round; what did not arrive is as if it had not been learned."""
+        xp = module_of(replies.weights, arrived)
+        weights = xp.where(arrived[..., :1], replies.weights[..., 0, :], state.weights)
+        return ServerState(state.round + np.uint32(1), weights)
+
+
+class ServiceCohort(Cohort):
+    """Answers of the service with the compiled kernels.
+
+    Args:
+        settings: The protocol.
+        parties: The service.
+
+    Raises:
+        NotNativeError: The kernels do not know the learner or the ranker, or are not wanted.
+    """
+
+    def __init__(self, settings: Central, parties: Party):
+        data, held = parties.shared
+        if not settings.compiled:
+            raise NotNativeError(f"the learner {settings.name!r}")
+        if not isinstance(data, FeatureBlocks) or not settings.kernels:
+            raise NotNativeError("compute.kernels = 'off'")
+        if settings.ranker.kernel_shape() is None:
+            raise NotNativeError(f"the ranker {type(settings.ranker).__name__}")
+        self.settings, self.data, self.held = settings, data, np.asarray(held)
+        self.exchange = ServeAndLearn(settings)
+
+    @override
+    def answer(
+        self, request: Request, own: Device, keys: UInt32[np.ndarray, "runs 2"], number: int, first: int
+    ) -> tuple[Device, Reply]:
+        s = self.settings
+        words = party_words(keys, number, first, own.first.shape[1], self.exchange.n_bits)
+        queries, *bits = self.exchange.cut(words)
+        about = queries_of_cohort(self.held, own, queries[..., 0])
+        active = np.arange(s.total) < np.asarray(own.amount)[..., None]
+        rate = np.broadcast_to(np.float32(s.learning_rate), (len(keys), 1))
+        start = np.asarray(request.weights)[:, None]
+        known = (s.ranker, s.users, np.asarray(own.user), self.data, start, rate)
+        weights, *sessions = s.learn_cohort(known, about, active, tuple(bits))
+        return experienced(own, s.metric, SessionResults(*sessions), active), Reply(weights)
+
+
+@dataclass(frozen=True)
+class PDGD(Central):
+    """Central: one service learns from all clicks with PDGD."""
+
+    learning_rate: float = setting(0.1, "Step size.")
+    batch: bool = setting(False, "One step a round with the sum of all gradients, as the published baseline does.")
+
+    name, paper = "pdgd", "oosterhuis2018pdgd"
+    published = "Oosterhuis, de Rijke: Differentiable Unbiased Online Learning to Rank, CIKM 2018"
+    draws_rankings = True
+
+    @property
+    @override
+    def widths(self) -> list[int]:
+        return [1, 2, self.user.depth]
+
+    @override
+    def learn(self, party, weights, rate, about, active, words):
+        bits = PdgdDraws(*words)
+        return pdgd_steps(
+            self.ranker, self.users, party.own.user, party.shared[0], weights, rate, about, active, bits, self.batch
         )
 
-    def tell(self, state: ServerState, replies: Reply, arrived: Bool[AnyArray, "parties"]) -> ServerState:
-        """Keep the weights of the round; what did not arrive is as if it had not been learned."""
-        return ServerState(state.round + 1, jnp.where(arrived[0], replies.weights[0], state.weights))
+    @override
+    def learn_cohort(self, known, about, active, words):
+        return host_steps(*known, about, active, *words, batch=self.batch)
+
+
+@dataclass(frozen=True)
+class DBGD(Central):
+    """Central: one service duels its ranker with a random neighbour."""
+
+    radius: float = setting(1.0, "Distance of the candidate from the current ranker.")
+    candidates: int = bound(1)
+
+    name, paper = "dbgd", "yue2009dbgd"
+    published = "Yue, Joachims: Interactively Optimizing Information Retrieval Systems, ICML 2009"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 1e-30 < self.radius < 1e30:
+            raise ConfigError(f"radius must be positive and finite, got {self.radius}.")
+        if not 1 <= self.candidates <= 1000:
+            raise ConfigError(f"candidates of {self.name} must be in 1..1000, got {self.candidates}.")
+
+    @property
+    @override
+    def widths(self) -> list[int]:
+        return [1, self.candidates, *(3 * [self.user.depth])]
+
+    @override
+    def learn(self, party, weights, rate, about, active, words):
+        (data, _), bits = party.shared, DuelDraws(*words)
+        known = (self.ranker, self.users, party.own.user, data, weights, rate, self.radius, self.candidates)
+        return dueling_steps(*known, about, active, bits)
+
+    @override
+    def learn_cohort(self, known, about, active, words):
+        return host_duels(*known, self.radius, about, active, words)
+
+
+@dataclass(frozen=True)
+class MGD(DBGD):
+    """Central: one service multileaves its ranker with several neighbours."""
+
+    candidates: int = setting(
+        9, "Rankers that are compared with the current one in each interaction.", low=1, high=1000
+    )
+
+    name, paper = "mgd", "schuth2016mgd"
+    published = "Schuth, Oosterhuis, Whiteson, de Rijke: Multileave Gradient Descent, WSDM 2016"

@@ -17,10 +17,11 @@ from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSi
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretised
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON
-from fedrank.ranking.build import Experiment, build
-from fedrank.ranking.config import FoltrESConfig, FoltrPDGDConfig, PopulationConfig, RankingConfig
+from fedrank.ranking.build import Experiment, bounds_of, build
+from fedrank.ranking.config import RankingRun
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.run import ranking_model
 
 
@@ -33,7 +34,7 @@ class RankingServer(ServerSide):
         measured: Whether the server has the run's data to measure its model with.
     """
 
-    def __init__(self, config: RankingConfig, experiment: Experiment, measured: bool):
+    def __init__(self, config: RankingRun, experiment: Experiment, measured: bool):
         e = experiment
         super().__init__(config, e.protocol, e.parties, e.n_parties)
         asked = config.evaluation
@@ -53,30 +54,24 @@ class RankingServer(ServerSide):
         home.model(model, self.config.seed)
 
 
-def _refuse_simulated(config: RankingConfig) -> None:
+def _refuse_simulated(config: RankingRun) -> None:
     """Refuse a promise that rests on what a deployment does not have."""
-    if isinstance(config, FoltrESConfig) and config.privacy.channel != "open":
-        raise ConfigError(
-            "privacy.channel = 'anonymous' can be simulated only: here a server knows which node or device sent what. "
-            "Set privacy.channel to 'open'."
-        )
-    if isinstance(config, FoltrPDGDConfig) and config.privacy.noise == "server":
-        raise ConfigError(
-            "privacy.noise = 'server' can be simulated only: its random numbers follow from the run's seed. Leave it "
-            "out, so that devices add their noise, drawn from their operating systems."
-        )
+    reason = getattr(getattr(config.method, "privacy", None), "simulated_only", "")
+    if reason:
+        raise ConfigError(reason)
 
 
-def _refuse_population(config: RankingConfig) -> None:
+def _refuse_population(config: RankingRun) -> None:
     """Refuse to answer as one of a population's devices: nodes take part in every round, whatever an account says."""
-    if isinstance(config, PopulationConfig) and config.population is not None:
+    population = getattr(config, "population", None)
+    if population is not None:
         raise ConfigError(
-            f"population = {config.population:,} is for simulations and for real devices, which count how often they "
+            f"population = {population:,} is for simulations and for real devices, which count how often they "
             "take part: a node takes part in every round. Leave population out; ε of a user is then that of all rounds."
         )
 
 
-def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
+def ranking_server(config: RankingRun, n_features: int = 0) -> RankingServer:
     """The server's side of a run.
 
     Args:
@@ -95,7 +90,7 @@ def ranking_server(config: RankingConfig, n_features: int = 0) -> RankingServer:
     return RankingServer(config, stand_in, measured=False)
 
 
-def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
+def ranking_node(config: RankingRun, settings: NodeSettings) -> HeldParties:
     """A node's side of a run: the run's data is dealt out among all parties, a node's own data among its own parties.
 
     Raises:
@@ -117,8 +112,10 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
     if settings.data:
         mine: Any = dataclasses.replace(config, data=settings.data)
         if len(numbers) < whole.n_parties:  # rules of the server may need more parties than one node has
-            fewer = {"clients": len(numbers), "aggregate": "mean", "byzantine": None}
-            mine = dataclasses.replace(mine, **{name: value for name, value in fewer.items() if hasattr(mine, name)})
+            method = mine.method
+            if getattr(method, "rules", None) is not None:
+                method = dataclasses.replace(method, aggregate="mean", byzantine=None)
+            mine = dataclasses.replace(mine, clients=len(numbers), method=method)
         held = HeldParties(config, settings, Block(whole.protocol, build(mine, folder).parties, numbers))
         # Real searches of people: what their own devices would agree to.
         held.agrees_to = MOST_EPSILON, LIFETIME_EPSILON
@@ -127,44 +124,39 @@ def ranking_node(config: RankingConfig, settings: NodeSettings) -> HeldParties:
     return HeldParties(config, settings, Block(whole.protocol, parties, numbers))
 
 
-def device_terms(config: RankingConfig) -> dict[str, Json]:
+def device_terms(config: RankingRun) -> dict[str, Json]:
     """What real devices must have agreed to that answer for the parties of a run: attributes of a hub's terms.
 
     Raises:
         ConfigError: Devices cannot answer for the run's protocol.
     """
-    if not isinstance(config, FoltrESConfig) or not config.antithetic:
+    method = config.method
+    if not isinstance(method, FoltrES) or method.shown.halves == 1:
         raise ConfigError(
             f"the gateway's devices speak foltr-es with antithetic halves; they cannot answer for {config.protocol!r}."
         )
     config = config.resolved()
     _refuse_simulated(config)
-    privacy, piecewise = config.privacy, config.piecewise
-    noisy = privacy.mechanism in ("laplace", "gaussian")
     metric = REWARDS.get(config.reward)(config.depth)
-    sent = metric if config.reward_values is None else discretised(metric, config.reward_values)
+    sent = metric if method.reward_values is None else discretised(metric, method.reward_values)
+    privacy = method.privacy.bind(bounds_of(config), sent)
     return {
         "protocol": config.protocol,
         "ranker": config.ranker,
         "hidden": config.hidden if config.ranker == "mlp" else 0,
         "depth": config.depth,  # the reward's values and their unit depend on it
         "reward": config.reward,
-        "reward_values": config.reward_values,
+        "reward_values": method.reward_values,
         "interactions": config.interactions,
-        "sigma": config.sigma,
-        "mechanism": privacy.mechanism,
-        "p": privacy.probability(sent.n) if privacy.mechanism == "randomised-response" else 1.0,
-        "epsilon": config.epsilon_message if piecewise else privacy.epsilon_interaction if noisy else None,
-        "inside": piecewise.inside if piecewise else 0,
-        "outside": piecewise.outside if piecewise else 0,
-        "clip": 1.0 if privacy.clip is None else privacy.clip,
-        "interleaved": bool(config.interleaved),
-        "participations": config.participations,
+        "sigma": method.sigma,
+        "interleaved": method.shown.lists < method.shown.halves,
+        "participations": getattr(config, "participations", None),
+        **privacy.terms(),
     }
 
 
-def _without_shares(config: RankingConfig) -> RankingConfig:
+def _without_shares(config: RankingRun) -> RankingRun:
     """The same protocol where it does not matter who holds which queries."""
-    default = type(config)(protocol=config.protocol)
+    default = config.unchanged()
     same = ("share", "queries_per_client", "topics", "labels_per_client")
     return dataclasses.replace(config, **{name: getattr(default, name) for name in same if hasattr(config, name)})

@@ -22,7 +22,7 @@ from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.native.measures import known, measured
+from fedrank.ranking.measures import known, measured
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.scoring import Documents
 from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_bits

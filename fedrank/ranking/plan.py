@@ -39,7 +39,8 @@ from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise
-from fedrank.ranking.config import FoltrESConfig, PopulationConfig
+from fedrank.ranking.config import DeviceRun
+from fedrank.ranking.build import bounds_of
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
 #: Rounds and interactions of a message that are tried.
@@ -70,7 +71,7 @@ class Way:
 
 
 _ONE_BIT = "a message, one privatised bit about all its searches,"
-_BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "interleaved": True}
+_BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "presentation": {"name": "interleaved"}}
 
 #: By whom is trusted.
 WAYS: Mapping[str, Way] = {
@@ -155,7 +156,7 @@ class Need:
         """How the ranker is trained."""
         return WAYS[self.trust]
 
-    def config(self, choice: Choice, **more: Json) -> PopulationConfig:
+    def config(self, choice: Choice, **more: Json) -> DeviceRun:
         """The settings of a run that makes a choice.
 
         Args:
@@ -174,7 +175,11 @@ class Need:
             "rounds": choice.rounds,
             "clients": choice.clients,
             "interactions": choice.interactions,
-            "learning_rate": self.way.learning_rate,
+            **(
+                {"server": {"learning_rate": self.way.learning_rate}}
+                if self.way.protocol == "foltr-es"
+                else {"learning_rate": self.way.learning_rate}
+            ),
             "population": self.devices,
             "participations": self.participations,
             "privacy": {"epsilon_user": self.epsilon, "delta": self.delta, **self.way.private},
@@ -183,9 +188,8 @@ class Need:
             "evaluation": {"every": choice.rounds, "baselines": []},
             **more,
         }).resolved()  # fmt: skip
-        assert isinstance(config, PopulationConfig)
-        if isinstance(config, FoltrESConfig):
-            assert config.piecewise is not None or not config.privacy.epsilon_user  # made here, to be refused here
+        if self.way.protocol == "foltr-es":  # made here, to be refused here
+            config.method.privacy.bind(bounds_of(config), REWARDS.get(config.reward)(config.depth))
         return config
 
 

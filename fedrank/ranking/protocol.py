@@ -1,46 +1,131 @@
-"""What the protocols of this wing have in common: a ranker, simulated users, and devices that hold queries."""
+"""What the methods of this wing have in common: a ranker, simulated users, and devices that hold queries."""
 
 from __future__ import annotations
 
-from jaxtyping import Float
-from typing_extensions import override
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.arrays import PyTree
-from fedrank.core.lazy import jax
+from jaxtyping import Float
+from typing_extensions import Self, override
+
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.compiled import COMPILES
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.protocol import Party, Protocol
-from fedrank.metrics.online import OnlineMetric
+from fedrank.core.registry import Registry
+from fedrank.core.trees import Json
+from fedrank.engine.methods import PrivacyMode as PrivacyMode
+from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import Device, PerDevice, devices
 
+#: 200,000 devices, of which each takes part in one round.
+LIFE: Mapping[str, Json] = {
+    "population": 200_000,
+    "rounds": 100,
+    "clients": 2000,
+    "interactions": 16,
+    "server": {"learning_rate": 0.004},
+}
 
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run gives to a method besides its settings.
+
+    Attributes:
+        ranker: The ranker, a function from features to scores.
+        users: Click models of all users.
+        metric: The reward as users experience it, with all of its values.
+        kernels: Use the compiled CPU kernels.
+        bounds: Facts of the run.
+        aggregate: A rule of the caller's own that combines replies; None: what the settings say.
+        attackers: Number of devices that attack.
+    """
+
+    ranker: Ranker
+    users: tuple[CascadeUser, ...]
+    metric: OnlineMetric
+    kernels: bool
+    bounds: Bounds
+    aggregate: Any = None
+    attackers: int = 0
+
+
+@dataclass(frozen=True)
 class RankingProtocol(Protocol):
-    """A protocol whose parties rank queries for simulated users and learn from their clicks.
+    """A method whose parties rank queries for simulated users and learn from their clicks.
 
-    Subclasses are frozen dataclasses with these fields, whose server's state has the model as ``weights``.
+    Subclasses are frozen dataclasses whose fields are settings; the server's state has the model as ``weights``. The
+    fields below but ``interactions`` are filled in by a run (:meth:`bind`).
 
     Attributes:
         ranker: The ranker, a function from features to scores.
         user: Click model of the simulated user; on a real device the user is the person who holds it.
-        others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         metric: Reward of an interaction: a function of its clicks with n values.
-        interactions: B, most interactions a device makes in a round.
+        others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
+        bounds: Facts of the run that a promise may rest on.
         kernels: The compiled CPU kernels are used where there are any.
+        rules: Rules by which the server may combine replies; None: it has one way.
+        populations: Devices may be new ones every round.
+        group: Interactions come in multiples of this number.
     """
 
-    ranker: Ranker
-    user: CascadeUser
-    others: tuple[CascadeUser, ...]
-    metric: OnlineMetric
-    interactions: int
-    kernels: bool
+    ranker: Ranker = bound()
+    user: CascadeUser = bound()
+    metric: OnlineMetric = field(default_factory=max_rr, metadata={"bound": True})
+    others: tuple[CascadeUser, ...] = bound(())
+    bounds: Bounds = bound(Bounds())
+    kernels: bool = bound(COMPILES)
+    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
+
+    task = "ranking"
+    run_settings: ClassVar[type] = DeviceRun
+    rules: ClassVar[Registry | None] = None
+    populations: ClassVar[bool] = False
+
+    def __post_init__(self):
+        if self.interactions < 1:
+            raise ConfigError(f"interactions must be at least 1, got {self.interactions}.")
+        if self.user is not None and self.user.depth != self.metric.depth:
+            raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
+
+    def bind(self, parts: Parts) -> Self:
+        """The method of a run.
+
+        Args:
+            parts: What the run gives.
+
+        Raises:
+            ConfigError: The settings do not fit the run.
+        """
+        user, *others = parts.users
+        return dataclasses.replace(
+            self,
+            ranker=parts.ranker,
+            user=user,
+            others=tuple(others),
+            metric=parts.metric,
+            bounds=parts.bounds,
+            kernels=parts.kernels,
+        )
+
+    @property
+    def group(self) -> int:
+        """Number of which interactions come in multiples."""
+        return 1
 
     @property
     def users(self) -> tuple[CascadeUser, ...]:
-        """All users: ``user`` and ``others``."""
+        """Click models of all users, by the numbers that devices have."""
         return (self.user, *self.others)
 
     @property
@@ -68,7 +153,7 @@ class RankingProtocol(Protocol):
         """
         return devices(self.ranker, self.users, data, shares, self.interactions, user_index, amounts)
 
-    def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"] | None:
+    def own_models(self, state: PyTree, own: Device) -> Float[AnyArray, "parties n"] | None:
         """The rankers that devices show their users; None: the server's, on every device.
 
         Args:
@@ -79,9 +164,26 @@ class RankingProtocol(Protocol):
         return None
 
     @override
-    def weights(self, state: PyTree) -> jax.Array:
+    def weights(self, state: PyTree) -> Any:
         return state.weights
 
     @override
-    def experience(self, party: Party) -> dict[str, jax.Array]:
+    def experience(self, party: Party) -> dict[str, Any]:
         return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+
+
+@dataclass(frozen=True)
+class OwnProtocol:
+    """A protocol of the caller's own as the method of a run: any :class:`~fedrank.core.protocol.Protocol`.
+
+    Attributes:
+        protocol: The protocol.
+    """
+
+    protocol: Protocol = bound()
+    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
+
+    @property
+    def name(self) -> str:
+        """Name of the protocol."""
+        return self.protocol.name

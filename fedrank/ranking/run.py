@@ -18,10 +18,9 @@ from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
 from fedrank.engine.runner import Runner
-from fedrank.ranking import native as native
 from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import Experiment
-from fedrank.ranking.config import RankingConfig
+from fedrank.ranking.config import RankingRun
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.personal import OWN_RANKERS, has_own_models, own_models, some_honest
@@ -32,7 +31,7 @@ from fedrank.ranking.rankers.mlp import TwoLayer
 class RankingRunner(Runner):
     """A run of an :class:`~fedrank.ranking.build.Experiment`; arguments as :class:`Runner` has them."""
 
-    config: RankingConfig
+    config: RankingRun
 
     def __init__(self, experiment: Experiment, home: RunFolder, listener: Listener):
         config, protocol = experiment.config, experiment.protocol

@@ -17,7 +17,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.ranking.build import Experiment, build
-from fedrank.ranking.config import DeviceConfig, RankingConfig
+from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.reader import QueryReader, folds_here
 from fedrank.ranking.deployment import RankingServer, device_terms, ranking_node, ranking_server
 from fedrank.ranking.model import RankingModel
@@ -25,19 +25,19 @@ from fedrank.ranking.report.shown import SHOWN
 from fedrank.ranking.run import RankingRunner
 
 
-class RankingTask(Task[RankingConfig]):
+class RankingTask(Task[RankingRun]):
     """Devices, or one service, learn to rank from clicks."""
 
     name = "ranking"
     shown = SHOWN
     reader = QueryReader()
     model = RankingModel
-    settings = DeviceConfig
+    settings = DeviceRun
 
     @override
     def build(
         self,
-        config: RankingConfig,
+        config: RankingRun,
         folder: str | os.PathLike[str] | None = None,
         *,
         protocol: Protocol | None = None,
@@ -48,7 +48,7 @@ class RankingTask(Task[RankingConfig]):
     @override
     def build_own(
         self,
-        config: RankingConfig,
+        config: RankingRun,
         own: Mapping[str, Any],
         folder: str | os.PathLike[str] | None = None,
         *,
@@ -62,23 +62,23 @@ class RankingTask(Task[RankingConfig]):
         return RankingRunner(experiment, home, listener)
 
     @override
-    def server(self, config: RankingConfig, n_features: int = 0) -> RankingServer:
+    def server(self, config: RankingRun, n_features: int = 0) -> RankingServer:
         return ranking_server(config, n_features)
 
     @override
-    def node(self, config: RankingConfig, settings: NodeSettings) -> HeldParties:
+    def node(self, config: RankingRun, settings: NodeSettings) -> HeldParties:
         return ranking_node(config, settings)
 
     @override
-    def device_terms(self, config: RankingConfig) -> dict[str, Json]:
+    def device_terms(self, config: RankingRun) -> dict[str, Json]:
         return device_terms(config)
 
     @override
-    def values_here(self, config: RankingConfig, setting: str) -> list[Any] | None:
+    def values_here(self, config: RankingRun, setting: str) -> list[Any] | None:
         return folds_here(config.data) if setting == "fold" else None
 
     @override
-    def folder_name(self, config: RankingConfig) -> str:
+    def folder_name(self, config: RankingRun) -> str:
         data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
         fold = "" if config.data == "generated" else f"-fold{config.fold}"
         return f"{config.protocol}-{data}{fold}-{config.clicks}-{config.ranker}"

@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
-from fedrank.engine.config import Compute, Evaluation, RunConfig
+from fedrank.engine.config import Compute, Evaluation, NamedRunConfig
 
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
@@ -188,7 +188,7 @@ class SilosCompute(Compute):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SilosConfig(RunConfig):
+class SilosConfig(NamedRunConfig):
     """Settings that all protocols of silos have."""
 
     task: ClassVar[str] = "silos"

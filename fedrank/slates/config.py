@@ -18,7 +18,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
-from fedrank.engine.config import RunConfig
+from fedrank.engine.config import NamedRunConfig
 from fedrank.slates.fedslate_2024 import FEDERATED_FAULTS, PUBLISHED, PUBLISHED_RATE, Fault
 
 #: Policies that a run can be compared with.
@@ -270,7 +270,7 @@ class Evaluation(engine.Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlatformsConfig(RunConfig):
+class PlatformsConfig(NamedRunConfig):
     """Settings of every protocol of platforms that share users."""
 
     task: ClassVar[str] = "slates"
@@ -475,7 +475,7 @@ class SummedSlatesConfig(PlatformsConfig):
         Raises:
             ConfigError: The run is shorter than a user's stay, or than its explorers' stays.
         """
-        RunConfig.resolved(self)
+        NamedRunConfig.resolved(self)
         if self.learning_rate is not None:
             raise ConfigError(
                 f"learning_rate means nothing to {self.protocol}, which solves for its model; leave it out."

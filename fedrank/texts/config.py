@@ -13,7 +13,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
-from fedrank.engine.config import RunConfig
+from fedrank.engine.config import NamedRunConfig
 
 #: Methods that the federation can be compared with.
 BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")
@@ -203,7 +203,7 @@ class Evaluation(engine.Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextsConfig(RunConfig):
+class TextsConfig(NamedRunConfig):
     """One experiment of silos that train a ranker over each other's texts (CS-F-LTR), under several seeds.
 
     Raises:

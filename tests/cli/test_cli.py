@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedrank.cli.main import call
-from fedrank.engine.config import settings_of
+from fedrank.core.fields import settings_of
 from fedrank.engine.methods import method, method_names
 
 TINY = ["--clients", "6", "--rounds", "4", "--seeds", "2", "--evaluation.every", "2", "--quiet"]

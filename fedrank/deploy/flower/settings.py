@@ -16,18 +16,26 @@ import dataclasses
 import os
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.fields import setting
+from fedrank.core.fields import setting, settings_of
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.methods import method
-from fedrank.engine.settings import DEFAULT_PROTOCOL, as_dict, from_dict, settings_class
+from fedrank.engine.settings import (
+    DEFAULT_PROTOCOL,
+    as_dict,
+    defaults,
+    from_dict,
+    parts_in,
+    setting_hints,
+    with_setting,
+)
 from fedrank.engine.task import Task
 
 Scalar = bool | int | float | str
@@ -79,16 +87,16 @@ def task_of(config: RunConfig) -> Task:
     return plugins.get("fedrank.tasks", method(config.protocol).task)
 
 
-def flat_names(cls: type) -> dict[str, str]:
+def flat_names(base: Any) -> dict[str, str]:
     """The flat name of each setting of a run -> its dotted name, those of :class:`FlowerSettings` left out.
 
     Args:
-        cls: The settings of the run's protocol.
+        base: A configuration of the run's protocol.
     """
-    simulated = SIMULATED | {*task_of(cls()).simulated}
+    simulated = SIMULATED | {*task_of(base).simulated}
     return {
         _RENAMED.get(name, name.replace(".", "-").replace("_", "-")): name
-        for name, _ in _leaves(cls)
+        for name in _hints(base)
         if name not in simulated
     }
 
@@ -103,14 +111,13 @@ def flatten(config: RunConfig, settings: FlowerSettings | None = None) -> dict[s
     Raises:
         ConfigError: A setting differs from its default that only a simulator knows.
     """
-    cls = type(config)
-    hints, default = dict(_leaves(cls)), cls(protocol=config.protocol)
+    hints, default = _hints(config), config.unchanged()
     for name in sorted((SIMULATED - {"seeds", "budget"}) & hints.keys()):  # one seed is run; budgets became rounds
         if _value(config, name) != _value(default, name):
             raise ConfigError(f"{name} is for simulators: over a network it happens by itself. Leave it out.")
     own = settings or FlowerSettings()
     return {
-        **{flat: _as_scalar(_value(config, name), hints[name]) for flat, name in flat_names(cls).items()},
+        **{flat: _as_scalar(_value(config, name), hints[name]) for flat, name in flat_names(config).items()},
         **{f.name.replace("_", "-"): getattr(own, f.name) for f in dataclasses.fields(own)},
     }
 
@@ -122,8 +129,11 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
         ConfigError: A value is out of range or contradicts another.
         UnknownNameError: A name that is no setting.
     """
-    cls = settings_class(str(values.get("protocol", DEFAULT_PROTOCOL)))
-    names, hints = flat_names(cls), dict(_leaves(cls))
+    base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
+    for part in parts_in(base):
+        if f"{part}-name" in values:
+            base = with_setting(base, f"{part}.name", values[f"{part}-name"])
+    names, hints = flat_names(base), _hints(base)
     own = {f.name.replace("_", "-"): f.name for f in dataclasses.fields(FlowerSettings)}
     nested: dict[str, Json] = {"seeds": 1}
     told: dict[str, Json] = {}
@@ -173,20 +183,14 @@ def about(config: RunConfig) -> dict[str, Json]:
     return {k: v for k, v in as_dict(config).items() if k not in free}
 
 
-def _leaves(cls: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and type of every setting."""
-    hints = typing.get_type_hints(cls)
-    for name in (field.name for field in dataclasses.fields(cls)):
-        if dataclasses.is_dataclass(hints[name]):
-            yield from _leaves(typing.cast(type, hints[name]), f"{prefix}{name}.")
-        else:
-            yield prefix + name, hints[name]
+def _hints(config: Any) -> dict[str, Any]:
+    """Dotted name and type of every setting of a configuration, the protocol among them."""
+    found = {"protocol": str, **setting_hints(config)}
+    return {"protocol": found.pop("protocol"), **found}
 
 
 def _value(config: RunConfig, name: str) -> Any:
-    for part in name.split("."):
-        config = getattr(config, part)
-    return config
+    return config.protocol if name == "protocol" else {key: value for key, value, _ in settings_of(config)}[name]
 
 
 def _optional(hint: Any) -> type | None:

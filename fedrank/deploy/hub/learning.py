@@ -106,17 +106,17 @@ class Learning:
 
 def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
     """Estimate the reward of a round from its messages; only FOLtR-ES sends rewards."""
-    if not isinstance(protocol, FoltrES) or not protocol.antithetic or not messages:
+    if not isinstance(protocol, FoltrES) or protocol.shown.halves == 1 or not messages:
         return Reward(None, None)
-    if protocol.piecewise is not None:
+    if protocol.privacy.one_number:
         return Reward(None, None)  # messages speak of differences alone
     replies = protocol.exchanges[0].reply.decode_all(b"".join(messages))
     sums = np.asarray(replies.plus, np.float64) + np.asarray(replies.minus, np.float64)
     each = sums / (protocol.interactions * protocol.metric.scale)
-    if protocol.p < 1:
-        if protocol.p == 1 / protocol.metric.n:
+    if (p := protocol.clicks_to_reply.p) < 1:
+        if p == 1 / protocol.metric.n:
             return Reward(None, None)
-        each = np.asarray(debiased(each, protocol.metric.values, protocol.p))
+        each = np.asarray(debiased(each, protocol.metric.values, p))
     error = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None
     return Reward(float(each.mean()), error)
 

@@ -198,8 +198,12 @@ class HubSettings(Agreement):
 
     def protocol(self) -> Any:
         """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""
+        from fedrank.aggregation.server_steps import Adam
+        from fedrank.core import plugins
         from fedrank.ranking.clicks.cascade import CascadeUser
         from fedrank.ranking.foltr_es import FoltrES
+        from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Interleaved
+        from fedrank.ranking.mechanisms import Bounds
         from fedrank.ranking.rankers.base import RANKERS
 
         terms = self.terms()
@@ -207,16 +211,12 @@ class HubSettings(Agreement):
             ranker=RANKERS.get(self.ranker).build(self.n_features, self.hidden),
             user=CascadeUser("nobody", (0.0,), (0.0,), self.depth),
             metric=terms.metric,
+            bounds=Bounds(participations=self.participations),
             interactions=self.interactions,
             sigma=self.sigma,
-            learning_rate=self.learning_rate,
-            p=terms.p,
-            mechanism=terms.mechanism,
-            epsilon=self.epsilon if self.mechanism == "laplace" else None,
-            piecewise=terms.piecewise,
-            participations=self.participations,
-            clip=terms.clip,
-            interleaved=terms.interleaved,
+            presentation=Interleaved() if terms.interleaved else AntitheticHalves(),
+            privacy=plugins.get("fedrank.mechanisms", terms.mechanism).of_terms(terms),
+            server=Adam(self.learning_rate),
             aggregate=self.aggregate,
             byzantine=self.byzantine,
         )

@@ -26,40 +26,48 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Exchange, Party
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.foltr_pdgd import INITIAL, FoltrPDGD, LearnLocally
-from fedrank.ranking.foltr_pdgd.messages import Draws, ServerState, WeightsReply
+from fedrank.ranking.foltr_pdgd import INITIAL, Draws, FoltrPDGD, LearnLocally, ServerState
+from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
+from fedrank.ranking.sessions.devices import Device, PerDevice
 
 
 @dataclass(frozen=True)
 class FedPerPDGD(FoltrPDGD):
-    """The protocol's settings; those of FPDGD, without noise, and what is personal.
+    """FPDGD whose devices keep a part of the ranker: the output layer, or a part of each weight."""
 
-    Attributes:
-        personal: ρ, of a linear ranker, the part of each step that stays on the device; in [0, 1].
-    """
+    personal: float = setting(
+        0.5,
+        "ρ, part of each step that stays on the device: 0 is foltr-pdgd, with 1 each device learns alone. Of two layers "
+        "the output stays.",
+        low=0,
+        high=1,
+        needs=("ranker", ("linear",)),
+    )
 
-    personal: float = 0.5
-
-    name = "fedper-pdgd"
+    name, paper = "fedper-pdgd", "arivazhagan2019fedper"
+    published = "Arivazhagan et al.: Federated Learning with Personalization Layers, 2019"
+    crosses = "weights: 4 bytes each"
+    populations, modes = False, ()
 
     def __post_init__(self):
         super().__post_init__()
-        if not isinstance(self.ranker, Linear | TwoLayer):
+        if self.user is not None and not isinstance(self.ranker, Linear | TwoLayer):
             raise ConfigError(
                 f"fedper-pdgd knows what is personal in a linear ranker and one of two layers, not in "
                 f"{type(self.ranker).__name__}."
             )
         if not 0 <= self.personal <= 1:
             raise ConfigError(f"personal must be in [0, 1], got {self.personal}.")
-        if self.noise != "none" or self.secure_sum:
+        if not self.privacy.in_the_clear:
             raise ConfigError("fedper-pdgd sends its weights as they are: there is no noise and no secure sum.")
 
     @property
@@ -84,8 +92,12 @@ class FedPerPDGD(FoltrPDGD):
 
     @property
     @override
-    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
-        return {**super().sizes, "parameters": self.body}
+    def sent(self) -> int:
+        return self.body
+
+    @override
+    def cohort(self, parties: Party) -> Any:
+        raise NotNativeError(f"the protocol {self.name!r}")
 
     @property
     @override
@@ -135,11 +147,10 @@ class LearnInPart(LearnLocally, request=Request):
         s, own = self.settings, party.own
         before = s.joined(request.weights, own.kept)
         learned = self.learn(Request(request.round, before), party, draws)
-        values = jnp.asarray(s.metric.values, jnp.float32)[jnp.asarray(s.metric.index)[learned.sessions.patterns]]
         if s.layered:
             sent, personal = learned.weights[: s.body], learned.weights[s.body :]
         else:
             change = learned.weights - before
             sent, personal = request.weights + (1 - s.personal) * change, own.kept + s.personal * change
-        own = record_experience(own, values, learned.sessions, self._active(own.amount))
+        own = self.experienced(own, learned)
         return party._replace(own=own._replace(kept=personal)), WeightsReply(sent, own.amount)

@@ -19,7 +19,7 @@ from fedrank.engine.settings import from_dict, with_setting
 from fedrank.metrics.online import REWARDS
 from fedrank.ranking.baselines import baselines
 from fedrank.ranking.build import splits_of, user_for
-from fedrank.ranking.config import DeviceConfig, RankingConfig
+from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.leaderboard.grid import MEASURE
@@ -48,7 +48,7 @@ def _method(about: dict[str, Json]) -> dict[str, Json]:
     if rounds < config.rounds or (rounds > config.rounds and getattr(config, "population", None) is None):
         config = with_setting(config, "rounds", rounds)  # of a population, everybody has taken part by then
     within = _run(config, experiment.splits)
-    if not isinstance(config, DeviceConfig):
+    if not isinstance(config, DeviceRun):
         return {"budgets": {"interactions": within | {"bytes": None}, "bytes": {"why": NO_MESSAGES}}}
     a_round = experiment.n_parties * bytes_up(experiment.protocol, experiment.n_parties)
     rounds = min(config.rounds, budgets["bytes"] // a_round)
@@ -61,7 +61,7 @@ def _method(about: dict[str, Json]) -> dict[str, Json]:
     return {"budgets": {"interactions": within, "bytes": sent}}
 
 
-def _run(config: RankingConfig, splits: Splits) -> dict[str, Json]:
+def _run(config: RankingRun, splits: Splits) -> dict[str, Json]:
     """The values of a run, of each seed; those of its final rankers query by query, the mean over seeds."""
     config = with_setting(config, "evaluation.every", min(config.evaluation.every, config.rounds))
     part = judged_by(splits)

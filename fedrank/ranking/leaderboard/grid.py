@@ -19,7 +19,7 @@ from fedrank.core.trees import Json, flat, nested
 from fedrank.data.catalogue import CATALOGUE, described
 from fedrank.data.folders import place_of
 from fedrank.engine.cells import Cell
-from fedrank.engine.config import settings_of
+from fedrank.core.fields import settings_of
 from fedrank.engine.methods import Method, method, method_names
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.ranking.build import rules_of, splits_of

@@ -10,7 +10,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Study, named_measure, shortened
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import build
-from fedrank.ranking.foltr_es_2019.privacy_table import table2
+from fedrank.ranking.privacy_table import table2
 from fedrank.ranking.personal import train, worth
 from fedrank.ranking.unlearning import unlearn
 from fedrank.report import describe

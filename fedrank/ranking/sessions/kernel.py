@@ -11,6 +11,8 @@ which vector instructions count. What an interaction does depends on none of thi
 from __future__ import annotations
 
 import functools
+import threading
+import weakref
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt32
@@ -558,6 +560,7 @@ class HostSessions:
             click_words=(words[:1, click_at : click_at + lists * self._depth], (1, lists * self._depth)),
             tie_words=(words[:1, tie_at : tie_at + lists], (1, lists)),
         )
+        _AT_HAND.sessions = None
         with ONE_AT_A_TIME:
             _sessions(
                 *self._known, models, run, whose, flat(seed, np.uint32), self._steps, asked,
@@ -565,11 +568,29 @@ class HostSessions:
             )  # fmt: skip
         fits = len(self._noise) >= cohort.parties
         self._made = flat(seed, np.uint32) if fits else self._made[:0]
+        _AT_HAND.sessions = weakref.ref(self)
         return SessionResults(patterns.reshape(queries.shape), ndcg.reshape(queries.shape))
+
+    @property
+    def data(self) -> FeatureBlocks:
+        """The queries."""
+        return self._data
 
     def perturbations(self, seed: UInt32[AnyArray, "runs parties"]) -> Float32[np.ndarray, "rows n"] | None:
         """Those of a cohort's seeds, runs one after another, if the last sessions were its; None otherwise."""
         return self._noise if np.array_equal(self._made, np.ravel(seed)) else None
+
+
+#: The last :class:`HostSessions` of each thread: the server makes the same perturbations again.
+_AT_HAND = threading.local()
+
+
+def perturbations_at_hand(seeds: UInt32[AnyArray, "*runs parties"], size: int) -> Float32[np.ndarray, "rows n"] | None:
+    """Perturbations of these seeds, one after another, if the last sessions of this thread made them."""
+    sessions = getattr(_AT_HAND, "sessions", None)
+    last = None if sessions is None else sessions()
+    found = None if last is None else last.perturbations(seeds)
+    return found if found is not None and found.shape[1] == size else None
 
 
 def host_interleaved(

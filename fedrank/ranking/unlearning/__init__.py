@@ -33,7 +33,7 @@ from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.build import Experiment, build, user_for
-from fedrank.ranking.config import FoltrESConfig, FoltrPDGDConfig, RankingConfig
+from fedrank.ranking.config import RankingRun
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.unlearning.weights import Eraser, Logged, erased, projected_ascent, replayed_updates
@@ -73,7 +73,7 @@ class UnlearningMethod:
     crossed: float
 
 
-def unlearn(config: RankingConfig, share: float, tune: int, listener: Listener | None = None) -> list[UnlearningMethod]:
+def unlearn(config: RankingRun, share: float, tune: int, listener: Listener | None = None) -> list[UnlearningMethod]:
     """Train with all devices, then remove some of them by each method.
 
     Args:
@@ -90,15 +90,13 @@ def unlearn(config: RankingConfig, share: float, tune: int, listener: Listener |
         ConfigError: Another protocol, fewer than two seeds, or no device to forget or to keep.
     """
     listener = listener or Listener()
-    if not isinstance(config, FoltrESConfig | FoltrPDGDConfig):
+    if config.protocol not in ("foltr-es", "foltr-pdgd"):
         raise ConfigError(f"forgetting replays a log of seeds and sums or of weights; {config.protocol!r} has neither.")
-    if isinstance(config, FoltrPDGDConfig):
-        p = config.privacy
-        if p.epsilon is not None or p.epsilon_user is not None or p.secure_sum or config.aggregate != "mean":
-            raise ConfigError(
-                "forgetting weights needs a log of each device's own: leave out privacy.epsilon, privacy.epsilon_user "
-                "and privacy.secure_sum, and set aggregate = 'mean'."
-            )
+    of_weights = config.protocol == "foltr-pdgd"
+    if of_weights and not (config.method.privacy.in_the_clear and config.method.aggregate == "mean"):
+        raise ConfigError(
+            "forgetting weights needs a log of each device's weights: set privacy.name = 'clear' and aggregate = 'mean'."
+        )
     if config.seeds < 2:
         raise ConfigError("forgetting is measured against other seeds: it needs at least 2.")
     if config.devices.late:
@@ -172,7 +170,7 @@ class _Unlearning:
             _Left("as trained", weights_of(self.protocol, trained), full, self.rounds, self.rounds * everybody),
         ]
         self.listener.stage("Replaying the log")
-        if isinstance(self.experiment.config, FoltrESConfig):
+        if self.experiment.config.protocol == "foltr-es":
             kept = arrived & ~self.gone
             states, seconds = _timed(lambda: replay(self.protocol, begun, seen["replies"], kept))
             left.append(_Left("replay", weights_of(self.protocol, states), seconds))

@@ -11,7 +11,7 @@ import pytest
 
 from fedrank.core.kernels import check_range, check_shapes, host_weighted_sum
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.native.cohort import private_sums
+from fedrank.ranking.sessions.cohort import private_sums
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.rankers.row_scores import row_scores
 

@@ -27,7 +27,7 @@ from fedrank.deploy.flower.serving import serve
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.config import FoltrESConfig
-from fedrank.ranking.foltr_pdgd.messages import WeightsReply
+from fedrank.ranking.mechanisms.messages import WeightsReply
 
 NEEDS_FLOWER = "needs flwr: pip install 'fedrank[flower]'"
 

@@ -21,7 +21,7 @@ from fedrank.privacy.randomised_response import (
     threshold,
     worst_case_epsilon,
 )
-from fedrank.ranking.foltr_es_2019.privacy_table import table2, value_distributions
+from fedrank.ranking.privacy_table import table2, value_distributions
 
 # Kharitonov 2019, Table 2, as printed, at p = .25 .5 .75 .9 .95 .99.
 TABLE_2 = {

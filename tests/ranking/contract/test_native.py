@@ -29,7 +29,7 @@ from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
 from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
 from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
 from fedrank.ranking.native.adam import Adam
-from fedrank.ranking.native.noise import PartyNoise, _below
+from fedrank.privacy.noise.parties import PartyNoise, _below
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 

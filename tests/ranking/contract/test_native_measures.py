@@ -9,7 +9,7 @@ from fedrank.metrics.online import REWARDS
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.layouts import PaddedQueries
 from fedrank.ranking.evaluate import _Measures, _values
-from fedrank.ranking.native.measures import breakers, known, measured, ranking
+from fedrank.ranking.measures import breakers, known, measured, ranking
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.rankers.row_scores import row_scores

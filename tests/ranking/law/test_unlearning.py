@@ -7,7 +7,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy, FoltrPDGDConfig, PDGDConfig
-from fedrank.ranking.foltr_pdgd.messages import WeightsReply
+from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.unlearning import unlearn
 from fedrank.ranking.unlearning.weights import Logged, ball, calibrated, projected, replayed_updates
 

@@ -16,7 +16,7 @@ from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD, arrival_order
 from fedrank.ranking.foltr_pdgd.fedopt import OPTIMISERS, FedOptPDGD
 from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
-from fedrank.ranking.foltr_pdgd.messages import WeightsReply
+from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.rankers.linear import Linear
 
 FEATURES, PARTIES = 3, 5

@@ -15,36 +15,39 @@ always early.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
 from typing_extensions import override
 
+from fedrank.aggregation.server_steps import Average
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
-from fedrank.core.protocol import Exchange
-from fedrank.privacy.quantise import clip_to_norm
-from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally
-from fedrank.ranking.foltr_pdgd.messages import ServerState
+from fedrank.core.fields import bound, setting
+from fedrank.core.lazy import jnp
+from fedrank.core.protocol import Exchange, Party
+from fedrank.core.native import NotNativeError
+from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally, ServerState
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.sessions.reference import mix32
 
 
 @dataclass(frozen=True)
 class AsyncPDGD(FoltrPDGD):
-    """The protocol's settings; those of FPDGD, without noise and other rules than the merge.
+    """FPDGD whose server merges each device's weights as they arrive, by how stale they are."""
 
-    Attributes:
-        mixing: α, weight of an answer that nobody came before, in (0, 1].
-        staleness: b, how fast the weight falls with what came before, at least 0.
-    """
+    mixing: float = setting(0.6, "α, weight of the first answer that arrives, in (0, 1].")
+    staleness: float = setting(0.5, "b, how fast the weight falls with the answers that came before; 0: not at all.")
+    server: Any = bound(Average())
+    aggregate: str = bound("mean")
+    byzantine: int | None = bound()
 
-    mixing: float = 0.6
-    staleness: float = 0.5
-
-    name = "async-pdgd"
+    name, paper = "async-pdgd", "xie2019fedasync"
+    published = "Xie, Koyejo, Gupta: Asynchronous Federated Optimization, 2019"
+    crosses = "weights: 4 bytes each"
+    rules, populations, modes = None, False, ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -52,8 +55,12 @@ class AsyncPDGD(FoltrPDGD):
             raise ConfigError(
                 f"mixing must be in (0, 1] and staleness in [0, 100), got {self.mixing} and {self.staleness}."
             )
-        if self.noise != "none" or self.secure_sum or self.aggregate != "mean":
-            raise ConfigError("answers are merged one by one: there is no noise, no secure sum, no other rule.")
+        if not self.privacy.in_the_clear:
+            raise ConfigError("answers are merged one by one: there is no noise and no secure sum.")
+
+    @override
+    def cohort(self, parties: Party) -> Any:
+        raise NotNativeError(f"the protocol {self.name!r}")
 
     @property
     @override
@@ -71,10 +78,7 @@ class LearnAndMerge(LearnLocally, request=Request):
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """Merge the answers that arrived one by one; those that are not finite are passed over."""
         s = self.settings
-        sent = jnp.asarray(replies.weights)
-        if s.clip is not None:
-            clip = s.clip
-            sent = jax.vmap(lambda w: clip_to_norm(w, clip, s.clip_norm, jnp))(sent)
+        sent = s.privacy.clipped(jnp.asarray(replies.weights))  # type: ignore[attr-defined] - the only mechanism here
         heard = jnp.asarray(arrived) & jnp.all(jnp.isfinite(sent), axis=1)
         order = arrival_order(state.round, len(sent), heard)
         # θ after all merges is a weighted sum: an answer is scaled down by every merge after it.
@@ -84,7 +88,7 @@ class LearnAndMerge(LearnLocally, request=Request):
         kept = jnp.cumprod((1 - alphas)[::-1])[::-1]
         shares = alphas * jnp.concatenate([kept[1:], jnp.ones(1, jnp.float32)])
         weights = kept[0] * state.weights + shares @ jnp.where(heard[:, None], sent, 0.0)[order]
-        return ServerState(state.round + 1, weights)
+        return state._replace(round=state.round + 1, weights=weights)
 
 
 def arrival_order(

@@ -1,7 +1,7 @@
 """Evolution strategies whose server adapts the distribution that devices draw their perturbations from.
 
 In FOLtR-ES (:mod:`fedrank.ranking.foltr_es`) a perturbation is σv, with one σ for all weights and all rounds. Natural
-evolution strategies (:mod:`fedrank.ranking.foltr_es.nes`) and CMA-ES (:mod:`fedrank.ranking.foltr_es.cma`) learn how
+evolution strategies (:mod:`fedrank_zoo.foltr_nes`) and CMA-ES (:mod:`fedrank_zoo.foltr_cma`) learn how
 far to go in which direction. Devices know of the server what it broadcasts, so the broadcast has to say it::
 
     server   hands out the weights θ and A, a spread a weight or a square matrix      SpreadRequest, FactorRequest
@@ -31,18 +31,19 @@ from typing import Any, NamedTuple
 from jaxtyping import Bool, Float, UInt32
 from typing_extensions import override
 
-from fedrank.aggregation.differences import in_range
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array as Field
 from fedrank.core.messages import f4, field, message, u4
+from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation_jax
-from fedrank.ranking.foltr_es import Draws, FoltrES, TryPerturbation
+from fedrank.ranking.foltr_es import FoltrES, TryPerturbation
+from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Presentation
 from fedrank.ranking.sessions.devices import draw_queries
-from fedrank.ranking.sessions.results import SessionResults
 from fedrank.ranking.sessions.sessions import run_sessions
 
 #: Perturbations that the server holds at once.
@@ -156,17 +157,48 @@ def shared_utilities(
 
 
 @dataclass(frozen=True)
+class ShapedHalves(AntitheticHalves):
+    """One half of the lists are those of θ + Av, the other half those of θ − Av."""
+
+    name = "shaped"
+
+    @override
+    def show(self, s, request, party, draws):
+        (data, queries), own = party.shared, party.own
+        v = perturbation_jax(jnp.asarray(draws.seed), s.ranker.size)
+        spread = jnp.asarray(request.spread)
+        away = jnp.einsum("mn,n->m", spread, v, precision=jax.lax.Precision.HIGHEST) if s.matrix else spread * v
+        weights = jnp.asarray(request.weights)
+        about = draw_queries(queries, own, draws.queries)
+
+        def half(center, about, clicks, ties):  # the perturbation is in the model already
+            here = (center, draws.seed, (0.0,), about[None], clicks[None], ties[None], s.ties)
+            return jax.tree.map(lambda leaf: leaf[0], run_sessions(s.ranker, s.users, own.user, data, *here))
+
+        centers = jnp.stack([weights + away, weights - away])
+        sessions = jax.vmap(half)(centers, about, jnp.asarray(draws.clicks), jnp.asarray(draws.ties))
+        return sessions, sessions.patterns
+
+
+@dataclass(frozen=True)
 class AdaptiveES(FoltrES, abc.ABC):
-    """What both servers have in common; settings as of FOLtR-ES, of which ``sigma`` is the spread at the start."""
+    """FOLtR-ES whose server adapts the perturbations; ``sigma`` is their spread at the start."""
+
+    sigma: float = setting(0.01, "Standard deviation of the perturbation at the start.")
+    presentation: Presentation = bound(ShapedHalves())
+    server: Any = bound()
+    aggregate: str = bound("mean")
+    byzantine: int | None = bound()
+    reward_values: int | None = bound()
+
+    crosses = "a seed and two privatised sums: 9 bytes; down the model and the shape of its perturbations"
+    rules = None
+    populations = False
+    modes = ()
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.antithetic or self.interleaved or self.as_published or self.aggregate != "mean":
-            raise ConfigError(
-                f"{self.name} ranks the candidates of antithetic halves, one ranker's list at a time: set antithetic = "
-                "true, interleaved = false, as_published = false, aggregate = 'mean'."
-            )
-        if self.piecewise is not None:
+        if self.privacy.one_number:
             raise ConfigError(
                 f"{self.name} needs the value of both halves, and privacy.epsilon_user sends their difference only; "
                 "use foltr-es."
@@ -181,6 +213,10 @@ class AdaptiveES(FoltrES, abc.ABC):
     @override
     def exchanges(self) -> tuple[TryShaped, ...]:
         return (TryShaped(self),)
+
+    @override
+    def cohort(self, parties: Party) -> Any:
+        raise NotNativeError(f"the protocol {self.name!r}")
 
     @abc.abstractmethod
     def spread(self, state: Any) -> Float[Array, "..."]:
@@ -210,36 +246,12 @@ class TryShaped(TryPerturbation):
         return kind(state.round, state.weights, self.settings.spread(state))
 
     @override
-    def _simulate(self, request: Any, party: Party, draws: Draws) -> SessionResults:
-        s = self.settings
-        (data, queries), own = party.shared, party.own
-        v = perturbation_jax(jnp.asarray(draws.seed), s.ranker.size)
-        spread = jnp.asarray(request.spread)
-        away = jnp.einsum("mn,n->m", spread, v, precision=jax.lax.Precision.HIGHEST) if s.matrix else spread * v
-        weights = jnp.asarray(request.weights)
-        about = draw_queries(queries, own, draws.queries)
-
-        def half(center, about, clicks, ties):  # the perturbation is in the model already
-            here = (center, draws.seed, (0.0,), about[None], clicks[None], ties[None], s.ties)
-            return jax.tree.map(lambda leaf: leaf[0], run_sessions(s.ranker, s.users, own.user, data, *here))
-
-        centers = jnp.stack([weights + away, weights - away])
-        return jax.vmap(half)(centers, about, jnp.asarray(draws.clicks), jnp.asarray(draws.ties))
-
-    @override
     def tell(self, state: Any, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> Any:
-        """Rank the candidates that arrived and move; where nobody was heard, nothing changes but the round."""
+        """Rank the candidates that arrived and move; where no reply was heard, nothing changes but the round."""
         s = self.settings
-        plus, minus = (jnp.asarray(each, jnp.int32) for each in (replies.plus, replies.minus))
-        heard = jnp.asarray(arrived) & self._possible(plus, minus)
-        pairs = Pairs(jnp.asarray(replies.seed), plus.astype(jnp.float32), minus.astype(jnp.float32), heard)
+        _, heard = s.privacy.differences(s.clicks_to_reply, replies, arrived)
+        plus, minus = (jnp.asarray(each, jnp.int32).astype(jnp.float32) for each in (replies.plus, replies.minus))
+        pairs = Pairs(jnp.asarray(replies.seed), plus, minus, heard)
         stepped = s.step(state, pairs)
         kept = jax.tree.map(lambda new, old: jnp.where(jnp.any(heard), new, old), stepped, state)
         return kept._replace(round=state.round + 1)
-
-    def _possible(self, plus: Any, minus: Any) -> Bool[Array, " parties"]:
-        """Which messages an honest device can send; noise on the sums may be of any size."""
-        s = self.settings
-        if s.noise is not None:
-            return jnp.ones(plus.shape, bool)
-        return in_range(plus, minus, s.per_half * s.metric.largest)

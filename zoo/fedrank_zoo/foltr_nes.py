@@ -2,7 +2,7 @@
 
 The server keeps a normal distribution of models, with a mean θⱼ and a spread σⱼ a weight, and follows the natural
 gradient of the expected utility of a candidate's rank (the paper's Algorithm 6, SNES). Devices do what they do in
-:mod:`fedrank.ranking.foltr_es.adaptive`. With λ = 2N candidates θ ± σ⊙v, of which the best has rank 1::
+:mod:`fedrank_zoo.adaptive_es`. With λ = 2N candidates θ ± σ⊙v, of which the best has rank 1::
 
     (1)  u_k ∝ max(0, ln(λ/2 + 1) − ln k), brought to a sum of 1, less 1/λ            fitness shaping
     (2)  ∇_θ = Σᵢ (uᵢ⁺ − uᵢ⁻) vᵢ,    ∇_σ = Σᵢ (uᵢ⁺ + uᵢ⁻)(vᵢ² − 1)
@@ -24,8 +24,9 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.core.lazy import jnp
-from fedrank.ranking.foltr_es.adaptive import AdaptiveES, Pairs
+from fedrank_zoo.adaptive_es import AdaptiveES, Pairs
 
 
 class NesState(NamedTuple):
@@ -44,17 +45,15 @@ class NesState(NamedTuple):
 
 @dataclass(frozen=True)
 class FoltrNES(AdaptiveES):
-    """The protocol's settings: those of FOLtR-ES, and the rates.
+    """FOLtR-ES whose server follows the natural gradient of ranks and adapts a spread a weight."""
 
-    Attributes:
-        learning_rate: η_θ.
-        spread_rate: η_σ; None: the paper's; 0 keeps the spread.
-    """
+    learning_rate: float = setting(1.0, "η_θ, rate of the mean, in perturbations.")
+    spread_rate: float | None = setting(
+        None, "η_σ, rate of the spreads; (3 + ln n)/(5 √n) for n weights if nothing is said. 0 keeps them.", low=0, high=10
+    )
 
-    learning_rate: float = 1.0
-    spread_rate: float | None = None
-
-    name = "foltr-nes"
+    name, paper = "foltr-nes", "wierstra2014nes"
+    published = "Wierstra et al.: Natural Evolution Strategies, JMLR 2014"
 
     def __post_init__(self):
         super().__post_init__()

@@ -13,14 +13,18 @@ of clicks: it learns what is clicked where it stands, and does not make up for w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
+from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.learners.draws import document_bits
@@ -101,3 +105,26 @@ def policy_gradient(
         return jnp.sum(returns * logs)
 
     return jax.grad(credited)(jnp.asarray(weights))
+
+
+@dataclass(frozen=True)
+class MDPRank(Central):
+    """Central: one service learns from all clicks by REINFORCE on ranking as a sequence of choices."""
+
+    discount: float = setting(1.0, "γ, weight of a later click for a choice, rank by rank, in [0, 1].", low=0, high=1)
+
+    name, paper = "mdprank", "wei2017mdprank"
+    published = "Wei et al.: Reinforcement Learning to Rank with Markov Decision Process, SIGIR 2017"
+    draws_rankings = True
+    compiled = False
+
+    @property
+    @override
+    def widths(self) -> list[int]:
+        return [1, 2, self.user.depth]
+
+    @override
+    def learn(self, party, weights, rate, about, active, words):
+        bits = PdgdDraws(*words)
+        known = (self.ranker, self.users, party.own.user, party.shared[0], weights, rate)
+        return policy_gradient_steps(*known, about, active, bits, self.discount)

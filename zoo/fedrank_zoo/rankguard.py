@@ -27,31 +27,35 @@ the last H interactions. Clicks never leave, but weights do, in the clear, as in
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from typing_extensions import override
+from typing_extensions import Self, override
 
+from fedrank.aggregation.server_steps import Average
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array as Field
 from fedrank.core.messages import f4, field, message, u4
 from fedrank.core.protocol import Exchange, Party
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally
-from fedrank.ranking.foltr_pdgd.asynchronous import arrival_order
-from fedrank.ranking.foltr_pdgd.messages import Draws, WeightsReply
-from fedrank.ranking.foltr_pdgd.messages import ServerState as MeanState
+from fedrank.ranking.foltr_pdgd import Draws, FoltrPDGD, LearnLocally
+from fedrank.ranking.foltr_pdgd import ServerState as MeanState
 from fedrank.ranking.learners.draws import document_bits
 from fedrank.ranking.learners.pdgd import pdgd_gradient, sample_ranking
+from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.protocol import Parts
 from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
 from fedrank.ranking.sessions.reference import simulate_clicks
 from fedrank.ranking.sessions.results import SessionResults
+from fedrank_zoo.async_pdgd import arrival_order
 
 
 @message(kind=8)
@@ -107,19 +111,19 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class RankGuard(FoltrPDGD):
-    """The protocol's settings; those of FPDGD without noise, and how peers are screened.
+    """Devices exchange rankers and merge those that explain their users' clicks better."""
 
-    Attributes:
-        peers: k, rankers that a device is shown in a round.
-        history: H, interactions that a device remembers; at least B.
-        threshold: t, standard errors by which a peer's ranker has to be better.
-    """
+    peers: int = setting(4, "k, rankers of other devices that each is shown in a round.", low=1, high=1000)
+    history: int = setting(64, "H, interactions that a device remembers to judge by.", low=1, high=10_000)
+    threshold: float = setting(0.0, "t, standard errors by which a ranker must explain the clicks better.", low=0)
+    server: Any = bound(Average())
+    aggregate: str = bound("mean")
+    byzantine: int | None = bound()
 
-    peers: int = 4
-    history: int = 64
-    threshold: float = 0.0
-
-    name = "rankguard"
+    name, paper = "rankguard", "gregoriadis2026rankguard"
+    published = "Gregoriadis et al.: Efficient and Robust Online Learning to Rank in Decentralized Systems, 2026; its idea"
+    crosses = "weights: 4 bytes each; down the weights of some other devices"
+    rules, populations, modes = None, False, ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -131,10 +135,14 @@ class RankGuard(FoltrPDGD):
             )
         if not 0 <= self.threshold < 1e30:
             raise ConfigError(f"threshold must be at least 0 and finite, got {self.threshold}.")
-        if self.kernels:
+        if self.user is not None and self.kernels:
             raise ConfigError("rankguard has no compiled kernel; set kernels = False.")
-        if self.noise != "none" or self.secure_sum or self.aggregate != "mean":
-            raise ConfigError("rankguard relays rankers as they are: there is no noise, no secure sum, no other rule.")
+        if not self.privacy.in_the_clear or self.privacy.clip is not None:
+            raise ConfigError("rankguard relays rankers as they are: there is no noise, no secure sum and no clip.")
+
+    @override
+    def bind(self, parts: Parts) -> Self:
+        return super().bind(dataclasses.replace(parts, kernels=False))
 
     @property
     @override
@@ -204,8 +212,8 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
         peers = jnp.where(better[:, None], peers, 0.0)  # a number that is not finite must not come near a sum
         model = (model + jnp.sum(peers, axis=0)) / (1 + jnp.sum(better))
 
-        about, active = draw_queries(queries, own, draws.queries), self._active(own.amount)
-        rate = jnp.float32(s.learning_rate) * jnp.float32(s.decay) ** jnp.asarray(request.round, jnp.float32)
+        about, active = draw_queries(queries, own, draws.queries), self.active(own.amount)
+        rate = jnp.float32(s.learning_rate)
 
         def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, tuple[SessionResults, Array]]:
             query, takes_place, pair, click_bits = each

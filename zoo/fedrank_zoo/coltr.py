@@ -21,24 +21,38 @@ The code published with the paper draws with τ = 0.1, but has τ = 1 and all do
 (1): its weights are not the inverse of the probabilities that it drew with. ``smoothing`` is the temperature in (1):
 where it is τ, as it is by default, the weights are exact; above it they differ less from 1, which is biased and less
 noisy.
+
+``coltr`` is the paper's learner at one central service. In ``foltr-coltr`` devices take these steps on the logs of their
+users' interactions, and the server averages their weights as in FPDGD (:mod:`fedrank.ranking.foltr_pdgd`): the log never
+leaves the device; weights do, in the clear.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int, UInt32
+from typing_extensions import Self, override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import perturbation_jax
+from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries
+from fedrank.ranking.foltr_pdgd import Draws, FoltrPDGD, LearnLocally, Plain
 from fedrank.ranking.learners.draws import document_bits
 from fedrank.ranking.learners.pdgd import Learned, sample_ranking
+from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.protocol import Parts
 from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.devices import draw_queries
 from fedrank.ranking.sessions.reference import simulate_clicks
 from fedrank.ranking.sessions.results import SessionResults
 
@@ -57,35 +71,28 @@ class LogDraws(NamedTuple):
     directions: UInt32[AnyArray, "*interactions"]
 
 
-class Comparison(NamedTuple):
-    """How candidates are made and compared on a log.
+@dataclass(frozen=True)
+class Comparison:
+    """How candidates are made and compared on a log; the defaults are published ones but for ``smoothing``."""
 
-    Attributes:
-        candidates: Number of candidates of an interaction.
-        radius: Distance of the candidates from the current ranker.
-        temperature: τ, of the ranking that is shown.
-        smoothing: Temperature of the probabilities in (1).
-        caution: γ, standard errors that are added to an estimate.
-    """
+    candidates: int = setting(
+        499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000
+    )
+    radius: float = setting(1.0, "Distance of the candidates from the current ranker.")
+    temperature: float = setting(0.1, "τ, temperature of the ranking that is shown: the lower, the less it explores.")
+    smoothing: float = setting(
+        0.1,
+        "Temperature of the probabilities that estimates are weighted by; exact where it is 'temperature'. The "
+        "published code has 1.",
+    )
+    caution: float = setting(1.0, "γ, standard errors that are added to an estimate of loss.", low=0)
 
-    candidates: int = 499
-    radius: float = 1.0
-    temperature: float = 0.1
-    smoothing: float = 0.1
-    caution: float = 1.0
-
-
-def check_comparison(how: Comparison) -> None:
-    """Refuse temperatures and radii that are not positive, and a negative caution.
-
-    Raises:
-        ConfigError: Says which.
-    """
-    for name in ("radius", "temperature", "smoothing"):
-        if not 1e-30 < getattr(how, name) < 1e30:
-            raise ConfigError(f"{name} must be positive and finite, got {getattr(how, name)}.")
-    if not 0 <= how.caution < 1e30:
-        raise ConfigError(f"caution must be at least 0 and finite, got {how.caution}.")
+    def __post_init__(self):
+        for name in ("radius", "temperature", "smoothing"):
+            if not 1e-30 < getattr(self, name) < 1e30:
+                raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}.")
+        if not 0 <= self.caution < 1e30:
+            raise ConfigError(f"caution must be at least 0 and finite, got {self.caution}.")
 
 
 def unit_directions(seed: UInt32[AnyArray, ""], candidates: int, size: int) -> Float[Array, "{candidates} {size}"]:
@@ -201,3 +208,86 @@ def coltr_steps(
 
     each = (jnp.asarray(queries), jnp.asarray(active), rng_bits)
     return Learned(*jax.lax.scan(interact, jnp.asarray(weights), each))
+
+
+@dataclass(frozen=True)
+class COLTR(Central):
+    """Central: one service compares hundreds of candidates on the log of each interaction."""
+
+    learning_rate: float = setting(0.1, "Step size.")
+    compare: Comparison = field(default_factory=Comparison)
+
+    name, paper = "coltr", "zhuang2020coltr"
+    published = "Zhuang, Zuccon: Counterfactual Online Learning to Rank, ECIR 2020"
+    compiled = False
+
+    @property
+    @override
+    def widths(self) -> list[int]:
+        return [1, 2, self.user.depth, 1]
+
+    @override
+    def learn(self, party, weights, rate, about, active, words):
+        documents, clicks, seeds = words
+        bits = LogDraws(documents, clicks, seeds[:, 0])
+        known = (self.ranker, self.users, party.own.user, party.shared[0], weights, rate)
+        return coltr_steps(*known, about, active, bits, self.compare)
+
+
+@dataclass(frozen=True)
+class FoltrCOLTR(FoltrPDGD):
+    """Devices compare candidates on the logs of their users' clicks (COLTR); the server averages their weights."""
+
+    compare: Comparison = field(default_factory=Comparison)
+    objective: Any = bound(Plain())
+
+    name, paper = "foltr-coltr", "zhuang2020coltr"
+    published = "Zhuang, Zuccon: Counterfactual Online Learning to Rank, ECIR 2020, on devices"
+    crosses = "weights: 4 bytes each"
+    populations, modes = False, ()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.user is not None and self.kernels:
+            raise ConfigError("foltr-coltr has no compiled kernel; set kernels = False.")
+        if not self.privacy.in_the_clear:
+            raise ConfigError("foltr-coltr sends its weights as they are: there is no noise and no secure sum.")
+
+    @override
+    def bind(self, parts: Parts) -> Self:
+        return super().bind(dataclasses.replace(parts, kernels=False))
+
+    @property
+    @override
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return (LearnFromLog(self),)
+
+
+@dataclass(frozen=True)
+class LearnFromLog(LearnLocally, request=Request):
+    """The exchange of :class:`FoltrCOLTR`: a device learns from the log of its user's interactions."""
+
+    settings: FoltrCOLTR
+
+    @property
+    @override
+    def n_bits(self) -> int:
+        return super().n_bits + self.settings.interactions
+
+    @override
+    def cut(self, rng_bits: UInt32[AnyArray, "*cohort bits"], noise: Any) -> Draws:
+        b = self.settings.interactions
+        found = super().cut(rng_bits[..., :-b], noise)
+        seeds = rng_bits[..., -b:, None]  # of the candidates, beside the words that a ranking is drawn with
+        return found._replace(documents=jnp.concatenate([jnp.asarray(found.documents), seeds], axis=-1))
+
+    @override
+    def learn(self, request: Request, party: Party, draws: Draws) -> Learned:
+        """COLTR with a simulated user, one step an interaction."""
+        s = self.settings
+        (data, queries), own = party.shared, party.own
+        rate = jnp.float32(s.learning_rate)
+        about, active = draw_queries(queries, own, draws.queries), self.active(own.amount)
+        documents, start = jnp.asarray(draws.documents), jnp.asarray(request.weights)
+        bits = LogDraws(documents[:, :2], draws.clicks, documents[:, 2])
+        return coltr_steps(s.ranker, s.users, own.user, data, start, rate, about, active, bits, s.compare)

@@ -1,4 +1,4 @@
-"""The random stream of the code published with FOLtR-ES, fault included.
+"""FOLtR-ES with the random stream of the code published with it (Kharitonov, WSDM 2019), fault included.
 
 That code (``foltr/client/client.py`` of the repository ``facebookresearch/foltr-es``) re-seeds the Mersenne Twister
 that simulates the user with the very seed that makes the perturbation. Both read the same words from the start:
@@ -11,7 +11,7 @@ So a click is drawn from the numbers that also made some of the weights' noise, 
 noise even where the ranking cannot matter. Equal scores are ordered as that code's reversed sort does: later documents
 first.
 
-Only for comparison; nothing else uses these functions. Only the order of the draws is taken from that code; tests check
+``foltr-es-2019`` is FOLtR-ES with that stream: biased, for comparison only. Only the order of the draws is taken from that code; tests check
 it against NumPy's ``RandomState``.
 """
 
@@ -19,18 +19,28 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt32
+from typing_extensions import Self, override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import ONE_AT_A_TIME, fixed
+from fedrank.core.fields import bound, part
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.native import NotNativeError
+from fedrank.core.protocol import Party
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
+from fedrank.ranking.foltr_es import FoltrES
+from fedrank.ranking.foltr_es.presentations import AntitheticHalves, OneSided, Presentation
+from fedrank.ranking.protocol import Parts
 from fedrank.ranking.rankers.base import Ranker
+from fedrank.ranking.sessions.devices import PerDevice
 from fedrank.ranking.sessions.kernel import (
     fill_scores,
     fill_top,
@@ -234,7 +244,7 @@ def published_sessions(
         ConfigError: The data is not laid out for the CPU.
     """
     if not isinstance(data, FeatureBlocks):
-        raise ConfigError("as_published runs on the CPU kernels only; use queries.blocks(), or JAX_PLATFORMS=cpu.")
+        raise ConfigError("foltr-es-2019 runs on the CPU kernels only: set compute.kernels = 'on', or JAX_PLATFORMS=cpu.")
     _, hidden = kernel_shape(ranker)
     host = functools.partial(
         _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=fixed(steps, np.float32)
@@ -250,3 +260,64 @@ def published_weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int)
     shape = jax.ShapeDtypeStruct((*seeds.shape[:-1], size), jnp.float32)
     host = functools.partial(_host_weighted_sum, size=size)
     return jax.pure_callback(host, shape, seeds, coefficients, vmap_method="expand_dims")
+
+
+def _show(presentation: Presentation, s: Any, request: Any, party: Party, draws: Any) -> tuple[SessionResults, Any]:
+    """:meth:`fedrank.ranking.foltr_es.presentations.Presentation.show` with the published stream."""
+    (data, queries), own = party.shared, party.own
+    seed, steps = jnp.asarray(draws.seed), presentation.steps(s.sigma)
+    share = (queries, own.first, own.count, s.per_half)
+    sessions = published_sessions(s.ranker, s.user, data, request.weights, seed, steps, *share)
+    return sessions, sessions.patterns
+
+
+@dataclass(frozen=True)
+class PublishedHalves(AntitheticHalves):
+    """Antithetic halves whose queries and clicks are drawn from the perturbation's seed."""
+
+    name, kind, show = "published-halves", "published", _show
+
+
+@dataclass(frozen=True)
+class PublishedOneSided(OneSided):
+    """Lists of θ + σv whose queries and clicks are drawn from the perturbation's seed."""
+
+    name, kind, show = "published-one-sided", "published", _show
+
+
+@dataclass(frozen=True)
+class FoltrES2019(FoltrES):
+    """FOLtR-ES whose queries and clicks are drawn from the perturbation's seed, as published; biased."""
+
+    presentation: Presentation = part(
+        PublishedHalves, "Lists that a device shows.", "fedrank.presentations", ["published"]
+    )
+    ties: Any = bound("fixed")
+
+    name = "foltr-es-2019"
+    modes = ()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.user is not None and not all(user.cascades for user in self.users):
+            raise ConfigError(f"foltr-es-2019 has cascade users only, got a {self.user.name} user.")
+
+    @override
+    def bind(self, parts: Parts) -> Self:
+        if not parts.kernels:
+            raise ConfigError("foltr-es-2019 needs the CPU kernels; set compute.kernels = 'on'.")
+        return super().bind(parts)
+
+    @override
+    def cohort(self, parties: Party) -> Any:
+        raise NotNativeError(f"the protocol {self.name!r}")
+
+    @override
+    def weighted_sum(self, seeds, weights):
+        return published_weighted_sum(seeds, weights, self.ranker.size)
+
+    @override
+    def devices(self, data, shares, user_index: PerDevice = None, amounts: PerDevice = None) -> Party:
+        if not (user_index is None and amounts is None):
+            raise ConfigError("foltr-es-2019 simulates devices that are all alike; give no users or amounts.")
+        return super().devices(data, shares, user_index, amounts)

@@ -1,7 +1,7 @@
 """FOLtR-ES with CMA-ES on the server (Hansen: *The CMA Evolution Strategy: A Tutorial*, 2016, arXiv 1604.00772).
 
 The server keeps a normal distribution of models N(θ, s²C) and adapts mean, step size and covariance to the ranks of
-what devices tried (the tutorial's Figure 6). Devices do what they do in :mod:`fedrank.ranking.foltr_es.adaptive`, with
+what devices tried (the tutorial's Figure 6). Devices do what they do in :mod:`fedrank_zoo.adaptive_es`, with
 A = s√C. With λ = 2N candidates θ ± Av, of which the best has rank 1, and n weights::
 
     (1)  w_k ∝ max(0, ln((λ + 1)/2) − ln k), brought to a sum of 1;   μ_w = 1/Σ w_k²
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Float, UInt32
 from typing_extensions import override
@@ -31,8 +31,9 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
-from fedrank.ranking.foltr_es.adaptive import AdaptiveES, Pairs
+from fedrank_zoo.adaptive_es import AdaptiveES, Pairs
 
 #: What of the covariance is learnt.
 COVARIANCES = ("separable", "full")
@@ -76,23 +77,21 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class FoltrCMA(AdaptiveES):
-    """The protocol's settings: those of FOLtR-ES, and of what is adapted.
+    """FOLtR-ES whose server is CMA-ES: step size and covariance follow the ranks."""
 
-    Attributes:
-        learning_rate: c_m, of the mean.
-        covariance: One of :data:`COVARIANCES`.
-    """
+    learning_rate: float = setting(1.0, "c_m, rate of the mean, in perturbations.")
+    covariance: Literal["separable", "full"] = setting(
+        "separable", "What is learnt of the covariance: a spread a weight, or a matrix, which is broadcast."
+    )
 
-    learning_rate: float = 1.0
-    covariance: str = "separable"
-
-    name = "foltr-cma"
+    name, paper = "foltr-cma", "hansen2016cma"
+    published = "Hansen: The CMA Evolution Strategy: A Tutorial, 2016"
 
     def __post_init__(self):
         super().__post_init__()
         if self.covariance not in COVARIANCES:
             raise ConfigError(f"covariance must be one of {', '.join(COVARIANCES)}, got {self.covariance!r}.")
-        if self.matrix and self.ranker.size > LARGEST:
+        if self.ranker is not None and self.matrix and self.ranker.size > LARGEST:
             raise ConfigError(
                 f"covariance = 'full' sends a number for each pair of weights, for {LARGEST:,} weights at "
                 f"most; the ranker has {self.ranker.size:,}. Use 'separable'."

@@ -1,11 +1,8 @@
-"""What devices send in :mod:`fedrank.ranking.foltr_pdgd`, what they draw for it, and what the server keeps.
-
-The server sends a :class:`~fedrank.ranking.on_device.messages.Request`.
-"""
+"""Messages of vectors: what a device sends that has learnt weights, and the state of a server that adds noise."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int, UInt32
 
@@ -41,22 +38,6 @@ class SumReply:
     interactions: Array = field(u2, "number of interactions learnt from", largest="interactions")
 
 
-class Draws(NamedTuple):
-    """A device's random bits in one round; none is used twice.
-
-    Attributes:
-        queries: uint32 [B]: which query an interaction is about.
-        documents: uint32 [B, 2]: makes the random bits that a ranking is drawn with.
-        clicks: uint32 [B, depth]: random bits for the user's decision at each rank.
-        noise: The device's share: float32 [n] for weights, int32 [n] for integers; None without noise.
-    """
-
-    queries: UInt32[AnyArray, "interactions"]
-    documents: UInt32[AnyArray, "interactions 2"]
-    clicks: UInt32[AnyArray, "interactions depth"]
-    noise: Float[AnyArray, "parameters"] | Int[AnyArray, "parameters"] | None
-
-
 class ServerNoise(NamedTuple):
     """What the server's noise is made of: see :mod:`fedrank.privacy.noise.correlated`.
 
@@ -67,17 +48,3 @@ class ServerNoise(NamedTuple):
 
     key: UInt32[AnyArray, "2"]
     past: Float[AnyArray, "before parameters"]
-
-
-class ServerState(NamedTuple):
-    """The server's state between rounds; nothing in it is about a single device.
-
-    Attributes:
-        round: uint32.
-        weights: float32 [parameters].
-        noise: Where the server adds the noise; else None.
-    """
-
-    round: UInt32[AnyArray, ""]
-    weights: Float[AnyArray, "parameters"]
-    noise: ServerNoise | None = None

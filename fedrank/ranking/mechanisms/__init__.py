@@ -1,0 +1,340 @@
+"""Mechanisms of privacy as values: what a device does to what it sends, and how the server reads it.
+
+A mechanism is a frozen dataclass whose fields are settings, found by an entry point of ``fedrank.mechanisms``. Its ``kind``
+is the payload that it takes:
+
+* ``"reward"``: the rewards of a device's interactions, of which FOLtR-ES sends two sums or one number
+  (:class:`RewardMechanism`);
+* ``"vector"``: the weights that a device has come to, or how they changed (:class:`VectorMechanism`).
+
+A run binds the mechanism to what it must know (:class:`Bounds`), and the mechanism refuses a run in which its promise
+would not hold.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Key
+from typing_extensions import Self
+
+from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
+from fedrank.core.messages import Layout
+from fedrank.core.privacy_report import DELTA, PrivacyReport
+from fedrank.metrics.online import OnlineMetric
+from fedrank.privacy.noise.parties import PartyNoise
+from fedrank.ranking.on_device.reply import ClicksToReply
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Facts of a run that a promise may rest on.
+
+    Attributes:
+        rounds: Rounds of the run.
+        clients: Devices of a round; None: not known.
+        population: Devices in all; None: the same devices take part in every round.
+        participations: Most rounds that a device takes part in; None: all.
+        dropout: Probability that a device is not heard in a round.
+        late: Probability that a reply comes rounds later.
+        attackers: Share of the devices that attack.
+        equal: Whether all devices make equally many interactions.
+    """
+
+    rounds: int = 1
+    clients: int | None = None
+    population: int | None = None
+    participations: int | None = None
+    dropout: float = 0.0
+    late: float = 0.0
+    attackers: float = 0.0
+    equal: bool = True
+
+    @property
+    def times(self) -> int:
+        """Most rounds that a device takes part in; the ε of a user is divided among them."""
+        return self.participations or (1 if self.population else self.rounds)
+
+
+@dataclass(frozen=True)
+class Mechanism(abc.ABC):
+    """What every mechanism has.
+
+    Attributes:
+        name: Name in files and on the command line.
+        kind: The payload, see the module.
+        implied_by: Settings that stand for this mechanism where a table names none.
+        simulated: Why it can be simulated only; empty: devices can use it.
+        citation: Key in ``core/references.bib``; empty if there is nothing to cite.
+        bounds: Facts of the run; None: not bound to one.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    implied_by: ClassVar[tuple[str, ...]] = ()
+    simulated: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
+
+    delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run, and of Gaussian noise.")
+    bounds: Bounds | None = bound()
+
+    def __post_init__(self):
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
+
+    @property
+    def simulated_only(self) -> str:
+        """Why these settings can be simulated only; empty: devices can use them."""
+        return self.simulated
+
+    @property
+    def noised(self) -> bool:
+        """Whether anything is protected."""
+        return True
+
+    @property
+    def of_a_user(self) -> bool:
+        """Whether the promise is of all that a user ever does."""
+        return False
+
+
+@dataclass(frozen=True)
+class RewardMechanism(Mechanism):
+    """A mechanism for the rewards of a device's interactions.
+
+    Attributes:
+        one_number: A message has one number, about the difference of the halves, in place of two sums.
+    """
+
+    kind = "reward"
+    one_number: ClassVar[bool] = False
+
+    def bind(self, bounds: Bounds, metric: OnlineMetric) -> Self:
+        """The mechanism of a run.
+
+        Args:
+            bounds: Facts of the run.
+            metric: Reward of an interaction.
+
+        Raises:
+            ConfigError: The promise does not hold in such a run.
+        """
+        del metric
+        return dataclasses.replace(self, bounds=bounds)
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether it may tell of each interaction twice, once for each ranker of an interleaved list."""
+        return False
+
+    @abc.abstractmethod
+    def clicks_to_reply(self, metric: OnlineMetric, per_half: int, antithetic: bool) -> ClicksToReply:
+        """What turns clicks into a reply, here and on real devices."""
+
+    def terms(self) -> dict[str, Any]:
+        """What real devices have agreed to, attributes of a hub's terms.
+
+        Raises:
+            ConfigError: No device has this mechanism.
+        """
+        raise ConfigError(f"devices do not have the mechanism {self.name!r}.")
+
+    @classmethod
+    def of_terms(cls, terms: Any) -> Self:
+        """The mechanism that devices have agreed to; the inverse of :meth:`terms`.
+
+        Args:
+            terms: A hub's terms.
+
+        Raises:
+            ConfigError: No device has this mechanism.
+        """
+        del terms
+        raise ConfigError(f"devices do not have the mechanism {cls.name!r}.")
+
+    def check_halves(self, antithetic: bool) -> None:
+        """Refuse rankers that the mechanism does not go with.
+
+        Raises:
+            ConfigError: It needs two halves.
+        """
+        if not antithetic:
+            raise ConfigError(f"the mechanism {self.name!r} needs antithetic halves or interleaved lists.")
+
+    def draw(self, key: Key[Array, ""], halves: int) -> Int[AnyArray, "{halves}"]:
+        """Noise of a simulated device; by default zero. Randomness of other kinds comes with the round's words."""
+        del key
+        return np.zeros(halves, np.int32)
+
+    def draw_from_os(self, halves: int) -> Int[AnyArray, "{halves}"]:
+        """The same for a real device, from the operating system."""
+        return np.zeros(halves, np.int32)
+
+    def draw_of_cohort(self, noise: PartyNoise, halves: int) -> Int[np.ndarray, "halves runs parties"] | None:
+        """The same for a cohort without JAX; None: there is no noise."""
+        del noise, halves
+        return None
+
+    @abc.abstractmethod
+    def differences(
+        self, to_reply: ClicksToReply, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]
+    ) -> tuple[Float[AnyArray, "*runs parties"], Bool[AnyArray, "*runs parties"]]:
+        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and which messages count.
+
+        A message outside the range of an honest device (but for noise beyond e⁻⁴⁰) does not count.
+        """
+
+    def largest(self, to_reply: ClicksToReply) -> float:
+        """The largest size that an estimated difference can have."""
+        return float(to_reply.largest_difference)
+
+    @abc.abstractmethod
+    def account(self, to_reply: ClicksToReply, interactions: int, rounds: int, delta: float) -> PrivacyReport:
+        """The account of a run.
+
+        Args:
+            to_reply: What turns clicks into a reply.
+            interactions: Interactions behind a message.
+            rounds: Rounds that took place.
+            delta: δ of the bound over the run.
+        """
+
+    def epsilon_round(self, to_reply: ClicksToReply, interactions: int, delta: float) -> float:
+        """The ε of one message."""
+        return self.account(to_reply, interactions, 1, delta).epsilon_round
+
+
+@dataclass(frozen=True)
+class VectorMechanism(Mechanism):
+    """A mechanism for the vectors that devices send.
+
+    Attributes:
+        size: Numbers of a vector; 0: not bound to a run.
+        interactions: B, most interactions of a device in a round.
+        changes: Devices send how the weights change, in place of the weights.
+    """
+
+    kind = "vector"
+    changes: ClassVar[bool] = False
+
+    size: int = bound(0)
+    interactions: int = bound(1)
+
+    @property
+    def in_the_clear(self) -> bool:
+        """Whether the server sees each device's vector as it is, but for a clip."""
+        return False
+
+    def bind(self, bounds: Bounds, size: int, interactions: int) -> Self:
+        """The mechanism of a run.
+
+        Args:
+            bounds: Facts of the run.
+            size: Numbers of a vector.
+            interactions: B, most interactions of a device in a round.
+
+        Raises:
+            ConfigError: The promise does not hold in such a run.
+        """
+        return dataclasses.replace(self, bounds=bounds, size=size, interactions=interactions)
+
+    @property
+    def parties(self) -> int | None:
+        """Devices of a round; None: not known."""
+        return None if self.bounds is None else self.bounds.clients
+
+    def check_parties(self, parties: int) -> None:
+        """Refuse a number of devices that are too few, or too many.
+
+        Raises:
+            ConfigError: See the mechanism.
+        """
+
+    def check_rule(self, rule: Any) -> None:
+        """Refuse a rule of the server other than the mean where it cannot be computed.
+
+        Raises:
+            ConfigError: See the mechanism.
+        """
+
+    @property
+    @abc.abstractmethod
+    def reply(self) -> type:
+        """The message that a device sends."""
+
+    @property
+    def native(self) -> bool:
+        """Whether noise of a cohort is drawn without JAX."""
+        return True
+
+    def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
+        """Messages that cross beside request and reply."""
+        del parties
+        return ()
+
+    def init(self, key: Any) -> tuple[Any, Any]:
+        """What is left of a key for the weights of the start, and the server's state of noise; by default none.
+
+        Args:
+            key: A typed key, or both words of each run's key; consumed.
+        """
+        return key, None
+
+    def draw(self, key: Key[Array, ""]) -> Any:
+        """A simulated device's share of noise in a round; None: it adds none."""
+        del key
+        return None
+
+    def draw_from_os(self) -> Any:
+        """The same for a real device, from the operating system."""
+        return None
+
+    def draw_of_cohort(self, noise: PartyNoise) -> Any:
+        """The same for a cohort without JAX."""
+        del noise
+        return None
+
+    @abc.abstractmethod
+    def message(
+        self, vector: Float[AnyArray, "*parties n"], amount: Int[AnyArray, "*parties"], noise: Any
+    ) -> Any:
+        """The reply with a vector: clipped, with the device's share of noise.
+
+        Args:
+            vector: float32 [..., n]: weights that a device has come to, or their change.
+            amount: int32 [...]: interactions they come from, at least 1.
+            noise: The device's share of noise, as it was drawn.
+        """
+
+    @abc.abstractmethod
+    def combine(
+        self, state: Any, replies: Any, arrived: Bool[AnyArray, "*runs parties"], rule: Any, byzantine: int
+    ) -> tuple[Float[AnyArray, "*runs n"], Bool[AnyArray, "*runs"], Any]:
+        """The mean of the devices' vectors, whether enough were heard, and the server's state of noise.
+
+        Args:
+            state: The server's state, with ``weights``, ``round`` and ``noise``.
+            replies: Messages of all devices.
+            arrived: Which were heard.
+            rule: How vectors are combined: ``"mean"``, or a rule of :mod:`fedrank.aggregation.robust`.
+            byzantine: Attackers that the rule allows for.
+
+        Returns:
+            float32 [..., n]: the weights to go to, bool [...], and the state of noise.
+        """
+
+    @abc.abstractmethod
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        """The account of a run.
+
+        Args:
+            rounds: Rounds that took place.
+            delta: δ of the bound over the run.
+        """

@@ -1,0 +1,139 @@
+"""One privatised number a message, with an ε of all that a user ever does (:mod:`fedrank.privacy.piecewise`)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from typing_extensions import override
+
+from fedrank.core.arrays import module_of
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
+from fedrank.privacy.accounts import piecewise as piecewise_account
+from fedrank.privacy.accounts.piecewise import Anonymity
+from fedrank.privacy.accounts.shuffle import local_epsilon
+from fedrank.privacy.piecewise import Piecewise, at_ends_of, best_clipped
+from fedrank.ranking.mechanisms import Bounds, RewardMechanism
+from fedrank.ranking.on_device.reply import CLIP, ClicksToReply
+
+
+@dataclass(frozen=True)
+class PiecewiseNumber(RewardMechanism):
+    """The difference of the halves' sums is sent as one number, privatised by the piecewise mechanism.
+
+    Attributes:
+        member: Member of the family that is used; None: the one with the least variance.
+    """
+
+    name = "piecewise"
+    implied_by = ("epsilon_user", "channel")
+    one_number = True
+
+    epsilon_user: float = setting(
+        1.0,
+        "ε of all that a user ever does, over all rounds that a device takes part in; one number a message.",
+        low=0,
+        high=1000,
+    )
+    clip: float = setting(
+        CLIP,
+        "Largest difference of two rankers that a message tells, as a part of the largest there can be.",
+        low=1e-6,
+        high=1,
+    )
+    channel: Literal["open", "anonymous"] = setting(
+        "open",
+        "anonymous: messages arrive through a channel that hides whose they are, so that epsilon_user (at delta) takes "
+        "less noise.",
+    )
+    member: Piecewise | None = bound()
+
+    @override
+    def bind(self, bounds, metric):
+        if self.channel == "anonymous" and (bounds.dropout or bounds.late):
+            raise ConfigError(
+                "privacy.channel = 'anonymous' counts on all messages of a round to come in it: set devices.dropout "
+                f"and devices.late to 0, got {bounds.dropout} and {bounds.late}."
+            )
+        if self.channel == "anonymous" and bounds.attackers:
+            raise ConfigError(
+                "privacy.channel = 'anonymous' counts on all messages of a round to be honest: attackers know which "
+                f"are theirs. Set attack.share to 0, got {bounds.attackers}."
+            )
+        made = super().bind(bounds, metric)
+        made.mechanism  # noqa: B018 - refuses an ε that is out of range
+        return made
+
+    @property
+    @override
+    def simulated_only(self):
+        if self.channel == "open":
+            return ""
+        return (
+            "privacy.channel = 'anonymous' can be simulated only: here a server knows which node or device sent what. "
+            "Set privacy.channel to 'open'."
+        )
+
+    @classmethod
+    @override
+    def of_terms(cls, terms):
+        return cls(epsilon_user=terms.epsilon, clip=terms.clip, member=terms.piecewise)
+
+    @override
+    def terms(self):
+        member = {"inside": self.mechanism.inside, "outside": self.mechanism.outside, "clip": self.clip}
+        return {"mechanism": self.name, "p": 1.0, "epsilon": self.epsilon_message, **member}
+
+    @property
+    @override
+    def of_a_user(self):
+        return True
+
+    @property
+    @override
+    def interleaves(self):
+        return True
+
+    @property
+    def epsilon_message(self) -> float:
+        """ε of all that is behind one message, against a server that knows whose it is.
+
+        That of a user, divided by the rounds that a device takes part in; with an anonymous channel as much as comes
+        to that there.
+        """
+        bounds = self.bounds or Bounds()
+        if self.channel == "open":
+            return self.epsilon_user / bounds.times
+        epsilon, delta = self.epsilon_user / bounds.times, self.delta / bounds.times
+        return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.clip))
+
+    @functools.cached_property
+    def mechanism(self) -> Piecewise:
+        """What privatises the number of a message."""
+        return self.member or best_clipped(self.epsilon_message, self.clip)
+
+    @override
+    def clicks_to_reply(self, metric, per_half, antithetic):
+        return ClicksToReply(metric, per_half, antithetic, piecewise=self.mechanism, clip=self.clip)
+
+    @override
+    def differences(self, to_reply, replies, arrived):
+        xp, mechanism = module_of(replies.report, arrived), self.mechanism
+        report = xp.asarray(replies.report).astype(xp.int32)
+        estimates = xp.asarray((mechanism.estimates * to_reply.largest_difference).astype(np.float32))
+        honest = (report >= 0) & (report < mechanism.reports)
+        return estimates[xp.clip(report, 0, mechanism.reports - 1)], xp.asarray(arrived) & honest
+
+    @override
+    def largest(self, to_reply):
+        return to_reply.largest_difference * self.mechanism.scale
+
+    @override
+    def account(self, to_reply, interactions, rounds, delta):
+        bounds = self.bounds or Bounds()
+        times = bounds.participations or (None if bounds.population is None else 1)
+        hidden = None if self.channel == "open" else Anonymity(bounds.clients or 1, self.delta)
+        return piecewise_account.account(self.mechanism, interactions, rounds, delta, times, hidden, self.clip)

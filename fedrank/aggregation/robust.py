@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from jaxtyping import Bool, Float, Integer
 
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
@@ -93,31 +95,34 @@ def check(name: str | Rule, parties: int, byzantine: int) -> None:
 
 
 def mean(
-    vectors: Float[Array, "parties n"],
-    weights: Float[Array, " parties"],
-    arrived: Bool[Array, " parties"],
+    vectors: Float[AnyArray, "*runs parties n"],
+    weights: Float[AnyArray, "*runs parties"],
+    arrived: Bool[AnyArray, "*runs parties"],
     byzantine: int,
-) -> Float[Array, " n"]:
+) -> Float[AnyArray, "*runs n"]:
     """Σ wᵢ vᵢ / Σ wᵢ over the parties that arrived.
 
     Args:
-        vectors: float32 [parties, n].
-        weights: float32 [parties], at least 0; if those of all who arrived are 0 the result is zero.
-        arrived: bool [parties].
+        vectors: float32 [..., parties, n], of JAX or NumPy.
+        weights: float32 [..., parties], at least 0; if those of all who arrived are 0 the result is zero.
+        arrived: bool [..., parties].
         byzantine: Ignored.
 
     Returns:
-        float32 [n].
+        float32 [..., n].
 
     Source:
         McMahan et al.: *Communication-efficient learning of deep networks from decentralized data*, AISTATS 2017.
     """
     del byzantine
     vectors, heard = _heard(vectors, arrived)
-    weights = jnp.where(heard, weights, 0.0)
-    total = jnp.sum(weights)
-    shares = weights / jnp.where(total > 0, total, 1.0)
-    return jnp.sum(shares[:, None] * vectors, axis=0)
+    xp = module_of(vectors, weights)
+    weights = xp.where(heard, weights, np.float32(0))
+    total = xp.sum(weights, axis=-1, keepdims=True)
+    shares = weights / xp.where(total > 0, total, np.float32(1))
+    if xp is np:
+        return np.einsum("...p,...pn->...n", shares, vectors)
+    return xp.sum(shares[..., None] * vectors, axis=-2)
 
 
 def krum(
@@ -270,11 +275,12 @@ def krum_scores(
 
 
 def _heard(
-    vectors: Float[Array, "parties n"], arrived: Bool[Array, " parties"]
-) -> tuple[Float[Array, "parties n"], Bool[Array, " parties"]]:
+    vectors: Float[AnyArray, "*runs parties n"], arrived: Bool[AnyArray, "*runs parties"]
+) -> tuple[Float[AnyArray, "*runs parties n"], Bool[AnyArray, "*runs parties"]]:
     """The vectors, with zeros in place of those that do not count, and which count: arrived, with finite numbers."""
-    heard = arrived & jnp.all(jnp.isfinite(vectors), axis=1)
-    return jnp.where(heard[:, None], vectors, 0.0), heard
+    xp = module_of(vectors, arrived)
+    heard = arrived & xp.all(xp.isfinite(vectors), axis=-1)
+    return xp.where(heard[..., None], vectors, np.float32(0)), heard
 
 
 def _ascending(vectors: Float[Array, "parties n"], heard: Bool[Array, " parties"]) -> Float[Array, "parties n"]:

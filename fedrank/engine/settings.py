@@ -81,11 +81,10 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
     fields = {one.name: one for one in dataclasses.fields(cls) if not is_bound(one)}
     inner = {name: getattr(base, name) for name, one in fields.items() if one.metadata.get("flat")}
     of_inner = {
-        one.name: name
+        key.partition(".")[0]: name
         for name, part in inner.items()
         if dataclasses.is_dataclass(part)
-        for one in dataclasses.fields(part)  # type: ignore[arg-type]
-        if not is_bound(one)
+        for key, _, _ in settings_of(part)
     }
     arguments: dict[str, Any] = {}
     below: dict[str, dict[str, Json]] = {}

@@ -215,7 +215,7 @@ class COLTR(Central):
     """Central: one service compares hundreds of candidates on the log of each interaction."""
 
     learning_rate: float = setting(0.1, "Step size.")
-    compare: Comparison = field(default_factory=Comparison)
+    compare: Comparison = field(default_factory=Comparison, metadata={"flat": True})
 
     name, paper = "coltr", "zhuang2020coltr"
     published = "Zhuang, Zuccon: Counterfactual Online Learning to Rank, ECIR 2020"
@@ -238,7 +238,7 @@ class COLTR(Central):
 class FoltrCOLTR(FoltrPDGD):
     """Devices compare candidates on the logs of their users' clicks (COLTR); the server averages their weights."""
 
-    compare: Comparison = field(default_factory=Comparison)
+    compare: Comparison = field(default_factory=Comparison, metadata={"flat": True})
     objective: Any = bound(Plain())
 
     name, paper = "foltr-coltr", "zhuang2020coltr"

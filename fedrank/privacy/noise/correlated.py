@@ -19,10 +19,11 @@ import math
 import numpy as np
 from jaxtyping import Float, Float32, UInt32
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
+from fedrank.core.kernels import normals
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.streams import folded
 
 
 def coefficients(band: int) -> Float[np.ndarray, " band"]:
@@ -62,24 +63,25 @@ def column_norm(band: int, rounds: int, times: int) -> float:
 
 
 def next_noise(
-    key: UInt32[AnyArray, "2"], round_: UInt32[AnyArray, ""], past: Float[AnyArray, "before d"]
-) -> tuple[Float32[Array, " d"], Float32[Array, "before d"]]:
+    key: UInt32[AnyArray, "*runs 2"], round_: UInt32[AnyArray, "*runs"], past: Float[AnyArray, "*runs before d"]
+) -> tuple[Float32[AnyArray, "*runs d"], Float32[AnyArray, "*runs before d"]]:
     """The noise of a round in units of σ, and what is to be kept for the next.
 
     Args:
-        key: Data of a Threefry key that nobody else knows, the same in all rounds.
+        key: Data of a secret Threefry key, the same in all rounds; with NumPy one for each run.
         round_: The round's number, never twice the same.
         past: Noise of the last b − 1 rounds, the latest first, zero before the first round.
 
     Returns:
         The noise z of the round, and ``past`` with it in front.
     """
-    fresh = jax.random.normal(
-        jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32"), round_),
-        past.shape[1:],
-        jnp.float32,
-    )
-    before = past.shape[0]
-    taken_back = jnp.asarray(coefficients(before + 1)[1:], jnp.float32) @ past
-    noise = fresh - taken_back
+    before, d = past.shape[-2:]
+    if module_of(key, past) is np:
+        fresh = normals(folded(key, round_), d)
+        taken_back = np.einsum("b,...bn->...n", coefficients(before + 1)[1:].astype(np.float32), past)
+        noise = fresh - taken_back
+        return noise, np.concatenate([noise[..., None, :], past], axis=-2)[..., :before, :]
+    secret = jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")
+    fresh = jax.random.normal(jax.random.fold_in(secret, round_), (d,), jnp.float32)
+    noise = fresh - jnp.asarray(coefficients(before + 1)[1:], jnp.float32) @ past
     return noise, jnp.concatenate([noise[None], past])[:before]

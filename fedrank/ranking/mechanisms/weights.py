@@ -93,10 +93,7 @@ class ClearWeights(VectorMechanism):
         """Vectors clipped to the norm, each by itself."""
         if self.clip is None:
             return vectors
-        xp, clip = module_of(vectors), self.clip
-        if xp is np or vectors.ndim == 1:
-            return clip_to_norm(vectors, clip, self.clip_norm, xp)
-        return jax.vmap(lambda w: clip_to_norm(w, clip, self.clip_norm, jnp))(vectors)
+        return clip_to_norm(vectors, self.clip, self.clip_norm, module_of(vectors))
 
     def clipped_again(self, vectors: Float[AnyArray, "*parties n"]) -> Float[AnyArray, "*parties n"]:
         """Vectors that arrived, clipped by the server: attackers do not clip."""
@@ -110,10 +107,9 @@ class ClearWeights(VectorMechanism):
     def combine(self, state, replies, arrived, rule, byzantine):
         xp = module_of(replies.weights, arrived)
         sent = self.clipped_again(xp.asarray(replies.weights))
-        amounts, arrived = xp.asarray(replies.interactions).astype(xp.float32), xp.asarray(arrived)
-        mean = robust.rule_of(rule)(sent, amounts, arrived, byzantine)
-        heard = xp.any(arrived & xp.all(xp.isfinite(replies.weights), axis=-1), axis=-1)
-        return mean, heard, state.noise
+        heard = xp.asarray(arrived) & xp.all(xp.isfinite(replies.weights), axis=-1)
+        amounts = xp.asarray(replies.interactions).astype(xp.float32)
+        return robust.rule_of(rule)(sent, amounts, heard, byzantine), xp.any(heard, axis=-1), state.noise
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:

@@ -90,17 +90,17 @@ _RANKING = [
     _ranking("es-kernels-on", "foltr-es", "--compute.kernels on"),
     _ranking("es-debug", "foltr-es", "--compute.debug --evaluation.empty-baselines"),
     _ranking("es-mlp", "foltr-es", "--ranker mlp --hidden 3 --ties random --reward nDCG"),
-    _ranking("es-one-sided", "foltr-es", "--no-antithetic --clicks informational --privacy.epsilon-interaction 2"),
+    _ranking("es-one-sided", "foltr-es", "--presentation one-sided --clicks informational --privacy.epsilon-interaction 2"),
     _ranking(
-        "es-gaussian", "foltr-es", "--privacy.mechanism gaussian --privacy.epsilon-interaction 1 --clicks perfect"
+        "es-gaussian", "foltr-es", "--privacy gaussian --privacy.epsilon-interaction 1 --clicks perfect"
     ),
-    _ranking("es-laplace", "foltr-es", "--privacy.mechanism laplace --privacy.epsilon-interaction 1 --reward MeanRR"),
+    _ranking("es-laplace", "foltr-es", "--privacy laplace --privacy.epsilon-interaction 1 --reward MeanRR"),
     _ranking("es-private", "foltr-es", "--privacy.epsilon-user 1 --population 5000", runs=_LONGER),
-    _ranking("es-private-mlp", "foltr-es", "--privacy.epsilon-user 8 --population 400 --no-interleaved --ranker mlp"),
+    _ranking("es-private-mlp", "foltr-es", "--privacy.epsilon-user 8 --population 400 --presentation antithetic --ranker mlp"),
     _ranking("pdgd-federated-shares", "foltr-pdgd", "--privacy.epsilon-user 8 --population 400"),
-    _ranking("pdgd-federated-server", "foltr-pdgd", "--privacy.epsilon-user 8 --population 400 --privacy.noise server"),
+    _ranking("pdgd-federated-server", "foltr-pdgd", "--privacy server-noise --privacy.epsilon-user 8 --population 400"),
     *(_ranking(name, name) for name in ("fedprox-pdgd", "fedopt-pdgd", "async-pdgd", "mdprank")),
-    _ranking("es-published", "foltr-es", "--as-published --clicks perfect"),
+    _ranking("es-published", "foltr-es-2019", "--clicks perfect"),
     _ranking("es-values", "foltr-es", "--reward DCG --reward-values 5 --privacy.p 0.6 --normalise query-minmax"),
     _ranking("es-liars-clip", "foltr-es", "--attack.kind inverted-metric --attack.share 0.3 --aggregate clip"),
     _ranking(
@@ -135,8 +135,8 @@ _RANKING = [
     _ranking("pdgd-federated-kernels-off", "foltr-pdgd", "--compute.kernels off"),
     _ranking("pdgd-federated-private", "foltr-pdgd", "--privacy.epsilon 4 --privacy.clip 2"),
     _ranking("pdgd-federated-l2", "foltr-pdgd", "--privacy.epsilon 4 --privacy.clip-norm l2 --ranker mlp --hidden 3"),
-    _ranking("pdgd-federated-secure", "foltr-pdgd", "--privacy.clip 1 --privacy.secure-sum --devices.dropout 0.2"),
-    _ranking("pdgd-federated-published", "foltr-pdgd", "--as-published --privacy.epsilon 4"),
+    _ranking("pdgd-federated-secure", "foltr-pdgd", "--privacy secure-sum --privacy.clip 1 --devices.dropout 0.2"),
+    _ranking("pdgd-federated-published", "foltr-pdgd-2021", "--privacy.epsilon 4"),
     _ranking(
         "pdgd-federated-median", "foltr-pdgd", "--aggregate median --attack.kind lie --attack.share 0.3", runs=_LONGER
     ),

@@ -88,18 +88,20 @@ def _machine(threads: int) -> dict[str, Any]:
 
 
 def _experiment(arguments: argparse.Namespace, ranker: str, kernels: str):
+    from fedrank.engine.settings import from_dict
     from fedrank.ranking.build import build
-    from fedrank.ranking.config import Compute, FoltrESConfig, FoltrESPrivacy
 
     return build(
-        FoltrESConfig(
-            data=arguments.data,
-            ranker=ranker,
-            clients=arguments.clients,
-            interactions=arguments.interactions,
-            seeds=arguments.seeds,
-            privacy=FoltrESPrivacy(p=0.9),
-            compute=Compute(kernels=kernels),  # type: ignore[arg-type]
+        from_dict(
+            {
+                "data": arguments.data,
+                "ranker": ranker,
+                "clients": arguments.clients,
+                "interactions": arguments.interactions,
+                "seeds": arguments.seeds,
+                "privacy": {"p": 0.9},
+                "compute": {"kernels": kernels},
+            }
         ),
         data=_long_lists(arguments.documents, arguments.features) if arguments.documents else None,
     )
@@ -246,6 +248,7 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
 def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
     from fedrank.ranking.native import foltr_es
     from fedrank.ranking.native.adam import Adam
+
     from fedrank.ranking.sessions.kernel import HostSessions
 
     best = {"whole round": float("inf")}

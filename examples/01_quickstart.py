@@ -10,12 +10,11 @@ import polars as pl
 
 from fedrank.core.ledger import Ledger
 from fedrank.engine.run import run
-from fedrank.ranking.config import FoltrESConfig
 
 
 def main(folder: Path) -> None:
     """Run one experiment into ``folder`` and print three things about it."""
-    run(FoltrESConfig(rounds=20, clients=200, seeds=2), folder)
+    run("foltr-es", folder, rounds=20, clients=200, seeds=2)
 
     rows = pl.read_parquet(folder / "metrics.parquet")
     online = rows.filter(pl.col("split") == "online").group_by("round").agg(pl.col("value").mean()).sort("round")

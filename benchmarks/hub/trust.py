@@ -34,8 +34,8 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.terms import Terms
+from fedrank.engine.settings import from_dict
 from fedrank.ranking.build import build
-from fedrank.ranking.config import FoltrESConfig
 from fedrank.ranking.deployment import RankingServer
 from fedrank.ranking.on_device.interleave import credited, draft
 from fedrank.ranking.on_device.scores import portable_scores
@@ -58,9 +58,8 @@ class World:
     """
 
     def __init__(self, data: str, settings: dict[str, Any], devices: int, seed: int, fold: int):
-        config = FoltrESConfig(
-            data=data, fold=fold, clients=devices, interactions=4, seed=seed, clicks="navigational"
-        ).resolved()
+        shared = {"data": data, "fold": fold, "clients": devices, "interactions": 4, "seed": seed}
+        config = from_dict({**shared, "clicks": "navigational"}).resolved()
         experiment = build(config)
         train = experiment.splits.train
         self.settings = HubSettings(

@@ -1,8 +1,8 @@
 """Steps of a server: how it moves its model once a round's replies are combined.
 
-A step is a frozen dataclass whose fields are settings, found by an entry point of ``fedrank.server_steps``. It is given a
-direction, a gradient uphill or the way to the devices' mean, and works on arrays of NumPy and JAX alike, with any leading
-axes: those of several runs.
+A step is a frozen dataclass whose fields are settings, found by an entry point of ``fedrank.server_steps``. It is given
+a direction, a gradient uphill or the way to the devices' mean, and works on arrays of NumPy and JAX alike, with any
+leading axes: those of several runs.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class FedAdam(ServerStep):
         return Moments(xp.zeros(weights.shape[:-1], xp.int32), zero, zero + np.float32(self.tau) ** 2)
 
     def square(self, old: Float[AnyArray, "*runs n"], new: Float[AnyArray, "*runs n"]) -> Float[AnyArray, "*runs n"]:
-        """v after a step, from v before it and Δ²."""
+        """V after a step, from v before it and Δ²."""
         gamma = np.float32(self.beta_2)
         return gamma * old + (1 - gamma) * new
 

@@ -15,9 +15,9 @@ from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model, read_model, read_model_of_run
 from fedrank.engine.progress import Listener
+from fedrank.engine.run import config_of
 from fedrank.engine.run import resume as resume_run
 from fedrank.engine.run import run as run_experiment
-from fedrank.engine.run import config_of
 from fedrank.engine.settings import defaults
 
 #: Settings that take objects in place of names.

@@ -48,14 +48,14 @@ def protocol_of(source: str) -> str:
     return source
 
 
-def base_of(source: str, flags: Sequence[str], command: str) -> Any:
+def base_of(source: str, flags: Sequence[tuple[str, str]], command: str) -> Any:
     """The configuration that the flags of a command line change: of a protocol, or of a TOML file.
 
     A part that the flags name, or whose settings they name, stands in it with its defaults.
 
     Args:
         source: A protocol, or a TOML file.
-        flags: Dotted names of the flags, followed by values where they have them: ``["privacy", "laplace"]``.
+        flags: Dotted name of each flag, with its first value if it has one: ``[("privacy", "laplace")]``.
         command: ``"run"`` takes one configuration, ``"sweep"`` several.
 
     Raises:

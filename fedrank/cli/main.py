@@ -125,7 +125,9 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
         return
     from fedrank.cli.deploy import settings_of
 
-    source = [token.value for argument in arguments if argument.field_info.name == "folder" for token in argument.tokens]
+    source = [
+        token.value for argument in arguments if argument.field_info.name == "folder" for token in argument.tokens
+    ]
     cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
 
 

@@ -1,7 +1,7 @@
 """Fields of configurations: settings, parts, and what a run fills in.
 
-A method or a table of settings is a frozen dataclass of such fields. Command line, TOML files, help texts, sweeps and the
-files of a run read them, so that a setting is written once.
+A method or a table of settings is a frozen dataclass of such fields. Command line, TOML files, help texts, sweeps and
+the files of a run read them, so that a setting is written once.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A protocol is defined by its exchanges (:mod:`fedrank.core.protocol`), which JAX maps over parties. Compiling that costs
 seconds; kernels that were compiled once cost nothing. A protocol may therefore have a second form of its parties'
-answers, a :class:`Cohort`, for the settings that its kernels know; the server's part is the exchange's own. Both draw the
-same random numbers, bit by bit, and tests compare what they make of them: sums differ by rounding, at most 1e-5 of their
-size.
+answers, a :class:`Cohort`, for the settings that its kernels know; the server's part is the exchange's own. Both draw
+the same random numbers, bit by bit, and tests compare what they make of them: sums differ by rounding, at most 1e-5 of
+their size.
 """
 
 from __future__ import annotations

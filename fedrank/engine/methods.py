@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from fedrank.core import plugins
@@ -98,11 +99,18 @@ def described(cls: type[Protocol]) -> Method:
         summary=(inspect.getdoc(cls) or "").partition("\n")[0],
         paper=cls.published,
         crosses=cls.crosses,
-        file=cls.__module__.replace(".", "/") + ".py",
+        file=_file_of(cls),
         citation=cls.paper,
         modes=cls.modes,
         protocol=cls,
     )
+
+
+def _file_of(cls: type) -> str:
+    """The file of a class, from its package on: ``"fedrank/ranking/central.py"``."""
+    package = cls.__module__.partition(".")[0]
+    parts = PurePath(inspect.getfile(cls)).parts
+    return "/".join(parts[len(parts) - 1 - parts[::-1].index(package) :])
 
 
 def method_names() -> list[str]:

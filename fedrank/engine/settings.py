@@ -156,7 +156,9 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
     start = base if type(base) is cls else cls()
     if not dataclasses.is_dataclass(start):
         if settings:
-            raise ConfigError(f"{where}.{next(iter(settings))} means nothing: {where} = {start.name!r} has no settings.")
+            raise ConfigError(
+                f"{where}.{next(iter(settings))} means nothing: {where} = {start.name!r} has no settings."
+            )
         return start
     own = _settings(cls)
     for key in settings:
@@ -218,7 +220,9 @@ def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:
 
 def _settings(cls: type) -> set[str]:
     """Names of the settings of a part's class."""
-    return {one.name for one in dataclasses.fields(cls) if not is_bound(one)} if dataclasses.is_dataclass(cls) else set()
+    return (
+        {one.name for one in dataclasses.fields(cls) if not is_bound(one)} if dataclasses.is_dataclass(cls) else set()
+    )
 
 
 def _implied(settings: dict[str, Json], base: Any, known: dict[str, type]) -> type:

@@ -28,7 +28,7 @@ from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
-from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
+from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
 from fedrank.ranking.clicks.fit import is_file, user_of_file

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Key, UInt32
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
@@ -120,7 +120,7 @@ class Central(RankingProtocol):
             raise ConfigError(f"{self.name} has no compiled kernel; set kernels = False.")
 
     @override
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         made = dataclasses.replace(self, clients=parts.bounds.clients or 1)
         return super(Central, made).bind(dataclasses.replace(parts, kernels=parts.kernels and self.compiled))
 
@@ -185,9 +185,7 @@ class Central(RankingProtocol):
         """Number of random words of one interaction, purpose by purpose, the query's first."""
 
     @abc.abstractmethod
-    def learn(
-        self, party: Party, weights: Any, rate: Any, about: Any, active: Any, words: list[Any]
-    ) -> Learned:
+    def learn(self, party: Party, weights: Any, rate: Any, about: Any, active: Any, words: list[Any]) -> Learned:
         """A round's interactions of a simulated user, with a step after each.
 
         Args:

@@ -31,7 +31,7 @@ import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA
-from fedrank.core.trees import Json
+from fedrank.core.trees import Json, nested
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
@@ -39,8 +39,8 @@ from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise
-from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.build import bounds_of
+from fedrank.ranking.config import DeviceRun
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
 #: Rounds and interactions of a message that are tried.
@@ -53,6 +53,7 @@ class Way:
 
     Attributes:
         protocol: Name of the protocol.
+        rate: Dotted name of the setting of its step size.
         learning_rate: Its step size, chosen on MQ2008: see the study ``private-foltr-es``.
         private: Settings of its privacy beside ε.
         bare: Settings without any privacy, everything else the same.
@@ -62,6 +63,7 @@ class Way:
     """
 
     protocol: str
+    rate: str
     learning_rate: float
     private: Mapping[str, Json]
     bare: Mapping[str, Json]
@@ -69,18 +71,23 @@ class Way:
     message: str
     delta: bool
 
+    @property
+    def rate_flag(self) -> str:
+        """The flag of the step size."""
+        return "--" + self.rate.replace("_", "-")
+
 
 _ONE_BIT = "a message, one privatised bit about all its searches,"
 _BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "presentation": {"name": "interleaved"}}
 
 #: By whom is trusted.
 WAYS: Mapping[str, Way] = {
-    "nobody": Way("foltr-es", 0.004, {}, _BARE_ES, "nobody is trusted", _ONE_BIT, False),
+    "nobody": Way("foltr-es", "server.learning_rate", 0.004, {}, _BARE_ES, "nobody is trusted", _ONE_BIT, False),
     "channel": Way(
-        "foltr-es", 0.004, {"channel": "anonymous"}, _BARE_ES, "nobody learns whose a message is", _ONE_BIT, True
+        "foltr-es", "server.learning_rate", 0.004, {"channel": "anonymous"}, _BARE_ES, "nobody learns whose a message is", _ONE_BIT, True
     ),
     "secure-sum": Way(
-        "foltr-pdgd", 0.3, {}, {}, "a secure sum shows the server nothing else",
+        "foltr-pdgd", "learning_rate", 0.3, {}, {}, "a secure sum shows the server nothing else",
         "a device in a round, which sends how its weights change,", True,
     ),
 }  # fmt: skip
@@ -175,11 +182,7 @@ class Need:
             "rounds": choice.rounds,
             "clients": choice.clients,
             "interactions": choice.interactions,
-            **(
-                {"server": {"learning_rate": self.way.learning_rate}}
-                if self.way.protocol == "foltr-es"
-                else {"learning_rate": self.way.learning_rate}
-            ),
+            **nested({self.way.rate: self.way.learning_rate}),
             "population": self.devices,
             "participations": self.participations,
             "privacy": {"epsilon_user": self.epsilon, "delta": self.delta, **self.way.private},
@@ -471,7 +474,7 @@ def command_of(made: Plan) -> str:
         "--rounds": choice.rounds,
         "--clients": choice.clients,
         "--interactions": choice.interactions,
-        "--learning-rate": need.way.learning_rate,
+        need.way.rate_flag: need.way.learning_rate,
         "--privacy.epsilon-user": need.epsilon,
         **{f"--privacy.{name}": value for name, value in need.way.private.items()},
         "--privacy.delta": need.delta,

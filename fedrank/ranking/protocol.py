@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from jaxtyping import Float
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.compiled import COMPILES
@@ -98,7 +98,7 @@ class RankingProtocol(Protocol):
         if self.user is not None and self.user.depth != self.metric.depth:
             raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
 
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         """The method of a run.
 
         Args:

@@ -17,6 +17,8 @@ from fedrank.engine.methods import method, method_names
 
 TINY = ["--clients", "6", "--rounds", "4", "--seeds", "2", "--evaluation.every", "2", "--quiet"]
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture(scope="module")
 def letor(tmp_path_factory):
@@ -89,7 +91,7 @@ def test_help_has_every_setting_of_a_protocol_in_two_screens(protocol, command, 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 100 and max(map(len, lines)) <= 120
     shown = {line.split()[0]: " ".join(line.split()[1:]) for line in lines if line.startswith("  --")}
-    for name, _, one in settings_of(method(protocol).settings()):
+    for name, _, one in settings_of(method(protocol).defaults()):
         if name != "protocol":  # the first word of the command line
             words = " ".join(one.metadata["help"].split()[:3])
             assert words in shown[f"--{name.replace('_', '-')}"]
@@ -210,12 +212,14 @@ def test_privacy_epsilon_and_back(capsys):
 def test_protocols_are_listed(capsys):
     assert call(["protocols", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "async-pdgd", "pdgd", "mdprank", "dbgd", "mgd"]
-    devices += ["foltr-nes", "foltr-cma", "coltr", "foltr-coltr", "fedper-pdgd", "rankguard"]
+    devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "pdgd", "dbgd", "mgd", "fedper-pdgd"]
+    zoo = ["foltr-es-2019", "foltr-nes", "foltr-cma", "foltr-pdgd-2021", "async-pdgd", "rankguard"]
+    zoo += ["coltr", "foltr-coltr", "mdprank"]
     silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca"]
     silos += ["leave-one-out", "local-only", "pooled", "silo-sketch"]
     assert {row["name"] for row in rows} == {
         *devices,
+        *zoo,
         *silos,
         "vertical-slate",
         "slateq",
@@ -223,7 +227,8 @@ def test_protocols_are_listed(capsys):
         "planned-slates",
         "learned-slates",
     }
-    assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
+    files = [ROOT / ("zoo" if row["file"].startswith("fedrank_zoo/") else "") / row["file"] for row in rows]
+    assert all(file.exists() for file in files) and all(row["crosses"] for row in rows)
 
 
 @pytest.mark.parametrize("protocol", method_names())

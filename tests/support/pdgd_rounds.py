@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from short_settings import pdgd_settings
 from worlds import FEATURES, tiny_queries
 
 from fedrank.core.protocol import Party
@@ -19,7 +20,7 @@ PARTIES = 8
 
 def tiny(ranker="linear", **settings):
     shape = TwoLayer(FEATURES, 3) if ranker == "mlp" else Linear(FEATURES)
-    return FoltrPDGD(shape, cascade("informational"), **settings)
+    return FoltrPDGD(shape, cascade("informational"), **pdgd_settings(**settings))
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Small worlds that several tests share; shapes are few so that compilations are."""
 
 import numpy as np
+from short_settings import es_settings
 
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
@@ -25,9 +26,8 @@ def tiny_queries(seed: int = 0, queries: int = 12, longest: int = 14, features: 
 
 def tiny_protocol(ranker: str = "linear", kind: type[FoltrES] = FoltrES, **settings) -> FoltrES:
     """FOLtR-ES, or a variant of it, on :func:`tiny_queries`; without privatisation unless asked for."""
-    settings.setdefault("p", 1.0)
     shape = TwoLayer(FEATURES, 3) if ranker == "mlp" else Linear(FEATURES)
-    return kind(shape, cascade("navigational"), **settings)
+    return kind(shape, cascade("navigational"), **es_settings(**settings))
 
 
 def tiny_parties(protocol: FoltrES, devices: int, queries: QuerySet | None = None):

@@ -27,8 +27,8 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp
-from fedrank.core.protocol import Exchange, Party
 from fedrank.core.native import NotNativeError
+from fedrank.core.protocol import Exchange, Party
 from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally, ServerState
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.sessions.reference import mix32

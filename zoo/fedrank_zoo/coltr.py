@@ -22,9 +22,9 @@ The code published with the paper draws with τ = 0.1, but has τ = 1 and all do
 where it is τ, as it is by default, the weights are exact; above it they differ less from 1, which is biased and less
 noisy.
 
-``coltr`` is the paper's learner at one central service. In ``foltr-coltr`` devices take these steps on the logs of their
-users' interactions, and the server averages their weights as in FPDGD (:mod:`fedrank.ranking.foltr_pdgd`): the log never
-leaves the device; weights do, in the clear.
+``coltr`` is the paper's learner at one central service. In ``foltr-coltr`` devices take these steps on the logs of
+their users' interactions, and the server averages their weights as in FPDGD (:mod:`fedrank.ranking.foltr_pdgd`): the
+log never leaves the device; weights do, in the clear.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int, UInt32
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
@@ -254,7 +254,7 @@ class FoltrCOLTR(FoltrPDGD):
             raise ConfigError("foltr-coltr sends its weights as they are: there is no noise and no secure sum.")
 
     @override
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         return super().bind(dataclasses.replace(parts, kernels=False))
 
     @property

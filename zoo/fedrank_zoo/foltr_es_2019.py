@@ -11,8 +11,8 @@ So a click is drawn from the numbers that also made some of the weights' noise, 
 noise even where the ranking cannot matter. Equal scores are ordered as that code's reversed sort does: later documents
 first.
 
-``foltr-es-2019`` is FOLtR-ES with that stream: biased, for comparison only. Only the order of the draws is taken from that code; tests check
-it against NumPy's ``RandomState``.
+``foltr-es-2019`` is FOLtR-ES with that stream: biased, for comparison only. Only the order of the draws is taken from
+that code; tests check it against NumPy's ``RandomState``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt32
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
-from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 from fedrank.core.fields import bound, part
+from fedrank.core.kernels import ONE_AT_A_TIME, fixed
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Party
@@ -244,7 +244,9 @@ def published_sessions(
         ConfigError: The data is not laid out for the CPU.
     """
     if not isinstance(data, FeatureBlocks):
-        raise ConfigError("foltr-es-2019 runs on the CPU kernels only: set compute.kernels = 'on', or JAX_PLATFORMS=cpu.")
+        raise ConfigError(
+            "foltr-es-2019 runs on the CPU kernels only: set compute.kernels = 'on', or JAX_PLATFORMS=cpu."
+        )
     _, hidden = kernel_shape(ranker)
     host = functools.partial(
         _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=fixed(steps, np.float32)
@@ -303,7 +305,7 @@ class FoltrES2019(FoltrES):
             raise ConfigError(f"foltr-es-2019 has cascade users only, got a {self.user.name} user.")
 
     @override
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         if not parts.kernels:
             raise ConfigError("foltr-es-2019 needs the CPU kernels; set compute.kernels = 'on'.")
         return super().bind(parts)

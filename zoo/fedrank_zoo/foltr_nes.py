@@ -49,7 +49,10 @@ class FoltrNES(AdaptiveES):
 
     learning_rate: float = setting(1.0, "η_θ, rate of the mean, in perturbations.")
     spread_rate: float | None = setting(
-        None, "η_σ, rate of the spreads; (3 + ln n)/(5 √n) for n weights if nothing is said. 0 keeps them.", low=0, high=10
+        None,
+        "η_σ, rate of the spreads; (3 + ln n)/(5 √n) for n weights if nothing is said. 0 keeps them.",
+        low=0,
+        high=10,
     )
 
     name, paper = "foltr-nes", "wierstra2014nes"

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.aggregation.server_steps import Average
 from fedrank.core.arrays import AnyArray, PyTree
@@ -121,7 +121,9 @@ class RankGuard(FoltrPDGD):
     byzantine: int | None = bound()
 
     name, paper = "rankguard", "gregoriadis2026rankguard"
-    published = "Gregoriadis et al.: Efficient and Robust Online Learning to Rank in Decentralized Systems, 2026; its idea"
+    published = (
+        "Gregoriadis et al.: Efficient and Robust Online Learning to Rank in Decentralized Systems, 2026; its idea"
+    )
     crosses = "weights: 4 bytes each; down the weights of some other devices"
     rules, populations, modes = None, False, ()
 
@@ -141,7 +143,7 @@ class RankGuard(FoltrPDGD):
             raise ConfigError("rankguard relays rankers as they are: there is no noise, no secure sum and no clip.")
 
     @override
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         return super().bind(dataclasses.replace(parts, kernels=False))
 
     @property

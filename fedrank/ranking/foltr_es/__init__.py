@@ -15,8 +15,8 @@ One round::
              one step of Adam along g                                             Section 5
 
 What varies is a value: the *presentation*, which lists a user is shown (:mod:`fedrank.ranking.foltr_es.presentations`;
-the paper's are antithetic halves); the *mechanism*, what a device does to its rewards (:mod:`fedrank.ranking.mechanisms`;
-the paper's is randomised response); the *server step* (:mod:`fedrank.aggregation.server_steps`; the paper's is Adam); and
+the paper's are antithetic halves); the *mechanism*, what a device does to its rewards
+(:mod:`fedrank.ranking.mechanisms`; the paper's is randomised response); the *server step* (:mod:`fedrank.aggregation.server_steps`; the paper's is Adam); and
 how differences are combined (:mod:`fedrank.aggregation.differences`).
 
 **The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have other random
@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Key, UInt32
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, Defence, coefficients, median_of_means
 from fedrank.aggregation.server_steps import Adam, ServerStep
@@ -63,8 +63,8 @@ from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import LIFE, Parts, PrivacyMode, RankingProtocol
-from fedrank.ranking.sessions.cohort import experienced, private_sums
 from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
+from fedrank.ranking.sessions.cohort import experienced, private_sums
 from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
 from fedrank.ranking.sessions.kernel import HostSessions, perturbations_at_hand
 from fedrank.ranking.sessions.sessions import check_ties
@@ -197,7 +197,7 @@ class FoltrES(RankingProtocol):
             raise ConfigError(f"a sum of {self.per_half} values of {self.metric.name} may exceed 24 bits; use {less}.")
 
     @override
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         sent = parts.metric if self.reward_values is None else discretised(parts.metric, self.reward_values)
         byzantine = max(1, parts.attackers) if self.byzantine is None else self.byzantine
         made = super().bind(dataclasses.replace(parts, metric=sent))

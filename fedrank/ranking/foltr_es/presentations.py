@@ -1,7 +1,7 @@
 """Presentations: which lists a device shows its user while it tries a perturbation v, and whose clicks are whose.
 
-A presentation is found by an entry point of ``fedrank.presentations``. *Halves* are the rankers that are judged, θ + σv and
-θ − σv; *lists* the kinds of lists that are shown.
+A presentation is found by an entry point of ``fedrank.presentations``. *Halves* are the rankers that are judged, θ + σv
+and θ − σv; *lists* the kinds of lists that are shown.
 """
 
 from __future__ import annotations

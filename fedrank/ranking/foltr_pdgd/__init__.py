@@ -13,9 +13,10 @@ One round::
     server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; of nobody, θ stays
 
 What varies is a value: the *mechanism*, what is done to the weights that are sent (:mod:`fedrank.ranking.mechanisms`):
-nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local step;
-the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines replies
-(:mod:`fedrank.aggregation.robust`). How the published code differs is in :mod:`fedrank.ranking.foltr_pdgd.published`.
+nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local
+step; the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines
+replies (:mod:`fedrank.aggregation.robust`). How the published code differs is in
+:mod:`fedrank.ranking.foltr_pdgd.published`.
 
 ε is that of one round for one device: whatever else it had learned, what the server is shown would be about as likely.
 **ε of a user** takes Gaussian noise, and a clip of how a device *changes* the weights, which is much shorter than the
@@ -31,7 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Key, UInt32
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.aggregation import robust
 from fedrank.aggregation.server_steps import Average, FedAdam, ServerStep
@@ -110,7 +111,7 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     pull: float = 0.0
 
-    def check(self, learning_rate: float) -> None:
+    def check(self, learning_rate: float) -> None:  # noqa: B027 - by default nothing is refused
         """Refuse a learning rate that the objective does not go with.
 
         Raises:
@@ -213,7 +214,7 @@ class FoltrPDGD(RankingProtocol):
         robust.check(self.combined, parties, self.byzantine or 0)
 
     @override
-    def bind(self, parts: Parts) -> Self:
+    def bind(self, parts: Parts) -> Any:
         byzantine = max(1, parts.attackers) if self.byzantine is None else self.byzantine
         made = dataclasses.replace(self, byzantine=byzantine, rule=parts.aggregate)
         return super(FoltrPDGD, made).bind(parts)

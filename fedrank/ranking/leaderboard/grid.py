@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
+from fedrank.core.fields import settings_of
 from fedrank.core.trees import Json, flat, nested
 from fedrank.data.catalogue import CATALOGUE, described
 from fedrank.data.folders import place_of
 from fedrank.engine.cells import Cell
-from fedrank.core.fields import settings_of
 from fedrank.engine.methods import Method, method, method_names
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.ranking.build import rules_of, splits_of

@@ -1,7 +1,7 @@
 """Mechanisms of privacy as values: what a device does to what it sends, and how the server reads it.
 
-A mechanism is a frozen dataclass whose fields are settings, found by an entry point of ``fedrank.mechanisms``. Its ``kind``
-is the payload that it takes:
+A mechanism is a frozen dataclass whose fields are settings, found by an entry point of ``fedrank.mechanisms``. Its
+``kind`` is the payload that it takes:
 
 * ``"reward"``: the rewards of a device's interactions, of which FOLtR-ES sends two sums or one number
   (:class:`RewardMechanism`);
@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Key
-from typing_extensions import Self
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
@@ -116,7 +115,7 @@ class RewardMechanism(Mechanism):
     kind = "reward"
     one_number: ClassVar[bool] = False
 
-    def bind(self, bounds: Bounds, metric: OnlineMetric) -> Self:
+    def bind(self, bounds: Bounds, metric: OnlineMetric) -> Any:
         """The mechanism of a run.
 
         Args:
@@ -147,7 +146,7 @@ class RewardMechanism(Mechanism):
         raise ConfigError(f"devices do not have the mechanism {self.name!r}.")
 
     @classmethod
-    def of_terms(cls, terms: Any) -> Self:
+    def of_terms(cls, terms: Any) -> Any:
         """The mechanism that devices have agreed to; the inverse of :meth:`terms`.
 
         Args:
@@ -232,7 +231,7 @@ class VectorMechanism(Mechanism):
         """Whether the server sees each device's vector as it is, but for a clip."""
         return False
 
-    def bind(self, bounds: Bounds, size: int, interactions: int) -> Self:
+    def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
         """The mechanism of a run.
 
         Args:
@@ -302,9 +301,7 @@ class VectorMechanism(Mechanism):
         return None
 
     @abc.abstractmethod
-    def message(
-        self, vector: Float[AnyArray, "*parties n"], amount: Int[AnyArray, "*parties"], noise: Any
-    ) -> Any:
+    def message(self, vector: Float[AnyArray, "*parties n"], amount: Int[AnyArray, "*parties"], noise: Any) -> Any:
         """The reply with a vector: clipped, with the device's share of noise.
 
         Args:

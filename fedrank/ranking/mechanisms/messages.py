@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Float, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.messages import Array, f4, field, message, u2, u4

@@ -1,8 +1,8 @@
 """Vectors of which the server learns the sum alone, without noise or with shares of noise that devices add.
 
-Devices send whole steps of a grid as integers modulo 2³². In a deployment each vector is masked so that the masks cancel in
-the sum (:mod:`fedrank.privacy.secure_sum`). Here the masks are left out: the server uses nothing of the vectors but their
-sum modulo 2³², which has no part of them. How many interactions a device made is public.
+Devices send whole steps of a grid as integers modulo 2³². In a deployment each vector is masked so that the masks
+cancel in the sum (:mod:`fedrank.privacy.secure_sum`). Here the masks are left out: the server uses nothing of the
+vectors but their sum modulo 2³², which has no part of them. How many interactions a device made is public.
 
 A device's share is a Pólya variable or a discrete Gaussian one. The shares of n devices add up to the noise; a share by
 itself protects nothing: nearly all of 1,000 devices' shares are nearly zero. Rounding to the grid is allowed for.
@@ -15,10 +15,10 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from fedrank.core.arrays import module_of
 from fedrank.core.errors import ConfigError
@@ -31,8 +31,8 @@ from fedrank.privacy.noise.discrete import discrete_gaussian, enough_parties, la
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_laplace_shares
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
-from fedrank.ranking.mechanisms.messages import SumReply
 from fedrank.ranking.mechanisms import Bounds, VectorMechanism
+from fedrank.ranking.mechanisms.messages import SumReply
 from fedrank.ranking.mechanisms.weights import CHANGE_CLIP, check_bounds_of_user, check_clip
 
 #: How weights become steps. Towards zero they would shrink a little every round.
@@ -63,11 +63,9 @@ class SecureSum(VectorMechanism):
     def __post_init__(self):
         super().__post_init__()
         check_clip(self.clip)
-        if self.clip_norm not in ("l1", "l2"):
-            raise ConfigError(f"privacy.clip_norm must be 'l1' or 'l2', got {self.clip_norm!r}.")
 
     @override
-    def bind(self, bounds: Bounds, size: int, interactions: int) -> Self:
+    def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
         made = super().bind(bounds, size, interactions)
         if made.grid is not None:
             made.check_grid()
@@ -174,7 +172,7 @@ class Shares(SecureSum):
     absent: float | None = bound()
 
     @override
-    def bind(self, bounds: Bounds, size: int, interactions: int) -> Self:
+    def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
         made = self
         if self.absent is None:
             p, clients = bounds.dropout, bounds.clients or 1
@@ -227,8 +225,8 @@ class Shares(SecureSum):
 class LaplaceShares(Shares):
     """Shares of Laplace noise, with an ε of one round for one device.
 
-    Two vectors clipped to an L1 norm of s differ by up to 2s in that norm, and that is what the noise is made for. An L2
-    norm of s may be an L1 norm of √n·s, which takes much more noise.
+    Two vectors clipped to an L1 norm of s differ by up to 2s in that norm, and that is what the noise is made for. An
+    L2 norm of s may be an L1 norm of √n·s, which takes much more noise.
     """
 
     name = "laplace-shares"
@@ -287,8 +285,8 @@ class LaplaceShares(Shares):
 class GaussianShares(Shares):
     """Shares of discrete Gaussian noise on how devices change the weights, with an ε of a user over all rounds.
 
-    A change is much shorter than the weights. The distributed discrete Gaussian mechanism (Kairouz, Liu and Steinke, ICML
-    2021). Equally many interactions of every device are presumed.
+    A change is much shorter than the weights. The distributed discrete Gaussian mechanism (Kairouz, Liu and Steinke,
+    ICML 2021). Equally many interactions of every device are presumed.
     """
 
     name = "gaussian-shares"

@@ -10,8 +10,8 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Study, named_measure, shortened
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import build
-from fedrank.ranking.privacy_table import table2
 from fedrank.ranking.personal import train, worth
+from fedrank.ranking.privacy_table import table2
 from fedrank.ranking.unlearning import unlearn
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval

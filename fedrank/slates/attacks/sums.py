@@ -30,9 +30,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import settings_of
 from fedrank.core.lazy import jit
 from fedrank.core.trees import Json, nested
-from fedrank.core.fields import settings_of
 from fedrank.engine.methods import method
 from fedrank.engine.settings import from_dict, settings_class
 from fedrank.engine.variations import read_value

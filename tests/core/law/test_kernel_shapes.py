@@ -11,9 +11,9 @@ import pytest
 
 from fedrank.core.kernels import check_range, check_shapes, host_weighted_sum
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.sessions.cohort import private_sums
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.rankers.row_scores import row_scores
+from fedrank.ranking.sessions.cohort import private_sums
 
 
 @pytest.mark.parametrize("wanted", [(2, 4), (3,), (None, 2), (2, 3, 1)])

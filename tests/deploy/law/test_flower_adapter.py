@@ -11,6 +11,7 @@ import pytest
 from flower_nodes import CLIENTS, Count, Counting, Nodes, Number, close, everybody, honest, server_of, simulated, table
 from hypothesis import given
 from hypothesis import strategies as st
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, RunError, UnknownNameError, WireError
 from fedrank.core.ledger import Ledger
@@ -26,7 +27,6 @@ from fedrank.deploy.flower.server_app import FlowerNetwork
 from fedrank.deploy.flower.serving import serve
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.ranking.config import FoltrESConfig
 from fedrank.ranking.mechanisms.messages import WeightsReply
 
 NEEDS_FLOWER = "needs flwr: pip install 'fedrank[flower]'"
@@ -351,7 +351,9 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
         def behaviour(question):
             mine = Block(protocol, Party(None, own[numbers.start : numbers.stop]), numbers)
             # Made anew for each question, as in a process of its own.
-            memory = FolderMemory(tmp_path, FoltrESConfig(), numbers) if where == "folder" else ContextMemory(kept[i])
+            memory = (
+                FolderMemory(tmp_path, run_of("foltr-es"), numbers) if where == "folder" else ContextMemory(kept[i])
+            )
             answer = answer_of(mine, question, 3, 2, "seed", memory)
             asked.append((question.round, question.exchange))
             if i == 1 and asked[-1] in lost:
@@ -369,10 +371,10 @@ def test_parties_remember_over_exchanges_rounds_and_processes(where, tmp_path):
 def test_what_parties_remember_is_of_their_data(tmp_path):
     """A node whose table changed during a run does not go on from what it learnt from the other one."""
     own = jnp.arange(3, dtype=jnp.uint32)
-    FolderMemory(tmp_path, FoltrESConfig(), range(3), content="aa").keep(1, own)
-    again = FolderMemory(tmp_path, FoltrESConfig(), range(3), content="aa")
+    FolderMemory(tmp_path, run_of("foltr-es"), range(3), content="aa").keep(1, own)
+    again = FolderMemory(tmp_path, run_of("foltr-es"), range(3), content="aa")
     np.testing.assert_array_equal(again.before(2, own * 0), own)
-    changed = FolderMemory(tmp_path, FoltrESConfig(), range(3), content="bb")
+    changed = FolderMemory(tmp_path, run_of("foltr-es"), range(3), content="bb")
     with pytest.raises(RunError, match="data"):
         changed.before(2, own)
     np.testing.assert_array_equal(changed.before(0, own * 0), own * 0)  # a run from the start forgets

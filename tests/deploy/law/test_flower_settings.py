@@ -7,21 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
 from fedrank.engine.deployment import NodeSettings, block
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
-from fedrank.ranking.config import (
-    Compute,
-    Devices,
-    FoltrESConfig,
-    FoltrESPrivacy,
-    FoltrPDGDConfig,
-    FoltrPDGDPrivacy,
-    MGDConfig,
-)
+from fedrank.ranking.config import Compute, Devices
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
 from fedrank.texts.config import Sketch, Texts, TextsConfig
 
@@ -31,15 +24,16 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
 @pytest.mark.parametrize(
     "config",
     [
-        FoltrESConfig(),
-        FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
-        FoltrESConfig(
+        run_of("foltr-es"),
+        run_of("foltr-pdgd", privacy=dict(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
+        run_of(
+            "foltr-es",
             devices=Devices(users=("perfect", "informational")),
-            privacy=FoltrESPrivacy(epsilon_interaction=0.0),
+            privacy=dict(epsilon_interaction=0.0),
             reward_values=5,
         ),
-        MGDConfig(candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
-        FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(secure_sum=False)),
+        run_of("mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
+        run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0)),
         BanditFedAvgConfig(
             data="own",
             silos=Silos(positive="no", exclude=("a", "b")),

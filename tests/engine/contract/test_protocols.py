@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedrank.ranking.foltr_es.cma import FoltrCMA
+from fedrank.ranking.foltr_es.nes import FoltrNES
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 from fedrank.core.errors import AnswerError, ConfigError
@@ -18,8 +20,6 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.foltr_es import TryPerturbation
-from fedrank.ranking.foltr_es.cma import FoltrCMA
-from fedrank.ranking.foltr_es.nes import FoltrNES
 
 VARIANTS = {
     "linear": {},

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.engine.run import run
 from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import parse_vary, variations
-from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy, FoltrPDGDConfig, FoltrPDGDPrivacy
+from fedrank.ranking.config import Evaluation
 
 
 @pytest.fixture(scope="module")
@@ -17,16 +18,19 @@ def config(tmp_path_factory):
     """A run of a blink: two queries of one file."""
     path = tmp_path_factory.mktemp("data") / "tiny.txt"
     path.write_text("1 qid:1 1:1\n0 qid:1 1:0\n2 qid:2 1:0.5\n0 qid:2 1:0.25\n")
-    return FoltrESConfig(data=str(path), clients=6, rounds=2, seeds=1, evaluation=Evaluation(measures=("nDCG@10",)))
+    return run_of(
+        "foltr-es", data=str(path), clients=6, rounds=2, seeds=1, evaluation=Evaluation(measures=("nDCG@10",))
+    )
 
 
 # -- configurations ------------------------------------------------------------------------------------------------
 
 
 def test_toml_and_dictionary_forms_are_inverses(tmp_path):
-    settings = FoltrESConfig(
+    settings = run_of(
+        "foltr-es",
         clients=7,
-        privacy=FoltrESPrivacy(epsilon_interaction=2.0),
+        privacy=dict(epsilon_interaction=2.0),
         evaluation=Evaluation(users=("perfect",)),
         budget=1000,
     )
@@ -74,7 +78,7 @@ def test_a_broken_file_is_named_with_its_line(tmp_path):
         ({"interactions": 3}, "even"),
         ({"privacy.p": 0.05}, r"p must be in \[1/n, 1\]"),
         ({"sigma": 0.0}, "sigma"),
-        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"server.learning_rate": float("nan")}, "learning_rate"),
         ({"reward": "NDCG"}, "online metric"),
         ({"evaluation.measures": ["nDGC@10"]}, "nDCG"),
     ],
@@ -94,13 +98,14 @@ def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
         ({"protocol": "pdgd", "sigma": 0.5}, "sigma means nothing to this protocol"),
         ({"protocol": "foltr-pdgd", "privacy": {"p": 0.5}}, "privacy.p means nothing"),
         ({"protocol": "dbgd", "devices": {"dropout": 0.5}}, "devices means nothing to this protocol"),
-        ({"candidates": 3}, "setting of coltr, foltr-coltr, mgd"),
+        ({"candidates": 3}, "setting of .*mgd"),
         ({"queries_per_client": 3}, "share = 'fixed'"),
         ({"queries_per_client": 0, "share": "fixed"}, "queries_per_client must be at least 1"),
         ({"devices": {"delay": 3}}, "devices.delay means nothing without devices.late"),
         ({"privacy": {"delta": 1.0}}, "privacy.delta must be between 0 and 1"),
-        ({"privacy": {"mechanism": "laplace"}}, "needs privacy.epsilon_interaction"),
-        ({"privacy": {"mechanism": "laplace", "epsilon_interaction": 1.0, "p": 0.5}}, "one of them"),
+        ({"privacy": {"name": "laplace", "epsilon_interaction": 1.0, "p": 0.5}}, "privacy.p means nothing with"),
+        ({"protocol": "dbgd", "population": 5}, "population means nothing"),
+        ({"protocol": "fedper-pdgd", "population": 5}, "population means nothing"),
         ({"holdout": 1.0}, "holdout"),
         ({"attack": {"share": 0.5}}, "attack.kind"),
         ({"attack": {"share": 1.5, "kind": "lie"}}, "attack.share"),
@@ -112,43 +117,67 @@ def test_a_setting_that_means_nothing_is_refused(settings, says):
 
 
 def test_what_is_not_said_is_the_papers():
-    rates = {n: from_dict({"protocol": n}).resolved().learning_rate for n in ("foltr-es", "foltr-pdgd", "dbgd")}
-    assert rates == {"foltr-es": 1e-3, "foltr-pdgd": 0.1, "dbgd": 0.01}
-    assert FoltrESConfig().resolved().privacy.p == 0.9
-    noised = FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(epsilon=2.0)).resolved().privacy
-    assert noised.secure_sum and noised.clip == 5.0 and noised.clip_norm == "l1"
-    published = FoltrPDGDConfig(privacy=FoltrPDGDPrivacy(epsilon=2.0), as_published=True).resolved()
-    assert not published.privacy.secure_sum and published.privacy.clip_norm == "l2"
-    assert published.resolved() == published
+    rates = {n: from_dict({"protocol": n}).resolved().method.learning_rate for n in ("foltr-pdgd", "dbgd")}
+    assert rates == {"foltr-pdgd": 0.1, "dbgd": 0.01}
+    es = run_of("foltr-es").resolved().method
+    assert (es.privacy.probability, es.server.learning_rate) == (0.9, 1e-3)
+    noised = run_of("foltr-pdgd", privacy=dict(epsilon=2.0)).resolved()
+    privacy = noised.method.privacy
+    assert (privacy.name, privacy.clip, privacy.clip_norm) == ("laplace-shares", 5.0, "l1")
+    assert noised.resolved() == noised
+
+
+def test_a_table_without_a_name_is_the_part_that_its_keys_imply():
+    for protocol, table, name in (
+        ("foltr-es", {"p": 0.5}, "randomised-response"),
+        ("foltr-es", {"epsilon_user": 1.0}, "piecewise"),
+        ("foltr-pdgd", {"clip": 1.0}, "clear"),
+        ("foltr-pdgd", {"epsilon": 1.0}, "laplace-shares"),
+        ("foltr-pdgd", {"epsilon_user": 1.0, "clip": 2.0}, "gaussian-shares"),
+        ("fedopt-pdgd", {}, "clear"),
+    ):
+        assert from_dict({"protocol": protocol, "privacy": table}).method.privacy.name == name
+    private = from_dict({"privacy": {"epsilon_user": 1.0}})
+    assert with_setting(private, "privacy.p", 0.5).method.privacy.probability == 0.5
+    assert with_setting(private, "privacy.name", "laplace").method.privacy.epsilon_interaction == 1.0
+    assert with_setting(private, "privacy.clip", 0.5).method.privacy.epsilon_user == 1.0
+    steps = from_dict({"protocol": "fedopt-pdgd", "server": {"tau": 0.1}}).method.server
+    assert (steps.name, steps.tau, steps.learning_rate) == ("fedadam", 0.1, 0.01)
+    with pytest.raises(ConfigError, match=r"value of server\.name"):
+        from_dict({"server": "fedadam"})  # steps towards a mean, which evolution strategies do not have
 
 
 # -- sweeps --------------------------------------------------------------------------------------------------------
 
 
 def test_a_sweep_runs_every_combination_once(config, tmp_path):
-    todo = variations(replace(config, rounds=2, seeds=1), parse_vary(["privacy.p=0.5,1.0", "antithetic=true,false"]))
+    todo = variations(
+        replace(config, rounds=2, seeds=1), parse_vary(["privacy.p=0.5,1.0", "presentation.name=antithetic,one-sided"])
+    )
     assert [v.name for v in todo] == [
-        "privacy.p=0.5,antithetic=true", "privacy.p=0.5,antithetic=false",
-        "privacy.p=1.0,antithetic=true", "privacy.p=1.0,antithetic=false",
+        "privacy.p=0.5,presentation.name=antithetic", "privacy.p=0.5,presentation.name=one-sided",
+        "privacy.p=1.0,presentation.name=antithetic", "privacy.p=1.0,presentation.name=one-sided",
     ]  # fmt: skip
     first = run_sweep(todo[:1], tmp_path)
     before = (first[0] / "done.json").stat().st_mtime_ns
     runs = run_sweep(todo[:2], tmp_path)
     assert [r.name for r in runs] == [v.name for v in todo[:2]]
     assert (first[0] / "done.json").stat().st_mtime_ns == before
-    other = variations(replace(config, rounds=2, seeds=1, sigma=0.5), parse_vary(["privacy.p=0.5", "antithetic=true"]))
+    other = variations(
+        with_setting(config, "sigma", 0.5), parse_vary(["privacy.p=0.5", "presentation.name=antithetic"])
+    )
     with pytest.raises(RunError, match="another configuration"):
         run_sweep(other, tmp_path)
 
 
 def test_cases_change_settings_together():
     cases = [{"name": "a"}, {"name": "b", "protocol": "pdgd", "evaluation": {"every": 3}}]
-    todo = variations(FoltrESConfig(), {"clicks": ["perfect", "navigational"]}, cases)
+    todo = variations(run_of("foltr-es"), {"clicks": ["perfect", "navigational"]}, cases)
     assert [v.name for v in todo] == [f"case={c},clicks={u}" for c in "ab" for u in ("perfect", "navigational")]
     assert (todo[2].config.protocol, todo[2].config.evaluation.every) == ("pdgd", 3)
     assert todo[2].where == {"case": "b", "clicks": "perfect"}
     with pytest.raises(ConfigError, match="name of its own"):
-        variations(FoltrESConfig(), {}, [{"name": "a"}, {"name": "a"}])
+        variations(run_of("foltr-es"), {}, [{"name": "a"}, {"name": "a"}])
 
 
 def test_what_varies_may_be_lists_and_paths():
@@ -156,14 +185,14 @@ def test_what_varies_may_be_lists_and_paths():
         "evaluation.users": [["perfect"], ["perfect", "informational"]],
         "data": ["./a.txt", "b"],
     }
-    names = [v.name for v in variations(FoltrESConfig(), {"data": ["./a/b.txt", "c d"]})]
+    names = [v.name for v in variations(run_of("foltr-es"), {"data": ["./a/b.txt", "c d"]})]
     assert names == ["data=.-a-b.txt", "data=c-d"]
 
 
 def test_a_varied_budget_or_number_of_rounds_counts():
-    rounds = [v.config.rounds for v in variations(FoltrESConfig(budget=80_000), {"rounds": [2, 4]})]
+    rounds = [v.config.rounds for v in variations(run_of("foltr-es", budget=80_000), {"rounds": [2, 4]})]
     assert rounds == [2, 4]
-    budgets = [v.config.rounds for v in variations(FoltrESConfig(budget=80_000), {"interactions": [2, 8]})]
+    budgets = [v.config.rounds for v in variations(run_of("foltr-es", budget=80_000), {"interactions": [2, 8]})]
     assert budgets == [20, 5]
 
 

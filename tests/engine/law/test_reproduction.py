@@ -6,18 +6,20 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from short_settings import run_of
 
 from fedrank.engine.run import run
 from fedrank.engine.settings import with_setting
-from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
+from fedrank.ranking.config import Evaluation
 
 pytestmark = [pytest.mark.minutes, pytest.mark.realdata]
 
-SETTING = FoltrESConfig(
+SETTING = run_of(
+    "foltr-es",
     data="mq2008",
     clicks="informational",
     seeds=5,
-    privacy=FoltrESPrivacy(p=1.0),
+    privacy=dict(p=1.0),
     evaluation=Evaluation(every=250, measures=()),
 )
 

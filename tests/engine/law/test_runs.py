@@ -12,14 +12,15 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint, runner
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import Interrupted, build, resume, run
-from fedrank.engine.settings import read_config, to_toml
-from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig, FoltrESPrivacy
+from fedrank.engine.settings import read_config, to_toml, with_setting
+from fedrank.ranking.config import Compute, Evaluation
 from fedrank.ranking.data.queries import QuerySet
 
 
@@ -40,8 +41,8 @@ def letor(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(letor):
-    return FoltrESConfig(
-        data=str(letor), clients=6, rounds=6, seeds=2, privacy=FoltrESPrivacy(p=0.5),
+    return run_of("foltr-es", 
+        data=str(letor), clients=6, rounds=6, seeds=2, privacy=dict(p=0.5),
         evaluation=Evaluation(every=2, measures=("nDCG@10",)), compute=Compute(checkpoint_seconds=0),
     )  # fmt: skip
 
@@ -186,7 +187,7 @@ def test_damaged_checkpoints_are_told(config, tmp_path):
     with pytest.raises(RunError, match="cut one"):
         resume(folder)
     state.write_bytes(whole)
-    (folder / "config.toml").write_text(to_toml(replace(config, sigma=0.02)))
+    (folder / "config.toml").write_text(to_toml(with_setting(config, "sigma", 0.02)))
     with pytest.raises(RunError, match="another configuration"):
         resume(folder)
 
@@ -354,7 +355,7 @@ def test_one_of_everything(tmp_path):
     """One query, one document, one device, one interaction, one seed."""
     path = tmp_path / "one.txt"
     path.write_text("1 qid:1 1:0.5\n")
-    settings = FoltrESConfig(
+    settings = run_of("foltr-es", 
         data=str(path), clients=1, interactions=1, antithetic=False, rounds=1, seeds=1,
         evaluation=Evaluation(measures=("nDCG@10",)),
     )  # fmt: skip

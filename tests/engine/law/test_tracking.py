@@ -2,15 +2,17 @@
 
 import polars as pl
 import pytest
+from short_settings import run_of
 
 from fedrank.core.errors import MissingExtraError, UnknownNameError
 from fedrank.engine import tracking
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume, run
 from fedrank.engine.tracking import track, tracked_before
-from fedrank.ranking.config import Compute, Evaluation, FoltrESConfig
+from fedrank.ranking.config import Compute, Evaluation
 
-CONFIG = FoltrESConfig(
+CONFIG = run_of(
+    "foltr-es",
     clients=4,
     rounds=6,
     seeds=2,

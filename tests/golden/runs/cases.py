@@ -90,13 +90,15 @@ _RANKING = [
     _ranking("es-kernels-on", "foltr-es", "--compute.kernels on"),
     _ranking("es-debug", "foltr-es", "--compute.debug --evaluation.empty-baselines"),
     _ranking("es-mlp", "foltr-es", "--ranker mlp --hidden 3 --ties random --reward nDCG"),
-    _ranking("es-one-sided", "foltr-es", "--presentation one-sided --clicks informational --privacy.epsilon-interaction 2"),
     _ranking(
-        "es-gaussian", "foltr-es", "--privacy gaussian --privacy.epsilon-interaction 1 --clicks perfect"
+        "es-one-sided", "foltr-es", "--presentation one-sided --clicks informational --privacy.epsilon-interaction 2"
     ),
+    _ranking("es-gaussian", "foltr-es", "--privacy gaussian --privacy.epsilon-interaction 1 --clicks perfect"),
     _ranking("es-laplace", "foltr-es", "--privacy laplace --privacy.epsilon-interaction 1 --reward MeanRR"),
     _ranking("es-private", "foltr-es", "--privacy.epsilon-user 1 --population 5000", runs=_LONGER),
-    _ranking("es-private-mlp", "foltr-es", "--privacy.epsilon-user 8 --population 400 --presentation antithetic --ranker mlp"),
+    _ranking(
+        "es-private-mlp", "foltr-es", "--privacy.epsilon-user 8 --population 400 --presentation antithetic --ranker mlp"
+    ),
     _ranking("pdgd-federated-shares", "foltr-pdgd", "--privacy.epsilon-user 8 --population 400"),
     _ranking("pdgd-federated-server", "foltr-pdgd", "--privacy server-noise --privacy.epsilon-user 8 --population 400"),
     *(_ranking(name, name) for name in ("fedprox-pdgd", "fedopt-pdgd", "async-pdgd", "mdprank")),

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from short_settings import pdgd_settings
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
+from fedrank.aggregation.server_steps import Adam, FedAdagrad, FedYogi
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import normals, party_words
 from fedrank.core.native import NotNativeError
@@ -18,18 +20,13 @@ from fedrank.engine.backend import rounds_of
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.metrics.online import REWARDS
+from fedrank.privacy.noise.parties import PartyNoise, _below
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.piecewise import Piecewise
-from fedrank.ranking import native as native
-from fedrank.ranking.central import Central
+from fedrank.ranking.central import DBGD, MGD, PDGD
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
-from fedrank.ranking.foltr_pdgd import FoltrPDGD
-from fedrank.ranking.foltr_pdgd.asynchronous import AsyncPDGD
-from fedrank.ranking.foltr_pdgd.fedopt import FedOptPDGD
-from fedrank.ranking.foltr_pdgd.fedprox import FedProxPDGD
-from fedrank.ranking.native.adam import Adam
-from fedrank.privacy.noise.parties import PartyNoise, _below
+from fedrank.ranking.foltr_pdgd import FedOptPDGD, FedProxPDGD, FoltrPDGD, Proximal
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 
@@ -56,20 +53,20 @@ def test_keys_and_words_are_those_of_jax():
 
 def test_adam_is_that_of_optax():
     random, rate = np.random.default_rng(0), 0.01
-    reference = optax.adam(rate)
+    reference, ours = optax.adam(rate), Adam(rate)
     weights = jnp.asarray(random.normal(size=(2, 5)), jnp.float32)
-    state, ours, mine = jax.vmap(reference.init)(weights), Adam.begin(2, 5), np.asarray(weights)
+    state, mine = jax.vmap(reference.init)(weights), np.asarray(weights)
+    moments, heard = ours.init(mine), np.array([True, True])
     for _ in range(20):
         gradient = random.normal(size=(2, 5)).astype(np.float32)
         step, state = jax.vmap(reference.update)(-jnp.asarray(gradient), state)
         weights = optax.apply_updates(weights, step)
-        moved, ours = ours.uphill(gradient, rate, np.array([True, True]))
-        mine = mine + moved
+        mine, moments = ours.step(moments, mine, gradient, heard)
         np.testing.assert_allclose(mine, weights, rtol=2e-6, atol=1e-7)
-    assert [leaf.shape for leaf in jax.tree.leaves(state)] == [leaf.shape for leaf in ours]  # one checkpoint for both
-    still, kept = ours.uphill(gradient, rate, np.array([False, True]))
-    assert not still[0].any() and still[1].any() and kept.count.tolist() == [20, 21]
-    np.testing.assert_array_equal(kept.first[0], ours.first[0])
+    moved, kept = ours.step(moments, mine, gradient, np.array([False, True]))
+    np.testing.assert_array_equal(moved[0], mine[0])
+    assert (moved[1] != mine[1]).any() and kept.count.tolist() == [20, 21]
+    np.testing.assert_array_equal(kept.first[0], moments.first[0])
 
 
 def both(protocol, parties, conditions=None, rounds=ROUNDS, chunk=16):
@@ -131,12 +128,13 @@ def test_users_amounts_and_silence_of_foltr_es():
 
 def tiny_pdgd(ranker=None, **settings):
     ranker = ranker or Linear(FEATURES)
-    return FoltrPDGD(ranker, cascade("navigational"), others=(cascade("informational"),), **settings)
+    users = {"others": (cascade("informational"),)}
+    return FoltrPDGD(ranker, cascade("navigational"), **users, **pdgd_settings(**settings))
 
 
 @pytest.mark.parametrize("ranker", [Linear(FEATURES), TwoLayer(FEATURES, 3)], ids=["linear", "two-layer"])
 def test_fpdgd_learns_the_same(ranker):
-    protocol, queries, random = tiny_pdgd(ranker, decay=0.9), tiny_queries(), np.random.default_rng(0)
+    protocol, queries, random = tiny_pdgd(ranker), tiny_queries(), np.random.default_rng(0)
     which, amounts = random.integers(0, 2, DEVICES), random.integers(1, 5, DEVICES)
     parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), which, amounts)
     assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
@@ -144,10 +142,9 @@ def test_fpdgd_learns_the_same(ranker):
 
 VARIANTS = {
     "adam": FedOptPDGD,
-    "yogi": functools.partial(FedOptPDGD, optimiser="yogi", betas=(0.5, 0.9)),
-    "adagrad": functools.partial(FedOptPDGD, optimiser="adagrad"),
-    "near": functools.partial(FedProxPDGD, mu=2.0),
-    "as they arrive": AsyncPDGD,
+    "yogi": functools.partial(FedOptPDGD, server=FedYogi(beta_1=0.5, beta_2=0.9)),
+    "adagrad": functools.partial(FedOptPDGD, server=FedAdagrad()),
+    "near": functools.partial(FedProxPDGD, objective=Proximal(2.0)),
 }
 
 
@@ -202,14 +199,14 @@ def test_much_gaussian_noise_is_the_same_but_for_rounding():
             np.testing.assert_array_equal(small[run, i], simulated_discrete_gaussian(key, (400,), 3.0))
 
 
-@pytest.mark.parametrize("learner", ["pdgd", "dbgd", "mgd"])
+@pytest.mark.parametrize("learner", [PDGD, DBGD, MGD])
 def test_central_learners_learn_the_same(learner):
-    protocol = Central(learner, TwoLayer(FEATURES, 3), cascade("navigational"), interactions=30, decay=0.9)
+    protocol = learner(TwoLayer(FEATURES, 3), cascade("navigational"), interactions=30)
     queries = tiny_queries()
     assert_alike(both(protocol, protocol.devices(queries.blocks(), uniform(queries.n_queries, 1), None, [20]), chunk=1))
 
 
-@pytest.mark.parametrize("settings", [{"aggregate": "median"}, {"as_published": True}])
+@pytest.mark.parametrize("settings", [{"aggregate": "median"}])
 def test_other_settings_of_fpdgd_are_left_to_jax(settings):
     protocol, queries = tiny_pdgd(**settings), tiny_queries()
     parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, 5))

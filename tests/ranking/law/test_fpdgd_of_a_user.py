@@ -49,7 +49,7 @@ def test_without_noise_to_speak_of_the_model_moves_by_the_mean_of_the_clipped_ch
     told = exchange.tell(state, replies, everybody())
     expected = START + np.mean([clipped(change, 0.25) for change in changes(rate)], axis=0)
     assert (np.linalg.norm(changes(rate), axis=1) > 0.25).any() == (rate == 2.0)
-    noise = protocol.scale / (2**20 if protocol.secure_sum else 1) / PARTIES
+    noise = protocol.privacy.scale / (2**20 if settings["secure_sum"] else 1) / PARTIES
     np.testing.assert_allclose(told.weights, expected, atol=6 * noise + 2**-20)
     assert noise < 0.01
 
@@ -61,7 +61,7 @@ def test_what_a_device_sends_is_its_clipped_change_and_its_share():
     reply = exchange.report(jnp.asarray(change, jnp.float32), jnp.int32(4), jnp.asarray(share))
     assert type(reply) is SumReply
     steps = np.asarray(reply.values).astype(np.int32) - share
-    np.testing.assert_allclose(steps / protocol.grid, clipped(change, 0.25), atol=1 / protocol.grid)
+    np.testing.assert_allclose(steps / protocol.privacy.grid, clipped(change, 0.25), atol=1 / protocol.privacy.grid)
     assert isinstance(answers(tiny(**SERVER))[2], WeightsReply)
 
 
@@ -70,7 +70,7 @@ def test_the_server_clips_what_a_device_did_not():
     state = protocol.init(jax.random.key(0))
     huge = WeightsReply(jnp.full((PARTIES, 5), 1e6, jnp.float32), jnp.full(PARTIES, 60_000, jnp.int32))
     told = protocol.exchanges[0].tell(state, huge, everybody())
-    assert np.linalg.norm(told.weights - state.weights) < 0.25 + 30 * protocol.scale / PARTIES
+    assert np.linalg.norm(told.weights - state.weights) < 0.25 + 30 * protocol.privacy.scale / PARTIES
 
 
 def test_noise_of_the_server_is_taken_back_in_later_rounds():
@@ -86,7 +86,7 @@ def test_noise_of_the_server_is_taken_back_in_later_rounds():
     fresh = [jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key), t), (5,)) for t in range(3)]
     c = np.array([[1, 0, 0], [1 / 2, 1, 0], [3 / 8, 1 / 2, 1]])
     totals = np.tril(np.ones((3, 3))) @ np.linalg.inv(c) @ np.array(fresh)
-    np.testing.assert_allclose(seen, totals * protocol.scale / PARTIES, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(seen, totals * protocol.privacy.scale / PARTIES, rtol=1e-4, atol=1e-6)
 
 
 def test_shares_of_all_devices_are_the_noise_that_was_asked_for():
@@ -94,9 +94,11 @@ def test_shares_of_all_devices_are_the_noise_that_was_asked_for():
     (exchange,) = protocol.exchanges
     drawn = jax.vmap(lambda key: exchange.draw(key).noise)(jax.random.split(jax.random.key(2), PARTIES * 800))
     sums = np.asarray(drawn).reshape(800, PARTIES, 5).sum(axis=1).ravel()
-    assert stats.kstest(sums / protocol.scale, "norm").pvalue > 1e-4
+    assert stats.kstest(sums / protocol.privacy.scale, "norm").pvalue > 1e-4
     real = np.concatenate([np.asarray(exchange.draw_from_os().noise) for _ in range(200)])
-    assert stats.kstest(real / (protocol.scale / math.sqrt(PARTIES)), "norm").pvalue > 1e-9  # no seed: once in 10⁹ runs
+    assert (
+        stats.kstest(real / (protocol.privacy.scale / math.sqrt(PARTIES)), "norm").pvalue > 1e-9
+    )  # no seed: once in 10⁹ runs
 
 
 def delta_of(epsilon, sigma, apart, shares, times):
@@ -128,7 +130,7 @@ def test_the_account_of_shares_is_that_of_a_user(times):
     assert report.epsilon(Unit.USER) == pytest.approx(1.0, rel=1e-6)
     assert math.isinf(report.epsilon(Unit.USER, basis=BASIC)) and report.epsilon(Unit.ROUND) <= 1.0 + 1e-6
     assert report.trust != NOBODY and report.details["rounds"] == times
-    assert protocol.scale / tiny(**SHARES).scale == pytest.approx(math.sqrt(times), rel=1e-3)
+    assert protocol.privacy.scale / tiny(**SHARES).privacy.scale == pytest.approx(math.sqrt(times), rel=1e-3)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -136,7 +138,7 @@ def test_the_account_of_the_server_is_the_gaussian_mechanism_on_the_farthest_col
     protocol = tiny(**SERVER, times=times)
     report = protocol.account(3, 1e-6)
     c = np.array([[1, 0, 0], [1 / 2, 1, 0], [3 / 8, 1 / 2, 1]])
-    mu = 2 * 0.25 * np.linalg.norm(c[:, :times].sum(axis=1)) / protocol.scale
+    mu = 2 * 0.25 * np.linalg.norm(c[:, :times].sum(axis=1)) / protocol.privacy.scale
     epsilon = report.epsilon(Unit.USER)
     delta = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
     assert (epsilon, delta) == (pytest.approx(1.0, rel=1e-6), pytest.approx(1e-6, rel=1e-3))
@@ -146,7 +148,7 @@ def test_the_account_of_the_server_is_the_gaussian_mechanism_on_the_farthest_col
 def test_a_round_after_which_devices_are_missing_moves_nothing():
     protocol = tiny(**SHARES)
     exchange, state, replies = answers(protocol, start=START)
-    some = jnp.arange(PARTIES) < protocol.enough - 1
+    some = jnp.arange(PARTIES) < protocol.privacy.enough - 1
     assert np.array_equal(exchange.tell(state, replies, some).weights, START)
 
 
@@ -167,16 +169,14 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
     [
         ({"privacy": {"epsilon_user": 1.0, "epsilon": 1.0}}, "privacy.epsilon_user"),
         ({"privacy": {"epsilon_user": 1.0, "clip_norm": "l1"}}, "clip_norm"),
-        ({"privacy": {"epsilon_user": 1.0, "secure_sum": False}}, "secure sum"),
-        ({"privacy": {"epsilon_user": 1.0, "secure_sum": True, "noise": "server"}}, "privacy.noise"),
-        ({"privacy": {"noise": "server"}}, "privacy.epsilon_user"),
-        ({"privacy": {"epsilon_user": 1.0}, "as_published": True}, "as_published"),
+        ({"privacy": {"epsilon_user": 1.0, "secure_sum": False}}, "privacy.secure_sum"),
+        ({"privacy": {"name": "server"}}, "privacy.name"),
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"amounts": "skewed"}}, "devices.amounts"),
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"late": 0.1, "delay": 1}}, "devices.late"),
         ({"privacy": {"epsilon_user": 1.0}, "aggregate": "krum"}, "aggregate"),
         ({"privacy": {"epsilon_user": 1.0}, "attack": {"kind": "poisoned-clicks", "share": 0.5}}, "attack.share"),
         (
-            {"privacy": {"epsilon_user": 1.0, "noise": "server"}, "attack": {"kind": "scaled-inverse", "share": 0.1}},
+            {"privacy": {"name": "server-noise"}, "attack": {"kind": "scaled-inverse", "share": 0.1}},
             "attack.share",
         ),
         ({"privacy": {"epsilon": 1.0}, "population": 2000, "clients": 20, "rounds": 5}, "privacy.epsilon_user"),
@@ -201,9 +201,9 @@ def test_nodes_refuse_what_only_a_simulation_can_promise():
     config = from_dict({**population, "privacy": {"epsilon_user": 1.0}}).resolved()
     with pytest.raises(ConfigError, match="population"):
         task.node(config, NodeSettings(0, 2))
-    config = from_dict({"protocol": "foltr-pdgd", "privacy": {"epsilon_user": 1.0, "noise": "server"}}).resolved()
+    config = from_dict({"protocol": "foltr-pdgd", "privacy": {"name": "server-noise"}}).resolved()
     for side in (lambda: task.server(config), lambda: task.node(config, NodeSettings(0, 2))):
-        with pytest.raises(ConfigError, match=r"privacy\.noise"):
+        with pytest.raises(ConfigError, match="server-noise"):
             side()
 
 

@@ -66,4 +66,4 @@ def test_what_is_no_rule_is_refused(protocol, rule, word, data):
 
 def test_a_secure_sum_takes_no_own_rule(data):
     with pytest.raises(ConfigError, match="single"):
-        _weights("foltr-pdgd", data, aggregate=lambda v, w, a, b: v[0], privacy={"secure_sum": True, "clip": 1.0})
+        _weights("foltr-pdgd", data, aggregate=lambda v, w, a, b: v[0], privacy={"name": "secure-sum", "clip": 1.0})

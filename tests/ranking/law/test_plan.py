@@ -13,7 +13,7 @@ from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.calibration import gaussian_sigma, shared_gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, best
 from fedrank.ranking import plan as planning
-from fedrank.ranking.config import FoltrESConfig
+from fedrank.ranking.build import build
 from fedrank.ranking.plan import Choice, Need
 
 
@@ -143,12 +143,14 @@ def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
     values = {
         "--clicks": config.clicks, "--population": config.population, "--participations": config.participations,
         "--rounds": config.rounds, "--clients": config.clients, "--interactions": config.interactions,
-        "--learning-rate": config.learning_rate, "--privacy.epsilon-user": config.privacy.epsilon_user,
-        "--privacy.channel": config.privacy.channel, "--privacy.delta": config.privacy.delta,
+        "--server.learning-rate": config.method.server.learning_rate,
+        "--privacy.epsilon-user": config.method.privacy.epsilon_user,
+        "--privacy.channel": config.method.privacy.channel, "--privacy.delta": config.method.privacy.delta,
     }  # fmt: skip
     assert given == {name: str(value) for name, value in values.items()}
 
 
 def test_the_settings_of_a_plan_are_those_that_a_run_takes():
     config = Need(devices=50_000, epsilon=2.0).config(Choice(25, 16, 2000))
-    assert isinstance(config, FoltrESConfig) and config.epsilon_message == 2.0 and config.interleaved
+    method = build(config).protocol
+    assert method.privacy.epsilon_message == 2.0 and method.shown.name == "interleaved"

@@ -16,6 +16,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import os_words
+from fedrank.ranking.build import build
 from fedrank.ranking.on_device.messages import PrivateReply
 
 PRIVATE = {"mechanism": "piecewise", "p": 1.0, "piecewise": Piecewise(2.0, 2, 4)}
@@ -43,7 +44,7 @@ def test_a_device_with_numpy_makes_the_report_of_the_simulated_one():
 def test_a_clipped_difference_is_the_reports_of_a_smaller_range():
     """Brute force: at every difference of the halves, the chance of each report is that of what is left of it."""
     protocol = tiny_protocol(**PRIVATE | {"piecewise": Piecewise(1.0)}, clip=0.25)
-    to_reply, one_bit = protocol.clicks_to_reply, protocol.piecewise
+    to_reply = protocol.clicks_to_reply
     whole = to_reply.per_half * to_reply.metric.largest
     assert to_reply.largest_difference == round(whole / 4)
     words = np.asarray(os_words((20_000, 3)))
@@ -53,9 +54,8 @@ def test_a_clipped_difference_is_the_reports_of_a_smaller_range():
         kept = np.clip(d / (whole / 4), -1, 1)
         expected = 0.5 + kept / 2 * np.tanh(0.5)  # (e − 1)/(e + 1)
         assert abs(ones - expected) < 5 * np.sqrt(0.25 / 20_000)
-    told, _ = protocol.exchanges[0]._estimates(
-        one_bit, PrivateReply(jnp.uint32([0]), jnp.int32([1])), jnp.array([True])
-    )
+    reply = PrivateReply(jnp.uint32([0]), jnp.int32([1]))
+    told, _ = protocol.privacy.differences(to_reply, reply, jnp.array([True]))
     np.testing.assert_allclose(told, [to_reply.largest_difference / np.tanh(0.5)], rtol=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_with_interleaved_lists_the_difference_is_that_of_the_clicks_each_ranker
     after, replies = jax.vmap(exchange.respond, in_axes=in_axes, out_axes=(type(parties)(None, 0), 0))(
         request, parties, draws
     )
-    patterns = jax.vmap(lambda party, d: exchange._interleave(request, party, d)[1], in_axes=in_axes[1:])(
+    patterns = jax.vmap(lambda party, d: protocol.shown.show(protocol, request, party, d)[1], in_axes=in_axes[1:])(
         parties, draws
     )
     index, numerators = np.asarray(protocol.metric.index), np.asarray(protocol.metric.numerators)
@@ -83,7 +83,7 @@ def test_with_interleaved_lists_the_difference_is_that_of_the_clicks_each_ranker
 def test_the_expected_step_is_that_of_the_differences_themselves():
     """Adam's first step follows the gradient's sign, which a mean over many reports of the same clicks gives."""
     protocol = tiny_protocol(**PRIVATE)
-    piecewise, most = protocol.piecewise, protocol.clicks_to_reply.largest_difference
+    piecewise, most = protocol.privacy.mechanism, protocol.clicks_to_reply.largest_difference
     differences = np.array([most // 2, -most // 3, most // 5])
     words = np.asarray(os_words((3, 40_000, 3)))
     reports = [
@@ -92,10 +92,8 @@ def test_the_expected_step_is_that_of_the_differences_themselves():
     found = np.array([piecewise.estimates[r].mean() * most for r in reports])
     error = np.sqrt([piecewise.variance(d / most) / 40_000 for d in differences]) * most
     assert (np.abs(found - differences) < 5 * error).all()
-    told, arrived = protocol.exchanges[0]._estimates(
-        piecewise, PrivateReply(jnp.arange(piecewise.reports, dtype=jnp.uint32), jnp.arange(piecewise.reports)),
-        jnp.ones(piecewise.reports, bool),
-    )  # fmt: skip
+    sent = PrivateReply(jnp.arange(piecewise.reports, dtype=jnp.uint32), jnp.arange(piecewise.reports))
+    told, arrived = protocol.privacy.differences(protocol.clicks_to_reply, sent, jnp.ones(piecewise.reports, bool))
     np.testing.assert_allclose(told, piecewise.estimates * most, rtol=1e-6)
     assert arrived.all()
 
@@ -128,14 +126,15 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
     settings = {"rounds": 3, "clients": 500, "population": 800, "participations": 2}
     private = {"epsilon_user": 1.0, "channel": "anonymous", "delta": 1e-5}
     config = from_dict({"protocol": "foltr-es", **settings, "privacy": private}).resolved()
-    assert 0.5 < config.epsilon_message < 10
-    each = shuffled_epsilon(config.piecewise, 500, 1e-5 / 2)
+    protocol = build(config).protocol
+    privacy = protocol.privacy
+    assert 0.5 < privacy.epsilon_message < 10
+    each = shuffled_epsilon(privacy.mechanism, 500, 1e-5 / 2)
     assert each == pytest.approx(0.5, abs=1e-3) and each <= 0.5 + 1e-9
-    protocol = tiny_protocol(**PRIVATE | {"piecewise": config.piecewise}, participations=2, anonymity=config.anonymity)
     report = protocol.account(3, 1e-5)
     first, *_ = [one for one in report.promises if one.unit is Unit.USER]
     assert (first.epsilon, first.delta) == (pytest.approx(2 * each), 1e-5)
-    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(2 * config.epsilon_message)
+    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(2 * privacy.epsilon_message)
     assert report.trust != "nobody" and len(report.words) == 2
     again = PrivacyReport.from_json(json.loads(json.dumps(report.as_json())))
     assert again.promises == report.promises
@@ -145,23 +144,20 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "needs privacy.epsilon_user"),
+        ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "means nothing with"),
         ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
         ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
         ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
         ({"attack": {"share": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "attack.share"),
-        ({"as_published": True, "privacy": {"epsilon_user": 1.0}}, "as_published"),
-        ({"interleaved": True}, "interleaved"),
-        ({"interleaved": True, "antithetic": False, "privacy": {"p": 1.0}}, "antithetic"),
+        ({"presentation": "interleaved"}, "interleaved"),
         ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),
         ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
         ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),
         ({"participations": 2}, "participations means nothing without population"),
-        ({"privacy": {"epsilon_user": 1.0, "p": 0.5}}, "one of them"),
-        ({"privacy": {"epsilon_user": 1.0, "mechanism": "laplace"}}, "belong together"),
-        ({"privacy": {"mechanism": "piecewise"}}, "belong together"),
+        ({"privacy": {"epsilon_user": 1.0, "p": 0.5}}, "means nothing with"),
+        ({"privacy": {"epsilon_user": 1.0, "name": "laplace"}}, "means nothing with"),
         ({"privacy": {"epsilon_user": 0.0001}}, "epsilon of the piecewise mechanism must be in"),
-        ({"antithetic": False, "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),
+        ({"presentation": "one-sided", "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),
     ],
 )
 def test_what_does_not_fit_is_refused(settings, says, tmp_path):

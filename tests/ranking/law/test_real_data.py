@@ -5,9 +5,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from short_settings import run_of
 
 from fedrank.engine.run import run
-from fedrank.ranking.config import Evaluation, FoltrESConfig, FoltrESPrivacy
+from fedrank.ranking.config import Evaluation
 
 pytestmark = pytest.mark.realdata
 
@@ -20,8 +21,8 @@ def final(folder, split, measure):
 
 
 def test_mq2008_is_learnt_within_a_few_rounds(mq2008, tmp_path):
-    settings = FoltrESConfig(
-        data="mq2008", clicks="informational", rounds=60, seeds=1, privacy=FoltrESPrivacy(p=1.0),
+    settings = run_of("foltr-es", 
+        data="mq2008", clicks="informational", rounds=60, seeds=1, privacy=dict(p=1.0),
         evaluation=Evaluation(every=60, measures=("nDCG@10",)),
     )  # fmt: skip
     folder = run(settings, tmp_path / "run")
@@ -45,7 +46,7 @@ def test_sets_it_has_never_seen(name, tmp_path):
     path = Path(os.environ.get("FEDRANK_DATA", "absent"), "ltr", UNSEEN[name])
     if not path.exists():
         pytest.skip(f"needs {UNSEEN[name]} in FEDRANK_DATA")
-    settings = FoltrESConfig(
+    settings = run_of("foltr-es", 
         data=str(path), ranker="mlp", clients=300, rounds=30, seeds=1,
         evaluation=Evaluation(every=30, measures=("nDCG@10",)),
     )  # fmt: skip

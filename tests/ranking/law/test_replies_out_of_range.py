@@ -39,7 +39,7 @@ def test_a_gradient_has_the_size_of_equation_4():
     v = np.stack([perturbation(int(seed), protocol.ranker.size) for seed in seeds])
     difference = (plus - minus) / (protocol.per_half * protocol.metric.scale)
     expected = (v * difference[:, None]).mean(axis=0) / (2 * protocol.sigma)
-    np.testing.assert_allclose(state.optimiser[0].mu, -0.1 * expected, rtol=1e-5)
+    np.testing.assert_allclose(state.optimiser.first, 0.1 * expected, rtol=1e-5)
 
 
 def test_a_report_that_the_mechanism_does_not_make_is_as_if_it_had_not_arrived():
@@ -50,7 +50,7 @@ def test_a_report_that_the_mechanism_does_not_make_is_as_if_it_had_not_arrived()
         state = protocol.exchanges[0].tell(protocol.init(jax.random.key(0)), replies, jnp.asarray(arrived))
         return np.asarray(state.weights)
 
-    beyond = protocol.piecewise.reports
+    beyond = protocol.privacy.mechanism.reports
     without = told_reports([0, 2, beyond], [True, True, False])
     np.testing.assert_array_equal(told_reports([0, 2, beyond], [True, True, True]), without)
     np.testing.assert_array_equal(told_reports([0, 2, -1], [True, True, True]), without)

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.config import Attack, Evaluation, FoltrESConfig, FoltrESPrivacy, FoltrPDGDConfig, PDGDConfig
+from fedrank.engine.settings import with_setting
+from fedrank.ranking.config import Attack, Evaluation
 from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.unlearning import unlearn
 from fedrank.ranking.unlearning.weights import Logged, ball, calibrated, projected, replayed_updates
@@ -22,9 +24,9 @@ def config(tmp_path_factory):
             rows.append(f"{int(x[0] > 0.6)} qid:{query} 1:{x[0]:.3f} 2:{x[1]:.3f} 3:{x[2]:.3f}")
     path = tmp_path_factory.mktemp("data") / "set.txt"
     path.write_text("\n".join(rows) + "\n")
-    return FoltrESConfig(
-        data=str(path), clicks="perfect", clients=200, rounds=10, seeds=3, learning_rate=0.02, sigma=0.1,
-        privacy=FoltrESPrivacy(p=1.0), evaluation=Evaluation(measures=("nDCG@10",)),
+    return run_of("foltr-es", 
+        data=str(path), clicks="perfect", clients=200, rounds=10, seeds=3, server=dict(learning_rate=0.02), sigma=0.1,
+        privacy=dict(p=1.0), evaluation=Evaluation(measures=("nDCG@10",)),
         attack=Attack(kind="inverted-metric", share=0.4),
     )  # fmt: skip
 
@@ -51,14 +53,16 @@ def test_replay_takes_out_what_attackers_said(config):
 @pytest.mark.slow
 def test_replay_goes_astray_where_learning_has_ended(config):
     """The replayed model runs ahead of the one that the rewards were measured at, and nothing calls it back."""
-    ways = {way.name: way for way in unlearn(replace(config, rounds=40, learning_rate=0.01), 0.4, 5)}
+    ways = {
+        way.name: way for way in unlearn(with_setting(replace(config, rounds=40), "server.learning_rate", 0.01), 0.4, 5)
+    }
     assert ways["replay"].distance.mean() > 2 * ways["as trained"].distance.mean()
 
 
 @pytest.mark.slow
 def test_what_is_left_of_devices_that_sent_weights(config):
     """Half of the devices click on what is worst: every method brings back quality, and takes influence away."""
-    fpdgd = FoltrPDGDConfig(
+    fpdgd = run_of("foltr-pdgd", 
         data=config.data, clicks="perfect", clients=20, rounds=20, seeds=2, evaluation=config.evaluation,
         attack=Attack(kind="poisoned-clicks", share=0.5),
     )  # fmt: skip
@@ -106,7 +110,7 @@ def test_steps_of_the_methods_by_hand():
 
 def test_other_protocols_have_no_log_to_replay(config):
     with pytest.raises(ConfigError, match="log of seeds"):
-        unlearn(PDGDConfig(data=config.data), 0.1, 5)
+        unlearn(run_of("pdgd", data=config.data), 0.1, 5)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
+from fedrank.ranking.mechanisms import Bounds
+from fedrank.ranking.mechanisms.secure_sum import SecureSum
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.personal import train, worth
 from fedrank.ranking.rankers.linear import Linear
@@ -119,7 +121,7 @@ def test_wrong_settings():
     for settings, said in (
         ({"personal": 1.5}, "personal must be in"),
         ({"ranker": Residual(2)}, "not in Residual"),
-        ({"secure_sum": True, "clip": 1.0, "parties": 3}, "no secure sum"),
+        ({"privacy": SecureSum(clip=1.0), "bounds": Bounds(clients=3)}, "no secure sum"),
     ):
         with pytest.raises(ConfigError, match=said):
             dataclasses.replace(linear, **settings)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedrank.ranking.learners.policy_gradient import policy_gradient
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser, cascade, pattern_probabilities
-from fedrank.ranking.learners.policy_gradient import policy_gradient
 from fedrank.ranking.rankers.linear import Linear
 
 USER = CascadeUser("some", (0.2, 0.6, 0.9), (0.1, 0.5, 0.6), depth=3)

@@ -6,13 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import FEATURES, tiny_parties, tiny_queries
-
-from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Party
-from fedrank.ranking.central import Central
-from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.data import partition
 from fedrank.ranking.foltr_coltr import FoltrCOLTR
 from fedrank.ranking.learners.counterfactual import (
     Comparison,
@@ -23,6 +16,13 @@ from fedrank.ranking.learners.counterfactual import (
     losses,
     unit_directions,
 )
+from worlds import FEATURES, tiny_parties, tiny_queries
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Party
+from fedrank.ranking.central import Central
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.data import partition
 from fedrank.ranking.learners.draws import document_bits
 from fedrank.ranking.learners.pdgd import sample_ranking
 from fedrank.ranking.rankers.linear import Linear

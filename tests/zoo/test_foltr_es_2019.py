@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
-
 from fedrank.ranking.foltr_es_2019 import random_stream as published
+from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 
 @pytest.mark.parametrize("seed", [0, 1, 5489, 2**32 - 1])

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedrank.ranking.foltr_pdgd.rankguard import Log, RankGuard, explained, ranks, screened
 from worlds import FEATURES, tiny_parties
 
 from fedrank.core.errors import ConfigError
@@ -13,7 +14,6 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.mechanisms.messages import WeightsReply
-from fedrank.ranking.foltr_pdgd.rankguard import Log, RankGuard, explained, ranks, screened
 from fedrank.ranking.rankers.linear import Linear
 
 USER = cascade("perfect")

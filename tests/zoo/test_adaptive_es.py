@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fedrank.ranking.foltr_es.adaptive import Pairs, shared_utilities
+from fedrank.ranking.foltr_es.cma import FoltrCMA, Rates, adapted, rates, recombination, start
+from fedrank.ranking.foltr_es.nes import FoltrNES, shaped
 from worlds import FEATURES, tiny_parties
 
 from fedrank.core.errors import ConfigError
@@ -14,9 +17,6 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.foltr_es.adaptive import Pairs, shared_utilities
-from fedrank.ranking.foltr_es.cma import FoltrCMA, Rates, adapted, rates, recombination, start
-from fedrank.ranking.foltr_es.nes import FoltrNES, shaped
 from fedrank.ranking.on_device.messages import Reply
 from fedrank.ranking.rankers.linear import Linear
 

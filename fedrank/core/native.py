@@ -79,7 +79,7 @@ class NativeRounds(abc.ABC):
 
 
 class Cohort(abc.ABC):
-    """Answers of all parties of all runs to one exchange, with compiled kernels: the exchange's ``answer``, vectorised."""
+    """Answers of all parties of all runs to one exchange, with compiled kernels: ``answer``, vectorised."""
 
     @abc.abstractmethod
     def answer(

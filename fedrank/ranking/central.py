@@ -111,7 +111,7 @@ class Central(RankingProtocol):
         super().__post_init__()
         if not 1 <= self.total <= _MAX_INTERACTIONS:
             raise ConfigError(
-                f"the interactions of a round, clients × interactions, must be in 1..{_MAX_INTERACTIONS:,} for a central "
+                f"clients × interactions, those of a round, must be in 1..{_MAX_INTERACTIONS:,} for a central "
                 f"learner, got {self.total:,}."
             )
         if not 0 < self.learning_rate < 1e30:

@@ -1,4 +1,4 @@
-"""Settings of runs that learn to rank from clicks, beside those of the method: data, users, devices, attack, evaluation.
+"""Settings of runs that learn to rank from clicks, beside those of the method.
 
 A method's settings are the fields of its class (:mod:`fedrank.ranking.protocol`).
 """
@@ -196,8 +196,8 @@ class DeviceRun(RankingRun):
     )
     population: int | None = setting(
         None,
-        "Devices in all; each round is with 'clients' of them. Without it the same 'clients' devices take part in every "
-        "round.",
+        "Devices in all; each round is with 'clients' of them. Without it the same 'clients' devices take part in "
+        "every round.",
         low=1,
         high=10**12,
     )

@@ -16,7 +16,8 @@ One round::
 
 What varies is a value: the *presentation*, which lists a user is shown (:mod:`fedrank.ranking.foltr_es.presentations`;
 the paper's are antithetic halves); the *mechanism*, what a device does to its rewards
-(:mod:`fedrank.ranking.mechanisms`; the paper's is randomised response); the *server step* (:mod:`fedrank.aggregation.server_steps`; the paper's is Adam); and
+(:mod:`fedrank.ranking.mechanisms`; the paper's is randomised response); the *server step*
+(:mod:`fedrank.aggregation.server_steps`; the paper's is Adam); and
 how differences are combined (:mod:`fedrank.aggregation.differences`).
 
 **The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have other random

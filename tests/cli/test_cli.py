@@ -352,7 +352,7 @@ def test_vary_takes_several_settings(tmp_path, monkeypatch):
     for flags in (["--vary", "clients=5,6", "privacy.p=0.5,1"], ["--vary", "clients=5,6", "--vary", "privacy.p=0.5,1"]):
         told.clear()
         assert call(["sweep", *flags, "--out", str(tmp_path)]) == 0
-        assert [(v.config.clients, v.config.privacy.p) for v in told] == [(5, 0.5), (5, 1.0), (6, 0.5), (6, 1.0)]
+        assert [(v.config.clients, v.config.method.privacy.p) for v in told] == [(5, 0.5), (5, 1.0), (6, 0.5), (6, 1.0)]
 
 
 def test_warnings_are_a_line_without_a_place_in_the_program(tmp_path, capsys):

@@ -187,7 +187,7 @@ def seeds_of(hub: Hub, numbers: Sequence[int], model: bytes) -> list[int] | None
     if not hub.terms.drawn_seeds:
         return None
     beacon = beacon_of(model)
-    return [word(hub.devices.key(number), SEED, beacon) for number in numbers]
+    return [word(hub.row.admission.devices.key(number), SEED, beacon) for number in numbers]
 
 
 @contextlib.asynccontextmanager
@@ -303,7 +303,7 @@ async def _life(
                 if world.terms.check is not None and view.best[5:] != view.model[5:]:
                     beacon = beacon_of(view.model)
                     for device in numbers:
-                        if drawn(hub.devices.key(device), CHECK, beacon, world.terms.checks):
+                        if drawn(hub.row.admission.devices.key(device), CHECK, beacon, world.terms.checks):
                             if device not in foul:
                                 sent[device] = world.check(view.model, view.best)
                             elif number >= begin:

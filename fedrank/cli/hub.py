@@ -84,7 +84,7 @@ def add(
         as_json: Print JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.admission import Credentials
     from fedrank.deploy.hub.folder import HubFolder
 
     _, store = HubFolder(folder).open()
@@ -107,7 +107,7 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
         as_json: Print JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.admission import Credentials
     from fedrank.deploy.hub.folder import HubFolder
 
     settings, store = HubFolder(folder).open(read_only=True)
@@ -137,7 +137,7 @@ def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path |
         and_devices: Remove the devices that enrolled with it too; the hub must be running.
         ca: File with the certificates to trust, where the hub's is its own.
     """
-    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.admission import Credentials
     from fedrank.deploy.hub.folder import HubFolder
     from fedrank.deploy.hub.operator import Operator
 

@@ -248,10 +248,13 @@ class Terms(Agreement):
         """Layout of a check, from a device to the hub; None where the terms have none."""
         return self.clicks_to_reply.check_layout if self.checks else None
 
+    def is_check(self, body: bytes) -> bool:
+        """Whether a message from a device compares two models, so that no model learns from it."""
+        return self.check is not None and body[:1] == self.check.head
+
     def layout_of(self, body: bytes) -> Layout[Any]:
         """The layout of a message from a device, a reply or a check."""
-        check = self.check
-        return check if check is not None and body[:1] == check.head else self.reply
+        return self.check if self.check is not None and self.is_check(body) else self.reply
 
     @property
     def epsilon_interaction(self) -> float:

@@ -54,12 +54,12 @@ from fedrank.deploy.http.routes import (
     refusal,
     too_many,
 )
+from fedrank.deploy.hub.admission import CODE, SECRET, NotAdmittedError
 from fedrank.deploy.hub.attestation.attestor import NotAttestedError
 from fedrank.deploy.hub.attestation.door import MOST_STATEMENT, Door
 from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.credentials import CODE, SECRET, NotAdmittedError
-from fedrank.deploy.hub.outcome import Outcome, View
 from fedrank.deploy.hub.report_check import terms_check
+from fedrank.deploy.hub.stages import Outcome, View
 from fedrank.deploy.terms import Terms
 
 #: Seconds that a device which asks between two rounds is made to wait for the next one.

@@ -13,8 +13,7 @@ from jaxtyping import Float32
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.learning import learning_of, rebuild
-from fedrank.deploy.hub.model import learnt_from
+from fedrank.deploy.hub.learning import learnable, learning_of, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.store import Store
 
@@ -95,13 +94,13 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
         raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
     learning = learning_of(settings.protocol())
     counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
-    check_of = settings.terms(store.name).check
+    terms = settings.terms(store.name)
     returns = {halt.round: halt.best for halt in store.halts() if halt.round <= len(rows)}
     digests = {row.number: row.model for row in everything if row.model is not None}
 
     def log():
         for row in rows:
-            reports = learnt_from(store.reports(row.number), check_of)
+            reports = learnable(store.reports(row.number), terms)
             if len(reports) != row.reports:
                 raise RunError(
                     f"{store.path}: round {row.number} was applied with {row.reports} reports, the log has "

@@ -15,7 +15,7 @@ from fedrank.core.errors import WireError
 from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, Authorise, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.hub.hub import Hub
-from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.stages import Outcome
 
 _RESPONSES = {
     Outcome.ACCEPTED: HttpResponse(201, b"", NO_STORE, content_type=None),

@@ -41,9 +41,11 @@ from fedrank.deploy.hub.settings import (
     write_settings,
 )
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.log.published import KEY_FILE, make_key, read_log_key
-from fedrank.deploy.oblivious.encapsulation import Gateway, new_private_key, public_key_of
-from fedrank.deploy.oblivious.issuer import FILE as TOKENS
+from fedrank.deploy.hub.tokens import FILE as TOKENS
+from fedrank.deploy.log.note import LOG, Signer, new_private_key, origin_of
+from fedrank.deploy.oblivious.encapsulation import Gateway, public_key_of
+from fedrank.deploy.oblivious.encapsulation import new_private_key as new_gateway_key
+from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -97,7 +99,7 @@ class HubFolder(ServedFolder):
             return wanted
         file = self.path / _GATEWAY
         if not file.exists():
-            write_atomically(file, new_private_key().hex().encode() + b"\n", 0o600)
+            write_atomically(file, new_gateway_key().hex().encode() + b"\n", 0o600)
         return dataclasses.replace(wanted, gateway=public_key_of(self._gateway_key()).hex())
 
     def _with_log(self, wanted: HubSettings) -> HubSettings:
@@ -282,6 +284,8 @@ class HubFolder(ServedFolder):
             self.token(name)
 
 
+#: Name of the file with the log's private key, in the hub's folder.
+KEY_FILE = "log.key"
 _GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
@@ -315,3 +319,48 @@ def _differences(log: dict, settings: dict) -> str:
     """The entries in which the settings differ from those in the log, as text."""
     names = [name for name in {**log, **settings} if log.get(name) != settings.get(name)]
     return ", ".join(f"{name} is {settings.get(name)!r}, was {log.get(name)!r}" for name in names)
+
+
+def make_key(folder: Path) -> str:
+    """Make the private key of a new log, if there is none; returns the public key as hexadecimal digits.
+
+    Raises:
+        RunError: It cannot be written, or what is there is no key.
+    """
+    if not (folder / KEY_FILE).exists():
+        write_atomically(folder / KEY_FILE, new_private_key().hex().encode() + b"\n", 0o600)
+    return read_key(folder, "").key.public.hex()
+
+
+def read_key(folder: Path, hub: str) -> Signer:
+    """What signs the heads of a hub's log.
+
+    Args:
+        folder: Of the hub.
+        hub: Name of the hub.
+
+    Raises:
+        RunError: The file is missing or holds no key.
+    """
+    file = folder / KEY_FILE
+    try:
+        private = bytes.fromhex(file.read_text(encoding="ascii").strip())
+        return Signer(origin_of(hub), LOG, private)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file}: the private key of the hub's log cannot be read. Put it back from a copy.") from error
+
+
+def read_log_key(folder: Path, terms: Terms) -> Signer:
+    """What signs the heads of a hub's log, checked against the hub's terms.
+
+    Args:
+        folder: Of the hub.
+        terms: Of the hub.
+
+    Raises:
+        RunError: The file is missing, or holds no key or another.
+    """
+    signer = read_key(folder, terms.hub)
+    if signer.key.public.hex() != terms.log:
+        raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
+    return signer

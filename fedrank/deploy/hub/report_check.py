@@ -16,8 +16,8 @@ def terms_check(terms: Terms) -> Callable[[bytes], str | None]:
     reply = report_check(terms.reply)
     if terms.check is None:
         return reply
-    head, other = terms.check.head, report_check(terms.check)
-    return lambda message: other(message) if message[:1] == head else reply(message)
+    check = report_check(terms.check)
+    return lambda message: check(message) if terms.is_check(message) else reply(message)
 
 
 def report_check(layout: Layout[Any]) -> Callable[[bytes], str | None]:

@@ -19,7 +19,6 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import Store
-from fedrank.deploy.log.published import log_routes
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             network_enrolments_per_minute=settings.enrolments_per_network,
         )
         kind: Callable[..., HubApp] = HubApp
-        if hub.issuer is not None:
-            from fedrank.deploy.oblivious.app import TokenApp
+        if hub.row.issuer is not None:
+            from fedrank.deploy.hub.gateway import TokenApp
 
-            kind = functools.partial(TokenApp, issuer=hub.issuer, gateway=home.gateway())
+            kind = functools.partial(TokenApp, issuer=hub.row.issuer, gateway=home.gateway())
         app = kind(
             hub,
             guard,
@@ -82,8 +81,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
             door=door_of(home.path, settings.attestation, hub.terms.hub) if settings.attestation else None,
         )
-        if hub.log is not None:
-            app.add_routes(log_routes(hub.log))
+        app.add_routes(hub.row.publishing.routes())
         if public and settings.status == "auto":  # nobody needs a token, as only this machine can ask
             app.hosts = Hosts((host,) if host else (), ("/status", "/metrics"))
         if settings.origins:

@@ -25,10 +25,10 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.linking.settings import LinkAttack
-from fedrank.deploy.oblivious.app import TokenApp
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
 _FEATURES = 5
@@ -161,10 +161,10 @@ def _served(folder: Path, settings: LinkAttack, mode: str, record: Record) -> It
     guard = Guard(device_per_minute=math.inf, failures_per_minute=math.inf, enrolments_per_minute=math.inf)
     options: dict[str, Any] = {"enrolment": home.token("enrolment"), "admin": None}
     options |= {"on_start": hub.start, "on_stop": hub.stop}
-    if hub.issuer is None:
+    if hub.row.issuer is None:
         app: Any = _WatchedHub(hub, guard, Counters(hub.status), **options)
     else:
-        extra = {"issuer": hub.issuer, "gateway": home.gateway()}
+        extra = {"issuer": hub.row.issuer, "gateway": home.gateway()}
         app = _WatchedTokens(hub, guard, Counters(hub.status), **extra, **options)
     app.record = record
     with contextlib.ExitStack() as stack:

@@ -19,7 +19,7 @@ from fedrank.deploy.device import outbox
 from fedrank.deploy.hub import migrations, store
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.platforms import key_value_store
 
@@ -107,8 +107,8 @@ def test_an_old_hub_goes_on_with_its_model_its_devices_and_its_reports(home):
 
     async def story():
         async with running(home) as hub:
-            assert (hub.view.round, hub.view.state, len(hub.devices)) == (3, "open", 6)
-            np.testing.assert_allclose(hub.model._learning.weights(hub.model._state), served, rtol=1e-5, atol=1e-8)
+            assert (hub.view.round, hub.view.state, len(hub.row.admission.devices)) == (3, "open", 6)
+            np.testing.assert_allclose(hub.row.model._learning.weights(hub.model._state), served, rtol=1e-5, atol=1e-8)
             (new,) = await enrolled(hub, 1)
             assert new == 8  # numbers go on
             waiting = {device: message for round_, device, message in BEFORE["report"] if round_ == 3}

@@ -10,7 +10,7 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.terms import Terms
 
 

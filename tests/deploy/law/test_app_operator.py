@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub import app as app_module
+from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.credentials import NotAdmittedError
 from fedrank.deploy.hub.store import StoreError
 
 

@@ -143,7 +143,8 @@ def test_a_foreign_page_reads_no_status_of_a_hub_on_this_machine(tmp_path, setti
             assert asked(app, path, host="127.0.0.1:8750") == asked(app, path, host="localhost:8750") == 200
         assert asked(app, "/v1/model", host="hub.example:8750") == 401  # a proxy hands on the name that devices use
     finally:
-        hub.log.close()
+        for stage in hub.row:
+            stage.stop()
         hub.store.close()
 
 

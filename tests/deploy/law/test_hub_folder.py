@@ -16,10 +16,11 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
+from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.hub import Outcome
 from fedrank.deploy.hub.migrations import STEPS
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 from fedrank.privacy.caps import LIFETIME_EPSILON
 
@@ -79,7 +80,8 @@ def test_a_clock_that_jumps_closes_no_round_and_keeps_none_open(tmp_path, monkey
     async def story():
         home = make(tmp_path / "hub", cohort=100, least=1, deadline=60.0)
         clock = Clock()
-        monkeypatch.setattr(hub_module, "time", clock)
+        for module in (hub_module, stages):
+            monkeypatch.setattr(module, "time", clock)
         async with running(home) as hub:
             (device,) = await enrolled(hub, 1)
             await hub.report(0, device, some_messages(hub, 1)[0])
@@ -89,7 +91,7 @@ def test_a_clock_that_jumps_closes_no_round_and_keeps_none_open(tmp_path, monkey
             assert hub.view.round == 0
         clock.now = 5.0  # the machine was started again: its monotonic clock begins anew
         async with running(home) as hub:
-            left = hub._opened + 60 - clock.now
+            left = hub.round.opened + 60 - clock.now
             assert 0 <= left <= 60
             clock.now += left + 1
             await hub.leave(99)

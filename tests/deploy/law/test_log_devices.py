@@ -10,12 +10,12 @@ from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log
 
 from fedrank.deploy.device import State, conversation
 from fedrank.deploy.hub.store import Store, StoreError
+from fedrank.deploy.hub.tokens import _new_key
 from fedrank.deploy.log.audit import _wrong_entries, audit_folder
 from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data
 from fedrank.deploy.log.note import Checkpoint
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
 from fedrank.deploy.log.tree import Grown, consistency_proof, frontier, grown, inclusion_proof, leaf_hash
-from fedrank.deploy.oblivious.issuer import _new_key
 
 X = np.eye(3)
 
@@ -279,7 +279,7 @@ def test_a_token_is_bought_with_a_key_that_the_log_has(selling, tmp_path):
     for _ in range(40):  # the tail of the log begins anew meanwhile, and epochs end
         assert synced(one).state is State.OK
         tail = Answer.parse(selling.ask("GET", "/v1/log")[2]).entries
-        sold = selling.hub.issuer.keys()
+        sold = selling.hub.row.issuer.keys()
         entries = [entry for entry in tail if entry[0] == ISSUER_KEY]
         for epoch, key in sold.items():
             assert bytes([3]) + epoch.to_bytes(4, "big") + hashlib.sha256(key).digest() in entries

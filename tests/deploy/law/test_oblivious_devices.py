@@ -11,6 +11,7 @@ from fedrank.deploy.device import conversation
 from fedrank.deploy.device.outbox import Outbox
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.routes import HttpResponse
+from fedrank.deploy.hub.tokens import _new_key
 from fedrank.deploy.oblivious.encapsulation import (
     REQUEST_OVERHEAD,
     Gateway,
@@ -18,7 +19,6 @@ from fedrank.deploy.oblivious.encapsulation import (
     new_private_key,
     public_key_of,
 )
-from fedrank.deploy.oblivious.issuer import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
 from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge

@@ -8,7 +8,7 @@ from hubs import enrolled, make, opened, running, some_messages
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.stages import Outcome
 
 
 def question(hub, round_, weights=(0.0, 1.0, 2.0, 3.0, 4.0)):

@@ -24,8 +24,8 @@ from fedrank.deploy.hub import service
 from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
 from fedrank.deploy.hub.attestation.door import Door
 from fedrank.deploy.hub.audit import replay_log
+from fedrank.deploy.hub.tokens import _new_key
 from fedrank.deploy.log.audit import audit_folder
-from fedrank.deploy.oblivious.issuer import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
 
 pytestmark = pytest.mark.minutes

@@ -11,20 +11,22 @@ until the leader notices, at most a moment's. Those that are used are then drawn
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedrank.deploy.hub.credentials import NotAdmittedError
-from fedrank.deploy.hub.devices import digest_of
+from fedrank.deploy.draws import key_of
+from fedrank.deploy.hub.admission import Admission, Enrolment, NotAdmittedError
+from fedrank.deploy.hub.closing import Closing
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.inbox import Job
-from fedrank.deploy.hub.outcome import Outcome
 from fedrank.deploy.hub.postgres.store import ClosedError, DeposedError, SharedStore
+from fedrank.deploy.hub.row import Row
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import OpenRound, Outcome
 from fedrank.deploy.hub.store import StoreError
 
 _log = logging.getLogger("fedrank.hub")
@@ -33,35 +35,84 @@ _log = logging.getLogger("fedrank.hub")
 _LOOK = 0.2
 
 
+class SharedAdmission(Admission):
+    """Admits devices that several processes enrol; credentials and codes are counted by one process only."""
+
+    _store: SharedStore
+
+    def find(self, token: str) -> int | None:
+        """The number of the device with this token, wherever it enrolled; None if there is none."""
+        found = super().find(token)
+        if found is None:
+            digest = key_of(token)
+            found = self._store.find(digest)
+            if found is not None:
+                self.devices.know(found, digest)
+        return found
+
+    def knows(self, ticket: str) -> bool:
+        """Never."""
+        return False
+
+    def enrolment(self, token: str, ticket: str | None, identity: bytes) -> Enrolment:
+        """The enrolment of a device with the hub's own token."""
+        if ticket is not None:
+            raise NotAdmittedError("unauthorised")
+        return super().enrolment(token, None, b"")
+
+
+class SharedClosing(Closing):
+    """Closes rounds of reports that any process took, while this process leads.
+
+    Attributes:
+        leads: This process leads.
+        came: Number of reports of the open round in the log, when it was last counted.
+    """
+
+    store: SharedStore
+    leads, came = False, 0
+
+    def recover(self, number: int) -> None:
+        """Count anew."""
+        self.came = 0
+
+    def begin(self, number: int, ended: OpenRound) -> None:
+        """Count anew."""
+        self.came = 0
+
+    def reports(self) -> int:
+        """Number of reports of the open round, as far as this process knows."""
+        return max(self.came, super().reports())
+
+    def seconds(self) -> float | None:
+        """As of every hub; None where another process leads."""
+        return super().seconds() if self.leads else None
+
+    def close(self, number: int) -> None:
+        """Close a round with the reports that any process took."""
+        with self.store.alone():
+            self.round.recount(dict(self.store.reports(number)))
+            super().close(number)
+
+
 class SharedHub(Hub):
     """One of several processes of a hub; arguments as of :class:`~fedrank.deploy.hub.hub.Hub`."""
 
     store: SharedStore
 
     def __init__(self, folder: Path, store: SharedStore, settings: HubSettings):
-        self.leads = store.lead()
-        self._look_at, self._came, self._connections = 0.0, 0, store.connections
+        self._look_at, self._connections = 0.0, store.connections
         super().__init__(folder, store, settings)
-        if self.leads:
+        if self._closing.leads:
             _log.warning("this process leads")
 
-    # ---------------------------------------------------------------------------------------------------- from the loop
-
-    def device_of(self, token: str) -> int | None:
-        """The number of the device with this token, wherever it enrolled; None if there is none."""
-        found = super().device_of(token)
-        if found is None:
-            digest = digest_of(token)
-            found = self.store.find(digest)
-            if found is not None:
-                self.devices.know(found, digest)
-        return found
-
-    # ------------------------------------------------------------------------------------------------------- the writer
+    def _make_row(self, folder: Path) -> Row:
+        row = super()._make_row(folder)
+        self._closing = SharedClosing(self.settings, self.terms, self.store, row.round)
+        self._closing.leads = self.store.lead()
+        return dataclasses.replace(row, admission=SharedAdmission(self.settings, self.store), closing=self._closing)
 
     def _recover(self) -> None:
-        self._told = -1  # what this process applied may not be what the log went on with
-        self._came = 0
         try:
             super()._recover()
         except DeposedError:  # training is over here; whoever leads may go on
@@ -73,16 +124,6 @@ class SharedHub(Hub):
         patience = super()._patience()
         return left if patience is None else min(left, patience)
 
-    def _due(self) -> bool:
-        return self.leads and super()._due()
-
-    def _begin(self, number: int, state: str) -> None:
-        self._came = 0
-        super()._begin(number, state)
-
-    def _reports(self) -> int:
-        return max(self._came, super()._reports())
-
     def _turn(self) -> bool:
         going_on = super()._turn()
         if time.monotonic() >= self._look_at:
@@ -90,17 +131,17 @@ class SharedHub(Hub):
         return going_on
 
     def _look(self) -> None:
-        """Follow the log, or take the lead if nobody has it."""
+        """Follow the log, or take the lead if no process has it."""
         started = time.monotonic()
         try:
-            led, self.leads = self.leads, self.store.lead()
-            took_over = self.leads and not led
+            led, self._closing.leads = self._closing.leads, self.store.lead()
+            took_over = self._closing.leads and not led
             if took_over:
                 _log.warning("this process leads now")
             self._meet_devices()
             self._follow(took_over)
-            if self.leads and self.view.state == "open":
-                self._came = self.store.came(self.view.round)
+            if self._closing.leads and self.view.state == "open":
+                self._closing.came = self.store.came(self.view.round)
             self.healthy = True
         except StoreError as error:
             self._trouble(error)
@@ -109,14 +150,15 @@ class SharedHub(Hub):
 
     def _meet_devices(self) -> None:
         """Know the devices that other processes enrolled, and forget those that left there."""
-        if self._connections != self.store.connections:  # nobody knows who left meanwhile
+        devices = self.row.admission.devices
+        if self._connections != self.store.connections:  # notifications of devices that left may be lost
             self._connections = self.store.connections
-            self.devices.reset(self.store.devices())
-        for number, digest in self.store.devices_after(self.devices.highest):
-            self.devices.know(number, digest)
+            devices.reset(self.store.devices())
+        for number, digest in self.store.devices_after(devices.highest):
+            devices.know(number, digest)
         for number in self.store.departed():
-            if number in self.devices:
-                self.devices.remove(number)
+            if number in devices:
+                devices.remove(number)
 
     def _follow(self, took_over: bool) -> None:
         """Come to where the log is."""
@@ -132,21 +174,21 @@ class SharedHub(Hub):
             if row is not None and row.state == "applied":
                 self.tally.applied(row, self.store.reporters(number))
         if here == self.view.round and not took_over:
-            self._lasted = last.seconds or 0.0
+            self.round.seconds = last.seconds or 0.0
             self._show_state(state)
         else:
-            self._opened = time.monotonic()
+            self.round.opened = time.monotonic()
             self._recover()
-        if self.leads and self.view.state == "between":
-            self._counted = dict(self.store.reports(here))
+        if self._closing.leads and self.view.state == "between":
+            self.round.recount(dict(self.store.reports(here)))
             self._persist(self._apply)
 
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         if any(job.kind == "report" and job.round > self.view.round for job in batch):
             self._look()  # another process may have handed out a round that this one has not seen
-        if any(job.kind == "leave" and job.device not in self.devices for job in batch):
+        if any(job.kind == "leave" and job.device not in self.row.admission.devices for job in batch):
             with contextlib.suppress(StoreError):
-                self.devices.reset(self.store.devices())
+                self.row.admission.devices.reset(self.store.devices())
         try:
             return super()._commit(batch)
         except ClosedError:
@@ -154,23 +196,8 @@ class SharedHub(Hub):
             self._look_at = 0.0
             return super()._commit(batch)
 
-    def _close(self) -> None:
-        """Close the open round, whoever leads; the leader applies it."""
-        number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
-        self._show_state("between")
-        self._persist(lambda: self._draw(number))
-        self._persist(self._apply)
-
-    def _draw(self, number: int) -> None:
-        """Close a round and draw those that are used, among the reports that any process took."""
-        with self.store.alone():
-            self._counted = dict(self.store.reports(number))
-            more = max(0, len(self._counted) - self.settings.cohort)
-            unused = secrets.SystemRandom().sample(sorted(self._counted), more)
-            self.store.close_round(number, self._lasted, unused)
-
     def _apply(self) -> None:
-        if self.leads:
+        if self._closing.leads:
             super()._apply()
 
     def _persist(self, step: Callable[[], None]) -> None:
@@ -178,20 +205,10 @@ class SharedHub(Hub):
             super()._persist(step)
         except DeposedError:
             _log.warning("this process does not lead any more")
-            self.leads, self._look_at = False, 0.0
-
-    def knows(self, ticket: str) -> bool:
-        """Never: credentials and codes are counted by one process only."""
-        return False
-
-    async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str:
-        """Enrol a new device with the hub's own token; credentials and codes are counted by one process only."""
-        if ticket is not None:
-            raise NotAdmittedError("unauthorised")
-        return await super().enrol()
+            self._closing.leads, self._look_at = False, 0.0
 
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome:
         """Count a report, once; see :meth:`~fedrank.deploy.hub.hub.Hub.report`."""
         if round_ > self.view.round:  # the writer looks at the log before it says that this is too early
-            return await self._inbox.ask("report", round_, device, reply)
+            return await self._inbox.ask("report", round=round_, device=device, data=reply)
         return await super().report(round_, device, reply)

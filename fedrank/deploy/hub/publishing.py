@@ -1,4 +1,4 @@
-"""The public log of a running hub: what everybody may ask about it, prepared once for every head.
+"""The stage that publishes models, and the public log of a running hub: its answers, prepared once for every head.
 
 =============================  ======================================================================
 ``GET /v1/log``                the newest signed head and the end of the log, the same for all
@@ -7,83 +7,31 @@
 ``GET /v1/log/entries/<n>``    entries from number n on, some hundred at most, for auditors
 =============================  ======================================================================
 
-Nobody shows a token here: who asks is nobody's business, and nothing is secret.
+These routes need no token: the hub does not learn who asks, and nothing is secret.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResponse, Route
+from fedrank.deploy.hub.learning import Model
+from fedrank.deploy.hub.stages import Stage
 from fedrank.deploy.hub.store import Store
-from fedrank.deploy.log.entries import ISSUER_KEY, key_entry
-from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key, origin_of
+from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data, round_of
+from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import BLOCK
 from fedrank.deploy.log.submission import Submission
 from fedrank.deploy.log.tree import consistency_proof, frontier, inclusion_proof, root
-from fedrank.deploy.terms import Terms
-from fedrank.engine.checkpoint import write_atomically
 
-_log = logging.getLogger("fedrank.hub")
-
-#: Name of the file with the log's private key, in the hub's folder.
-KEY_FILE = "log.key"
 #: Entries of one page; answers with proofs that are kept until the next head.
 PAGE, _KEPT = 256, 1024
-
-
-def make_key(folder: Path) -> str:
-    """Make the private key of a new log, if there is none; returns the public key as hexadecimal digits.
-
-    Raises:
-        RunError: It cannot be written, or what is there is no key.
-    """
-    if not (folder / KEY_FILE).exists():
-        write_atomically(folder / KEY_FILE, new_private_key().hex().encode() + b"\n", 0o600)
-    return read_key(folder, "").key.public.hex()
-
-
-def read_key(folder: Path, hub: str) -> Signer:
-    """What signs the heads of a hub's log.
-
-    Args:
-        folder: Of the hub.
-        hub: Name of the hub.
-
-    Raises:
-        RunError: The file is missing or holds no key.
-    """
-    file = folder / KEY_FILE
-    try:
-        private = bytes.fromhex(file.read_text(encoding="ascii").strip())
-        return Signer(origin_of(hub), LOG, private)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{file}: the private key of the hub's log cannot be read. Put it back from a copy.") from error
-
-
-def read_log_key(folder: Path, terms: Terms) -> Signer:
-    """What signs the heads of a hub's log, checked against the hub's terms.
-
-    Args:
-        folder: Of the hub.
-        terms: Of the hub.
-
-    Raises:
-        RunError: The file is missing, or holds no key or another.
-    """
-    signer = read_key(folder, terms.hub)
-    if signer.key.public.hex() != terms.log:
-        raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
-    return signer
 
 
 @dataclass(frozen=True)
@@ -110,44 +58,99 @@ class _Shown:
         return cls(head, line, body, _json({"checkpoint": head.with_lines(line + cosignatures), **body}))
 
 
-class PublishedLog:
-    """The log as it is shown; :meth:`show` is called by the writer, everything else by any thread.
+class Publishing(Stage):
+    """The stage that shows models; without a public log it has no entry of any.
 
-    Args:
-        folder: Folder of the hub.
-        store: The hub's log; only the writer uses it.
-        terms: Of the hub.
-        witnesses: Addresses and public keys of witnesses, as the setting has them.
-
-    Raises:
-        RunError: The private key is missing, or is not that of the terms.
+    Attributes:
+        skips: The open round's model is not the one in the public log, which has one of a round.
     """
 
-    def __init__(self, folder: Path, store: Store, terms: Terms, witnesses: Iterable[str] = ()):
-        self._signer = read_log_key(folder, terms)
-        self._store, self._reader = store, None
-        self._model, self._tail = b"", frozenset[bytes]()
-        self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
-        self._replacing, self._reading = threading.Lock(), threading.RLock()
-        self.submission = Submission(tuple(witnesses), self._proof_since, self._cosigned)
+    skips = False
 
-    # ------------------------------------------------------------------------------------------------- the writer
+    def entry(self, question: bytes = b"") -> bytes | None:
+        """Data of the public log's entry of a model message, by default the newest; None where there is none."""
+        return None
 
-    def show(self, model: bytes, keys: Mapping[int, bytes] | None = None) -> None:
-        """Show the log as it is, with a model as its newest; that and keys are appended where they are not shown.
+    def differs(self, number: int) -> bool:
+        """Whether the public log has another model of a round than the one that would be handed out."""
+        return False
 
-        Keys stand in the tail of every answer: they are appended again when the tail begins after them.
-
-        Args:
-            model: Data of the entry of the model message that devices get.
-            keys: The issuer's keys by epoch, as published, of all tokens that can be bought.
+    def publish(self) -> None:
+        """Show the newest model before it is handed out.
 
         Raises:
             StoreError: The log cannot be read or written.
         """
+
+    def show(self, number: int, question: bytes, best: bytes | None) -> None:
+        """Show the newest model, unless it is not the one of the public log."""
+        if not self.skips:
+            self.publish()
+
+    def routes(self) -> dict[str, Route]:
+        """Routes by path on which anyone may ask."""
+        return {}
+
+
+class PublicLog(Publishing):
+    """A public log of terms, models and keys; the writer publishes, any thread reads.
+
+    Args:
+        signer: Signs the heads.
+        store: The hub's log; only the writer uses it.
+        model: The model that is handed out.
+        keys: Returns the issuer's keys by epoch, as published, of all tokens that can be bought.
+        witnesses: Addresses and public keys of witnesses, as the setting has them.
+    """
+
+    def __init__(
+        self,
+        signer: Signer,
+        store: Store,
+        model: Model,
+        keys: Callable[[], Mapping[int, bytes]],
+        witnesses: Iterable[str] = (),
+    ):
+        self._signer = signer
+        self._store, self._reader, self._model, self._keys = store, None, model, keys
+        self._newest, self._tail = b"", frozenset[bytes]()
+        self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
+        self._replacing, self._reading = threading.Lock(), threading.RLock()
+        self._submission = Submission(tuple(witnesses), self._proof_since, self._cosigned)
+
+    def start(self) -> None:
+        """Begin to ask witnesses."""
+        self._submission.start()
+
+    def stop(self) -> None:
+        """Stop asking witnesses, and close what was opened."""
+        self._submission.stop()
+        if self._reader is not None:
+            self._reader.close()
+
+    # ------------------------------------------------------------------------------------------------- the writer
+
+    def entry(self, question: bytes = b"") -> bytes | None:
+        """Data of the entry of a model message and the best model's; None before a coordinator's first."""
+        question = question or self._model.question()
+        return model_data(question, self._model.best()) if question else None
+
+    def differs(self, number: int) -> bool:
+        """Whether the newest entry is another model of this round."""
+        newest = self._store.newest_model()
+        return newest is not None and round_of(newest[1]) == number and newest[1] != self.entry()
+
+    def publish(self) -> None:
+        """Show the log with the model as its newest; that and keys are appended where they are not shown.
+
+        Keys stand in the tail of every answer: they are appended again when the tail begins after them.
+        """
+        model = self.entry()
+        if model is None:
+            return
         size = self._store.log_size()
-        sold = [key_entry(epoch, key) for epoch, key in sorted((keys or {}).items())]
-        if size == self._shown.head.size and model == self._model and self._tail.issuperset(sold):
+        sold = [key_entry(epoch, key) for epoch, key in sorted(self._keys().items())]
+        if size == self._shown.head.size and model == self._newest and self._tail.issuperset(sold):
             return
         newest = self._store.newest_model()
         if newest is None or newest[1] != model:
@@ -164,11 +167,11 @@ class PublishedLog:
         head = Checkpoint.of(self._signer.key.name, size, root(node, size))
         self._tail = frozenset(entries)
         body = {"frontier": _texts(node(*place) for place in frontier(before)), "entries": _texts(entries)}
-        self._model = model
+        self._newest = model
         made = _Shown.of(head, self._signer.line(head), body)
         with self._replacing:
             self._shown = made
-        self.submission.submit(head.with_lines(made.line), size)
+        self._submission.submit(head.with_lines(made.line), size)
 
     # ------------------------------------------------------------------------------------------------- any thread
 
@@ -217,38 +220,26 @@ class PublishedLog:
         with self._reading:
             return _json({"entries": _texts(self._open().log_entries(start, min(start + PAGE, size)))})
 
-    @property
-    def whole(self) -> HttpResponse:
-        """The answer to who was here lately."""
-        return self._shown.whole
+    def routes(self) -> dict[str, Route]:
+        """The routes of the log by path."""
+        get = ("GET", "HEAD")
 
-    def close(self) -> None:
-        """Stop asking witnesses, and close what was opened."""
-        self.submission.stop()
-        if self._reader is not None:
-            self._reader.close()
+        async def whole(request: HttpRequest) -> HttpResponse:
+            return self._shown.whole
 
+        async def since(request: HttpRequest) -> HttpResponse:
+            size = number_of(request.tail)
+            return REFUSALS["not-found"] if size is None else self.since(size)
 
-def log_routes(log: PublishedLog) -> dict[str, Route]:
-    """The routes of a log by path."""
-    get = ("GET", "HEAD")
+        async def page(request: HttpRequest) -> HttpResponse:
+            start = number_of(request.tail)
+            return REFUSALS["not-found"] if start is None else self.page(start)
 
-    async def whole(request: HttpRequest) -> HttpResponse:
-        return log.whole
-
-    async def since(request: HttpRequest) -> HttpResponse:
-        size = number_of(request.tail)
-        return REFUSALS["not-found"] if size is None else log.since(size)
-
-    async def page(request: HttpRequest) -> HttpResponse:
-        start = number_of(request.tail)
-        return REFUSALS["not-found"] if start is None else log.page(start)
-
-    return {
-        "/v1/log": Route("log", get, None, whole),
-        "/v1/log/entries/": Route("log", get, None, page),
-        "/v1/log/": Route("log", get, None, since),
-    }
+        return {
+            "/v1/log": Route("log", get, None, whole),
+            "/v1/log/entries/": Route("log", get, None, page),
+            "/v1/log/": Route("log", get, None, since),
+        }
 
 
 def _json(value: dict[str, Json]) -> HttpResponse:

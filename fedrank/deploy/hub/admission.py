@@ -1,10 +1,10 @@
-"""Credentials that devices enrol with, each with a cap, and single-use codes that an app's back end hands out.
+"""The stage that admits devices: those that are enrolled, and the credentials that new ones enrol with.
 
 A *credential* has a name, a secret and a cap: how many devices may enrol with it in its window of days. Every
-enrolment counts, and goes on counting after the device has left, so that leaving and enrolling anew gives nobody more.
+enrolment counts, and goes on counting after the device has left, so that leaving and enrolling anew does not help.
 A credential for a back end enrols no device itself: with its secret the back end asks the hub for *codes*, each good
-for one device and a few minutes. The hub does not keep which code a device had, so that nobody can ask the back end
-whose it was.
+for one device and a few minutes. The hub does not keep which code a device had, so that the back end cannot tell whose
+it was.
 
 Secrets are random and shown once; the log keeps their SHA-256. The command line writes credentials into the log of a
 hub that runs; the hub looks them up when a device enrols.
@@ -12,15 +12,21 @@ hub that runs; the hub looks them up when a device enrols.
 
 from __future__ import annotations
 
+import hmac
+import logging
 import secrets
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.devices import digest_of
-from fedrank.deploy.hub.inbox import Job
+from fedrank.deploy.draws import key_of
+from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Stage
 from fedrank.deploy.hub.store import Admitted, Store
+
+_log = logging.getLogger("fedrank.hub")
 
 #: What the secret of a credential and a code begin with.
 SECRET, CODE = "cred.", "code."
@@ -112,7 +118,7 @@ class Credentials:
                 raise ConfigError(f"there is a credential {name!r} already; choose another name.")
             db.execute(
                 "INSERT INTO credential (name, secret, devices, days, code_minutes, made) VALUES (?, ?, ?, ?, ?, ?)",
-                (name, digest_of(secret), devices, days, code_minutes, today()),
+                (name, key_of(secret), devices, days, code_minutes, today()),
             )
         return secret
 
@@ -174,7 +180,7 @@ class Credentials:
         made, until = CODE + secrets.token_urlsafe(24), time.time() + 60 * owner.code_minutes
         with self._store.transaction() as db:
             db.execute("DELETE FROM code WHERE good_until < ?", (time.time(),))
-            db.execute("INSERT INTO code VALUES (?, ?, ?)", (digest_of(made), owner.number, until))
+            db.execute("INSERT INTO code VALUES (?, ?, ?)", (key_of(made), owner.number, until))
         return made, until
 
     def close(self) -> None:
@@ -200,48 +206,196 @@ def _credential(row: tuple) -> Credential:
     return Credential(row[0], row[1], row[2], row[3], row[4], row[5] is not None)
 
 
-class Admissions:
-    """Who of a batch of jobs may enrol; made anew for every batch.
+class Devices:
+    """Numbers and hashed tokens of the enrolled devices, in memory; about 250 bytes a device.
 
     Args:
-        credentials: Of the log.
-        most_of_identity: Devices that one attested identity may enrol within ``identity_days``.
-        identity_days: Window of an identity in days; 0: of all time.
-        most: Devices that the hub still takes; None: any number.
+        known: Number and digest of the token of each device.
+        last: The highest number that any device was given.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        most_of_identity: int = 1,
-        identity_days: int = 0,
-        most: int | None = None,
-    ):
+    def __init__(self, known: Iterable[tuple[int, bytes]], last: int):
+        self._tokens = dict(known)
+        self._numbers = {digest: number for number, digest in self._tokens.items()}
+        self.next = last + 1
+
+    @property
+    def highest(self) -> int:
+        """The highest number of a device that is known; 0 before the first."""
+        return max(self._tokens, default=0)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._tokens
+
+    def find(self, token: str) -> int | None:
+        """The number of the device with this token; None if there is none."""
+        digest = key_of(token)
+        # How long the look-up takes may tell about digests, never about tokens: no token can be made for a digest.
+        number = self._numbers.get(digest)
+        if number is None or not hmac.compare_digest(self._tokens.get(number, b""), digest):
+            return None
+        return number
+
+    def key(self, number: int) -> bytes:
+        """SHA-256 of the token of a device, with which it draws; empty if it is not enrolled."""
+        return self._tokens.get(number, b"")
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        """Add new devices, which get the next numbers."""
+        for digest in digests:
+            self._tokens[self.next] = digest
+            self._numbers[digest] = self.next
+            self.next += 1
+
+    def know(self, number: int, digest: bytes) -> None:
+        """Add a device that was enrolled elsewhere."""
+        self._tokens[number] = digest
+        self._numbers[digest] = number
+
+    def reset(self, known: Iterable[tuple[int, bytes]]) -> None:
+        """Know these devices, and no others."""
+        tokens = dict(known)
+        self._numbers = {digest: number for number, digest in tokens.items()}
+        self._tokens = tokens
+
+    def remove(self, number: int) -> None:
+        """Remove a device, which must be enrolled; its number is not given again."""
+        del self._numbers[self._tokens.pop(number)]
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """A device that wants to enrol.
+
+    Attributes:
+        token: SHA-256 of the token that it is to have.
+        ticket: SHA-256 of its credential's secret or its code; empty: it showed the hub's own token.
+        code: The ticket is a code.
+        identity: Hash of its attested identity; empty: it has none.
+    """
+
+    token: bytes
+    ticket: bytes = b""
+    code: bool = False
+    identity: bytes = b""
+
+
+class Admission(Stage):
+    """The devices of a hub and who may become one.
+
+    Args:
+        settings: Settings of the hub.
+        store: The log.
+    """
+
+    def __init__(self, settings: HubSettings, store: Store):
+        self._settings, self._store = settings, store
+        self.devices = Devices(store.devices(), store.last_device())
+        self.credentials = Credentials(store)
+        self._listed = self.credentials.as_json()
+        self._read: Credentials | None = None  # by the event loop, over its own connection
+        self._said_full = False
+
+    def stop(self) -> None:
+        """Close the connection of the event loop."""
+        if self._read is not None:
+            self._read.close()
+
+    def find(self, token: str) -> int | None:
+        """The number of the device with this token; None if there is none."""
+        return self.devices.find(token)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more devices may enrol."""
+        return len(self.devices) >= self._settings.most_devices
+
+    def enrolment(self, token: str, ticket: str | None, identity: bytes) -> Enrolment:
+        """The enrolment of a device; arguments as of :meth:`fedrank.deploy.hub.hub.Hub.enrol`.
+
+        Raises:
+            NotAdmittedError: The hub is full.
+        """
+        if self.full:
+            if not self._said_full:
+                self._said_full = True
+                most = self._settings.most_devices
+                _log.error("the hub is full: it has most_devices = %d devices, no more enrol", most)
+            raise NotAdmittedError("hub-full")
+        if ticket is None:
+            return Enrolment(key_of(token), identity=identity)
+        return Enrolment(key_of(token), key_of(ticket), ticket.startswith(CODE), identity)
+
+    def knows(self, ticket: str) -> bool:
+        """Whether a credential's secret or a code is good now; called by the event loop, and writes nothing.
+
+        Raises:
+            StoreError: The log cannot be read.
+        """
+        if self._read is None:
+            self._read = Credentials(Store(self._store.path, read_only=True))
+        find = self._read.of_code if ticket.startswith(CODE) else self._read.of_secret
+        return find(key_of(ticket)) is not None
+
+    def code(self, secret: str) -> tuple[str, float] | None:
+        """A new code of the credential with this secret; None if there is none that has codes."""
+        owner = self.credentials.of_secret(key_of(secret))
+        return self.credentials.code(owner) if owner is not None and owner.code_minutes else None
+
+    def reread(self) -> None:
+        """Read again what the status says about credentials, which other processes may have written."""
+        self._listed = self.credentials.as_json()
+
+    def batch(self) -> Admissions:
+        """The admissions of one batch of jobs."""
+        s = self._settings
+        left = s.most_devices - len(self.devices)
+        return Admissions(self.credentials, s.attested_devices, s.attested_days, left)
+
+    def status(self) -> dict[str, Json]:
+        """``most_devices`` and ``credentials`` of the status."""
+        return {"most_devices": self._settings.most_devices, "credentials": self._listed}
+
+
+class Admissions:
+    """Enrolments of one batch of jobs that are admitted.
+
+    Args:
+        credentials: Credentials of the log.
+        most_of_identity: Devices that one attested identity may enrol within ``identity_days``.
+        identity_days: Window of an identity in days; 0: of all time.
+        most: Devices that the hub still takes.
+    """
+
+    def __init__(self, credentials: Credentials, most_of_identity: int, identity_days: int, most: int):
         self._credentials, self._most_of_identity, self._identity_days = credentials, most_of_identity, identity_days
         self._most = most
         self._left: dict[bytes, int] = {}
         self._codes: set[bytes] = set()
         self.admitted: list[Admitted] = []
 
-    def refused(self, job: Job) -> str:
-        """Reason why the device of a job may not enrol; empty if it may, which is then counted."""
-        if self._most is not None and len(self.admitted) >= self._most:
+    def refuse(self, one: Enrolment) -> str:
+        """Reason why a device may not enrol; empty if it may, which is then counted."""
+        if len(self.admitted) >= self._most:
             return "hub-full"
         keys: dict[bytes, tuple[int, int]] = {}  # what it counts under → cap, window
         credential, code = None, None
-        if job.ticket:
-            if job.code:
-                credential = None if job.ticket in self._codes else self._credentials.of_code(job.ticket)
-                code = job.ticket
+        if one.ticket:
+            if one.code:
+                credential = None if one.ticket in self._codes else self._credentials.of_code(one.ticket)
+                code = one.ticket
             else:
-                credential = self._credentials.of_secret(job.ticket)
+                credential = self._credentials.of_secret(one.ticket)
                 if credential is not None and credential.code_minutes:
                     credential = None
             if credential is None:
                 return "unauthorised"
             keys[credential.key] = (credential.devices, credential.days)
-        if job.identity:
-            keys[job.identity] = (self._most_of_identity, self._identity_days)
+        if one.identity:
+            keys[one.identity] = (self._most_of_identity, self._identity_days)
         for key, (most, days) in keys.items():
             if key not in self._left:
                 self._left[key] = most - self._credentials.used(key, days)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -23,7 +24,8 @@ from typing import Any, NamedTuple
 
 from fedrank.core.errors import WireError
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
-from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.hub.stages import OpenRound, Outcome, Stage
+from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier
 from fedrank.deploy.oblivious.tokens import (
     MODULUS,
@@ -35,6 +37,8 @@ from fedrank.deploy.oblivious.tokens import (
     key_id,
     key_id_in,
 )
+
+_log = logging.getLogger("fedrank.hub")
 
 #: Name of the file in the hub's folder.
 FILE = "tokens.db"
@@ -308,3 +312,48 @@ def _new_key() -> tuple[bytes, bytes]:
     key = generate_private_key(EXPONENT, 8 * MODULUS)
     private = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
     return encode_key(PublicKey(key.public_key().public_numbers().n)), private
+
+
+class Tokens(Stage):
+    """The stage that takes single-use tokens in place of devices' own: each counts once in its epoch.
+
+    Args:
+        issuer: Sells and verifies the tokens.
+        store: The log, which has the tokens that were spent.
+    """
+
+    def __init__(self, issuer: Issuer, store: Store):
+        self.issuer, self._store = issuer, store
+        self._spent: set[int] = set()  # in this epoch, at least in its earlier rounds
+
+    def start(self) -> None:
+        """Start to sell."""
+        self.issuer.start()
+
+    def stop(self) -> None:
+        """Stop to sell."""
+        self.issuer.stop()
+
+    def recover(self, number: int) -> None:
+        """Read which tokens of a round's epoch were spent up to it, in reports that are used or not."""
+        self.prepare(number)
+        rows = [row.number for row in self._store.rounds() if row.number <= number]
+        rows = [one for one in rows if self.issuer.epoch_of(one) == self.issuer.epoch_of(number)]
+        self._spent = {token for one in rows for token in self._store.reporters(one)}
+
+    def refuse(self, device: int, message: bytes) -> Outcome | None:
+        """SPENT for a token of an earlier report."""
+        return Outcome.SPENT if device in self._spent else None
+
+    def prepare(self, number: int) -> None:
+        """Have the keys of a round's epoch and of the next."""
+        self.issuer.prepare(number)
+
+    def begin(self, number: int, ended: OpenRound) -> None:
+        """Delete what belongs to epochs that are over; where that cannot be written, the next epoch does it."""
+        same = self.issuer.epoch_of(number) == self.issuer.epoch_of(ended.number)
+        self._spent = self._spent | ended.counted.keys() if same else set()
+        try:
+            self.issuer.begin(number)
+        except StoreError as error:
+            _log.warning("%s", error)

@@ -29,7 +29,7 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation
 from fedrank.deploy.draws import CHECK, SEED, beacon_of, drawn, word
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.checks.watch import Watch
+from fedrank.deploy.hub.checks import Watch
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings

@@ -11,14 +11,11 @@ import numpy as np
 
 from fedrank.core.rng import party_key
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.key_value_store import KeyValueStore
-from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.deploy.platforms.folder import KeyValueStore, PlatformFolder
 from fedrank.deploy.platforms.platform import Platform
-from fedrank.deploy.platforms.process import ListenAt, platform_servers
-from fedrank.deploy.platforms.rounds import Coordinator, _asked_of, _told
-from fedrank.deploy.platforms.steps import RefusedError, responded
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.rounds import Coordinator, Peer, Silence, _asked_of, _told
+from fedrank.deploy.platforms.service import ListenAt, platform_servers
+from fedrank.deploy.platforms.terms import RefusedError, Terms, responded
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import WORLD
 

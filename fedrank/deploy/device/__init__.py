@@ -151,7 +151,7 @@ class Device:
             raise ConfigError("attest must be a function of the hub's challenge and the kinds that it accepts.")
         self._connection = HubClient(hub, ca=ca, allow_http=allow_http, timeout=timeout)
         if relay is not None:
-            from fedrank.deploy.oblivious.relayed import RelayedHubClient
+            from fedrank.deploy.device.connection import RelayedHubClient
 
             self._connection = RelayedHubClient(hub, relay, ca=ca, allow_http=allow_http, timeout=timeout)
         self._connection.attest = attest

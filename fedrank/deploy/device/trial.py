@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedrank.core.privacy_report import BASIC, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
+from fedrank.core.privacy_report import BASIC, DELTA, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
 from fedrank.core.rng import perturbation
 from fedrank.core.words import counted
-from fedrank.deploy.device.channel import RELAY, credit, linking
-from fedrank.deploy.device.channel import in_words as channel_words
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.accounts.randomised_response import REWARDS
+from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, shuffled_epsilon
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
 from fedrank.privacy.piecewise import WORDS
@@ -423,7 +422,7 @@ def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
         covers=() if bare else _COVERS,
         not_covered=(*((REWARDS,) if bare else ()), *linking(terms, relayed), SEED, *OF_A_DEVICE, _APP),
         details={"interactions_per_message": b, "bytes_per_message": terms.reply.nbytes},
-        words=(words, *channel_words(terms, relayed)),
+        words=(words, *channel_in_words(terms, relayed)),
     )
 
 
@@ -439,3 +438,72 @@ _APP = "What the app that this runs in, or anything else on the device, sends by
 def _scale(terms: Terms) -> float:
     assert terms.epsilon is not None  # the terms of Laplace noise have one
     return laplace_scale(terms.epsilon, terms.metric.largest)
+
+
+#: Basis of the ε of a message that is hidden among those which a relay passes on with it.
+AMONG = "an anonymous channel"
+#: Whom one has to trust for that.
+RELAY = "whoever runs the relay and whoever runs the hub, not to tell each other what they see"
+#: What no ε is about, by how messages reach the hub.
+HISTORY = (
+    "Which messages are of the same device: they show one token, and the hub keeps them under one number, as a history."
+)
+ADDRESS = (
+    "Which messages come from the same network address: the hub cannot tell by their tokens that they are of one "
+    "device, and sees the address."
+)
+
+
+def credit(terms: Terms, relayed: bool) -> Promise | None:
+    """ε of one message among those that a relay passes on together; None where none is credited.
+
+    None is where the terms promise no batch, where the device does not go through a relay, where the bound is no
+    better than the ε that holds without it, and where SciPy is not installed, which computes it.
+
+    Args:
+        terms: Of the hub.
+        relayed: Whether the device reports through a relay.
+    """
+    if not relayed or terms.batch < 2 or not 0 < terms.epsilon_message < math.inf:
+        return None
+    try:
+        if terms.piecewise is not None:
+            epsilon = shuffled_epsilon(terms.piecewise, terms.batch, DELTA)
+        else:
+            epsilon = any_shuffled_epsilon(terms.epsilon_message, terms.batch, DELTA)
+    except ImportError:
+        return None
+    if epsilon > 0.99 * terms.epsilon_message:
+        return None
+    return Promise(Unit.MESSAGE, epsilon, DELTA, AMONG)
+
+
+def linking(terms: Terms, relayed: bool) -> tuple[str, ...]:
+    """What nothing promises about who can put messages of a device together."""
+    if not terms.tokens:
+        return (HISTORY,)
+    return () if relayed else (ADDRESS,)
+
+
+def channel_in_words(terms: Terms, relayed: bool) -> tuple[str, ...]:
+    """Who could put messages of a device together, in a paragraph; none where the hub can."""
+    if not terms.tokens:
+        return ()
+    rounds = "a round" if terms.tokens == 1 else counted(terms.tokens, "round")
+    words = (
+        f"A message is shown with a token that this device bought blindly, one for {rounds}: whoever sold it cannot "
+        "tell whose it is, nor which messages are of one device."
+    )
+    if not relayed:
+        return (words,)
+    words += (
+        " Everything goes through a relay, which sees this device's network address and nothing inside, while the hub "
+        f"sees what is inside and no address. The relay passes on at least {counted(terms.batch, 'report')} together. "
+        f"One has to trust {RELAY}."
+    )
+    if (among := credit(terms, relayed)) is not None:
+        words += (
+            f" Then, and if the others in the batch are other people's, one message has ε = {among.epsilon:.3g}, but "
+            f"for a chance of 1 in {1 / among.delta:,.0f} (δ). Else what is said above holds."
+        )
+    return (words,)

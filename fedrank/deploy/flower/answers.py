@@ -27,10 +27,19 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.kept_answers import AnswersFile, KeptAnswers, Whose, answered_once
+from fedrank.deploy.flower.kept_answers import (
+    AnswersFile,
+    FileStore,
+    KeptAnswers,
+    NoStore,
+    Remembered,
+    Store,
+    Whose,
+    answered_once,
+    setup_answer,
+)
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import about, task_of
-from fedrank.deploy.flower.setup_answers import FileStore, NoStore, Remembered, Store, setup_answer
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
-from fedrank.deploy.http.hosts import Hosts
-from fedrank.deploy.http.origins import Origins
+from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import (
     REFUSALS,
     HttpRequest,

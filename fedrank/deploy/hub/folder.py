@@ -30,6 +30,7 @@ from typing import Any
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.database import copy_database, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
 from fedrank.deploy.hub.settings import (
     NO_LOG,
@@ -152,7 +153,7 @@ class HubFolder(ServedFolder):
             )
 
     def _shared(self, told: HubSettings, **options: Any) -> Store:
-        from fedrank.deploy.hub.postgres.store import SharedStore
+        from fedrank.deploy.hub.postgres import SharedStore
 
         file = self.path / _PASSWORD
         return SharedStore(told.database, read_token(file) if file.exists() else None, **options)
@@ -364,3 +365,39 @@ def read_log_key(folder: Path, terms: Terms) -> Signer:
     if signer.key.public.hex() != terms.log:
         raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
     return signer
+
+
+class Operator:
+    """Requests with the admin token.
+
+    Args:
+        home: Folder of the hub, which must be running.
+        ca: File with the certificates to trust, in place of the hub's own, which lies on this machine.
+
+    Raises:
+        RunError: No hub runs from the folder, or its token cannot be read.
+    """
+
+    def __init__(self, home: HubFolder, ca: str | os.PathLike[str] | None = None):
+        self._url = home.url("hub")
+        pinned = home.certificate("hub") if ca is None else None
+        self._client = PersistentClient(self._url, home.token("admin"), ca=ca, allow_http=True, pinned=pinned)
+
+    def ask(self, method: str, path: str, *, ignore: tuple[str, ...] = ()) -> ClientResponse:
+        """Send a request.
+
+        Args:
+            method: ``GET``, ``POST`` or ``DELETE``.
+            path: Path below the hub's address.
+            ignore: Reasons of refusals that are no error.
+
+        Raises:
+            RunError: The hub does not answer, or refuses.
+        """
+        try:
+            answer = self._client.ask(method, path, b"" if method == "POST" else None)
+        except OSError as error:
+            raise RunError(f"{self._url}: the hub does not answer ({error}). Is it running?") from error
+        if answer.status >= 300 and answer.reason not in ignore:
+            raise RunError(f"{self._url}{path}: the hub refuses ({answer.status} {answer.reason}).")
+        return answer

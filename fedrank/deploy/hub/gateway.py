@@ -24,7 +24,14 @@ from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.tokens import Issuer
-from fedrank.deploy.oblivious.binary_http import BinaryRequest, BinaryResponse, decode_request, encode_response
+from fedrank.deploy.oblivious.binary_http import (
+    REQUEST_LENGTH,
+    BinaryRequest,
+    BinaryResponse,
+    decode_request,
+    encode_response,
+    response_length,
+)
 from fedrank.deploy.oblivious.encapsulation import (
     KEYS_TYPE,
     REQUEST_OVERHEAD,
@@ -33,7 +40,6 @@ from fedrank.deploy.oblivious.encapsulation import (
     ReplayedError,
     key_configuration,
 )
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH, response_length
 from fedrank.deploy.oblivious.tokens import spending_number, token_in
 
 #: Addresses that are answered through the gateway: all of devices, none of operators.

@@ -25,11 +25,10 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.lazy import register_waiting
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.checks.comparing import Comparing
-from fedrank.deploy.hub.checks.watch import Judgement
+from fedrank.deploy.hub.checks import Comparing
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.stages import Stage
-from fedrank.deploy.hub.store import States, Store
+from fedrank.deploy.hub.store import Judgement, States, Store
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.randomised_response import debiased
 from fedrank.ranking.foltr_es import FoltrES

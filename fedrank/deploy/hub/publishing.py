@@ -24,11 +24,19 @@ from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResp
 from fedrank.deploy.hub.learning import Model
 from fedrank.deploy.hub.stages import Stage
 from fedrank.deploy.hub.store import Store
-from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data, round_of
 from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import BLOCK
 from fedrank.deploy.log.submission import Submission
-from fedrank.deploy.log.tree import consistency_proof, frontier, inclusion_proof, root
+from fedrank.deploy.log.tree import (
+    ISSUER_KEY,
+    consistency_proof,
+    frontier,
+    inclusion_proof,
+    key_entry,
+    model_data,
+    root,
+    round_of,
+)
 
 #: Entries of one page; answers with proofs that are kept until the next head.
 PAGE, _KEPT = 256, 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +15,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.exclusions import OF_HUBS, refuse_excluded
 from fedrank.deploy.http.origins import check_origins
-from fedrank.deploy.hub.attestation.attestor import ATTESTORS
-from fedrank.deploy.hub.checks.alarm import check_command
+from fedrank.deploy.hub.attestation.door import ATTESTORS
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
@@ -150,7 +150,10 @@ class HubSettings(Agreement):
         for name, share, most in (("check_margin", self.check_margin, 1.0), ("check_alarm", self.check_alarm, 0.5)):
             if not (0 <= share <= most and (share > 0 or name == "check_margin")):
                 raise ConfigError(f"{name} must be between 0 and {most:g}, got {share}.")
-        check_command(self.alert_command)
+        try:
+            shlex.split(self.alert_command)
+        except ValueError as error:
+            raise ConfigError(f"alert_command cannot be read ({error}), got {self.alert_command!r}.") from error
         check_origins(self.origins)
         if self.alert_url and not self.alert_url.startswith(("https://", "http://")):
             raise ConfigError(f"alert_url must begin with https:// or http://, got {self.alert_url!r}.")

@@ -15,9 +15,20 @@ from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
-from fedrank.deploy.log.entries import ISSUER_KEY, KEY_ENTRY, MODEL, TERMS, model_data, round_of, wrong_models
 from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decoded, log_key
-from fedrank.deploy.log.tree import Grown, leaf_hash, verify_consistency, verify_inclusion
+from fedrank.deploy.log.tree import (
+    ISSUER_KEY,
+    KEY_ENTRY,
+    MODEL,
+    TERMS,
+    Grown,
+    leaf_hash,
+    model_data,
+    round_of,
+    verify_consistency,
+    verify_inclusion,
+    wrong_models,
+)
 from fedrank.deploy.terms import Terms
 
 #: A tail begins at a multiple of this: so many entries lie in it, and more where other kinds follow the newest model.
@@ -53,7 +64,7 @@ class Head:
         size: Number of its leaves.
         root: Hash of its tree.
         note: The checkpoint with its signatures.
-        model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.entries`; empty where what was kept
+        model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.tree`; empty where what was kept
             does not say it.
         keys: SHA-256 of the issuer's key of each epoch in the tail; empty where they are not known any more.
     """

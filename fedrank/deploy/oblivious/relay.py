@@ -27,9 +27,8 @@ from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.origins import Origins, check_origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.oblivious.binary_http import LONGEST_BATCH, OTHERS, REPORTS, REQUEST_LENGTH
 from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD, REQUEST_TYPE, RESPONSE_TYPE, public_key_in
-from fedrank.deploy.oblivious.relayed import LONGEST_BATCH, OTHERS, REPORTS
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.terms import LARGEST_MODEL
 
 _log = logging.getLogger("fedrank.hub")

@@ -34,10 +34,11 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
-from fedrank.deploy.platforms.steps import (
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.terms import (
     NotYetError,
     RefusedError,
+    Terms,
     blank_message,
     decoded,
     left,
@@ -45,7 +46,6 @@ from fedrank.deploy.platforms.steps import (
     own_values,
     responded,
 )
-from fedrank.deploy.platforms.terms import Terms
 from fedrank.slates.fedslate.learning import FormTargets
 from fedrank.slates.fedslate.messages import SharedValues
 from fedrank.slates.fedslate.state import PlatformState, empty_view

@@ -17,11 +17,15 @@ with feedback gives the values of a batch, no platform learns from it, because t
 **Resuming.** The state is written at the end of a round. A coordinator that was killed in the middle sends the same
 requests again, which are answered with the same bytes. Where platforms have continued alone, it joins them at their
 round.
+
+A platform is a :class:`Peer`: it is asked until it answers or the time is up.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,18 +40,176 @@ from jaxtyping import Bool, Int64
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
-from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.core.trees import Json
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.platform import LAST_ROUND
-from fedrank.deploy.platforms.steps import blank_message
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms, blank_message
 from fedrank.slates.fedslate.learning import Batch, FormTargets
 from fedrank.slates.fedslate.messages import BatchAges
 from fedrank.slates.fedslate.state import CoordinatorState
 from fedrank.slates.learners.sampling import sample_without_replacement
 
+_log = logging.getLogger("fedrank.coordinator")
+
+#: First and longest pause before a platform is asked again, in seconds.
+_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+#: Largest list of missing rounds, in bytes.
+_MISSING = 1 << 20
+#: Reasons after which a request is sent again.
+_SOON = ("early-round", "unavailable", "too-many")
+#: Reasons of refusals for good.
+_FINAL = ("unauthorised", "malformed", "out-of-range", "not-found", "method", "too-large", "not-due", "not-finite")
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A missing reply.
+
+    Attributes:
+        reason: Reason that the platform gave; ``"away"`` if it did not answer.
+        round: The next round in which it can take part, where it says so.
+    """
+
+    reason: str
+    round: int | None = None
+
+
+class Peer:
+    """The coordinator's connection to one platform.
+
+    Args:
+        terms: The terms of the federation.
+        index: Number of the platform that should be there, from 0.
+        client: HTTP client of the platform.
+        seeded: Whether it should draw from the run's seed.
+        stop: Set when the coordinator stops.
+    """
+
+    def __init__(
+        self, terms: Terms, index: int, client: PersistentClient, *, seeded: bool = False, stop: threading.Event
+    ):
+        self._terms, self._index, self._client, self._seeded, self._stop = terms, index, client, seeded, stop
+        self._met, self._told = False, ""  # whether it was once the platform that it should be; the last complaint
+        client.on_connect = self._check
+
+    def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
+        """Send the request of an exchange and wait for the reply.
+
+        Args:
+            number: Number of the round.
+            place: Index of the exchange in the protocol.
+            body: The request's bytes.
+            patience: Seconds to wait; may be infinite.
+
+        Returns:
+            The reply's bytes, of the right length; or why there is none.
+
+        Raises:
+            RunError: From the start, another platform is there, one with other settings, or one that refuses for good.
+                Once it has been the right one, it is silent instead: it must not stop the others.
+        """
+        path, size = f"{EXCHANGE_PATH}{number}/{place}", self._terms.exchanges[place].reply.nbytes
+        return self._answered(path, body, patience, size, self._terms.names[place])
+
+    def sum_step(
+        self, number: int, place: int, step: int, body: bytes, patience: float, expected: int
+    ) -> bytes | Silence:
+        """Send the request of a step of a secure sum, as :meth:`exchange`.
+
+        Args:
+            number: Number of the round.
+            place: Index of the exchange whose replies are summed.
+            step: Number of the step, from 0.
+            body: The request's bytes.
+            patience: Seconds to wait; may be infinite.
+            expected: Length of the reply, in bytes.
+        """
+        return self._answered(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected, f"step {step} of a sum")
+
+    def _answered(self, path: str, body: bytes, patience: float, expected: int, name: str) -> bytes | Silence:
+        answer = self._patiently("POST", path, body, patience, max(4096, expected))
+        if isinstance(answer, Silence):
+            return answer
+        if len(answer.body) != expected:
+            return self._wrong(f"answers {name} with {len(answer.body)} bytes")
+        return answer.body
+
+    def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:
+        """Rounds up to this one that the platform has no transition of, as ranges (first, last); errors as above."""
+        answer = self._patiently("GET", f"/v1/missing/{number}", None, patience, _MISSING)
+        if isinstance(answer, Silence):
+            return answer
+        try:
+            return [(int(first), int(last)) for first, last in answer.json()["missing"]]
+        except (ValueError, TypeError, LookupError, OverflowError):
+            return self._wrong("says nothing sensible about missing rounds")
+
+    def _patiently(
+        self, method: str, path: str, body: bytes | None, patience: float, limit: int
+    ) -> ClientResponse | Silence:
+        end, pause = time.monotonic() + patience, _PAUSE
+        while True:
+            try:
+                answer = self._client.ask(method, path, body, limit=limit)
+            except _WrongPlatformError as error:
+                return self._wrong(str(error))
+            except OSError as error:
+                silence = Silence("away")
+                if pause == _PAUSE:
+                    _log.warning("platform %d: %s", self._index, error)
+            else:
+                if answer.status == 200:
+                    return answer
+                silence = self._refused(answer)
+                if silence.reason not in _SOON:
+                    return silence
+            left = end - time.monotonic()
+            if left <= 0 or self._stop.is_set():
+                return silence
+            if silence.reason != "early-round":  # for that the platform itself has waited
+                self._stop.wait(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _check(self) -> None:
+        """Check over a new connection that the platform is the expected one."""
+        answer = self._client.ask("GET", "/v1/platform")
+        if answer.status != 200:
+            raise ConnectionError(self._refused(answer).reason)
+        said: dict[str, Json] = answer.json()
+        here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
+        for name, value in here.items():
+            if said.get(name) != value:
+                found = repr(said.get(name))[:100]
+                raise _WrongPlatformError(f"says {name} = {found}, and this coordinator expects {value!r}")
+        self._met = True
+
+    def _refused(self, answer: ClientResponse) -> Silence:
+        if answer.reason in _FINAL:
+            return self._wrong(f"refuses the coordinator: {answer.reason}", answer.reason)
+        said = answer.json().get("round")
+        return Silence(answer.reason or f"status {answer.status}", said if type(said) is int else None)
+
+    def _wrong(self, what: str, reason: str = "malformed") -> Silence:
+        """A platform that does what it should not: an error at the start, later silence and a line in the log."""
+        error = (
+            f"platform {self._index} at {self._client.url}: {what}. Give each platform's own address, in order, its "
+            "token, and the same configuration to everybody."
+        )
+        if not self._met:
+            raise RunError(error)
+        if error != self._told:
+            self._told = error
+            _log.error("%s Until then it is not heard.", error)
+        return Silence(reason)
+
+
+class _WrongPlatformError(Exception):
+    """Another platform answers than should."""
+
+
 #: Seconds that a platform may take to answer by default.
-PATIENCE = 30.0
+PLATFORM_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +248,7 @@ class Coordinator:
         peers: Sequence[Peer],
         store: KeyValueStore,
         *,
-        patience: float = PATIENCE,
+        patience: float = PLATFORM_PATIENCE,
         seeded: bool = False,
         stop: threading.Event | None = None,
     ):

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from fedrank.core.privacy_report import DELTA, Unit
-from fedrank.deploy.device import channel
+from fedrank.deploy.device import trial as channel
 from fedrank.deploy.device.trial import promise
 from fedrank.deploy.hub import status
 from fedrank.deploy.hub.settings import HubSettings

@@ -6,8 +6,8 @@ from jaxtyping import TypeCheckError
 
 from fedrank.deploy.device.trial import Ranking, Round, perturbed, ranked
 from fedrank.deploy.fleet.device import Person
-from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Answer, Question
+from fedrank.deploy.flower.rounds import Holders
 from fedrank.deploy.hub.audit import Replayed, write_model
 from fedrank.deploy.platforms.rounds import RoundSeen
 from fedrank.deploy.platforms.users import Visited

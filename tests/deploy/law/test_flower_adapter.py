@@ -22,8 +22,7 @@ from fedrank.deploy.flower.answers import FolderMemory, answer_for, answer_of, n
 from fedrank.deploy.flower.client_app import ContextMemory, answered
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.rounds import Log, Rounds
-from fedrank.deploy.flower.server_app import FlowerNetwork
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import FlowerNetwork, serve
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.config import FoltrESConfig

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Rounds
+from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg

@@ -15,7 +15,7 @@ from hubs import enrolled, make, opened, running
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.draws import CHECK, beacon_of, drawn
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.checks.watch import Watch
+from fedrank.deploy.hub.checks import Watch
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError

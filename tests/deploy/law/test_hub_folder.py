@@ -18,10 +18,9 @@ from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.migrations import STEPS
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
-from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.hub.store import STEPS, StoreError
 from fedrank.privacy.caps import LIFETIME_EPSILON
 
 

@@ -9,13 +9,22 @@ import pytest
 from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log_answer, signer_of, synced, witness
 
 from fedrank.deploy.device import State, conversation
+from fedrank.deploy.hub.audit import _wrong_entries, audit_folder
 from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.hub.tokens import _new_key
-from fedrank.deploy.log.audit import _wrong_entries, audit_folder
-from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data
 from fedrank.deploy.log.note import Checkpoint
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
-from fedrank.deploy.log.tree import Grown, consistency_proof, frontier, grown, inclusion_proof, leaf_hash
+from fedrank.deploy.log.tree import (
+    ISSUER_KEY,
+    Grown,
+    consistency_proof,
+    frontier,
+    grown,
+    inclusion_proof,
+    key_entry,
+    leaf_hash,
+    model_data,
+)
 
 X = np.eye(3)
 

@@ -13,15 +13,13 @@ from log_worlds import LocalHub, cosign, signer_of, witness
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub import publishing as published
-from fedrank.deploy.log.audit import audit_folder
-from fedrank.deploy.log.entries import MODEL
+from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import Answer, UnprovenError
-from fedrank.deploy.log.reading import Reading, read_on
 from fedrank.deploy.log.submission import body_of
-from fedrank.deploy.log.tree import Grown, consistency_proof, grown, leaf_hash
-from fedrank.deploy.log.witness import Witness, WitnessFolder, as_json
+from fedrank.deploy.log.tree import MODEL, Grown, consistency_proof, grown, leaf_hash
+from fedrank.deploy.log.witness import Reading, Witness, WitnessFolder, as_json, read_on
 
 LOG = Signer("log.example/1", 1, bytes(32))
 

@@ -19,6 +19,7 @@ from fedrank.core.errors import WireError
 from fedrank.deploy.device import conversation
 from fedrank.deploy.oblivious import encapsulation
 from fedrank.deploy.oblivious.binary_http import (
+    REQUEST_LENGTH,
     BinaryRequest,
     BinaryResponse,
     decode_request,
@@ -34,7 +35,6 @@ from fedrank.deploy.oblivious.encapsulation import (
     public_key_in,
 )
 from fedrank.deploy.oblivious.relay import RelaySettings
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.oblivious.tokens import header_of, token_in
 
 

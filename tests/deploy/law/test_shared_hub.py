@@ -11,11 +11,10 @@ import pytest
 from hubs import enrolled, make, opened, some_messages
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.hub import migrations
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
-from fedrank.deploy.hub.store import Store, StoreError
+from fedrank.deploy.hub.store import STEPS, Store, StoreError
 
 pytestmark = [
     pytest.mark.slow,
@@ -358,17 +357,17 @@ def test_what_one_process_keeps_in_its_folder_cannot_be_shared():
 
 
 def test_an_earlier_version_is_brought_to_the_present_one(tmp_path, url, monkeypatch):
-    from fedrank.deploy.hub.postgres import store as module
+    from fedrank.deploy.hub import postgres as module
 
     home = make(tmp_path / "hub", database=url)
-    later = (*migrations.STEPS, "ALTER TABLE device ADD COLUMN credential INTEGER;\nCREATE TABLE more (x BLOB) STRICT")
+    later = (*STEPS, "ALTER TABLE device ADD COLUMN credential INTEGER;\nCREATE TABLE more (x BLOB) STRICT")
     monkeypatch.setattr(module, "STEPS", later)
     with pytest.raises(StoreError, match="newest version"):
         home.open(read_only=True)
     _, store = home.open()
     assert store._db.execute("SELECT credential FROM device").fetchall() == []
     store.close()
-    monkeypatch.setattr(module, "STEPS", migrations.STEPS)
+    monkeypatch.setattr(module, "STEPS", STEPS)
     with pytest.raises(StoreError, match=f"version {len(later)}"):
         home.open()
 

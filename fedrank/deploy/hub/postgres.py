@@ -3,16 +3,21 @@
 Every process writes reports; a report counts once by the table's primary key, and only while its round is open: who
 writes holds a lock that whoever closes the round waits for. One process leads: it holds a lock of its connection, and
 loses it with the connection. Only the leader applies rounds and writes the server's states, which all read.
+
+The connection runs the SQL that :mod:`fedrank.deploy.hub.store` has for SQLite, and raises :class:`sqlite3.Error` where
+it fails. After the server was lost it connects again at the next statement outside a transaction.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
+import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +25,224 @@ import jax
 import jax.numpy as jnp
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import RunError
+from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.database import transaction
-from fedrank.deploy.hub.migrations import STEPS
-from fedrank.deploy.hub.postgres.connection import PostgresConnection
-from fedrank.deploy.hub.store import Store, StoreError, open_first_round
+from fedrank.deploy.hub.store import STEPS, Store, StoreError, open_first_round
 from fedrank.engine import checkpoint
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.pq import TransactionStatus
+except ImportError as error:
+    raise MissingExtraError("psycopg", "postgres", "a hub's log on PostgreSQL") from error
+
+#: Seconds after which a new connection is given up, and until another is tried.
+_CONNECT_SECONDS, _AGAIN_SECONDS = 5, 1.0
+#: A host that vanished without a word is noticed after about 20 seconds.
+_KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
+#: First half of the keys of advisory locks; the second is made from the schema, so that each may hold a hub.
+_LEAD, _WRITE = 0x66656472, 0x66656473
+_KEY = "({}, hashtext(current_schema()))"
+
+
+class PostgresConnection:
+    """One connection; for one thread at a time.
+
+    Args:
+        url: As libpq takes it, such as ``postgresql://fedrank@db.example.org/hub``; without a password.
+        password: The password; None: libpq's own ways, such as ``PGPASSFILE`` and ``PGPASSWORD``.
+        read_only: Refuse to write.
+        channel: Name of notifications to hear.
+
+    Attributes:
+        leading: Whether this connection holds the lock of the process that leads.
+        connections: How often it was connected: what was known from notifications before is not complete.
+        heard: Payloads of notifications that came with answers to statements; for the caller to empty.
+
+    Raises:
+        ConfigError: The URL cannot be read, or holds a password.
+        sqlite3.OperationalError: The server cannot be reached, or refuses.
+    """
+
+    def __init__(self, url: str, password: str | None = None, *, read_only: bool = False, channel: str = ""):
+        self._arguments = {**_KEEPALIVE, "connect_timeout": _CONNECT_SECONDS, "application_name": "fedrank"}
+        self._arguments |= parsed(url)
+        if password is not None:
+            self._arguments["password"] = password
+        self._read_only, self._channel = read_only, channel
+        self._server: psycopg.Connection[Any] | None = None
+        self._on_begin: Callable[[], None] | None = None
+        self._tried = -_AGAIN_SECONDS
+        self.leading, self.connections = False, 0
+        self.heard: list[str] = []
+        self._connected()
+
+    # ---------------------------------------------------------------------------------- what sqlite3's connection has
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        server = self._server
+        return server is not None and not server.closed and server.info.transaction_status != TransactionStatus.IDLE
+
+    def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """Run one statement; ``BEGIN IMMEDIATE`` begins a transaction that writes."""
+        if statement == "BEGIN IMMEDIATE":
+            return self._begin()
+        with self._errors():
+            server = self._server if self.in_transaction else self._connected()
+            assert server is not None
+            done = server.execute(translated(statement).encode(), values or None)
+            if statement == "COMMIT" and done.statusmessage != "COMMIT":  # a failed transaction ends without an error
+                raise sqlite3.OperationalError("the server rolled the transaction back")
+            return done
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each row."""
+        rows = list(rows)
+        if not rows:
+            return
+        with self._errors():
+            server = self._server if self.in_transaction else self._connected()
+            assert server is not None
+            if statement == "INSERT INTO report VALUES (?, ?, ?)":  # one statement for all: a fifth of the time
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                server.execute(
+                    "INSERT INTO report SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])", columns
+                )
+            else:
+                with server.cursor() as cursor:
+                    cursor.executemany(translated(statement).encode(), rows)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._server is not None:
+            self._server.close()
+
+    # ------------------------------------------------------------------------------------------------ several processes
+
+    def lead(self) -> bool:
+        """Whether this process leads; it does if no other one does."""
+        if not self.leading or self._server is None or self._server.closed:
+            self.leading = bool(self.execute(f"SELECT pg_try_advisory_lock{_KEY.format(_LEAD)}").fetchone()[0])
+        return self.leading
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process writes reports while the block runs; waits for those that do."""
+        self.execute(f"SELECT pg_advisory_lock{_KEY.format(_WRITE)}")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(sqlite3.Error):  # the lock went with the connection
+                self.execute(f"SELECT pg_advisory_unlock{_KEY.format(_WRITE)}")
+
+    @contextlib.contextmanager
+    def beginning(self, check: Callable[[], None]) -> Iterator[None]:
+        """Transactions that the block begins call ``check`` first; what it raises ends them."""
+        self._on_begin = check
+        try:
+            yield
+        finally:
+            self._on_begin = None
+
+    def _begin(self) -> Any:
+        with self._errors():
+            begun = self._connected().execute("BEGIN")
+        try:
+            self.execute(f"SELECT pg_advisory_xact_lock_shared{_KEY.format(_WRITE)}")
+            if self._on_begin is not None:
+                self._on_begin()
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self.execute("ROLLBACK")
+            raise
+        return begun
+
+    # ----------------------------------------------------------------------------------------------------- connecting
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """The connection, made again if it was lost."""
+        if self._server is not None and not self._server.closed:
+            return self._server
+        self.leading = False
+        if time.monotonic() < self._tried + _AGAIN_SECONDS:
+            raise sqlite3.OperationalError("the database's server cannot be reached")
+        with self._errors():
+            self._tried = time.monotonic()
+            server = psycopg.connect(**self._arguments, autocommit=True)
+            try:
+                self._prepare(server)
+            except BaseException:
+                server.close()
+                raise
+            self._server, self._tried = server, -_AGAIN_SECONDS
+            self.connections += 1
+            return server
+
+    def _prepare(self, server: psycopg.Connection[Any]) -> None:
+        # A commit is on the disk before it is acknowledged, whatever the database's own setting is.
+        row = server.execute("SHOW synchronous_commit").fetchone()
+        if row is None or row[0] in ("off", "local"):
+            server.execute("SET synchronous_commit TO on")
+        server.execute("SET idle_in_transaction_session_timeout TO '30s'")  # a stopped process holds nobody up for long
+        if self._read_only:
+            server.execute("SET default_transaction_read_only TO on")
+        if self._channel:
+            server.add_notify_handler(lambda notice: self.heard.append(notice.payload))
+            server.execute(f"LISTEN {self._channel}".encode())
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn psycopg's errors into those of sqlite3; a connection that is in doubt is given up."""
+        try:
+            yield
+        except psycopg.IntegrityError as error:
+            raise sqlite3.IntegrityError(_text(error)) from error
+        except psycopg.Error as error:
+            if isinstance(error, psycopg.OperationalError) and self._server is not None:
+                self._server.close()
+                self.leading = False
+            raise sqlite3.OperationalError(_text(error)) from error
+
+
+def parsed(url: str) -> dict[str, Any]:
+    """The parts of a database's URL.
+
+    Raises:
+        ConfigError: It cannot be read, or holds a password, which everybody on the machine could read from it.
+    """
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error as error:
+        raise ConfigError(f"database: cannot be read as a URL of PostgreSQL ({_text(error)}).") from error
+    if "password" in parts:
+        raise ConfigError(
+            "database: holds a password, which everybody on this machine could read. Leave it out, and put it into the "
+            "file database.password in the hub's folder, or into PGPASSWORD or a file that PGPASSFILE names."
+        )
+    return parts
+
+
+@functools.cache
+def translated(statement: str) -> str:
+    """A statement of SQLite as PostgreSQL takes it: its parameters, types and blobs."""
+    statement = (
+        statement.replace("x''", "''::bytea")
+        .replace("PRIMARY KEY AUTOINCREMENT", "GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY")
+        .replace(" WITHOUT ROWID", "")
+    )
+    statement = re.sub(r"\)\s*STRICT\b,?", ")", statement)
+    for theirs, ours in (("INTEGER", "BIGINT"), ("BLOB", "BYTEA"), ("REAL", "DOUBLE PRECISION")):
+        statement = re.sub(rf"\b{theirs}\b", ours, statement)
+    return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", statement.replace("?", "%s"))
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split())
+
 
 _log = logging.getLogger("fedrank.hub")
 

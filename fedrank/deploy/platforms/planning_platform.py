@@ -6,7 +6,7 @@ A round at a platform, with the number of the visit that all platforms of a user
     slate(r)      its application gets the slate; nobody else is asked
     outcome(r)    its application reports the outcome
 
-After the last round of some users (:mod:`.schedule`) the coordinator asks for their sums, and sends the model; before
+After the last round of some users (:func:`schedule`) the coordinator asks for their sums, and sends the model; before
 the first, where the clip is found by other users, for counts of norms, and sends the clip. The first user after them
 waits for what is sent. Without it the platform goes on exploring: without the clip it counts nothing, and without the
 last model nothing more.
@@ -19,7 +19,16 @@ coordinator: noise on the sums does not cover it.
 
 Every change is committed to the file before it is acknowledged, so that a killed process loses none. Sums are made,
 noise included, before anything of the users after them counts, and kept: a request that is repeated, however late, is
-answered with the same bytes. With a secure sum they leave under masks alone (:mod:`.secret_sum`).
+answered with the same bytes. With a secure sum they leave under masks alone (:class:`SecretSums`).
+
+**The schedule.** A run has one release or several, each followed by a model, and before them, where the clip is found
+by other users, counts of norms, followed by the clip. What is asked for is made when the last round before it is over
+at a platform, and kept, so that the users after it count in the next one, however late the coordinator asks.
+
+**Secure sums.** The vector is the kept answer of the exchange, noise included: it is the same in every sum that is
+begun, so that a sum that is begun again tells nothing new. Keys and masks are new in each, and what was kept of an
+earlier one is gone: it can never be unmasked. Within a sum, a step that is asked for again is answered with the same
+bytes, and a platform that was killed between two steps goes on.
 """
 
 from __future__ import annotations
@@ -29,26 +38,152 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import UInt32
 
-from fedrank.core.errors import FedrankWarning, RunError
+from fedrank.core.errors import FedrankWarning, RunError, SecureSumError
 from fedrank.core.trees import Json
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
-from fedrank.deploy.platforms.planning.schedule import Due, schedule, sum_steps
-from fedrank.deploy.platforms.planning.secret_sum import SecretSums
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
-from fedrank.deploy.platforms.steps import NotYetError, RefusedError, blank_message, decoded, responded
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.terms import (
+    NotYetError,
+    RefusedError,
+    Terms,
+    blank_message,
+    decoded,
+    decoded_as,
+    responded,
+)
+from fedrank.privacy.secure_sum.messages import Step, message_sizes
+from fedrank.privacy.secure_sum.messages import Terms as SumTerms
+from fedrank.privacy.secure_sum.party import Party
 from fedrank.slates.fedslate.secure_sum import as_vector
-from fedrank.slates.sums import Improve, SetClip
+from fedrank.slates.sums import AfterExplorers, Improve, IntegersOfUsers, SetClip
 from fedrank.slates.sums.learner import PlatformState, SumLearner
 from fedrank.slates.world.satisfaction import Turn
 
+
+class Due(NamedTuple):
+    """An exchange of a run.
+
+    Attributes:
+        round: The last round before it.
+        place: Index of the exchange in the protocol.
+        collects: Whether platforms are asked for integers; else they are told something.
+        parties: Numbers of the platforms that take part: those that send such integers, or all that are told.
+    """
+
+    round: int
+    place: int
+    collects: bool
+    parties: tuple[int, ...]
+
+
+def schedule(terms: Terms) -> tuple[Due, ...]:
+    """All exchanges of a run in which something crosses, in order."""
+    return tuple(
+        sorted(
+            Due(round_, place, isinstance(exchange, IntegersOfUsers), parties(terms, exchange))
+            for place, exchange in enumerate(terms.exchanges)
+            if isinstance(exchange, AfterExplorers)
+            for round_ in exchange.rounds
+        )
+    )
+
+
+def parties(terms: Terms, exchange: AfterExplorers) -> tuple[int, ...]:
+    """Numbers of the platforms that take part in an exchange."""
+    sends = exchange.senders if isinstance(exchange, IntegersOfUsers) else (True,) * terms.platforms
+    return tuple(k for k, there in enumerate(sends) if there)
+
+
+def sum_terms(terms: Terms, place: int) -> SumTerms:
+    """What is agreed upon for a secure sum of an exchange: each platform masks with all others, and all must stay.
+
+    A coordinator could otherwise have the total of all but one, and later that of all: the difference is one's own.
+    """
+    exchange: Any = terms.exchanges[place]
+    neighbours = len(parties(terms, exchange)) - 1
+    return SumTerms(exchange.numbers, neighbours, neighbours + 1)
+
+
+def sum_steps(terms: Terms, place: int) -> tuple[Step, ...]:
+    """The four steps of a secure sum of an exchange, with the layouts of their messages."""
+    agreed = sum_terms(terms, place)
+    return message_sizes(agreed.length, agreed.neighbours)
+
+
 _DIGEST = 32
+_KEYS, _SHARES, _VECTORS, _UNMASKING = range(4)
+
+
+class SecretSums:
+    """A platform's part in secure sums; for one thread.
+
+    Args:
+        terms: Terms of the federation.
+        index: Number of the platform, from 0.
+        store: Its database.
+    """
+
+    def __init__(self, terms: Terms, index: int, store: KeyValueStore):
+        self._terms, self._index, self._store = terms, index, store
+
+    def step(self, due: Due, step: int, body: bytes, vector: UInt32[np.ndarray, " numbers"]) -> bytes:
+        """The reply to one step of a sum.
+
+        Args:
+            due: The exchange whose integers are summed.
+            step: 0..3: keys, shares, vectors, unmasking.
+            body: The request's bytes; keys with another session begin another sum.
+            vector: What the platform adds.
+
+        Raises:
+            RefusedError: No request of this step; or the sum cannot go on and has to be begun again.
+        """
+        steps = sum_steps(self._terms, due.place)
+        if not 0 <= step < len(steps):
+            raise RefusedError("not-found")
+        request = decoded_as(steps[step].request, body)
+        at, digest = f"sum/{due.round:010}/{due.place:02}/", hashlib.sha256(body).digest()
+        kept = self._store.get(f"{at}{step}")
+        if kept is not None and kept[:_DIGEST] == digest:
+            return kept[_DIGEST:]
+        if kept is not None and step != _KEYS:
+            raise RefusedError("sum-stopped")
+        agreed, old = sum_terms(self._terms, due.place), [f"{at}{name}" for name, _ in self._store.below(at)]
+        try:
+            if step == _KEYS:
+                party = Party(agreed, self._index)
+                reply: Any = party.advertise(request)
+            else:
+                secrets = self._store.get(f"{at}party")
+                if secrets is None:
+                    raise RefusedError("sum-stopped")
+                party = Party.unpacked(agreed, secrets)
+                if step == _SHARES and not set(np.asarray(request.parties).tolist()) <= set(due.parties):
+                    raise RefusedError("out-of-range")
+                if step == _SHARES:
+                    reply = party.share(request)
+                elif step == _VECTORS:
+                    reply = party.mask(request, vector)
+                else:
+                    reply = party.unmask(request)
+        except SecureSumError as error:
+            self._store.put({}, [f"{at}party"])
+            raise RefusedError("sum-stopped") from error
+        data = steps[step].reply.encode(reply)
+        pieces = {f"{at}{step}": digest + data}
+        # After the last step its secrets are of no more use to anybody who keeps to the rules.
+        gone = old if step == _KEYS else [f"{at}party"] if step == _UNMASKING else []
+        if step != _UNMASKING:
+            pieces[f"{at}party"] = party.packed()
+        self._store.put(pieces, gone)
+        return data
 
 
 class PlanningPlatform:

@@ -20,11 +20,10 @@ from typing import Any
 
 from fedrank.deploy.draws import key_of
 from fedrank.deploy.hub.admission import Admission, Enrolment, NotAdmittedError
-from fedrank.deploy.hub.closing import Closing
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.inbox import Job
-from fedrank.deploy.hub.postgres.store import ClosedError, DeposedError, SharedStore
-from fedrank.deploy.hub.row import Row
+from fedrank.deploy.hub.postgres import ClosedError, DeposedError, SharedStore
+from fedrank.deploy.hub.row import Closing, Row
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import OpenRound, Outcome
 from fedrank.deploy.hub.store import StoreError

@@ -34,11 +34,10 @@ from jaxtyping import Bool, Int64, Num, UInt32
 
 from fedrank.core.errors import RunError, SecureSumError, WireError
 from fedrank.core.messages import Layout
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
-from fedrank.deploy.platforms.peer import Peer, Silence
-from fedrank.deploy.platforms.planning.schedule import Due, schedule, sum_steps, sum_terms
-from fedrank.deploy.platforms.steps import blank_message
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
+from fedrank.deploy.platforms.rounds import Peer, Silence
+from fedrank.deploy.platforms.terms import Terms, blank_message
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.slates.fedslate.secure_sum import from_vector
 from fedrank.slates.sums import Release

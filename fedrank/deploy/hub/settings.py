@@ -70,10 +70,6 @@ class HubSettings(Agreement):
         "is a file in the folder.",
     )
     learning_rate: float = setting(1e-3, "Adam's step size.")
-    aggregate: str = setting(
-        "mean", "How the hub aggregates reports: mean, or a rule that is robust against attackers."
-    )
-    byzantine: int = setting(1, "Attackers that the robust rule allows for.")
     cohort: int = setting(100, "Reports that close a round, and the most that are used of one.")
     round_seconds: float = setting(
         0.0,
@@ -138,7 +134,6 @@ class HubSettings(Agreement):
             ("deadline", self.deadline, 0, 10**9),
             ("round_seconds", self.round_seconds, 0, 10**9),
             ("rounds", self.rounds, 0, 2**32 - 1),
-            ("byzantine", self.byzantine, 0, MOST_REPORTS),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
             ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
             ("enrolments_per_network", self.enrolments_per_network, 1e-3, 1e9),
@@ -220,18 +215,18 @@ class HubSettings(Agreement):
             participations=self.participations,
             clip=terms.clip,
             interleaved=terms.interleaved,
-            aggregate=self.aggregate,
-            byzantine=self.byzantine,
         )
 
 
 #: Settings that decide what the log means; with others it would rebuild another model.
-_LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
+_LEARNING = ("relay", "learning_rate")
+#: Settings that hubs once had, with the values that mean what every hub does: the mean of the reports.
+_MEAN = {"aggregate": "mean", "byzantine": 1}
 
 
 def fingerprint(settings: HubSettings, hub: str) -> dict[str, Json]:
     """The settings that a checkpoint and a log belong to, JSON-able."""
-    return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}}
+    return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}, **_MEAN}
 
 
 def new_hub() -> str:
@@ -259,7 +254,14 @@ def read_settings(path: Path) -> HubSettings:
         ConfigError: No such file, not TOML, an unknown setting, or a value out of range.
     """
     try:
-        return from_dict({"log": NO_LOG, **read_toml(path)}, HubSettings)  # hubs were made before there were logs
+        given = {"log": NO_LOG, **read_toml(path)}  # hubs were made before there were logs
+        for name, value in _MEAN.items():
+            if given.pop(name, value) != value:
+                raise ConfigError(
+                    f"{name} must be {value!r}: hubs take the mean of all reports that count. This one was made with "
+                    "another rule; make a new hub, with round_seconds and drawn_seeds or checks against attackers."
+                )
+        return from_dict(given, HubSettings)
     except ConfigError as error:
         raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
 

@@ -166,7 +166,6 @@ def test_terms_cannot_change_and_other_settings_can(tmp_path):
         (dict(n_features=5, least=0), "least"),
         (dict(n_features=5, p=0.01), r"p in \[1/11, 1\]"),
         (dict(n_features=5, mechanism="laplace"), "needs epsilon"),
-        (dict(n_features=5, aggregate="meen"), "Did you mean 'mean'"),
         (dict(n_features=5, reward="Max"), "online metric"),
         (dict(n_features=2_000_000), "n_features"),
         (dict(n_features=900_000, ranker="mlp"), "1,000,000 weights"),
@@ -177,6 +176,20 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_made(tmp_path, s
     with pytest.raises(ConfigError, match=words):
         HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
     assert not (tmp_path / "hub").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"), [("", ""), ('aggregate = "median-of-means"\n', "aggregate must be 'mean'")]
+)
+def test_a_hub_of_the_mean_goes_on_and_one_of_a_robust_rule_does_not(tmp_path, lines, words):
+    home = make(tmp_path / "hub")
+    text = home.settings.read_text()
+    home.settings.write_text("byzantine = 1\n" + (lines or 'aggregate = "mean"\n') + text)
+    if words:
+        with pytest.raises(ConfigError, match=words):
+            home.open()
+    else:
+        home.open()[1].close()
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path):

@@ -177,7 +177,7 @@ def conformance(
     import shlex
 
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.conformance.scenes import conformance as played
+    from fedrank.deploy.conformance import conformance as played
 
     outcomes = []
     for outcome in played(shlex.split(command), only or ()):

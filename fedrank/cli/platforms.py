@@ -240,8 +240,7 @@ def simulate_visits(
     """
     import numpy as np
 
-    from fedrank.deploy.platforms.client import PlatformClient
-    from fedrank.deploy.platforms.users import visits
+    from fedrank.deploy.platforms.client import PlatformClient, visits
 
     _log_to_stderr()
     terms = terms_of(config)

@@ -20,8 +20,8 @@ from typing import Any
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.app import HubApp
-from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.stages import Outcome, View
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.terms import Terms
 
 ENROLMENT, ADMIN, DEVICE = "enrolment-token-of-a-test", "admin-token-of-a-test", "token-of-device-1"

@@ -7,10 +7,10 @@ import math
 from hub_fakes import Exchange, Got
 
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge, header_of
 
 ENROLMENT, ADMIN = "enrolment-token-of-a-test", "admin-token-of-a-test"

@@ -45,7 +45,7 @@ from fedrank.deploy.flower.answers import refuse_extra_messages
 from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.rounds import HELLO, Came, Log, Network, Rounds, SetupRounds, Tally, as_rows
 from fedrank.deploy.flower.settings import Scalar, about, read_run, task_of
-from fedrank.deploy.log_lines import LogLine
+from fedrank.deploy.folder import LogLine
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.deployment import ServerSide, delta_of
 from fedrank.engine.run_folder import RunFolder

@@ -49,9 +49,9 @@ from fedrank.deploy.http.routes import (
     too_many,
 )
 from fedrank.deploy.hub.admission import CODE, SECRET, NotAdmittedError
-from fedrank.deploy.hub.attestation.door import MOST_STATEMENT, Door, NotAttestedError
-from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.attestation import MOST_STATEMENT, Door, NotAttestedError
 from fedrank.deploy.hub.stages import Outcome, View
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.terms import Terms
 
 #: Seconds that a device which asks between two rounds is made to wait for the next one.

@@ -12,13 +12,13 @@ from fedrank.deploy.http.guard import Guard, number_of
 from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, Authorise, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.hub.app import HubApp
-from fedrank.deploy.hub.attestation.door import door_of
-from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.attestation import door_of
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import Store
+from fedrank.deploy.hub.tally import Counters
 
 
 @dataclass(frozen=True)

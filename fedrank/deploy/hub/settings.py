@@ -15,7 +15,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.exclusions import OF_HUBS, refuse_excluded
 from fedrank.deploy.http.origins import check_origins
-from fedrank.deploy.hub.attestation.door import ATTESTORS
+from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically

@@ -12,7 +12,6 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.log.tree import MOST
@@ -223,15 +222,3 @@ def _verified(public: bytes, signature: bytes, message: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def signature_lines(text: str) -> Any:
-    """Names and bytes of signature lines that came by themselves.
-
-    Raises:
-        WireError: They are none.
-    """
-    try:
-        return _signatures(text)
-    except ValueError as error:
-        raise WireError(f"not signature lines: {error}") from error

@@ -20,10 +20,9 @@ makes the same model again. Platforms answer a repeated request with the same by
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,7 @@ from fedrank.core.errors import RunError, SecureSumError, WireError
 from fedrank.core.messages import Layout
 from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
-from fedrank.deploy.platforms.rounds import Peer, Silence
+from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
 from fedrank.deploy.platforms.terms import Terms, blank_message
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.slates.fedslate.secure_sum import from_vector
@@ -68,40 +67,20 @@ class Told:
     platform: int
 
 
-class PlanningCoordinator:
-    """The coordinator; a context manager, in which its threads run.
+class PlanningCoordinator(AnyCoordinator):
+    """The coordinator of platforms that plan; ``patience`` is what they have after the first with feedback.
 
-    Args:
-        terms: Terms of the federation, of planned slates.
-        peers: The platforms, in order.
-        store: The coordinator's database; it continues from what is in it.
-        patience: Seconds that platforms may come after the first with feedback; may be infinite.
-        seeded: Draw from the run's seed, as a simulator does.
-        stop: Set when the coordinator is to stop.
+    Arguments as of :class:`~fedrank.deploy.platforms.rounds.AnyCoordinator`.
 
     Attributes:
-        state: State of the protocol's server.
         sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
         informed: Numbers of the platforms that have been told the last model.
     """
 
-    def __init__(
-        self,
-        terms: Terms,
-        peers: Sequence[Peer],
-        store: KeyValueStore,
-        *,
-        patience: float,
-        seeded: bool = False,
-        stop: threading.Event | None = None,
-    ):
-        if len(peers) != terms.platforms:
-            raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
-        self.terms, self.patience = terms, patience
-        self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
+    def __init__(self, terms: Terms, peers: Sequence[Peer], store: KeyValueStore, **options: Any):
+        super().__init__(terms, peers, store, **options)
         self._s: Any = terms.protocol.settings
         self._schedule = schedule(terms)
-        self.state: Any = terms.coordinator_state(seeded)
         kept = store.get("state")
         self._over = 0  # exchanges of the schedule of which the state knows
         if kept is not None:
@@ -114,14 +93,6 @@ class PlanningCoordinator:
             int(name): np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
             for name, data in store.below("steps/")
         }
-
-    def __enter__(self) -> PlanningCoordinator:
-        self._pool = ThreadPoolExecutor(len(self._peers), "platform")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
 
     @property
     def done(self) -> bool:

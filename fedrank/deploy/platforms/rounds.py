@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,6 @@ from fedrank.deploy.platforms.platform import LAST_ROUND
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms, blank_message
 from fedrank.slates.fedslate.learning import Batch, FormTargets
 from fedrank.slates.fedslate.messages import BatchAges
-from fedrank.slates.fedslate.state import CoordinatorState
 from fedrank.slates.learners.sampling import sample_without_replacement
 
 _log = logging.getLogger("fedrank.coordinator")
@@ -227,8 +226,8 @@ class RoundSeen:
     learnt: bool | None
 
 
-class Coordinator:
-    """The coordinator; a context manager, in which its threads run.
+class AnyCoordinator:
+    """The coordinator of some platforms; a context manager, in which its threads run.
 
     Args:
         terms: Terms of the federation.
@@ -256,19 +255,26 @@ class Coordinator:
             raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
         self.terms, self.patience = terms, patience
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
-        self.state: CoordinatorState = terms.coordinator_state(seeded)
-        self._every = terms.config.evaluation.every
-        self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
-        self._missing: set[int] | None = None  # rounds that somebody misses; None: not known
-        self._load()
+        self.state: Any = terms.coordinator_state(seeded)
 
-    def __enter__(self) -> Coordinator:
+    def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(len(self._peers), "platform")
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._pool.shutdown()
+
+
+class Coordinator(AnyCoordinator):
+    """The coordinator of FedSlate's rounds; arguments as of :class:`AnyCoordinator`."""
+
+    def __init__(self, terms: Terms, *args: Any, **options: Any):
+        super().__init__(terms, *args, **options)
+        self._every = terms.config.evaluation.every
+        self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
+        self._missing: set[int] | None = None  # rounds that somebody misses; None: not known
+        self._load()
 
     @property
     def done(self) -> int:

@@ -29,6 +29,7 @@ import asyncio
 import contextlib
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ from fedrank.deploy.platforms.folder import CLIENTS, PlatformFolder
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, Told
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
-from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, Coordinator, Peer, RoundSeen
+from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, AnyCoordinator, Coordinator, Peer, RoundSeen
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, NotYetError, RefusedError, Terms
 from fedrank.engine.checkpoint import write_atomically
 
@@ -408,6 +409,25 @@ class Asking:
         return made
 
 
+@contextlib.contextmanager
+def _coordinating(
+    kind: type[AnyCoordinator], home: PlatformFolder, terms: Terms, asking: Asking, seeded: bool
+) -> Iterator[Any]:
+    """A coordinator in its locked folder, whose threads run; its results are written in the end."""
+    with home.locked():
+        store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
+        try:
+            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
+            coordinator: Any = kind(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
+            with coordinator:
+                try:
+                    yield coordinator
+                finally:
+                    write_files(home, coordinator)
+        finally:
+            store.close()
+
+
 def coordinate(
     home: PlatformFolder,
     terms: Terms,
@@ -420,7 +440,7 @@ def coordinate(
     """Coordinate platforms until the given number of rounds is done, and write the results into the folder.
 
     Args:
-        home: Folder of the coordinator; a run that is there is continued.
+        home: Folder of the coordinator; an existing run is continued.
         terms: Terms of the federation.
         asking: The platforms to ask, and how.
         rounds: Total number of rounds.
@@ -434,17 +454,8 @@ def coordinate(
         RunError: A platform is another than it should be, or something in the folder cannot be used.
         ConfigError: An address or a token cannot be used.
     """
-    import threading
-
-    with home.locked():
-        store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
-        try:
-            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
-            coordinator = Coordinator(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
-            with coordinator:
-                _rounds(home, coordinator, rounds, on_round)
-        finally:
-            store.close()
+    with _coordinating(Coordinator, home, terms, asking, seeded) as coordinator:
+        _rounds(home, coordinator, rounds, on_round)
     return coordinator
 
 
@@ -460,20 +471,8 @@ def coordinate_plans(
 
     ``on_step`` is called with every step. Writes ``ledger.jsonl``, ``privacy.json`` and ``federated.safetensors``.
     """
-    import threading
-
-    with home.locked():
-        store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
-        try:
-            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
-            coordinator = PlanningCoordinator(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
-            with coordinator:
-                try:
-                    coordinator.run(on_step)
-                finally:
-                    write_files(home, coordinator)
-        finally:
-            store.close()
+    with _coordinating(PlanningCoordinator, home, terms, asking, seeded) as coordinator:
+        coordinator.run(on_step)
     return coordinator
 
 
@@ -492,7 +491,6 @@ def _rounds(
     finally:
         if seen:
             _note(home, coordinator, seen, begun)
-        write_files(home, coordinator)
 
 
 def _note(home: PlatformFolder, coordinator: Coordinator, seen: list[RoundSeen], begun: float) -> None:

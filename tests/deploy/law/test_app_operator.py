@@ -15,8 +15,8 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub import app as app_module
 from fedrank.deploy.hub.admission import NotAdmittedError
-from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.hub.tally import Counters
 
 
 class Clock:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.deploy.conformance.scenes import SCENES, conformance
+from fedrank.deploy.conformance import SCENES, conformance
 
 KIT = Path(__file__).resolve().parents[3] / "sdk" / "conformance"
 PYTHON = [sys.executable, str(KIT / "python_driver.py")]

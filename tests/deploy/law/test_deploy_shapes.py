@@ -5,12 +5,12 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.deploy.device.trial import Ranking, Round, perturbed, ranked
-from fedrank.deploy.fleet.device import Person
+from fedrank.deploy.fleet_device import Person
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.rounds import Holders
 from fedrank.deploy.hub.audit import Replayed, write_model
+from fedrank.deploy.platforms.client import Visited
 from fedrank.deploy.platforms.rounds import RoundSeen
-from fedrank.deploy.platforms.users import Visited
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores

@@ -11,7 +11,7 @@ from hubs import make
 from search_worlds import TEXTS, search_world
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.demo.service import demo_app
+from fedrank.deploy.demo import demo_app
 from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
@@ -150,7 +150,7 @@ def test_a_foreign_page_reads_no_status_of_a_hub_on_this_machine(tmp_path, setti
 
 @pytest.mark.parametrize("path", ["/", "/demo.json", "/status", "/v1/log"])
 def test_a_foreign_page_does_not_get_at_the_demo(tmp_path, monkeypatch, path):
-    monkeypatch.setattr("fedrank.deploy.demo.service._FILES", {})
+    monkeypatch.setattr("fedrank.deploy.demo._FILES", {})
     app = demo_app(HubFolder(tmp_path / "hub"))
     assert asked(app, path, host="evil.example:8790") == 421
     assert asked(app, "/demo.json", host="localhost:8790") == 200

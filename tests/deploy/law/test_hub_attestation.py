@@ -13,9 +13,9 @@ from hubs import make, running
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device
 from fedrank.deploy.http.server import ThreadedServer
+from fedrank.deploy.hub import attestation as challenges
 from fedrank.deploy.hub.admission import NotAdmittedError
-from fedrank.deploy.hub.attestation import door as challenges
-from fedrank.deploy.hub.attestation.door import MOST_STATEMENT, Attestor, Door, NotAttestedError, door_of
+from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Door, NotAttestedError, door_of
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
 

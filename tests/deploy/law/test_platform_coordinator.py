@@ -28,13 +28,12 @@ from platform_worlds import (
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.http.client import ClientResponse
-from fedrank.deploy.platforms.client import PlatformClient
+from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import PlatformFolder, packed
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.rounds import Silence
 from fedrank.deploy.platforms.service import Asking, coordinate
 from fedrank.deploy.platforms.terms import RefusedError
-from fedrank.deploy.platforms.users import visits
 
 
 # -- the whole thing -----------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ pytest.importorskip("joserfc", reason="the extra attestation is not installed")
 from statements import Authority, app_attest, play_integrity, play_keys, webauthn
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.hub.attestation import NotAttestedError
 from fedrank.deploy.hub.attestation.app_attest import AppAttest
-from fedrank.deploy.hub.attestation.door import NotAttestedError
 from fedrank.deploy.hub.attestation.play_integrity import PlayIntegrity
 from fedrank.deploy.hub.attestation.web_authn import WebAuthn
 

@@ -21,7 +21,7 @@ from token_worlds import ENROLMENT, token_app
 from fedrank.deploy.http.routes import json_response
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import service
-from fedrank.deploy.hub.attestation.door import Attestor, Door, NotAttestedError
+from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.tokens import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings

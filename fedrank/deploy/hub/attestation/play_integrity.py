@@ -17,7 +17,7 @@ from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.attestation.door import Attestor, NotAttestedError
+from fedrank.deploy.hub.attestation import Attestor, NotAttestedError
 
 #: Seconds that the clock of Google may be ahead of ours.
 _AHEAD = 60.0

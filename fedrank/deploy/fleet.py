@@ -114,7 +114,7 @@ def fleet(settings: FleetSettings, queries: QuerySet, user: CascadeUser, folder:
 
 
 def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedrank.deploy.fleet.device", str(home), str(number), str(settings.devices)]
+    command = [sys.executable, "-m", "fedrank.deploy.fleet_device", str(home), str(number), str(settings.devices)]
     told = {
         "hub": settings.hub,
         "enrolment": settings.enrolment,

@@ -220,7 +220,7 @@ async def _race(
             numbers = [hub.device_of(token) for token in tokens]
             if hub.terms.draws:  # everybody is new in the first round: it is over without a report
                 await hub.close_round(empty=True)
-                await hub.settled(60.0)
+                await hub.wait_for_round(60.0)
                 rounds += 1
             answers: dict[int, list[bytes]] = {}
 
@@ -246,7 +246,7 @@ async def _race(
                     view = hub.view
                     if view.state != "open" or view.round == told:
                         await asyncio.sleep(0)
-                        await hub.settled(0.05)
+                        await hub.wait_for_round(0.05)
                         await asyncio.sleep(0.001)
                         continue
                     await hub.report(view.round, numbers[honest + index], message_of(view, honest + index))

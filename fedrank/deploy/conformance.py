@@ -118,7 +118,7 @@ class Asked:
 
 @dataclass
 class Trick:
-    """What is done in place of the right answer to the next request that begins so.
+    """A reply in place of the right answer to the next request that begins so.
 
     Attributes:
         start: Beginning of method and path, such as ``"POST /v1/report"``.
@@ -215,7 +215,7 @@ class ScriptedHub:
     def _answer(self, asked: Asked) -> tuple[int, dict[str, str], bytes]:
         if str(asked) == "POST /v1/enrol":
             if asked.token != ENROLMENT:
-                return refused(401, "unauthorised")
+                return refusal_of(401, "unauthorised")
             self._issued += 1
             self.tokens.append(f"device-token-{self._issued:04}")
             return 201, {}, json.dumps({"token": self.tokens[-1], "terms": self.terms}).encode()
@@ -225,13 +225,13 @@ class ScriptedHub:
             return 200, {"ETag": self._tag(), "Fedrank-State": self.state}, self.model()
         if self.issuer is not None and asked.path.startswith("/v1/report/"):
             if self.issuer.shown(asked.headers.get("authorization", "")) is None:
-                return refused(401, "unauthorised")
+                return refusal_of(401, "unauthorised")
             return self._report(asked)
         if asked.token not in self.tokens:
-            return refused(401, "unauthorised")
+            return refusal_of(401, "unauthorised")
         if self.issuer is not None and str(asked) == "POST /v1/token/0":
             signed = self.issuer.sign(asked.body)
-            return refused(400, "malformed") if signed is None else (200, {}, signed)
+            return refusal_of(400, "malformed") if signed is None else (200, {}, signed)
         if self.best is not None and str(asked) == "GET /v1/best":
             return 200, {}, self.best
         if str(asked) == "DELETE /v1/device":
@@ -243,7 +243,7 @@ class ScriptedHub:
             return (304, about, b"") if asked.headers.get("if-none-match") == tag else (200, about, self.model())
         if asked.method == "POST" and asked.path.startswith("/v1/report/"):
             return self._report(asked)
-        return refused(404, "not-found")
+        return refusal_of(404, "not-found")
 
     def _tag(self) -> str:
         return f'"{self.round}-{hashlib.sha256(self.model()).hexdigest()[:8]}"'
@@ -253,18 +253,18 @@ class ScriptedHub:
         round_ = int(number) if number.isdecimal() else -1
         before = self.reports.get((round_, asked.token))
         if before is not None:
-            return (200, {}, b"{}") if before == asked.body else refused(409, "conflict")
+            return (200, {}, b"{}") if before == asked.body else refusal_of(409, "conflict")
         if self.state == "done":
-            return refused(410, "done")
+            return refusal_of(410, "done")
         if round_ != self.round:
-            return refused(409, "stale-round" if round_ < self.round else "early-round")
+            return refusal_of(409, "stale-round" if round_ < self.round else "early-round")
         self.reports[round_, asked.token] = asked.body
         self.round += 1
         self.weights = self.weights + np.float32(0.125)
         return 201, {}, b"{}"
 
 
-def refused(status: int, reason: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def refusal_of(status: int, reason: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     """A refusal as the wire format has it (rule 7.3)."""
     return status, headers, json.dumps({"error": reason, "detail": ""}).encode()
 
@@ -274,7 +274,7 @@ TERMS = Terms(
     hub=HUB, n_features=FEATURES, interactions=1, mechanism="piecewise", p=1.0, epsilon=1.0, inside=1, outside=2,
     interleaved=True,
 )  # fmt: skip
-#: Has the client act for so many seconds; gives what it printed last: the order of the documents that it showed.
+#: Has the client act for a number of seconds; gives what it printed last: the order of the documents that it showed.
 Act = Callable[[float], list[int]]
 #: Order of the scenes' three documents, (1, 0), (0, 1) and (1, 1), by the weights (1, −1).
 BY_MODEL, BY_DATA = [0, 2, 1], [0, 1, 2]
@@ -346,7 +346,7 @@ def _changed_terms(hub: ScriptedHub, act: Act) -> Iterator[str]:
     act(_SHORT)  # nor after another start
     agreed = {"device-token-0001"}
     if {asked.token for asked in hub.of("POST /v1/report")} - agreed:
-        yield "it reported under terms that nobody agreed to"
+        yield "it reported under terms that its app did not agree to"
 
 
 def _weak_terms(hub: ScriptedHub, act: Act) -> Iterator[str]:
@@ -373,7 +373,7 @@ def _participations(hub: ScriptedHub, act: Act) -> Iterator[str]:
 
 
 def _stale(hub: ScriptedHub, act: Act) -> Iterator[str]:
-    hub.tricks.append(Trick("POST /v1/report", 409, refused(409, "stale-round")[2]))
+    hub.tricks.append(Trick("POST /v1/report", 409, refusal_of(409, "stale-round")[2]))
     act(_LONG)
     first = hub.of("POST /v1/report")
     if not first:
@@ -392,7 +392,7 @@ def _done(hub: ScriptedHub, act: Act) -> Iterator[str]:
 
 
 def _later(hub: ScriptedHub, act: Act) -> Iterator[str]:
-    hub.tricks.append(Trick("GET /v1/model", 503, refused(503, "unavailable")[2], {"Retry-After": "4"}))
+    hub.tricks.append(Trick("GET /v1/model", 503, refusal_of(503, "unavailable")[2], {"Retry-After": "4"}))
     act(3.0)
     models = hub.of("GET /v1/model")
     if len(models) > 1 and models[1].when - models[0].when < 4.0:
@@ -521,7 +521,7 @@ _GRACE = 30.0
 
 
 class Outcome(NamedTuple):
-    """What was seen in a scene: its name, its rules, and what is wrong; nothing: the client kept to them."""
+    """Result of a scene: its name, its rules, and what is wrong; nothing: the client kept to them."""
 
     name: str
     rules: str
@@ -545,10 +545,10 @@ def conformance(command: Sequence[str], only: Sequence[str] = ()) -> Iterator[Ou
             raise UnknownNameError("scene", name, names)
     for scene in SCENES:
         if not only or scene.name in only:
-            yield Outcome(scene.name, scene.rules, tuple(dict.fromkeys(_played(scene, command))))
+            yield Outcome(scene.name, scene.rules, tuple(dict.fromkeys(_play(scene, command))))
 
 
-def _played(scene: Scene, command: Sequence[str]) -> Iterator[str]:
+def _play(scene: Scene, command: Sequence[str]) -> Iterator[str]:
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as folder, ScriptedHub(TERMS) as hub:
 

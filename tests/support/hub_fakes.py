@@ -142,7 +142,7 @@ class FakeHub:
         self.show(number + 1)
         return number
 
-    async def settled(self, seconds: float) -> View:
+    async def wait_for_round(self, seconds: float) -> View:
         self.waited = seconds
         return self.view
 

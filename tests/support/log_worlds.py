@@ -58,7 +58,7 @@ class LocalHub:
     def next_round(self):
         """Close the open round without a report, and wait for the next."""
         number = self.do(self.hub.close_round(empty=True))
-        self.do(self.hub.settled(10))
+        self.do(self.hub.wait_for_round(10))
         return number
 
     def ask(self, method, path, token="", body=b"", etag=""):
@@ -146,7 +146,7 @@ async def _proof(log, seen, size):
 
 
 async def _show(log, size, lines):
-    log._cosigned(size, lines)
+    log._add_cosignatures(size, lines)
 
 
 def log_answer(entries, signer, size=None):

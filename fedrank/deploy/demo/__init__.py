@@ -1,8 +1,8 @@
 """A search page that learns from its visitors, to look at: ``fedrank demo web``.
 
 The page searches the documentation of Python's standard library, as the running interpreter has it. Ranking, learning
-and privacy happen in the browser, by the JavaScript SDK; beside the page's own visitor, simulated visitors with devices
-of their own search in a worker of the page, and all report to a real hub on this machine.
+and privacy happen in the browser, by the JavaScript SDK; beside the page's own visitor, simulated visitors with their
+own devices search in a worker of the page, and all report to a real hub on this machine.
 """
 
 from __future__ import annotations
@@ -144,11 +144,11 @@ def demo_app(home: HubFolder) -> HubApp:
     }
     documents = [entry._asdict() for entry in entries()]
     pages = {
-        f"/{path}": _fixed((files("fedrank.deploy.demo") / "page" / name).read_bytes(), kind)
+        f"/{path}": _constant((files("fedrank.deploy.demo") / "page" / name).read_bytes(), kind)
         for path, (name, kind) in _FILES.items()
     }
     for name, value in (("demo", about), ("documents", documents)):
-        pages[f"/{name}.json"] = _fixed(json.dumps(value, ensure_ascii=False).encode(), b"application/json")
+        pages[f"/{name}.json"] = _constant(json.dumps(value, ensure_ascii=False).encode(), b"application/json")
     app.add_routes(pages)
     app.hosts = Hosts()  # a page of another site is not to take part in it
     return app
@@ -171,7 +171,7 @@ def run_demo(port: int, on_ready: Callable[[str], object]) -> None:
         serve(demo_app(HubFolder(Path(folder) / "hub")), port=port, on_ready=on_ready)
 
 
-def _fixed(data: bytes, kind: bytes) -> Route:
+def _constant(data: bytes, kind: bytes) -> Route:
     headers: tuple[Any, ...] = (NO_STORE, NO_SNIFF, (b"content-security-policy", _CSP))
     response = HttpResponse(200, data, *headers, (b"referrer-policy", b"no-referrer"), content_type=kind)
 

@@ -60,7 +60,7 @@ class State(enum.StrEnum):
     OFFLINE = "OFFLINE"  #: No response.
     #: No message is sent: the hub's terms are not those that the app agreed to; see :meth:`Device.agree`.
     TERMS_CHANGED = "TERMS_CHANGED"
-    #: The hub's newest model is not used: nothing proves that everybody gets the same.
+    #: The hub's newest model is not used: nothing proves that all devices get the same.
     UNPROVEN = "UNPROVEN"
     SILENT = "SILENT"  #: No message is sent: the user opted out, or another message would exceed the allowed ε.
 
@@ -121,7 +121,7 @@ def tag_of(terms: Terms, round_: int, weights: bytes) -> str:
 
 
 def usable_token(token: object) -> bool:
-    """Whether a token can stand in a header."""
+    """True if a token can stand in a header."""
     return isinstance(token, str) and _TOKEN.fullmatch(token) is not None
 
 
@@ -134,7 +134,7 @@ class HubClient(HttpClient):
     attest: Attest | None = None
 
     def objection(self, terms: Terms) -> str:
-        """Why this way to the hub is not taken under these terms; empty if it is."""
+        """Reason why this way to the hub is not taken under these terms; empty if it is."""
         return ""
 
     def tokens(self) -> tuple[int, bool, str, dict[int, bytes]] | Refusal:
@@ -229,10 +229,10 @@ class HubClient(HttpClient):
         return response.body
 
     def log(self, size: int | None) -> bytes | Refusal:
-        """What the hub says about its log, asked without a token.
+        """The hub's answer about its log, asked without a token.
 
         Args:
-            size: With a proof since this size; None: what everybody gets.
+            size: With a proof since this size; None: what all devices get.
         """
         response = self.request("GET", "/v1/log" if size is None else f"/v1/log/{size}", "", limit=LARGEST)
         return response.body if response.status == 200 else _refusal("log", response)
@@ -338,11 +338,11 @@ class RelayedHubClient(HubClient):
     ):
         super().__init__(hub, ca=ca, allow_http=allow_http, timeout=timeout)
         self._relay = HttpClient(relay, ca=ca, allow_http=allow_http, timeout=timeout + LONGEST_BATCH)
-        self._told: tuple[bytes, int] | None = None  # the gateway's key and the batch that the relay names
+        self._about: tuple[bytes, int] | None = None  # the gateway's key and the batch that the relay names
         self._pinned = b""
 
     def objection(self, terms: Terms) -> str:
-        """Why this relay is not used under these terms; empty if it is. Pins the gateway's key of the terms.
+        """Reason why this relay is not used under these terms; empty if it is. Pins the gateway's key of the terms.
 
         Raises:
             OSError: The relay does not answer.
@@ -356,7 +356,7 @@ class RelayedHubClient(HubClient):
         elif batch < terms.batch:
             why = f"the relay passes on {batch} reports together, the hub's terms promise {terms.batch}"
         if why:
-            self._told = None  # its operator may set it right: it is asked again
+            self._about = None  # its operator may set it right: it is asked again
             return why
         self._pinned = bytes.fromhex(terms.gateway)
         return ""
@@ -375,21 +375,21 @@ class RelayedHubClient(HubClient):
             if answer.status != 200:  # the relay's own word, or its neighbour's: says nothing about the request
                 few = answer.reason == TOO_FEW
                 if not few:
-                    self._told = None  # it may pass requests on to another gateway by now
+                    self._about = None  # it may pass requests on to another gateway by now
                 return ClientResponse(503, b"", retry_after=answer.retry_after, reason=TOO_FEW if few else "")
             opened = decode_response(sent.open(answer.body))
         except WireError as error:
-            self._told = None
+            self._about = None
             raise ConnectionError(f"no answer of the hub through the relay ({error})") from error
         fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in opened.fields}
         return response_of(opened.status, opened.content[: limit + 1], lambda name: fields.get(name.lower()))
 
     def _relays(self) -> tuple[bytes, int]:
-        """The gateway's key and the least batch, as the relay tells everybody."""
-        if self._told is None:
+        """The gateway's key and the least batch, as the relay tells all clients."""
+        if self._about is None:
             answer: dict[str, Any] = self._relay.request("GET", "/", "").json()
             try:
-                self._told = (public_key_in(bytes.fromhex(answer["keys"])), int(answer["batch"]))
+                self._about = (public_key_in(bytes.fromhex(answer["keys"])), int(answer["batch"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise WireError("the relay does not say what it passes on to whom.") from error
-        return self._told
+        return self._about

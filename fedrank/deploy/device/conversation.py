@@ -34,7 +34,7 @@ class Prover:
 
     Attributes:
         told: It told the hub which size of the log it saw last, since this was last set to False. A hub could have
-            given each device a size of its own, so that a size tells who asks as a token does.
+            given each device another size, so that a size tells who asks as a token does.
     """
 
     told = False
@@ -43,7 +43,7 @@ class Prover:
         self._memory, self._connection, self._trust = memory, connection, trust
 
     def objection(self, terms: Terms, model: bytes, best: bytes | None) -> str | Refusal:
-        """Why a model is not used; empty if it is proven. A refusal is an answer that says nothing about it.
+        """Reason why a model is not used; empty if it is proven. A refusal is an answer that says nothing about it.
 
         Args:
             terms: Terms of the hub.
@@ -55,7 +55,7 @@ class Prover:
         """
         if not terms.log:
             return "its terms have no log, and the app asks for witnesses" if self._trust.witnesses else ""
-        head = self._checked(terms)
+        head = self._check_head(terms)
         if not isinstance(head, Head):
             return head
         if not head.holds(model, best):
@@ -63,7 +63,7 @@ class Prover:
         return ""
 
     def objection_to_key(self, terms: Terms, epoch: int, key: bytes) -> str | Refusal:
-        """Why no token is bought with a key; empty if everybody sees the same. A refusal says nothing about it.
+        """Reason why no token is bought with a key; empty if all devices see the same. A refusal says nothing about it.
 
         Args:
             terms: Terms of the hub, which has tokens.
@@ -75,14 +75,14 @@ class Prover:
         """
         if not terms.log:
             return ""
-        head = self._checked(terms)
+        head = self._check_head(terms)
         if not isinstance(head, Head):
             return head
         if head.keys.get(epoch) != hashlib.sha256(key).digest():
             return f"the log has no such key of the tokens of epoch {epoch}"
         return ""
 
-    def _checked(self, terms: Terms) -> Head | str | Refusal:
+    def _check_head(self, terms: Terms) -> Head | str | Refusal:
         """The newest head, which is kept; or why there is none."""
         try:
             head = self._newest(terms, self.seen(terms))
@@ -100,7 +100,7 @@ class Prover:
         """The newest head of the hub's log that was checked; None before the first.
 
         Raises:
-            UnprovenError: It cannot be read any more, so that nobody can tell whether the log only grew.
+            UnprovenError: It cannot be read any more, so that it is not known whether the log only grew.
         """
         with self._memory.lock:
             kept = self._memory.outbox.get(_name("head", terms))
@@ -122,12 +122,12 @@ class Prover:
         if isinstance(answer, Refusal):
             return answer
         try:
-            return Answer.parse(answer).checked(terms, seen, self._trust)
+            return Answer.parse(answer).check(terms, seen, self._trust)
         except TooShortError:
             assert seen is not None  # nothing was too short before the first
             self.told = True
             answer = self._connection.log(seen.size)
-            return answer if isinstance(answer, Refusal) else Answer.parse(answer).checked(terms, seen, self._trust)
+            return answer if isinstance(answer, Refusal) else Answer.parse(answer).check(terms, seen, self._trust)
 
     def _keep(self, terms: Terms, head: Head) -> None:
         outbox = self._memory.outbox
@@ -336,7 +336,7 @@ class Conversation:
         etag = tag_of(terms, now.number, now.weights.astype("<f4").tobytes()) if now is not None and known else ""
         if terms.tokens and now is not None and known and (etag, self._memory.over) == self._newest:
             return None
-        # With tokens, everybody asks alike: without one, and without a word about the model before.
+        # With tokens, all devices ask alike: without one, and without a word about the model before.
         given = self._connection.model("" if terms.tokens else token, terms, "" if terms.tokens else etag)
         due, best = True, None
         if not isinstance(given, Refusal) and given[0] is not None:
@@ -387,15 +387,15 @@ class Conversation:
             with self._memory.lock:
                 if isinstance(outcome, Refusal):
                     if outcome.unauthorised and shown != token:  # it is the epoch's token that the hub does not take
-                        self._outbox.answered(message, REFUSED)
+                        self._outbox.record_answer(message, REFUSED)
                         self._memory.complain("the hub does not take the token that it sold; the message is dropped")
                         return Refusal("report: the token was refused")
                     if outcome.not_counted:
-                        self._outbox.answered(message, None)
-                    if outcome.reason == "too-few":  # nobody is overloaded: it waits for company with the next
+                        self._outbox.record_answer(message, None)
+                    if outcome.reason == "too-few":  # no server is overloaded: it waits for company with the next
                         return self._told(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), outcome.why)
                     return self._forget(token, outcome)
-                self._outbox.answered(message, outcome)
+                self._outbox.record_answer(message, outcome)
                 self._sent += outcome == COUNTED
                 if outcome == OVER:
                     self._memory.over = True
@@ -410,7 +410,7 @@ class Conversation:
         return None
 
     def _shown(self, message: Message, token: str) -> str | None:
-        """What a message is shown with: the device's token or that of the epoch; None: not now."""
+        """Token that a message is shown with: the device's token or that of the epoch; None: not now."""
         now = self._memory.round
         if now is None or not now.terms.tokens:
             return token
@@ -423,7 +423,7 @@ class Conversation:
         return None if spend is None else header_of(spend)
 
     def _binding(self, message: Message) -> Callable[[], bool]:
-        """What binds the epoch's token to a message when it is written into the ledger."""
+        """Function that binds the epoch's token to a message when it is written into the ledger."""
         now = self._memory.round
         if now is None or not now.terms.tokens:
             return lambda: True
@@ -438,7 +438,7 @@ class Conversation:
 
 
 def part_in(terms: Terms, token: str, model: bytes, known: bool) -> tuple[bool, bool]:
-    """What a device is to do in a round.
+    """Part of a device in a round.
 
     Args:
         terms: Terms of the hub.

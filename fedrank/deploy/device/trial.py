@@ -113,7 +113,7 @@ class Trial:
 
     @property
     def half(self) -> int:
-        """What is due: 0 for θ + σv, 1 for θ − σv; 0 where both make a list."""
+        """Half that is due: 0 for θ + σv, 1 for θ − σv; 0 where both make a list."""
         return int(self.done[0] > self.done[1])
 
     def after(
@@ -143,7 +143,7 @@ class Trial:
         return dataclasses.replace(self, sums=sums, done=(self.done[0] + int(both[0]), self.done[1] + int(both[1])))
 
     def complete(self, terms: Terms) -> bool:
-        """Whether all B interactions took place."""
+        """True if all B interactions took place."""
         return min(self.done) >= terms.per_half
 
 
@@ -180,7 +180,7 @@ class Round:
         self._v: tuple[int, Float32[np.ndarray, " parameters"]] | None = None  # a seed and its perturbation
 
     def is_about(self, terms: Terms, model: Request) -> bool:
-        """Whether it is this model."""
+        """True if it is this model."""
         same = self.terms == terms and self.number == int(model.round)
         return same and np.array_equal(self.weights, model.weights)
 
@@ -248,7 +248,7 @@ class Round:
 
 
 def pair_of(best: Float32[np.ndarray, " parameters"]) -> int:
-    """What a check says about the model that the newest was compared with: uint32, of the SHA-256 of its weights."""
+    """Name of the model that the newest was compared with, in a check: uint32, of the SHA-256 of its weights."""
     return int.from_bytes(hashlib.sha256(best.astype("<f4").tobytes()).digest()[:4], "little")
 
 
@@ -349,7 +349,7 @@ def in_words(terms: Terms, body: bytes) -> str:
 
 
 class Limits(NamedTuple):
-    """What an app allows: the largest ε of one message, of one search, and of all messages together, in nats."""
+    """Limits of an app: the largest ε of one message, of one search, and of all messages together, in nats."""
 
     most_epsilon: float
     most_search_epsilon: float
@@ -357,7 +357,7 @@ class Limits(NamedTuple):
 
 
 def objection(terms: Terms, limits: Limits) -> str:
-    """Why a device does not agree to the terms; empty if it does.
+    """Reason why a device does not agree to the terms; empty if it does.
 
     Args:
         terms: Of a hub.
@@ -373,7 +373,7 @@ def objection(terms: Terms, limits: Limits) -> str:
 
 
 def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
-    """What the terms promise about the messages of one device, and what they do not cover.
+    """Promise of the terms about the messages of one device, and what it does not cover.
 
     Args:
         terms: Of a hub.
@@ -428,7 +428,7 @@ def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
 
 _COVERS = (
     "The rewards in the messages, and through them queries, results and clicks; nothing else about a search is sent.",
-    "Against everybody who reads the messages, the hub included, whatever model the hub sent out.",
+    "Against anyone who reads the messages, the hub included, whatever model the hub sent out.",
     "One search, with the ε of an interaction; all searches of one message, with the ε of a message; everything, with "
     "the sum of the ε of all messages.",
 )
@@ -479,14 +479,14 @@ def credit(terms: Terms, relayed: bool) -> Promise | None:
 
 
 def linking(terms: Terms, relayed: bool) -> tuple[str, ...]:
-    """What nothing promises about who can put messages of a device together."""
+    """Risks, not covered by any ε, that messages of one device are put together."""
     if not terms.tokens:
         return (HISTORY,)
     return () if relayed else (ADDRESS,)
 
 
 def channel_in_words(terms: Terms, relayed: bool) -> tuple[str, ...]:
-    """Who could put messages of a device together, in a paragraph; none where the hub can."""
+    """Parties that could put messages of a device together, in a paragraph; none where the hub can."""
     if not terms.tokens:
         return ()
     rounds = "a round" if terms.tokens == 1 else counted(terms.tokens, "round")

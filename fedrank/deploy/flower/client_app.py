@@ -99,7 +99,7 @@ def state_in_context(state: PyTree) -> NodeState:
     return NodeState(ContextMemory(state), stores["setup"], stores[SHOWN], data=stores["data"])
 
 
-def answered(message: Any, context: Any) -> Any:
+def answer_message(message: Any, context: Any) -> Any:
     """The answer to a Flower message.
 
     The text of an error stays at the node, because it may contain paths or data; the server gets its type only.
@@ -139,7 +139,7 @@ def _made() -> Any:
         raise MissingExtraError("flwr", "flower", "The Flower adapter") from missing
 
     app = ClientApp()
-    app.query()(answered)
+    app.query()(answer_message)
     return app
 
 
@@ -238,7 +238,7 @@ def answer_through(
 
     Raises:
         ConfigError: The hub's terms are not the run's.
-        RunError: The hub does not answer, refuses, or nobody reported.
+        RunError: The hub does not answer, refuses, or no device reported.
     """
     try:
         token = Path(node.gateway_token).expanduser().read_text(encoding="ascii").strip()
@@ -255,7 +255,7 @@ def answer_through(
         )
     layout, numbers = terms.reply, node.block(config.clients)  # type: ignore[attr-defined] - of devices
     most = MOST_REPORTS * layout.nbytes
-    messages = _collected(hub, question.round, node.gateway_seconds, most, sleep)
+    messages = _collect(hub, question.round, node.gateway_seconds, most, sleep)
     count = len(messages) // layout.nbytes
     if count > len(numbers):
         _log.warning("%d devices reported, the node answers for %d: the rest is left out", count, len(numbers))
@@ -264,7 +264,7 @@ def answer_through(
     return Answer.of(numbers.start, heard, messages[: count * layout.nbytes])
 
 
-def _collected(hub: Gateway, round_: int, seconds: float, most: int, sleep: Callable[[float], None]) -> bytes:
+def _collect(hub: Gateway, round_: int, seconds: float, most: int, sleep: Callable[[float], None]) -> bytes:
     end, closing = time.monotonic() + seconds, False
     while True:
         code, body = hub("GET", f"/v1/admin/reports/{round_}", limit=most)
@@ -274,7 +274,7 @@ def _collected(hub: Gateway, round_: int, seconds: float, most: int, sleep: Call
             raise RunError(f"the gateway's hub does not give the reports of round {round_}: {_reason(body, code)}.")
         if time.monotonic() > end:
             if closing:
-                raise RunError(f"nobody reported to the gateway's hub in round {round_}.")
+                raise RunError(f"no device reported to the gateway's hub in round {round_}.")
             closing = hub("POST", "/v1/admin/close")[0] != 503
         sleep(_LOOK)
 

@@ -6,10 +6,10 @@ restart too; another question with the same number gets nothing. The number of a
 in it (:attr:`Exchange.turn`), so that a run of R rounds has as many answers as its ε is made for.
 
 A failure may depend on what was drawn. It is kept as an answer is: who asks again is told of the same failure. Of a
-process that was killed between the two writes nobody knows what it drew, and nothing more is said in that turn.
+process that was killed between the two writes it is not known what it drew, and nothing more is said in that turn.
 
 **In a run's setup** a node answers for one party, one question after the other, each once. What is shown in a setup has
-noise of its own, and a secure sum protects a party only if it unmasks once. So the same question gets the same answer
+its own noise, and a secure sum protects a party only if it unmasks once. So the same question gets the same answer
 again, another one in its place is refused, and setups that show something anew are counted, over all runs. Flower
 starts a new process for each message: what a party remembers, private keys and its data included, is one file of the
 node (:class:`Store`).
@@ -59,7 +59,7 @@ _KINDS: dict[str, type[FedrankError]] = {kind.__name__: kind for kind in (RunErr
 
 @dataclass(frozen=True)
 class Kept:
-    """What became of a turn in which an answer was drawn: an answer, a failure, or neither where it was lost.
+    """Outcome of a turn in which an answer was drawn: an answer, a failure, or neither where it was lost.
 
     Attributes:
         asked: Hash of the question.
@@ -79,13 +79,13 @@ class Kept:
             kind, text = self.failed
             raise _KINDS.get(kind, RunError)(text if kind in _KINDS else f"{kind}: {text}")
         raise RunError(
-            "an answer was drawn and lost: the node's process ended before it was kept. Another one would have noise "
-            "of its own and spend ε that is not counted; nothing more is said in this turn."
+            "an answer was drawn and lost: the node's process ended before it was kept. Another one would have new "
+            "noise and spend ε that is not counted; nothing more is said in this turn."
         )
 
 
 class KeptAnswers(abc.ABC):
-    """Where a node keeps its answers of one run."""
+    """Store of a node's answers of one run."""
 
     @abc.abstractmethod
     def alone(self) -> contextlib.AbstractContextManager[None]:
@@ -93,7 +93,7 @@ class KeptAnswers(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, turn: str, asked: str) -> Kept | None:
-        """What is kept of a turn; None: nothing was, and from now on it is kept that an answer is drawn.
+        """The kept outcome of a turn; None: nothing was, and from now on it is kept that an answer is drawn.
 
         Only in :meth:`alone`.
 
@@ -109,7 +109,7 @@ class KeptAnswers(abc.ABC):
 
 @dataclass(frozen=True)
 class Whose:
-    """Whom the answers of a run are about.
+    """Party and data that the answers of a run are about.
 
     Attributes:
         party: Number of the node's first party.
@@ -296,7 +296,7 @@ def answered_once(
     if before.asked != asked:
         raise RunError(
             f"this node has answered {exchange.name!r} of round {question.round} of this run, to another request. A "
-            "second answer would have noise of its own and spend ε that is not counted; nothing is answered. A run "
+            "second answer would have new noise and spend ε that is not counted; nothing is answered. A run "
             "from the beginning needs another seed, and its ε adds to that of this one."
         )
     return before.again()
@@ -317,7 +317,7 @@ _MODE = 0o600
 
 
 class Store(abc.ABC):
-    """Where a node keeps the bytes of what its party remembers."""
+    """Store of the bytes that a node's party remembers."""
 
     @abc.abstractmethod
     def read(self) -> bytes | None:
@@ -366,11 +366,11 @@ class FileStore(Store):
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a party remembers of the setup of a run.
+    """Memory of a party about the setup of a run.
 
     Attributes:
         done: Number of exchanges of this setup that it has answered.
-        showing: Whether something with noise of its own has left the party in this setup.
+        showing: Whether something with new noise has left the party in this setup.
         asked: SHA-256 of the last request, in hexadecimal digits.
         reply: The reply to it.
         own: The party's own state, arrays by name.

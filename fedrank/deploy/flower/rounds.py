@@ -1,14 +1,14 @@
 """The server's loop over rounds and exchanges, independent of what carries its questions.
 
-A question goes to every node that is there, or, where a protocol asks some parties only, to the nodes that answer for
+A question goes to every connected node, or, where a protocol asks some parties only, to the nodes that answer for
 them. It is closed when all of them have answered or failed, or when time is up. An answer that is late, damaged or
-somebody else's is counted and left out; its parties were not heard. What the server is told is in the order of the
+for other parties is counted and left out; its parties were not heard. What the server is told is in the order of the
 parties, so that it does not matter whose answer came first.
 
 **The parties of a node.** A node's number in Flower says nothing about its parties. So each node is asked once which
 parties it has, without a model, and a model is sent only to nodes whose parties are asked.
 
-**A setup.** Every party is asked a question of its own, and again while it is not heard. A party answers the same
+**A setup.** Every party is asked another question, and again while it is not heard. A party answers the same
 question with the same bytes (:mod:`fedrank.deploy.flower.kept_answers`), so that asking again costs nothing. At the
 beginning all parties have to be there. One that is gone for good later is left out, as long as the protocol continues
 without it and ``min_available_nodes`` are heard.
@@ -56,19 +56,19 @@ class Holders:
         self._again[node] = again
 
     def alike(self, columns: bytes) -> bool:
-        """Whether a node's data has the same hash of columns as that of the first node that was heard."""
+        """True if a node's data has the same hash of columns as that of the first node that was heard."""
         if self._columns is None:
             self._columns = columns
         return columns == self._columns
 
-    def introduced(self, node: int, numbers: Int64[np.ndarray, " parties"]) -> bool:
+    def introduce(self, node: int, numbers: Int64[np.ndarray, " parties"]) -> bool:
         """Note the parties of a node; returns whether no other node has said to answer for one of them."""
         free = not any(np.isin(numbers, block).any() for block in self._blocks.values())
         self._blocks[node] = numbers
         return free
 
     def of(self, nodes: Iterable[int]) -> dict[int, Int64[np.ndarray, " _"]]:
-        """The connected nodes with parties of their own, and the numbers of their parties, int64 [parties]."""
+        """The connected nodes with distinct parties, and the numbers of their parties, int64 [parties]."""
         there, taken = set(nodes), np.zeros(0, np.int64)
         found = {}
         for node, numbers in self._blocks.items():
@@ -167,11 +167,11 @@ class Log(abc.ABC):
     """Is told what happens in a run, and writes it down."""
 
     @abc.abstractmethod
-    def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
+    def note_question(self, round_: int, exchange: Exchange, nodes: int) -> None:
         """A question was sent to ``nodes`` nodes."""
 
     @abc.abstractmethod
-    def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
+    def note_replies(self, round_: int, exchange: Exchange, tally: Tally) -> None:
         """A question was closed, with these results."""
 
     @abc.abstractmethod
@@ -213,7 +213,7 @@ class Rounds:
                 if asked is None or asked.any():
                     question = Question(number, index, exchange.request.encode(exchange.ask(state)))
                     replies, arrived = self._until_enough(question, exchange, asked, tallies)
-                else:  # as in a simulator: told, though nobody was asked
+                else:  # as in a simulator: told, though no party was asked
                     replies = exchange.reply.decode_all(self._nothing(exchange.reply).tobytes())
                     arrived = np.zeros(self._parties, bool)
                 state = _told(exchange, state, replies, arrived)
@@ -226,18 +226,18 @@ class Rounds:
         # Where some are asked, the others cannot make up for who is silent: one that is heard will do.
         enough = self._settings.min_available_nodes if asked is None else 1
         for attempt in range(self._settings.round_attempts):
-            questions, expected = self._addressed(question, asked, tallies)
+            questions, expected = self._address(question, asked, tallies)
             tally = Tally(exchange.name, attempt)
             rows, arrived = self._one_question(questions, exchange, tally, expected)
             tallies.append(tally)
-            self._log.heard(question.round, exchange, tally)
+            self._log.note_replies(question.round, exchange, tally)
             if tally.heard >= enough:
                 return exchange.reply.decode_all(rows.tobytes()), arrived
             log.warning(
                 "round %d: %d of %d nodes were heard, %d are needed; nothing is learnt from it",
                 question.round, tally.heard, tally.asked, enough,
             )  # fmt: skip
-        whom = f"fewer than {enough} nodes were heard" if asked is None else f"nobody answered {exchange.name!r}"
+        whom = f"fewer than {enough} nodes were heard" if asked is None else f"no party answered {exchange.name!r}"
         raise self._too_few(question.round, whom)
 
     def _too_few(self, round_: int, whom: str) -> RunError:
@@ -246,7 +246,7 @@ class Rounds:
             "see the nodes' logs, then run again."
         )
 
-    def _addressed(
+    def _address(
         self, question: Question, asked: Bool[np.ndarray, " parties"] | None, tallies: list[Tally]
     ) -> tuple[dict[int, Question], dict[int, Int64[np.ndarray, " _"]]]:
         """The question of each node, and, where only some parties are asked, the parties that it must answer for."""
@@ -266,7 +266,7 @@ class Rounds:
                 self._begun = True
                 questions = {node: question.to(bits) for node, bits in mine.items()}
                 return questions, {node: blocks[node][bits] for node, bits in mine.items()}
-            # Nodes that are there and do not say for whom they answer are not waited for without an end.
+            # Connected nodes that do not say for whom they answer are not waited for without an end.
             if greetings >= self._settings.round_attempts and len(blocks) < least <= len(self._network.nodes()):
                 raise self._too_few(question.round, f"fewer than {least} nodes were heard")
             if self._network.now() - told >= _WORD:
@@ -289,7 +289,7 @@ class Rounds:
             if node in said and holders.alike(said[node][1]):
                 numbers = said[node][0]
                 tally.heard, tally.parties = tally.heard + 1, tally.parties + len(numbers)
-                if not holders.introduced(node, numbers):
+                if not holders.introduce(node, numbers):
                     tally.duplicate += 1
                     log.warning("round %d: node %d answers for parties of another node", question.round, node)
                 continue
@@ -327,7 +327,7 @@ class Rounds:
             return numbers, replies
 
         number = next(iter(questions.values())).round if questions else 0
-        self._log.asked(number, exchange, len(questions))
+        self._log.note_question(number, exchange, len(questions))
         read, _ = self._answers(questions, tally, rows)
         return self._in_order(number, exchange.reply, read, tally)
 
@@ -473,7 +473,7 @@ class SetupRounds(Rounds):
             new, came = self._one_question(questions, exchange, tally, expected)
             rows[came], arrived = new[came], arrived | came
             tallies.append(tally)
-            self._log.heard(0, exchange, tally)
+            self._log.note_replies(0, exchange, tally)
             if arrived[asked].all():
                 break
             missing = np.flatnonzero(asked & ~arrived).tolist()

@@ -125,7 +125,7 @@ class Kept(Log):
         log.info("setup: done, %.1f s", sum(tally.seconds for tally in tallies))
 
     @override
-    def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
+    def note_question(self, round_: int, exchange: Exchange, nodes: int) -> None:
         # One request to each node; its parties share it.
         entry = Ledger()
         entry.record(round_, exchange.name, exchange.request, sender="server", messages=nodes)
@@ -135,7 +135,7 @@ class Kept(Log):
             self._write_account()  # a run may end after its setup, in which something was shown already
 
     @override
-    def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
+    def note_replies(self, round_: int, exchange: Exchange, tally: Tally) -> None:
         entry = Ledger()
         entry.record(round_, exchange.name, exchange.reply, sender="parties", messages=tally.parties)
         _append(self._home.path / "ledger.jsonl", entry.text())
@@ -194,7 +194,7 @@ def _drop_half_a_line(path: Path) -> None:
             os.truncate(path, data.rfind(b"\n") + 1)
 
 
-#: Clocks of server and nodes may differ by so many seconds; Flower compares them.
+#: Clocks of server and nodes may differ by this number of seconds; Flower compares them.
 _SKEW = 60.0
 
 

@@ -198,9 +198,7 @@ class HttpApp:
             await self._on_stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _unauthorised(
-        self, rate: Rate, request: HttpRequest, refused: HttpResponse = REFUSALS["unauthorised"]
-    ) -> HttpResponse:
+    def _deny(self, rate: Rate, request: HttpRequest, refused: HttpResponse = REFUSALS["unauthorised"]) -> HttpResponse:
         """The refusal of a wrong token: ``refused``, or 429 where the client's address has shown too many."""
         seconds = rate.wait(network_of(request.address))
         return too_many(seconds) if seconds else refused

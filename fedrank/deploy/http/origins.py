@@ -1,6 +1,6 @@
 """Checks of the headers Host and Origin: which names and which web pages may call a server.
 
-A web page may point a name of its own at this machine (DNS rebinding), and then reads whatever a server here answers:
+A web page may point its own name at this machine (DNS rebinding), and then reads whatever a server here answers:
 to the browser it is the page's own site. Its requests carry that name in ``Host``. A page of another site may also send
 requests without reading their answers; those carry its ``Origin``.
 
@@ -53,18 +53,18 @@ class Hosts:
             return None
         hosts = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]
         origins = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"origin"]
-        if len(hosts) > 1 or not all(map(self._allowed, hosts)):  # a browser always sends one
+        if len(hosts) > 1 or not all(map(self._is_allowed, hosts)):  # a browser always sends one
             return REFUSALS["wrong-host"]
         if len(origins) > 1 or not all(self._of_page(origin, hosts) for origin in origins):
             return REFUSALS["wrong-origin"]
         return None
 
-    def _allowed(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
         return found is not None and (found["host"].rstrip(".") in self._names or _is_address(found["host"]))
 
     def _of_page(self, origin: str, hosts: list[str]) -> bool:
-        """Whether a page of this origin was loaded from this server."""
+        """True if a page of this origin was loaded from this server."""
         scheme, _, host = origin.partition("://")
         usual = f":{_PORTS.get(scheme, '')}"
         return host in self._pages or host in [one.removesuffix(usual) for one in hosts]

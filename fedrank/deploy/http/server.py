@@ -46,7 +46,7 @@ LARGEST_HEAD = 1 << 16
 _PIPELINE = 64
 #: Seconds for which the rest of what a client sends is read and dropped, so that the response reaches it.
 _LINGER_SECONDS = 1.0
-#: One network address may have one in so many of all connections.
+#: One network address may have this fraction of all connections, as 1 in n.
 _SHARE = 8
 #: Files that a process has open beside its connections.
 _OTHER_FILES = 128
@@ -449,7 +449,7 @@ class Certificate:
         self._seen = self._told = self._state()
 
     def _state(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """What changes when one of the files is replaced or written."""
+        """Stamps of the files, which change when one is replaced or written."""
         found = []
         for path in (self._cert, self._key):
             try:

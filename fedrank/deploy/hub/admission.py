@@ -60,7 +60,7 @@ class Credential:
         devices: Cap: devices that may enrol with it within its window.
         days: The window in days, today included; 0: of all time.
         code_minutes: Minutes for which its codes are good; 0: it has none, and enrols devices itself.
-        revoked: Nobody enrols with it any more.
+        revoked: It admits no device any more.
     """
 
     number: int
@@ -72,7 +72,7 @@ class Credential:
 
     @property
     def key(self) -> bytes:
-        """What its enrolments are counted under."""
+        """Name that its enrolments are counted under."""
         return b"credential:%d" % self.number
 
 
@@ -92,10 +92,10 @@ class Credentials:
         self._store = store
 
     def add(self, name: str, devices: int, *, days: int = 0, code_minutes: int = 0) -> str:
-        """Add a credential and return its secret, which nobody can show again.
+        """Add a credential and return its secret, which cannot be shown again.
 
         Args:
-            name: A name of its own, 1 to 64 printable characters.
+            name: A new name, 1 to 64 printable characters.
             devices: Devices that may enrol with it within the window, at least 1.
             days: The window in days; 0: of all time.
             code_minutes: Minutes for which codes are good that its owner asks for; 0: it enrols devices itself.
@@ -123,7 +123,7 @@ class Credentials:
         return secret
 
     def revoke(self, name: str) -> bool:
-        """Let nobody enrol with a credential, or with its codes, any more. Returns whether somebody could.
+        """Revoke a credential and its codes. Returns whether it was valid.
 
         Raises:
             ConfigError: There is no such credential.
@@ -151,10 +151,10 @@ class Credentials:
     def all(self) -> list[tuple[Credential, int]]:
         """The credentials in the order in which they were made, and how many devices count against the cap of each."""
         rows = self._store.query(f"SELECT {_COLUMNS} FROM credential ORDER BY number")
-        return [(one, self.used(one.key, one.days)) for one in map(_credential, rows)]
+        return [(one, self.count_used(one.key, one.days)) for one in map(_credential, rows)]
 
-    def used(self, key: bytes, days: int) -> int:
-        """Devices that were admitted under a key within a window of so many days; 0: of all time."""
+    def count_used(self, key: bytes, days: int) -> int:
+        """Devices that were admitted under a key within a window of ``days``; 0: of all time."""
         since = today() - days + 1 if days else 0
         query = "SELECT coalesce(sum(devices), 0) FROM admission WHERE name = ? AND day >= ?"
         return int(self._store.query(query, (key, since))[0][0])
@@ -310,7 +310,7 @@ class Admission(Stage):
 
     @property
     def full(self) -> bool:
-        """Whether no more devices may enrol."""
+        """True if no more devices may enrol."""
         return len(self.devices) >= self._settings.most_devices
 
     def enrolment(self, token: str, ticket: str | None, identity: bytes) -> Enrolment:
@@ -330,7 +330,7 @@ class Admission(Stage):
         return Enrolment(key_of(token), key_of(ticket), ticket.startswith(CODE), identity)
 
     def knows(self, ticket: str) -> bool:
-        """Whether a credential's secret or a code is good now; called by the event loop, and writes nothing.
+        """True if a credential's secret or a code is good now; called by the event loop, and writes nothing.
 
         Raises:
             StoreError: The log cannot be read.
@@ -398,7 +398,7 @@ class Admissions:
             keys[one.identity] = (self._most_of_identity, self._identity_days)
         for key, (most, days) in keys.items():
             if key not in self._left:
-                self._left[key] = most - self._credentials.used(key, days)
+                self._left[key] = most - self._credentials.count_used(key, days)
             if self._left[key] <= 0:
                 return "enrolment-full"
         for key in keys:

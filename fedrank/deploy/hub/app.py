@@ -64,7 +64,7 @@ _ACCEPTED, _ALREADY, _GONE = (HttpResponse(code, b"", NO_STORE, content_type=Non
 
 @runtime_checkable
 class _Hub(Protocol):
-    """What the application calls of a :class:`fedrank.deploy.hub.hub.Hub`."""
+    """The part that the application calls of a :class:`fedrank.deploy.hub.hub.Hub`."""
 
     terms: Terms
     view: View
@@ -82,7 +82,7 @@ class _Hub(Protocol):
     async def leave(self, device: int) -> bool: ...
     async def close_round(self, empty: bool = False) -> int | None: ...
     async def resume(self) -> int | None: ...
-    async def settled(self, seconds: float) -> View: ...
+    async def wait_for_round(self, seconds: float) -> View: ...
     def status(self) -> dict[str, Json]: ...
 
 
@@ -93,12 +93,12 @@ class HubApp(HttpApp):
         hub: The hub.
         guard: Limits of requests.
         counters: What is counted about requests.
-        enrolment: Token of devices that want to enrol; None: nobody may.
+        enrolment: Token of devices that want to enrol; None: no device may.
         admin: Token of the operator; None: there is none.
         status: Who sees ``/status`` and ``/metrics``.
         on_start: Awaited in the loop before the first request, such as ``hub.start``.
         on_stop: Awaited in the loop after the last response, such as ``hub.stop``.
-        extra_routes: Makes further routes by path; is given the check that refuses everybody but the operator.
+        extra_routes: Makes further routes by path; is given the check that admits the operator alone.
         door: Checks statements of platforms, of which a device then needs one to enrol; None: none is needed.
 
     Raises:
@@ -147,9 +147,9 @@ class HubApp(HttpApp):
                 "/healthz": Route("healthz", get, None, self._healthz),
                 "/readyz": Route("healthz", get, None, self._healthz),
                 "/livez": Route("healthz", get, None, self._livez),
-                "/metrics": Route("metrics", get, shown, _cached(self._metrics)),
-                "/status": Route("status", get, shown, _cached(self._page)),
-                "/status.json": Route("status", get, shown, _cached(self._status_json)),
+                "/metrics": Route("metrics", get, shown, _cache(self._metrics)),
+                "/status": Route("status", get, shown, _cache(self._page)),
+                "/status.json": Route("status", get, shown, _cache(self._status_json)),
                 **({} if extra_routes is None else extra_routes(self._operator)),
             }
         )
@@ -165,7 +165,7 @@ class HubApp(HttpApp):
         token = bearer(request.authorization)
         device = None if token is None else self._hub.device_of(token)
         if device is None:
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         request.device = device
         seconds = self._guard.device.wait(device)
         return too_many(seconds) if seconds else None
@@ -179,7 +179,7 @@ class HubApp(HttpApp):
     def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
         token = bearer(request.authorization)
         if not self._known(token, (SECRET, CODE)) and not self._enrolment.matches(token):
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         if request.body:
             return REFUSALS["malformed"]
         # A code is for one device, and the back end that asked for it decides how many there are.
@@ -189,19 +189,19 @@ class HubApp(HttpApp):
 
     def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
         if not self._known(bearer(request.authorization), (SECRET,)):
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         seconds = self._guard.codes.wait(None)  # a back end asks from one address for all of its devices
         return too_many(seconds) if seconds else None
 
     def _known(self, token: str | None, kinds: tuple[str, ...]) -> bool:
-        """Whether a token is a good credential or code: what strangers show takes nothing from what all share."""
+        """True if a token is a good credential or code: what strangers show takes nothing from what all share."""
         return token is not None and token.startswith(kinds) and self._hub.knows(token)
 
     def _operator(self, request: HttpRequest) -> HttpResponse | None:
         return self._admin_token(request, bearer(request.authorization), REFUSALS["unauthorised"])
 
     def _viewer(self, request: HttpRequest) -> HttpResponse | None:
-        """Refuse everybody but the operator, whose browser may send the token as a password."""
+        """Admit the operator alone, whose browser may send the token as a password."""
         # Browsers send a password along with requests that other sites make: it shows pages and changes nothing.
         token = bearer(request.authorization) or basic_password(request.authorization)
         if request.authorization is None:
@@ -213,7 +213,7 @@ class HubApp(HttpApp):
         seconds = rate.wait(network_of(request.address), take=False)
         if seconds:
             return too_many(seconds)
-        return None if self._admin.matches(token) else self._unauthorised(rate, request, refused)
+        return None if self._admin.matches(token) else self._deny(rate, request, refused)
 
     # ------------------------------------------------------------------------------------------------ what they get
 
@@ -231,7 +231,7 @@ class HubApp(HttpApp):
             given = await self._hub.enrol(token if token.startswith((SECRET, CODE)) else None, identity)
         except NotAdmittedError as error:
             if error.reason == "unauthorised":
-                return self._unauthorised(self._guard.failure, request)
+                return self._deny(self._guard.failure, request)
             return REFUSALS[error.reason]
         return json_response(201, {"token": given, "terms": self._terms})
 
@@ -242,13 +242,13 @@ class HubApp(HttpApp):
     async def _code(self, request: HttpRequest) -> HttpResponse:
         made = await self._hub.code(bearer(request.authorization) or "")
         if made is None:
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         return json_response(201, {"code": made[0], "good_until": made[1]})
 
     async def _model(self, request: HttpRequest) -> HttpResponse:
         view = self._hub.view
         if view.state == "between":  # seldom for long
-            view = await self._hub.settled(_WAIT_SECONDS)
+            view = await self._hub.wait_for_round(_WAIT_SECONDS)
             if view.state == "between":
                 return REFUSALS["between-rounds"]
         tag = view.etag.encode()
@@ -281,7 +281,7 @@ class HubApp(HttpApp):
         elif result != "already":
             return refusal(result, round=self._hub.view.round) if result == "stale-round" else REFUSALS[result]
         self.counters.reports[result] += 1
-        self.counters.acknowledged(time.perf_counter() - request.started)
+        self.counters.count_acknowledged(time.perf_counter() - request.started)
         return _ACCEPTED if result == "accepted" else _ALREADY
 
     async def _leave(self, request: HttpRequest) -> HttpResponse:
@@ -289,12 +289,12 @@ class HubApp(HttpApp):
         return _GONE
 
     async def _close(self, request: HttpRequest) -> HttpResponse:
-        return self._closed(await self._hub.close_round())
+        return self._close_response(await self._hub.close_round())
 
     async def _skip(self, request: HttpRequest) -> HttpResponse:
-        return self._closed(await self._hub.close_round(empty=True))
+        return self._close_response(await self._hub.close_round(empty=True))
 
-    def _closed(self, number: int | None) -> HttpResponse:
+    def _close_response(self, number: int | None) -> HttpResponse:
         if number is not None:
             return json_response(200, {"round": number})
         return REFUSALS[
@@ -330,11 +330,11 @@ class HubApp(HttpApp):
 
         safe = ((b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY"))
         rules = (b"content-security-policy", status.CSP.encode())
-        page = status.page(self._numbers(), self.counters.refused()).encode()
+        page = status.page(self._numbers(), self.counters.refusals_by_reason()).encode()
         return HttpResponse(200, page, NO_STORE, NO_SNIFF, rules, *safe, content_type=b"text/html; charset=utf-8")
 
     def _status_json(self) -> HttpResponse:
-        return json_response(200, {**self._numbers(), "refused": self.counters.refused()})
+        return json_response(200, {**self._numbers(), "refused": self.counters.refusals_by_reason()})
 
     def _numbers(self) -> dict[str, Json]:
         """The hub's status, with the bytes of models handed out, which only the application counts."""
@@ -344,7 +344,7 @@ class HubApp(HttpApp):
         return {**status, "bytes": models, "healthy": self._hub.healthy}
 
 
-def _cached(make: Callable[[], HttpResponse]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+def _cache(make: Callable[[], HttpResponse]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
     """A response that is made at most once in :data:`_PAGE_SECONDS`, however often it is asked for."""
     until, shown = -math.inf, _GONE
 

@@ -59,7 +59,7 @@ class Replayed:
 
     @property
     def proven(self) -> bool | None:
-        """Whether the log yields every model that was handed out, and the served one; None: the last one is not known.
+        """True if the log yields every model that was handed out, and the served one; None: the last one is not known.
 
         The model after the last round is known from the next round, which is open in a hub that continues, or from its
         checkpoint.

@@ -83,7 +83,7 @@ class Evidence:
 
     @property
     def money(self) -> float:
-        """What 1 has become; above 1/α, the mean is below the bound or something happened whose chance is at most α."""
+        """Money that 1 has become; above 1/α the mean is below the bound, but for a chance of at most α."""
         return float(self._sums.mean()) + 1 / (self._rounds + 1)
 
     def as_json(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def half_width(numbers: int, largest: float, alpha: float, about: int = 1000) ->
 
 
 class Estimates:
-    """What checks tell: numbers whose mean is the difference of the two models, from −1 to 1.
+    """Numbers that checks tell, whose mean is the difference of the two models, from −1 to 1.
 
     Args:
         terms: Terms of the hub, which have checks.
@@ -208,13 +208,13 @@ class Watch:
             return dataclasses.replace(found, promoted=True)
         return found
 
-    def resumed(self) -> None:
+    def restart(self) -> None:
         """Begin anew after a halt: the model is the best one again, and a new life of the hub begins."""
         self._since = (0, 0.0)
         self._sinks, self._rises = self._tests({})
 
     def as_json(self) -> dict[str, Any]:
-        """What the tests know, for the status page."""
+        """State of the tests for the status page."""
         checks, total = self._since
         return {
             "best": self.best,
@@ -233,7 +233,7 @@ _SECONDS, _TRIES, _PAUSE = 30.0, 3, 10.0
 
 
 class Alarm:
-    """Where alerts go.
+    """Destinations of alerts.
 
     Args:
         command: A command, run without a shell, that gets the alert as JSON on its standard input; empty: none.
@@ -244,7 +244,7 @@ class Alarm:
         self._words, self._url = shlex.split(command), url
 
     def raise_(self, alert: dict[str, Json]) -> None:
-        """Send an alert, from a thread of its own; what fails is tried again, and logged."""
+        """Send an alert, from another thread; what fails is tried again, and logged."""
         body = json.dumps(alert).encode()
         for name, there, send in (("command", bool(self._words), self._run), ("url", bool(self._url), self._post)):
             if there:
@@ -294,7 +294,7 @@ class Comparing:
         self._history = store.judgements()
         self._halts = store.halts()
         self._name, self._last = store.name, (-1, None)
-        if self.halted:
+        if self.is_halted:
             self._alarm.raise_(self._words())  # of the process before; a second alarm is better than none
 
     @property
@@ -303,8 +303,8 @@ class Comparing:
         return self._watch.best
 
     @property
-    def halted(self) -> bool:
-        """Whether the hub is halted."""
+    def is_halted(self) -> bool:
+        """True if the hub is halted."""
         return bool(self._halts) and self._halts[-1].resumed is None
 
     @property
@@ -313,7 +313,7 @@ class Comparing:
         return self._watch.state
 
     def judge(self, round_: int, messages: Sequence[bytes]) -> Judgement | None:
-        """What the checks of a round say; the same again when it is asked again."""
+        """Judgement of a round by its checks; the same again for the same round."""
         number, found = self._last
         if number != round_:
             found = self._watch.judge(round_, messages)
@@ -329,9 +329,9 @@ class Comparing:
         _log.error("%s", words["words"])
         self._alarm.raise_(words)
 
-    def resumed(self) -> str:
+    def restart_tests(self) -> str:
         """The state of the tests after the end of a halt, to be written."""
-        self._watch.resumed()
+        self._watch.restart()
         return self._watch.state
 
     def resume(self) -> None:
@@ -372,7 +372,7 @@ class Comparing:
                     for one in self._halts
                 ],
             },
-            "alert": self._words() if self.halted else None,
+            "alert": self._words() if self.is_halted else None,
         }
 
 

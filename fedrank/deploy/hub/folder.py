@@ -35,7 +35,7 @@ from fedrank.deploy.http.guard import SHORTEST_TOKEN
 from fedrank.deploy.hub.settings import (
     NO_LOG,
     HubSettings,
-    changed,
+    differing,
     fingerprint,
     new_hub,
     read_settings,
@@ -134,7 +134,7 @@ class HubFolder(ServedFolder):
         return gateway
 
     def _join(self, wanted: HubSettings) -> None:
-        """Make the hub in the database, or join the one that is there."""
+        """Make the hub in the database, or join the existing one."""
         hub = new_hub()
         store = self._shared(wanted, name=hub, settings=json.dumps(fingerprint(wanted, hub)))
         joins, there = store.name != hub, json.loads(store.settings)
@@ -171,7 +171,7 @@ class HubFolder(ServedFolder):
                 raise RunError(f"{self.path}: has a log with devices, and no hub.toml. Put hub.toml back from a copy.")
             if complete:
                 return
-            for name in _LOG_FILES:  # made for other settings, and nobody has used it
+            for name in _LOG_FILES:  # made for other settings, and not used yet
                 (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # SQLite gives its other files the rights of this one, and says what fails
             os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -191,7 +191,7 @@ class HubFolder(ServedFolder):
             wanted = dataclasses.replace(wanted, gateway=here.gateway)
         if not wanted.log:
             wanted = dataclasses.replace(wanted, log=here.log)
-        if fixed := changed(here, wanted):
+        if fixed := differing(here, wanted):
             raise ConfigError(
                 f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
                 "means what it was made with. Make another hub in another folder, or leave the setting out."
@@ -334,7 +334,7 @@ def make_key(folder: Path) -> str:
 
 
 def read_key(folder: Path, hub: str) -> Signer:
-    """What signs the heads of a hub's log.
+    """Signer of the heads of a hub's log.
 
     Args:
         folder: Of the hub.
@@ -352,7 +352,7 @@ def read_key(folder: Path, hub: str) -> Signer:
 
 
 def read_log_key(folder: Path, terms: Terms) -> Signer:
-    """What signs the heads of a hub's log, checked against the hub's terms.
+    """Signer of the heads of a hub's log, checked against the hub's terms.
 
     Args:
         folder: Of the hub.

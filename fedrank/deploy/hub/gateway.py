@@ -4,7 +4,7 @@
 ``GET /v1/tokens``                     the open round, and the issuer's keys of its epoch and the next
 ``POST /v1/token/<epoch>``             a device buys its token of the epoch
 ``POST /v1/report/<round>``            a reply, with a token in place of the device's own
-``GET /v1/model``                      as ever, and for everybody
+``GET /v1/model``                      as ever, and without a token
 ``POST /v1/oblivious``                 an encapsulated request, with an encapsulated answer
 ``GET /v1/oblivious/keys``             the gateway's key configuration
 =====================================  ==============================================================
@@ -83,14 +83,14 @@ class TokenApp(HubApp):
     # ------------------------------------------------------------------------------------------------- who may ask
 
     def _reader(self, request: HttpRequest) -> HttpResponse | None:
-        """Everybody may have the model: to ask for it with a token would tell who has which."""
+        """Admit all: to ask for it with a token would tell who has which."""
         return None
 
     def _reporter(self, request: HttpRequest) -> HttpResponse | None:
         token = token_in(request.authorization)
         epoch = None if token is None else self._issuer.epoch_in(token)
         if token is None or epoch is None:
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         request.device = spending_number(token)
         seconds = self._guard.device.wait(request.device)
         if seconds:
@@ -100,10 +100,10 @@ class TokenApp(HubApp):
             return REFUSALS["wrong-epoch"]
         return None
 
-    def _unauthorised(self, rate: Any, request: HttpRequest, *refused: HttpResponse) -> HttpResponse:
+    def _deny(self, rate: Any, request: HttpRequest, *refused: HttpResponse) -> HttpResponse:
         if request.address == _NOWHERE:  # all who come through the gateway would share one limit
             return refused[0] if refused else REFUSALS["unauthorised"]
-        return super()._unauthorised(rate, request, *refused)
+        return super()._deny(rate, request, *refused)
 
     # ------------------------------------------------------------------------------------------------ what they get
 

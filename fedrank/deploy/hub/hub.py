@@ -81,7 +81,7 @@ class Hub:
         before = self.store.round_before(number)
         for stage in self.row:
             stage.recover(number)
-        if done and model.halted:
+        if done and model.is_halted:
             round_.before = (before, dict(self.store.reports(before)))
             self._show(number, "halted")
             return
@@ -163,11 +163,11 @@ class Hub:
 
     @property
     def full(self) -> bool:
-        """Whether no more devices may enrol."""
+        """True if no more devices may enrol."""
         return self.row.admission.full
 
     def knows(self, ticket: str) -> bool:
-        """Whether a credential's secret or a code is good now; called by the event loop, and writes nothing.
+        """True if a credential's secret or a code is good now; called by the event loop, and writes nothing.
 
         Raises:
             StoreError: The log cannot be read.
@@ -221,7 +221,7 @@ class Hub:
         assert isinstance(model, RelayedModel)
         return await self._inbox.call(self._take, model, model.number_of(question), question)
 
-    async def collected(self, round_: int) -> bytes | None:
+    async def collect(self, round_: int) -> bytes | None:
         """The messages of a round, concatenated in the order of their devices' numbers; None before it has closed."""
         return await self._inbox.call(self._collect, round_)
 
@@ -268,7 +268,7 @@ class Hub:
         """
         return await self._inbox.call(self._resume)
 
-    async def settled(self, seconds: float) -> View:
+    async def wait_for_round(self, seconds: float) -> View:
         """The view of the hub; between two rounds, waits up to ``seconds`` for the next one."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), seconds)
@@ -421,7 +421,7 @@ class Hub:
             publishing.publish()  # before any device can see the model
         self.healthy = True  # before any device can see the next round
         row = RoundRow(number, "applied", 0.0, None, self.round.seconds, None, learnt.messages, *learnt.reward)
-        self.tally.applied(row, self.store.reporters(number))
+        self.tally.add_round(row, self.store.reporters(number))
         self.round.seconds = 0.0
         model.confirm(number, learnt)
         if learnt.following == "between":

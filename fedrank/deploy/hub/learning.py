@@ -237,8 +237,8 @@ class Model(Stage):
         return None
 
     @property
-    def halted(self) -> bool:
-        """Whether the hub is halted because its model sank."""
+    def is_halted(self) -> bool:
+        """True if the hub is halted because its model sank."""
         return False
 
     def warm(self) -> None:
@@ -317,7 +317,7 @@ class OwnModel(Model):
         self._learning.warm(self._state, self.settings.cohort)
 
     def over(self, applied: int) -> bool:
-        """Whether training is over after a round."""
+        """True if training is over after a round."""
         return 0 < self.settings.rounds <= applied + 1
 
     def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
@@ -360,9 +360,9 @@ class ComparedModel(OwnModel):
         return None if self._best is None else self._learning.request(self._best[1])
 
     @property
-    def halted(self) -> bool:
-        """Whether the hub is halted because its model sank."""
-        return self._checks.halted
+    def is_halted(self) -> bool:
+        """True if the hub is halted because its model sank."""
+        return self._checks.is_halted
 
     def _promote(self, number: int) -> None:
         """Take the model before a round for the best one; it is kept apart, however old it gets."""
@@ -396,7 +396,7 @@ class ComparedModel(OwnModel):
 
     def resume(self, number: int, entry: bytes | None) -> None:
         """Begin the tests anew and open the round that was not opened."""
-        self.store.resume(self._checks.resumed(), number, self.digest(), entry)
+        self.store.resume(self._checks.restart_tests(), number, self.digest(), entry)
         self._checks.resume()
 
     def status(self) -> dict[str, Json]:

@@ -68,7 +68,7 @@ class PostgresConnection:
 
     def __init__(self, url: str, password: str | None = None, *, read_only: bool = False, channel: str = ""):
         self._arguments = {**_KEEPALIVE, "connect_timeout": _CONNECT_SECONDS, "application_name": "fedrank"}
-        self._arguments |= parsed(url)
+        self._arguments |= parse_url(url)
         if password is not None:
             self._arguments["password"] = password
         self._read_only, self._channel = read_only, channel
@@ -77,13 +77,13 @@ class PostgresConnection:
         self._tried = -_AGAIN_SECONDS
         self.leading, self.connections = False, 0
         self.heard: list[str] = []
-        self._connected()
+        self._connect()
 
     # ---------------------------------------------------------------------------------- what sqlite3's connection has
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         server = self._server
         return server is not None and not server.closed and server.info.transaction_status != TransactionStatus.IDLE
 
@@ -92,9 +92,9 @@ class PostgresConnection:
         if statement == "BEGIN IMMEDIATE":
             return self._begin()
         with self._errors():
-            server = self._server if self.in_transaction else self._connected()
+            server = self._server if self.in_transaction else self._connect()
             assert server is not None
-            done = server.execute(translated(statement).encode(), values or None)
+            done = server.execute(translate(statement).encode(), values or None)
             if statement == "COMMIT" and done.statusmessage != "COMMIT":  # a failed transaction ends without an error
                 raise sqlite3.OperationalError("the server rolled the transaction back")
             return done
@@ -105,7 +105,7 @@ class PostgresConnection:
         if not rows:
             return
         with self._errors():
-            server = self._server if self.in_transaction else self._connected()
+            server = self._server if self.in_transaction else self._connect()
             assert server is not None
             if statement == "INSERT INTO report VALUES (?, ?, ?)":  # one statement for all: a fifth of the time
                 columns = [list(column) for column in zip(*rows, strict=True)]
@@ -114,7 +114,7 @@ class PostgresConnection:
                 )
             else:
                 with server.cursor() as cursor:
-                    cursor.executemany(translated(statement).encode(), rows)
+                    cursor.executemany(translate(statement).encode(), rows)
 
     def close(self) -> None:
         """Close the connection."""
@@ -124,7 +124,7 @@ class PostgresConnection:
     # ------------------------------------------------------------------------------------------------ several processes
 
     def lead(self) -> bool:
-        """Whether this process leads; it does if no other one does."""
+        """True if this process leads; it does if no other one does."""
         if not self.leading or self._server is None or self._server.closed:
             self.leading = bool(self.execute(f"SELECT pg_try_advisory_lock{_KEY.format(_LEAD)}").fetchone()[0])
         return self.leading
@@ -150,7 +150,7 @@ class PostgresConnection:
 
     def _begin(self) -> Any:
         with self._errors():
-            begun = self._connected().execute("BEGIN")
+            begun = self._connect().execute("BEGIN")
         try:
             self.execute(f"SELECT pg_advisory_xact_lock_shared{_KEY.format(_WRITE)}")
             if self._on_begin is not None:
@@ -163,7 +163,7 @@ class PostgresConnection:
 
     # ----------------------------------------------------------------------------------------------------- connecting
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connect(self) -> psycopg.Connection[Any]:
         """The connection, made again if it was lost."""
         if self._server is not None and not self._server.closed:
             return self._server
@@ -187,7 +187,7 @@ class PostgresConnection:
         row = server.execute("SHOW synchronous_commit").fetchone()
         if row is None or row[0] in ("off", "local"):
             server.execute("SET synchronous_commit TO on")
-        server.execute("SET idle_in_transaction_session_timeout TO '30s'")  # a stopped process holds nobody up for long
+        server.execute("SET idle_in_transaction_session_timeout TO '30s'")  # a stopped process blocks others for 30 s
         if self._read_only:
             server.execute("SET default_transaction_read_only TO on")
         if self._channel:
@@ -208,11 +208,11 @@ class PostgresConnection:
             raise sqlite3.OperationalError(_text(error)) from error
 
 
-def parsed(url: str) -> dict[str, Any]:
+def parse_url(url: str) -> dict[str, Any]:
     """The parts of a database's URL.
 
     Raises:
-        ConfigError: It cannot be read, or holds a password, which everybody on the machine could read from it.
+        ConfigError: It cannot be read, or holds a password, which any user of the machine could read from it.
     """
     try:
         parts = conninfo_to_dict(url)
@@ -220,14 +220,14 @@ def parsed(url: str) -> dict[str, Any]:
         raise ConfigError(f"database: cannot be read as a URL of PostgreSQL ({_text(error)}).") from error
     if "password" in parts:
         raise ConfigError(
-            "database: holds a password, which everybody on this machine could read. Leave it out, and put it into the "
+            "database: holds a password, which any user of this machine could read. Leave it out, and put it into the "
             "file database.password in the hub's folder, or into PGPASSWORD or a file that PGPASSFILE names."
         )
     return parts
 
 
 @functools.cache
-def translated(statement: str) -> str:
+def translate(statement: str) -> str:
     """A statement of SQLite as PostgreSQL takes it: its parameters, types and blobs."""
     statement = (
         statement.replace("x''", "''::bytea")
@@ -336,18 +336,18 @@ class SharedStore(Store):
     # ---------------------------------------------------------------------------------------------- several processes
 
     def lead(self) -> bool:
-        """Whether this process leads; it does if no other one does."""
+        """True if this process leads; it does if no other one does."""
         with self._reading():
             return self._db.lead()
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads, as far as it knows."""
+        """True if this process leads, as far as it knows."""
         return self._db.leading
 
     @property
     def connections(self) -> int:
-        """How often the database was connected."""
+        """Number of times that the database was connected."""
         return self._db.connections
 
     @contextlib.contextmanager
@@ -356,7 +356,7 @@ class SharedStore(Store):
         with self._reading(), self._db.alone():
             yield
 
-    def departed(self) -> list[int]:
+    def take_departed(self) -> list[int]:
         """Numbers of devices that left since the last call, by any process."""
         heard, self._db.heard[:] = [int(number) for number in self._db.heard], ()
         return heard

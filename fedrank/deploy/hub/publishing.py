@@ -44,7 +44,7 @@ PAGE, _KEPT = 256, 1024
 
 @dataclass(frozen=True)
 class _Shown:
-    """What is shown under one head: it is replaced as a whole, so that nobody gets parts of two.
+    """Answers under one head: replaced as a whole, so that no answer has parts of two.
 
     Attributes:
         head: The newest head.
@@ -80,7 +80,7 @@ class Publishing(Stage):
         return None
 
     def differs(self, number: int) -> bool:
-        """Whether the public log has another model of a round than the one that would be handed out."""
+        """True if the public log has another model of a round than the one that would be handed out."""
         return False
 
     def publish(self) -> None:
@@ -124,7 +124,7 @@ class PublicLog(Publishing):
         self._newest, self._tail = b"", frozenset[bytes]()
         self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
         self._replacing, self._reading = threading.Lock(), threading.RLock()
-        self._submission = Submission(tuple(witnesses), self._proof_since, self._cosigned)
+        self._submission = Submission(tuple(witnesses), self._proof_since, self._add_cosignatures)
 
     def start(self) -> None:
         """Begin to ask witnesses."""
@@ -144,7 +144,7 @@ class PublicLog(Publishing):
         return model_data(question, self._model.best()) if question else None
 
     def differs(self, number: int) -> bool:
-        """Whether the newest entry is another model of this round."""
+        """True if the newest entry is another model of this round."""
         newest = self._store.newest_model()
         return newest is not None and round_of(newest[1]) == number and newest[1] != self.entry()
 
@@ -183,7 +183,7 @@ class PublicLog(Publishing):
 
     # ------------------------------------------------------------------------------------------------- any thread
 
-    def _cosigned(self, size: int, lines: str) -> None:
+    def _add_cosignatures(self, size: int, lines: str) -> None:
         """Add what witnesses wrote under the head of a size, if that is still the newest."""
         with self._replacing:
             now = self._shown

@@ -31,7 +31,7 @@ class Listen:
         certificate: PEM file of the certificate chain, for TLS.
         key: PEM file of its private key.
         proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is trusted.
-        public: Everybody may see ``/status`` and ``/metrics``.
+        public: Anyone may see ``/status`` and ``/metrics``.
     """
 
     host: str = "127.0.0.1"
@@ -47,7 +47,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
 
     Args:
         home: Folder of the hub.
-        public: Everybody may see ``/status`` and ``/metrics``.
+        public: Anyone may see ``/status`` and ``/metrics``.
         host: Name or address that the server listens at.
 
     Raises:
@@ -82,7 +82,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             door=door_of(home.path, settings.attestation, hub.terms.hub) if settings.attestation else None,
         )
         app.add_routes(hub.row.publishing.routes())
-        if public and settings.status == "auto":  # nobody needs a token, as only this machine can ask
+        if public and settings.status == "auto":  # no token is needed, as only this machine can ask
             app.hosts = Hosts((host,) if host else (), ("/status", "/metrics"))
         if settings.origins:
             app.origins = Origins(settings.origins)
@@ -172,7 +172,7 @@ def coordinator_routes(hub: Hub, operator: Authorise) -> dict[str, Route]:
         number = number_of(request.tail)
         if number is None:
             return REFUSALS["malformed"]
-        messages = await hub.collected(number)
+        messages = await hub.collect(number)
         if messages is None:
             return REFUSALS["not-closed"]
         return HttpResponse(200, messages, NO_STORE, content_type=b"application/octet-stream")

@@ -97,8 +97,7 @@ class HubSettings(Agreement):
     alert_url: str = setting("", "URL that gets the same by POST.")
     status: Literal["auto", "public", "admin"] = setting(
         "auto",
-        "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only "
-        "and behind no proxy.",
+        "Who may see /status and /metrics; auto: anyone if the hub listens on this machine only and behind no proxy.",
     )
     origins: tuple[str, ...] = setting(
         (), "Origins whose web pages may call the hub, such as https://shop.example; exact, and none by default."
@@ -203,7 +202,7 @@ class HubSettings(Agreement):
         terms = self.terms()
         return FoltrES(
             ranker=RANKERS.get(self.ranker).build(self.n_features, self.hidden),
-            user=CascadeUser("nobody", (0.0,), (0.0,), self.depth),
+            user=CascadeUser("none", (0.0,), (0.0,), self.depth),
             metric=terms.metric,
             interactions=self.interactions,
             sigma=self.sigma,
@@ -266,6 +265,6 @@ def read_settings(path: Path) -> HubSettings:
         raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
 
 
-def changed(old: HubSettings, new: HubSettings) -> list[str]:
+def differing(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
     return [name for name in (*AGREED, *_LEARNING) if getattr(old, name) != getattr(new, name)]

@@ -155,7 +155,7 @@ class SharedHub(Hub):
             devices.reset(self.store.devices())
         for number, digest in self.store.devices_after(devices.highest):
             devices.know(number, digest)
-        for number in self.store.departed():
+        for number in self.store.take_departed():
             if number in devices:
                 devices.remove(number)
 
@@ -171,7 +171,7 @@ class SharedHub(Hub):
         for number in range(self.tally.rounds, here):
             row = self.store.round(number)
             if row is not None and row.state == "applied":
-                self.tally.applied(row, self.store.reporters(number))
+                self.tally.add_round(row, self.store.reporters(number))
         if here == self.view.round and not took_over:
             self.round.seconds = last.seconds or 0.0
             self._show_state(state)

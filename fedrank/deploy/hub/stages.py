@@ -32,7 +32,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class View:
-    """What a hub hands out; replaced as a whole.
+    """Messages that a hub hands out; replaced as a whole.
 
     Attributes:
         round: Number of the open round, or of the next one.
@@ -50,7 +50,7 @@ class View:
 
     @property
     def over(self) -> bool:
-        """Whether reports are not wanted, whatever they say."""
+        """True if reports are not wanted, whatever they say."""
         return self.state in ("done", "halted")
 
 

@@ -146,7 +146,7 @@ def points_of(history: Sequence[dict]) -> list[Point]:
     return out
 
 
-def pooled(points: Sequence[Point]) -> list[Point]:
+def pool(points: Sequence[Point]) -> list[Point]:
     """At most :data:`_DRAWN` points: neighbours are averaged, with the interval of their mean."""
     stride = -(-len(points) // _DRAWN)
     return [mean_of(points[i : i + stride]) for i in range(0, len(points), stride)] if stride > 1 else list(points)
@@ -251,7 +251,7 @@ def checks_picture(rounds: Sequence[dict]) -> Html:
     for one in rounds:
         points.append(Point(before + 1, one["round"], one["checks"], one["mean"], one["low"], one["high"], None))
         before = one["round"]
-    return reward_picture("difference of the newest model and the best one", pooled(points))
+    return reward_picture("difference of the newest model and the best one", pool(points))
 
 
 def top_of(points: Sequence[Point]) -> float:
@@ -422,7 +422,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         A complete HTML document, to be sent with :data:`CSP` and not to be cached.
     """
     s, points = status, points_of(status["history"])
-    drawn = pooled(points)
+    drawn = pool(points)
     block = max((p.last - p.first + 1 for p in drawn), default=1)
     private = finite(s["epsilon"]["interaction"]) is not None
     applied = s.get("applied", s["round"])
@@ -475,7 +475,7 @@ def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
 
 
 def _sentence(s: dict, applied: int, points: Sequence[Point]) -> str:
-    """What has been learnt so far: the first rounds beside the latest ones."""
+    """Sentence on what was learnt so far: the first rounds beside the latest ones."""
     known = [p for p in points if p.reward is not None]
     if not points:
         return "Nothing has been learnt yet: the first round is not over."
@@ -493,19 +493,19 @@ def _sentence(s: dict, applied: int, points: Sequence[Point]) -> str:
     if first.high is None or last.high is None:
         return f"The mean {s['reward']} was {was} and {now}; these rounds give no interval."
     half = math.hypot(first.high - before, last.high - after)
-    ends = f"95 % interval {_signed(change - half)} to {_signed(change + half)}"
+    ends = f"95 % interval {_with_sign(change - half)} to {_with_sign(change + half)}"
     if abs(change) <= half:
         return f"No change beyond noise so far: the mean {s['reward']} was {was} and {now} ({ends})."
     how, went = ("better", "rose") if change > 0 else ("worse", "fell")
-    return f"Rankings have got {how}: the mean {s['reward']} {went} from {was} to {now}, {_signed(change)} ({ends})."
+    return f"Rankings have got {how}: the mean {s['reward']} {went} from {was} to {now}, {_with_sign(change)} ({ends})."
 
 
-def _signed(value: float) -> str:
+def _with_sign(value: float) -> str:
     return ("+" if value >= 0 else "−") + value_text(abs(value))
 
 
 def _now(s: dict, applied: int) -> Html:
-    """What the hub is doing: the open round, how full it is, what stands in the way."""
+    """Present state of the hub: the open round, how full it is, what stands in the way."""
     return h(
         "div",
         h("p", _headline(s, applied), class_="now"),
@@ -556,7 +556,7 @@ def _rule(s: dict) -> str:
         return "Devices rank with it; no reports are taken until an operator resumes."
     rule = f"A round closes with {count(s['cohort'], 'report')}"
     if s.get("least_s"):
-        rule += f", after {span(s['least_s'])} at the earliest; of more, so many are drawn by lot"
+        rule += f", after {span(s['least_s'])} at the earliest; of more, that number is drawn by lot"
     if s["deadline_s"]:
         rule += f", or after {span(s['deadline_s'])} with at least {s['least']:,}"
     opened = f" This one has been open for {clock(math.floor(s['seconds_open']))}." if s["state"] == "open" else ""
@@ -674,7 +674,7 @@ def _checks(checks: dict | None) -> Html:
         f"round {checks['best']:,}, in place of learning. Their messages are as private as any other."
     ]
     if n:
-        mean, low, high = (_signed(checks[key]) for key in ("mean", "low", "high"))
+        mean, low, high = (_with_sign(checks[key]) for key in ("mean", "low", "high"))
         said.append(
             f"{count(n, 'check')} against it: the newest is better by {mean} (95 % interval that holds at all times "
             f"together: {low} to {high}), where 1 would be better in every message."
@@ -717,7 +717,7 @@ def _credentials(credentials: Sequence[dict]) -> Html:
         over = f"in the last {count(one['days'], 'day')}" if one["days"] else "ever"
         cells = (h("td", one["name"] + state), _cell(f"{one['used']:,}"), _cell(f"{one['devices']:,}"))
         rows.append(h("tr", *cells, h("td", over + kind)))
-    said = "Devices that left count as well: leaving and enrolling anew gives nobody more."
+    said = "Devices that left count as well: leaving and enrolling anew does not help."
     return h(
         "section",
         h("h2", "Who may enrol", id="enrolment"),

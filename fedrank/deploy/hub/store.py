@@ -72,7 +72,7 @@ class RoundRow:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a round's checks came to.
+    """Result of a round's checks.
 
     Attributes:
         round: The round.
@@ -112,7 +112,7 @@ class Halt:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What the log keeps of one device's admission, beside the device.
+    """Record of one device's admission in the log, beside the device.
 
     Attributes:
         credential: Number of its credential; None where the hub's own token enrolled it.
@@ -434,7 +434,7 @@ class Store:
         return rows[0][0] if rows else None
 
     def judgements(self) -> list[Judgement]:
-        """What the checks of each round said, by round."""
+        """Results of the checks, by round."""
         columns = "round, best, checks, mean, error, promoted"
         rows = self.query(f"SELECT {columns} FROM judgement ORDER BY round")
         return [Judgement(*row[:5], promoted=bool(row[5])) for row in rows]

@@ -40,7 +40,7 @@ class Tally:
         self.settings, self.terms, self.protocol = settings, settings.terms(store.name), settings.protocol()
         self.started = time.time()
         self._epsilon: dict[str, Json] = {}
-        # Of each device, in applied rounds; with tokens nobody knows, and a device may have reported in each epoch.
+        # Of each device, in applied rounds; with tokens it is unknown, and a device may have reported in each epoch.
         self._messages = {} if self.terms.tokens else store.reports_of_devices()
         self._rows = [row for row in store.rounds() if row.state == "applied"]
         self._epochs = {row.number // self.terms.tokens for row in self._rows} if self.terms.tokens else set()
@@ -49,7 +49,7 @@ class Tally:
         self._account(self._top)  # the first takes a second
         self._history: list[dict[str, Json]] = _points(self._rows)
 
-    def applied(self, row: RoundRow, devices: Any) -> None:
+    def add_round(self, row: RoundRow, devices: Any) -> None:
         """Add a round that was applied.
 
         Args:
@@ -105,7 +105,7 @@ class Tally:
         seconds_open: float,
         checks: int = 0,
     ) -> dict[str, Json]:
-        """What the status page shows; JSON-able.
+        """Entries of the status page; JSON-able.
 
         Args:
             round_: Number of the open round, or of the next one.
@@ -221,12 +221,12 @@ class Counters(RequestCounts):
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def acknowledged(self, seconds: float) -> None:
+    def count_acknowledged(self, seconds: float) -> None:
         """Count a report that was acknowledged ``seconds`` after reading of its request started."""
         self._seconds[bisect_left(BOUNDS, seconds)] += 1
         self._sum += seconds
 
-    def refused(self) -> dict[str, int]:
+    def refusals_by_reason(self) -> dict[str, int]:
         """Refused requests by reason, on all routes together; most frequent first."""
         total: collections.Counter[str] = collections.Counter()
         for (_, reason), count in self.refusals.items():
@@ -316,7 +316,7 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
 
 
 def _checks(status: dict[str, Json]) -> Iterator[Any]:
-    """What checks said, as metrics."""
+    """Results of checks as metrics."""
     from prometheus_client.core import GaugeMetricFamily
 
     checks = status["checks"]

@@ -1,11 +1,11 @@
 """Sells the tokens of a hub's epochs, and verifies them when they are spent.
 
-An epoch is a number of rounds. It has a key of its own, which is made before the epoch before it begins, so that
+An epoch is a number of rounds. It has one key, which is made before the epoch before it begins, so that
 devices can buy ahead, and whose private half is deleted when the epoch is over. Each device buys one token an epoch.
 The hash of what it asked for is kept until then, so that the same question has the same answer after a crash of either
 side, and another question has none.
 
-All of it is in a file of its own, ``tokens.db``. A copy of the log holds no key and says nothing about who bought; and
+All of it is in one file, ``tokens.db``. A copy of the log holds no key and says nothing about who bought; and
 losing this file loses no report. But without the keys that the public log names, devices use no model for a while.
 """
 
@@ -249,16 +249,16 @@ class Issuer:
         """Write purchases in one transaction, then sign what was bought."""
         try:
             with self._lock, self._errors():
-                good = self._written(jobs)
+                good = self._write(jobs)
         except StoreError as error:
             for job in jobs:
                 _answer(job, error)
             return
         for job, bought in zip(jobs, good, strict=True):
-            _answer(job, self._signed(job) if bought else "other-purchase")
+            _answer(job, self._sign(job) if bought else "other-purchase")
 
-    def _written(self, jobs: list[_Purchase]) -> list[bool]:
-        """Whether each purchase is the device's only one of the epoch; it is on the disk when this returns."""
+    def _write(self, jobs: list[_Purchase]) -> list[bool]:
+        """True if each purchase is the device's only one of the epoch; it is on the disk when this returns."""
         good = []
         with transaction(self._db):
             for job in jobs:
@@ -267,7 +267,7 @@ class Issuer:
                 good.append(self._db.execute(query, (job.epoch, job.device)).fetchone()[0] == job.digest)
         return good
 
-    def _signed(self, job: _Purchase) -> bytes | str | Exception:
+    def _sign(self, job: _Purchase) -> bytes | str | Exception:
         with self._lock:
             sold, kept = self._open.get(job.epoch), self._kept.get(job.digest)
         if kept is not None:
@@ -300,7 +300,7 @@ def _answer(job: _Purchase, answer: bytes | str | Exception) -> None:
             else:
                 job.waits.set_result(answer)
 
-    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop has closed: no client waits any more
         job.loop.call_soon_threadsafe(tell)
 
 

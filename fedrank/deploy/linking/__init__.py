@@ -12,7 +12,7 @@ from fedrank.core.fields import setting
 
 #: Ways to report, and what the hub can use.
 MODES = {
-    "simple": "each device shows a token of its own",
+    "simple": "each device shows its own token",
     "tokens": "blind tokens; the hub sees addresses",
     "relay": "blind tokens through an oblivious relay",
 }
@@ -20,7 +20,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class LinkAttack:
-    """How many devices report how often, and how.
+    """Number of devices, how often they report, and how.
 
     Raises:
         UnknownNameError: No such mode.

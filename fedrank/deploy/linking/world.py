@@ -1,7 +1,7 @@
 """A hub, a relay and many devices in one process, on loopback; everything that reaches the hub is recorded.
 
 Devices are those of :mod:`fedrank.deploy.device`, hub and relay those of ``fedrank serve``. Each device has a loopback
-address of its own. Only time is shorter: what a device does once a minute, it does once in ``minute`` seconds.
+its own address. Only time is shorter: what a device does once a minute, it does once in ``minute`` seconds.
 
 **Attacks.** Guesses which two reports of successive rounds are of one device, from everything that reached the hub.
 
@@ -67,7 +67,7 @@ class Seen:
 
 @dataclass
 class Record:
-    """What a hub saw, and what only a simulation knows.
+    """Record of what a hub saw, and what only a simulation knows.
 
     Attributes:
         requests: All requests, in order; those inside encapsulated ones too.
@@ -124,7 +124,7 @@ def observe(settings: LinkAttack, mode: str) -> Record:
     minute, conversation.POLL = conversation.POLL, settings.minute
     try:
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            hub, url, relay = stack.enter_context(_served(Path(folder), settings, mode, record))
+            hub, url, relay = stack.enter_context(_serve(Path(folder), settings, mode, record))
             lives = [_Life(Path(folder), settings, n, url, relay, record) for n in range(settings.devices)]
             for life in lives:
                 life.start()
@@ -146,7 +146,7 @@ def observe(settings: LinkAttack, mode: str) -> Record:
 
 
 @contextlib.contextmanager
-def _served(folder: Path, settings: LinkAttack, mode: str, record: Record) -> Iterator[tuple[Hub, str, str | None]]:
+def _serve(folder: Path, settings: LinkAttack, mode: str, record: Record) -> Iterator[tuple[Hub, str, str | None]]:
     from fedrank.deploy.http.server import ThreadedServer
 
     home = HubFolder(folder / "hub")
@@ -199,14 +199,14 @@ class _Life(threading.Thread):
         limits = dict.fromkeys(("most_epsilon", "most_search_epsilon", "lifetime_epsilon"), math.inf)
         options: dict[str, Any] = {**limits, "relay": relay, "timeout": 30.0}
         self._device = Device(url, token, folder / f"device-{number}", **options)
-        # Every address of 127.0.0.0/8 is this machine's: the device has one of its own.
+        # Every address of 127.0.0.0/8 is this machine's: the device has its own.
         connection: Any = self._device._connection
         client = connection if relay is None else connection._relay
         address = f"127.0.{1 + number // 250}.{1 + number % 250}"
         client._connection = lambda: _connection(client, address)
-        self._report, connection.report = connection.report, self._noted
+        self._report, connection.report = connection.report, self._note
 
-    def _noted(self, token: str, round_: int, body: bytes) -> Any:
+    def _note(self, token: str, round_: int, body: bytes) -> Any:
         self._record.truth[round_, body] = self._number
         return self._report(token, round_, body)
 
@@ -259,7 +259,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Linked:
-    """How often an attack was right.
+    """Success of an attack.
 
     Attributes:
         attack: What it looks at.
@@ -365,7 +365,7 @@ CONTENT = "what the report says"
 
 
 def attack(record: Record, rng: np.random.Generator, devices: int, *, learn: bool = True) -> list[Linked]:
-    """How often each attack is right.
+    """Success of each attack.
 
     Args:
         record: What the hub saw.
@@ -376,15 +376,15 @@ def attack(record: Record, rng: np.random.Generator, devices: int, *, learn: boo
     rounds = reports_of(record)
     pairs = list(zip(rounds[1:], rounds[:-1], strict=True))
     found = [
-        _judged(name, [_hits(score(now, before), now, before, rng) for now, before in pairs], devices)
+        _judge(name, [_hits(score(now, before), now, before, rng) for now, before in pairs], devices)
         for name, score in ATTACKS.items()
     ]
     content = _close(_sums)
-    found.append(_judged(CONTENT, [_hits(content(now, before), now, before, rng) for now, before in pairs], devices))
+    found.append(_judge(CONTENT, [_hits(content(now, before), now, before, rng) for now, before in pairs], devices))
     if learn:
         ways = list(ATTACKS.values())
-        found.append(_judged("all but that, learnt", _learnt(pairs, ways, rng), devices))
-        found.append(_judged("all, learnt", _learnt(pairs, [*ways, content], rng), devices))
+        found.append(_judge("all but that, learnt", _learnt(pairs, ways, rng), devices))
+        found.append(_judge("all, learnt", _learnt(pairs, [*ways, content], rng), devices))
     return found
 
 
@@ -421,7 +421,7 @@ def _learnt(pairs: list, scores: list, rng: np.random.Generator) -> list[float]:
     return right
 
 
-def _judged(name: str, right: list[float], devices: int) -> Linked:
+def _judge(name: str, right: list[float], devices: int) -> Linked:
     from scipy.stats import t
 
     mean, n = float(np.mean(right)), len(right)

@@ -99,7 +99,7 @@ def consistency_proof(node: Node, old: int, size: int) -> list[bytes]:
 
 
 def verify_inclusion(leaf: bytes, number: int, size: int, root_: bytes, proof: Sequence[bytes]) -> bool:
-    """Whether a proof shows that a leaf is in a tree (RFC 9162, 2.1.3.2)."""
+    """True if a proof shows that a leaf is in a tree (RFC 9162, 2.1.3.2)."""
     if not 0 <= number < size:
         return False
     fn, sn, hash_ = number, size - 1, leaf
@@ -117,7 +117,7 @@ def verify_inclusion(leaf: bytes, number: int, size: int, root_: bytes, proof: S
 
 
 def verify_consistency(old: int, old_root: bytes, size: int, root_: bytes, proof: Sequence[bytes]) -> bool:
-    """Whether a proof shows that a tree of at least one leaf is the beginning of another (RFC 9162, 2.1.4.2)."""
+    """True if a proof shows that a tree of at least one leaf is the beginning of another (RFC 9162, 2.1.4.2)."""
     if not 0 < old <= size:
         return False
     if old == size:
@@ -234,7 +234,7 @@ def key_entry(epoch: int, key: bytes) -> bytes:
 
 
 def wrong_models(entries: Iterable[bytes], last: int | None = None) -> str:
-    """What is wrong with the models among entries; empty if nothing is.
+    """Fault of the models among entries; empty if there is none.
 
     Args:
         entries: Entries in their order.
@@ -248,7 +248,7 @@ def wrong_models(entries: Iterable[bytes], last: int | None = None) -> str:
             return "an entry about a model says no round, or has another length"
         if last is not None and round_ is not None and round_ <= last:
             what = f"two models of round {last}" if round_ == last else f"a model of round {round_} after one of {last}"
-            return f"the log has {what}: not everybody need have got the same"
+            return f"the log has {what}: devices may have got different models"
         last = round_
     return ""
 

@@ -27,7 +27,7 @@ from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
-from fedrank.deploy.log.note import LARGEST, LOG, WITNESS, Checkpoint, Key, Signer, decoded, new_private_key
+from fedrank.deploy.log.note import LARGEST, LOG, WITNESS, Checkpoint, Key, Signer, decode_base64, new_private_key
 from fedrank.deploy.log.proof import Answer, UnprovenError
 from fedrank.deploy.log.tree import EMPTY, Grown, leaf_hash, newest_round, verify_consistency, wrong_models
 from fedrank.engine.checkpoint import write_atomically
@@ -38,7 +38,7 @@ _PAGE, _PAGES = 4 << 20, 1000
 
 @dataclass(frozen=True)
 class Reading:
-    """How far a log was read.
+    """Position up to which a log was read.
 
     Attributes:
         size: Number of entries that were read.
@@ -150,7 +150,7 @@ class WitnessFolder(ServedFolder):
             return []
 
     def signer(self) -> Signer:
-        """What signs for the witness.
+        """Signer of the witness.
 
         Raises:
             RunError: Its key cannot be read.
@@ -211,11 +211,11 @@ class Witness:
             if wrong := self.reading(here.origin).wrong:
                 return Said(403, f"{wrong}\n")
             with self._lock, transaction(self._db):
-                return self._judged(old, proof, here)
+                return self._judge(old, proof, here)
         except sqlite3.Error:
             return Said(503, "nothing can be written\n")
 
-    def _judged(self, old: int, proof: list[bytes], here: Checkpoint) -> Said:
+    def _judge(self, old: int, proof: list[bytes], here: Checkpoint) -> Said:
         row = self._db.execute("SELECT size, root, note FROM head WHERE origin = ?", (here.origin,)).fetchone()
         size, root, note = row or (0, EMPTY, "")
         log_note = here.with_lines(_lines_of(here, self.keys[here.origin]))
@@ -244,7 +244,7 @@ class Witness:
             return self._db.execute("SELECT origin, one, other FROM evidence ORDER BY found").fetchall()
 
     def reading(self, origin: str) -> Reading:
-        """How far the entries of a log were read."""
+        """Position up to which the entries of a log were read."""
         with self._lock:
             row = self._db.execute(
                 "SELECT size, frontier, round, wrong FROM reading WHERE origin = ?", (origin,)
@@ -292,7 +292,7 @@ class Witness:
 
 
 def contradict(one: Checkpoint, other: Checkpoint, key: Key) -> bool:
-    """Whether a log signed two heads of one size with different hashes, which cannot both be true."""
+    """True if a log signed two heads of one size with different hashes, which cannot both be true."""
     same = (one.origin, one.size) == (other.origin, other.size) == (key.name, other.size)
     return same and one.root != other.root and one.is_signed_by(key) and other.is_signed_by(key)
 
@@ -312,14 +312,14 @@ def _request_in(body: bytes) -> tuple[int, list[bytes], Checkpoint]:
     word, size = first.split(" ")
     if word != "old" or not size.isdigit() or not size.isascii() or len(size) > 16 or size != str(int(size)):
         raise ValueError("no old size")
-    proof = [decoded(line) for line in lines]
+    proof = [decode_base64(line) for line in lines]
     if len(proof) > _HASHES or any(len(one) != 32 for one in proof):
         raise ValueError("hashes of another length, or too many")
     return int(size), proof, Checkpoint.parse(note)
 
 
 def as_json(witness: Witness) -> str:
-    """What a witness tells everybody: its key, the newest heads, evidence."""
+    """Public state of a witness as JSON: its key, the newest heads, evidence."""
     evidence = [{"log": origin, "heads": [one, other]} for origin, one, other in witness.evidence()]
     return json.dumps({"witness": str(witness.key), "heads": witness.heads(), "evidence": evidence})
 

@@ -56,18 +56,18 @@ def encode_request(request: BinaryRequest, length: int = 0) -> bytes:
 
     Args:
         request: The request.
-        length: Pad with zeros to so many bytes; 0: do not, and leave empty sections at the end out.
+        length: Pad with zeros to this number of bytes; 0: do not, and leave empty sections at the end out.
 
     Raises:
         WireError: It is longer than that.
     """
     head = b"".join(_with_length(x) for x in (request.method, request.scheme, request.authority, request.path))
-    return _padded(_integer(_REQUEST) + head, request.fields, request.content, length)
+    return _pad(_integer(_REQUEST) + head, request.fields, request.content, length)
 
 
 def encode_response(response: BinaryResponse, length: int = 0) -> bytes:
     """A response as bytes; padding and errors as for :func:`encode_request`."""
-    return _padded(_integer(_RESPONSE) + _integer(response.status), response.fields, response.content, length)
+    return _pad(_integer(_RESPONSE) + _integer(response.status), response.fields, response.content, length)
 
 
 def decode_request(data: bytes) -> BinaryRequest:
@@ -111,7 +111,7 @@ def _with_length(data: bytes) -> bytes:
     return _integer(len(data)) + data
 
 
-def _padded(head: bytes, fields: Fields, content: bytes, length: int) -> bytes:
+def _pad(head: bytes, fields: Fields, content: bytes, length: int) -> bytes:
     section = b"".join(_with_length(name) + _with_length(value) for name, value in fields)
     whole = head + _with_length(section) + _with_length(content) + _integer(0)
     if not length:
@@ -157,13 +157,13 @@ class _Reader:
         return tuple(fields), sections[1]
 
 
-#: Every request inside an encapsulated one has so many bytes: the largest is a report with its token.
+#: Bytes of every request inside an encapsulated one: the largest is a report with its token.
 REQUEST_LENGTH = 1024
 #: Answers are padded to a multiple of this; the largest but models, two issuer's keys, takes one.
 _UNIT = 2048
 #: What an answer has beside its body, at most.
 _HEAD = 256
-#: Up to so many bytes of a model, all answers are as long as one with a model.
+#: Up to this number of bytes of a model, all answers are as long as one with a model.
 _LARGEST = 16_384
 
 

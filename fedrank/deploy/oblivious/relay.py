@@ -112,10 +112,10 @@ class Batch:
 
     Args:
         gateway: Where they go.
-        size: As soon as requests of so many networks wait, they all go.
+        size: As soon as requests of ``size`` networks wait, they all go.
         seconds: Longest wait of a request.
         strict: Whether fewer than ``size`` are sent back after that time; else they go.
-        trial: Whether requests of this machine's own addresses are each of a network of their own.
+        trial: Whether requests of this machine's own addresses count as one network each.
     """
 
     def __init__(self, gateway: GatewayClient, size: int, seconds: float, *, strict: bool, trial: bool = False):
@@ -165,7 +165,7 @@ class Batch:
         secrets.SystemRandom().shuffle(batch)
         for one in batch:
             task = asyncio.get_running_loop().create_task(self._pass_on(one))
-            self._tasks.add(task)  # else nobody holds it
+            self._tasks.add(task)  # else nothing holds it
             task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, one: _Waiting) -> None:
@@ -219,7 +219,7 @@ class RelayApp(HttpApp):
 
     Args:
         gateway: Where requests go.
-        configuration: The gateway's key configuration, which everybody is told alike.
+        configuration: The gateway's key configuration, which all clients are told alike.
         settings: Settings of the relay.
     """
 
@@ -276,7 +276,7 @@ class RelayApp(HttpApp):
 
 
 def _own(address: str) -> bool:
-    """Whether an address is this machine's own."""
+    """True if an address is this machine's own."""
     try:
         parsed = ipaddress.ip_address(address)
         return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback

@@ -1,7 +1,7 @@
-"""Tokens that anybody can verify and nobody can link: type 0x0002 of RFC 9578, with the forms of RFC 9577.
+"""Tokens that anyone can verify and no one can link: type 0x0002 of RFC 9578, with the forms of RFC 9577.
 
 A device draws a nonce and has a hub sign the token that holds it, blinded (:mod:`fedrank.deploy.oblivious.blind_rsa`).
-The challenge that a token answers is not sent: it follows from the hub's name and the epoch, alike for everybody.
+The challenge that a token answers is not sent: it follows from the hub's name and the epoch, alike for all devices.
 
 =====================  =====  ==========================================
 token, 354 bytes       bytes
@@ -166,15 +166,15 @@ def key_id_in(token: bytes) -> bytes:
 
 
 def content_of(token: bytes) -> bytes:
-    """What the signature of a token is about."""
+    """Part of a token that its signature is about."""
     return token[:-MODULUS]
 
 
 def spending_number(token: bytes) -> int:
-    """What a token is known by when it is spent: 63 bits of a hash of its nonce and key.
+    """Number of a token when it is spent: 63 bits of a hash of its nonce and key.
 
     Two tokens of honest devices have the same by a chance of 2⁻⁶³. Whoever looks for two that do can make both out of
-    nonces of their own only, and then has two tokens of which one is worth nothing.
+    their own nonces only, and then has two tokens of which one is worth nothing.
     """
     return int.from_bytes(hashlib.sha256(content_of(token)).digest()[:8]) >> 1
 
@@ -243,7 +243,7 @@ class Wallet:
             outbox.execute(table)
 
     def objection(self, hub: str, keys: dict[int, bytes]) -> str:
-        """Why published keys are not used; empty if they are those that were published before.
+        """Reason why published keys are not used; empty if they are those that were published before.
 
         Args:
             hub: Name of the hub.
@@ -258,16 +258,16 @@ class Wallet:
         return ""
 
     def wants(self, hub: str, epoch: int) -> bool:
-        """Whether the token of an epoch is still to be bought."""
+        """True if the token of an epoch is still to be bought."""
         rows = self._rows("token IS NULL AND request IS NOT NULL", hub, epoch)
         return bool(rows) or not self._rows("1", hub, epoch)
 
     def begun(self, hub: str, epoch: int) -> bool:
-        """Whether the token of an epoch was drawn, so that the hub may know of it."""
+        """True if the token of an epoch was drawn, so that the hub may know of it."""
         return bool(self._rows("1", hub, epoch))
 
     def draw(self, hub: str, epoch: int, key: bytes) -> Asked:
-        """What to ask the hub for: the same as before, or drawn now and written down.
+        """Request to the hub for a token: the same as before, or drawn now and written down.
 
         Raises:
             WireError: The key is none.

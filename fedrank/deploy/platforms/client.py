@@ -75,7 +75,7 @@ class PlatformClient:
 
     def state(self) -> dict[str, Json]:
         """State of the platform; ``next`` is the first round whose slate can still be made."""
-        return self._asked("GET", "/v1/state").json()
+        return self._ask("GET", "/v1/state").json()
 
     def visit(self, number: int, candidates: Sequence[float], observed: float, newcomer: bool) -> None:
         """Report that a user has come.
@@ -90,11 +90,11 @@ class PlatformClient:
             RunError: The platform does not answer, or refuses; says why.
         """
         said = {"candidates": [float(one) for one in candidates], "observed": float(observed), "newcomer": newcomer}
-        self._asked("PUT", f"/v1/visit/{number}", said)
+        self._ask("PUT", f"/v1/visit/{number}", said)
 
     def slate(self, number: int) -> list[int]:
         """The slate to show: indices of candidates, in the order of the slate; errors as :meth:`visit`."""
-        slate = self._asked("GET", f"/v1/slate/{number}").json().get("slate")
+        slate = self._ask("GET", f"/v1/slate/{number}").json().get("slate")
         if not isinstance(slate, list):
             raise RunError(f"platform at {self._client.url}: an answer without a slate.")
         return slate
@@ -108,13 +108,13 @@ class PlatformClient:
             engagement: Engagement with the clicked item, at least 0.
         """
         said: dict[str, Json] = {} if slot is None else {"slot": slot, "engagement": float(engagement)}
-        self._asked("PUT", f"/v1/outcome/{number}", said)
+        self._ask("PUT", f"/v1/outcome/{number}", said)
 
     def close(self) -> None:
         """Close the connection to the platform."""
         self._client.close()
 
-    def _asked(self, method: str, path: str, said: dict[str, Json] | None = None) -> ClientResponse:
+    def _ask(self, method: str, path: str, said: dict[str, Json] | None = None) -> ClientResponse:
         body = None if said is None else json.dumps(said).encode()
         end = time.monotonic() + self._patience
         while True:

@@ -2,7 +2,7 @@
 
 ::
 
-    config.toml          the configuration that everybody agreed on, resolved
+    config.toml          the configuration that all agreed on, resolved
     platform.db          a platform's network, view and moments (coordinator.db: the coordinator's state)
     coordinator.token    token with which the coordinator asks the platform: give it to the coordinator
     application.token    token of the platform's own application

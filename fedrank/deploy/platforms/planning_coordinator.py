@@ -1,4 +1,4 @@
-"""The coordinator of platforms that plan: it asks for sums, makes the model of them, and tells everybody.
+"""The coordinator of platforms that plan: it asks for sums, makes the model of them, and tells all platforms.
 
 It does nothing while users are explored, however long that takes, and may be started at their end. What it asks for and
 tells stands in :mod:`.schedule`; each exchange begins when the one before is over. Once a platform with feedback has
@@ -96,7 +96,7 @@ class PlanningCoordinator(AnyCoordinator):
 
     @property
     def done(self) -> bool:
-        """Whether all platforms have been told the last model."""
+        """True if all platforms have been told the last model."""
         return self._over == len(self._schedule)
 
     @property
@@ -174,7 +174,7 @@ class PlanningCoordinator(AnyCoordinator):
         self._over, self.state = at + 1, state
 
     def _possible(self, due: Due, integers: Num[np.ndarray, " numbers"], platforms: int) -> bool:
-        """Whether integers can be those of the users of so many platforms, with their noise."""
+        """True if integers can be those of the users of that number of platforms, with their noise."""
         exchange: Any = self.terms.exchanges[due.place]
         learner = self._s.learner
         users = sum(learner.explorers) * STEPS if isinstance(exchange, Release) else learner.bounders
@@ -221,9 +221,9 @@ class PlanningCoordinator(AnyCoordinator):
                 yield k, reply
 
     def _readable(self, due: Due, reply: bytes) -> bool:
-        """Whether a reply is one, and its sums are of no more users than there were."""
+        """True if a reply is one, and its sums are of no more users than there were."""
         exchange = self.terms.exchanges[due.place]
-        said = _decoded(exchange.reply, reply)
+        said = _decode(exchange.reply, reply)
         if said is None or not due.collects:
             return said is not None
         return self._possible(due, np.asarray(getattr(said, exchange.reply.fields[0].name)), 1)
@@ -276,7 +276,7 @@ class PlanningCoordinator(AnyCoordinator):
             ended, _ = wait(waiting, timeout=_ATTEMPT / 10, return_when=FIRST_COMPLETED)
             for future in ended:
                 k, answer = waiting.pop(future), future.result()
-                message = None if isinstance(answer, Silence) else _decoded(reply, answer)
+                message = None if isinstance(answer, Silence) else _decode(reply, answer)
                 if message is not None:
                     said[k] = message
                     deadline.begin()
@@ -337,7 +337,7 @@ class PlanningCoordinator(AnyCoordinator):
 
     @property
     def heard(self) -> Bool[np.ndarray, " platforms"]:
-        """Which platforms' sums are in the last model."""
+        """Platforms whose sums are in the last model."""
         if self._s.secure_sum:
             there = self._schedule[-2].parties if self._over >= len(self._schedule) - 1 else ()
         else:
@@ -352,21 +352,21 @@ class _Deadline:
         self._patience, self._end = patience, float("inf")
 
     def begin(self) -> None:
-        """Somebody has answered: whoever has not has so long from now."""
+        """Start the time of the others when the first platform has answered."""
         self._end = time.monotonic() + self._patience
 
     def extend(self) -> None:
-        """As :meth:`begin`, where somebody has answered before."""
+        """As :meth:`begin`, where a platform has answered before."""
         if self._end < float("inf"):
             self.begin()
 
     @property
     def passed(self) -> bool:
-        """Whether there has been no answer for longer."""
+        """True if there has been no answer for longer."""
         return time.monotonic() > self._end
 
 
-def _decoded(layout: Layout, reply: bytes) -> Any:
+def _decode(layout: Layout, reply: bytes) -> Any:
     """A reply; None for what is none."""
     try:
         return layout.decode(reply)

@@ -3,7 +3,7 @@
 A round at a platform, with the number of the visit that all platforms of a user count together::
 
     visit(r)      its application reports a user: candidates and observation
-    slate(r)      its application gets the slate; nobody else is asked
+    slate(r)      its application gets the slate; no other party is asked
     outcome(r)    its application reports the outcome
 
 After the last round of some users (:func:`schedule`) the coordinator asks for their sums, and sends the model; before
@@ -54,9 +54,9 @@ from fedrank.deploy.platforms.terms import (
     RefusedError,
     Terms,
     blank_message,
-    decoded,
-    decoded_as,
-    responded,
+    decode_as,
+    decode_request,
+    respond,
 )
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
@@ -102,7 +102,7 @@ def parties(terms: Terms, exchange: AfterExplorers) -> tuple[int, ...]:
 
 
 def sum_terms(terms: Terms, place: int) -> SumTerms:
-    """What is agreed upon for a secure sum of an exchange: each platform masks with all others, and all must stay.
+    """Terms of a secure sum of an exchange: each platform masks with all others, and all must stay.
 
     A coordinator could otherwise have the total of all but one, and later that of all: the difference is one's own.
     """
@@ -148,7 +148,7 @@ class SecretSums:
         steps = sum_steps(self._terms, due.place)
         if not 0 <= step < len(steps):
             raise RefusedError("not-found")
-        request = decoded_as(steps[step].request, body)
+        request = decode_as(steps[step].request, body)
         at, digest = f"sum/{due.round:010}/{due.place:02}/", hashlib.sha256(body).digest()
         kept = self._store.get(f"{at}{step}")
         if kept is not None and kept[:_DIGEST] == digest:
@@ -241,7 +241,7 @@ class PlanningPlatform:
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))
         own, pieces = self._made(number)
-        own = _arrived(self._s.learner, own, np.float32(observed), documents, jnp.bool_(other), left, number)
+        own = _arrive(self._s.learner, own, np.float32(observed), documents, jnp.bool_(other), left, number)
         stage = Stage.THERE
         if self._told(number):
             own, stage = self._shown(own, number), Stage.SHOWN
@@ -263,7 +263,7 @@ class PlanningPlatform:
         """The slate as of :meth:`slate`; of a platform that explores where it has not been told what it waits for."""
         if number == self.round and self.stage is Stage.THERE and not self._told(number):
             draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
-            self._commit(_explored(self._s.learner, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
+            self._commit(_explore(self._s.learner, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
 
     def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
@@ -290,10 +290,10 @@ class PlanningPlatform:
             slot, engagement = None, 0.0  # a stay counts once, as long as was agreed
         item = jnp.int32(-1) if slot is None else self._own.slate[slot]
         turn = Turn(jnp.int32(-1 if slot is None else slot), item, jnp.float32(engagement), jnp.float32(0.0))
-        own = _lived(self._s.learner, self._own, turn)
+        own = _live(self._s.learner, self._own, turn)
         if longer:  # nor what a platform sees without feedback
             own = own._replace(stay=self._own.stay, sums=self._own.sums, norms=self._own.norms)
-        if not self._clipped:  # what is counted is in steps of a clip that is not known yet
+        if not self._knows_clip:  # what is counted is in steps of a clip that is not known yet
             own = own._replace(sums=self._own.sums)
         stays = self.stays + (number - self._came + 1 == self._s.world.rounds_per_episode)
         self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest}, stays=stays)
@@ -305,7 +305,7 @@ class PlanningPlatform:
 
     @property
     def planned(self) -> bool:
-        """Whether the platform has been sent the last model, and has planned."""
+        """True if the platform has been sent the last model, and has planned."""
         last = self._schedule[-1]
         return (last.round, last.place) in self._answers
 
@@ -326,7 +326,7 @@ class PlanningPlatform:
         if place not in {due.place for due in self._schedule if not (due.collects and self._secret)}:
             raise RefusedError("not-found")
         exchange = self.terms.exchanges[place]
-        request = decoded(exchange, body)
+        request = decode_request(exchange, body)
         due = self._due(number, place)
         if int(getattr(request, "round", number)) != number:
             raise RefusedError("out-of-range")
@@ -338,7 +338,7 @@ class PlanningPlatform:
             return kept[_DIGEST:]
         if not self._told(number):
             raise RefusedError("out-of-order")
-        own, reply = responded(exchange, request, self._own, self.terms.draws(place, self.index, number, self.seeded))
+        own, reply = respond(exchange, request, self._own, self.terms.draws(place, self.index, number, self.seeded))
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
             raise RefusedError("not-finite")
         if isinstance(exchange, SetClip) and float(own.clip) != float(request.clip):
@@ -373,7 +373,7 @@ class PlanningPlatform:
         return max(step.request.nbytes for place in places for step in sum_steps(self.terms, place))
 
     def missing(self, number: int) -> list[tuple[int, int]]:
-        """Nobody asks a platform that plans for transitions: none is missing."""
+        """Rounds without transitions: none, since a platform that plans is not asked for any."""
         return []
 
     def about(self) -> dict[str, Json]:
@@ -395,12 +395,12 @@ class PlanningPlatform:
         """Compile everything, so that the first request does not take seconds."""
         for place in (self.terms.meeting, *dict.fromkeys(due.place for due in self._schedule)):
             exchange = self.terms.exchanges[place]
-            blank = decoded(exchange, blank_message(exchange.request))
-            responded(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
-        nobody = Turn(jnp.int32(-1), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0))
+            blank = decode_request(exchange, blank_message(exchange.request))
+            respond(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
+        no_turn = Turn(jnp.int32(-1), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0))
         learner, view = self._s.learner, self._own.view
-        _lived(learner, self._own, nobody)
-        _arrived(learner, self._own, np.float32(0.0), np.asarray(view.documents), jnp.bool_(True), 1, 0)
+        _live(learner, self._own, no_turn)
+        _arrive(learner, self._own, np.float32(0.0), np.asarray(view.documents), jnp.bool_(True), 1, 0)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -412,13 +412,13 @@ class PlanningPlatform:
         return due
 
     def _told(self, number: int) -> bool:
-        """Whether the platform has been told everything that it waits for in a round."""
+        """True if the platform has been told everything that it waits for in a round."""
         told = (due for due in self._schedule if due.round < number and not due.collects)
         return all((due.round, due.place) in self._answers for due in told)
 
     @property
-    def _clipped(self) -> bool:
-        """Whether the clip is known: that of the settings, or the one that was found."""
+    def _knows_clip(self) -> bool:
+        """True if the clip is known: that of the settings, or the one that was found."""
         told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], SetClip))
         return all((due.round, due.place) in self._answers for due in told)
 
@@ -444,7 +444,7 @@ class PlanningPlatform:
             exchange = self.terms.exchanges[due.place]
             request = exchange.request.message(np.asarray(due.round, np.uint32))
             draws = self.terms.draws(due.place, self.index, due.round, self.seeded)
-            own, reply = responded(exchange, request, own, draws)
+            own, reply = respond(exchange, request, own, draws)
             if not self.stays:
                 warnings.warn(
                     f"no user has stayed for {self._s.world.rounds_per_episode} rounds ({self.cut_short:,} left before "
@@ -461,7 +461,7 @@ class PlanningPlatform:
         place = self.terms.meeting
         exchange = self.terms.exchanges[place]
         request = exchange.request.message(np.asarray(number, np.uint32))
-        return responded(exchange, request, own, self.terms.draws(place, self.index, number, self.seeded))[0]
+        return respond(exchange, request, own, self.terms.draws(place, self.index, number, self.seeded))[0]
 
     def _commit(self, own: PlatformState, pieces: dict[str, bytes] | None = None, **changes: Any) -> None:
         """Write all changes in one transaction, and only then apply them in memory."""
@@ -493,7 +493,7 @@ class PlanningPlatform:
 
 
 @partial(jax.jit, static_argnums=0)
-def _arrived(
+def _arrive(
     learner: SumLearner, own: PlatformState, observed: Any, documents: Any, other: Any, left: Any, number: Any
 ) -> PlatformState:
     """The platform when a visit begins; ``other``: of another user than before."""
@@ -505,7 +505,7 @@ def _arrived(
 
 
 @partial(jax.jit, static_argnums=0)
-def _lived(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
+def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     """The platform after a round; the user has left if the time is over."""
     over = own.view.left <= 1
     view = learner.view_after(own, turn, own.view.observed, own.view.documents, over)
@@ -513,7 +513,7 @@ def _lived(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState
 
 
 @partial(jax.jit, static_argnums=0)
-def _explored(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
+def _explore(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
     taste, slate = learner.explored(own, draws)
     return own._replace(view=own.view._replace(taste=taste), slate=slate)
 

@@ -6,8 +6,8 @@ repeated. With unlimited patience the coordinator waits for all platforms.
 
 **No platform can stop the others.** What a platform says of itself is taken for itself only: one that says it is in a
 later round, answers with what cannot be read, or is another than it was, is not heard. Rounds are skipped only where
-nobody can take part in this one, and then to the first round in which somebody says it can. What one platform can still
-do is to give values that are wrong, and to have no transitions, without which nobody learns from a batch.
+no platform can take part in this one, and then to the first round in which one says it can. What one platform can still
+do is to give values that are wrong, and to have no transitions, without which no platform learns from a batch.
 
 **Learning needs transitions that correspond one to one.** They correspond by the number of their round. Before a batch
 is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others after which no
@@ -89,7 +89,7 @@ class Peer:
         self, terms: Terms, index: int, client: PersistentClient, *, seeded: bool = False, stop: threading.Event
     ):
         self._terms, self._index, self._client, self._seeded, self._stop = terms, index, client, seeded, stop
-        self._met, self._told = False, ""  # whether it was once the platform that it should be; the last complaint
+        self._met, self._complaint = False, ""  # whether it was once the platform that it should be; the last complaint
         client.on_connect = self._check
 
     def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
@@ -109,7 +109,7 @@ class Peer:
                 Once it has been the right one, it is silent instead: it must not stop the others.
         """
         path, size = f"{EXCHANGE_PATH}{number}/{place}", self._terms.exchanges[place].reply.nbytes
-        return self._answered(path, body, patience, size, self._terms.names[place])
+        return self._answer(path, body, patience, size, self._terms.names[place])
 
     def sum_step(
         self, number: int, place: int, step: int, body: bytes, patience: float, expected: int
@@ -124,9 +124,9 @@ class Peer:
             patience: Seconds to wait; may be infinite.
             expected: Length of the reply, in bytes.
         """
-        return self._answered(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected, f"step {step} of a sum")
+        return self._answer(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected, f"step {step} of a sum")
 
-    def _answered(self, path: str, body: bytes, patience: float, expected: int, name: str) -> bytes | Silence:
+    def _answer(self, path: str, body: bytes, patience: float, expected: int, name: str) -> bytes | Silence:
         answer = self._patiently("POST", path, body, patience, max(4096, expected))
         if isinstance(answer, Silence):
             return answer
@@ -160,7 +160,7 @@ class Peer:
             else:
                 if answer.status == 200:
                     return answer
-                silence = self._refused(answer)
+                silence = self._refuse(answer)
                 if silence.reason not in _SOON:
                     return silence
             left = end - time.monotonic()
@@ -174,7 +174,7 @@ class Peer:
         """Check over a new connection that the platform is the expected one."""
         answer = self._client.ask("GET", "/v1/platform")
         if answer.status != 200:
-            raise ConnectionError(self._refused(answer).reason)
+            raise ConnectionError(self._refuse(answer).reason)
         said: dict[str, Json] = answer.json()
         here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
         for name, value in here.items():
@@ -183,7 +183,7 @@ class Peer:
                 raise _WrongPlatformError(f"says {name} = {found}, and this coordinator expects {value!r}")
         self._met = True
 
-    def _refused(self, answer: ClientResponse) -> Silence:
+    def _refuse(self, answer: ClientResponse) -> Silence:
         if answer.reason in _FINAL:
             return self._wrong(f"refuses the coordinator: {answer.reason}", answer.reason)
         said = answer.json().get("round")
@@ -193,12 +193,12 @@ class Peer:
         """A platform that does what it should not: an error at the start, later silence and a line in the log."""
         error = (
             f"platform {self._index} at {self._client.url}: {what}. Give each platform's own address, in order, its "
-            "token, and the same configuration to everybody."
+            "token, and the same configuration to all."
         )
         if not self._met:
             raise RunError(error)
-        if error != self._told:
-            self._told = error
+        if error != self._complaint:
+            self._complaint = error
             _log.error("%s Until then it is not heard.", error)
         return Silence(reason)
 
@@ -273,7 +273,7 @@ class Coordinator(AnyCoordinator):
         super().__init__(terms, *args, **options)
         self._every = terms.config.evaluation.every
         self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
-        self._missing: set[int] | None = None  # rounds that somebody misses; None: not known
+        self._missing: set[int] | None = None  # rounds that a platform misses; None: not known
         self._load()
 
     @property
@@ -317,7 +317,7 @@ class Coordinator(AnyCoordinator):
             state, learnt = self._learn(state, number, heard.copy(), crossed)
             if not heard.all():
                 self._missing = None  # of this round it is not known either
-        self._keep(self._ended(state, number, number + 1), number, crossed)
+        self._keep(self._end(state, number, number + 1), number, crossed)
         return RoundSeen(number, heard, learnt)
 
     def _learn(
@@ -338,7 +338,7 @@ class Coordinator(AnyCoordinator):
                 question = self._batch(exchange, state, number)
                 if question is None:
                     return state, False
-            asked = self._asked(exchange, state) & able
+            asked = self._to_ask(exchange, state) & able
             if not asked.any():
                 continue
             state, heard, silences = self._exchange(state, number, place, able, crossed, question)
@@ -363,7 +363,7 @@ class Coordinator(AnyCoordinator):
     ) -> tuple[Any, Bool[np.ndarray, " platforms"], dict[int, Silence]]:
         """Run an exchange with the platforms in ``able``; returns the state, who was heard, and why others were not."""
         exchange = self.terms.exchanges[place]
-        asked = self._asked(exchange, state) & able
+        asked = self._to_ask(exchange, state) & able
         request = _asked_of(exchange, state) if question is None else question
         heard, silences, replies = np.zeros(len(asked), bool), {}, []
         lead = (len(asked),) if exchange.personal else ()
@@ -386,9 +386,9 @@ class Coordinator(AnyCoordinator):
             replies.append(reply if isinstance(reply, bytes) else blank_message(exchange.reply))
         crossed[place] += int(asked.sum()), int(heard.sum())
         told = exchange.reply.decode_all(b"".join(replies))
-        return _told(exchange, state, told, jnp.asarray(heard)), heard, silences
+        return _tell(exchange, state, told, jnp.asarray(heard)), heard, silences
 
-    def _asked(self, exchange: Exchange, state: PyTree) -> Bool[np.ndarray, " platforms"]:
+    def _to_ask(self, exchange: Exchange, state: PyTree) -> Bool[np.ndarray, " platforms"]:
         asked = exchange.asked(state, self.terms.platforms)
         return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
 
@@ -434,17 +434,17 @@ class Coordinator(AnyCoordinator):
 
     # -- between rounds --------------------------------------------------------------------------------------------
 
-    def _ended(self, state: PyTree, first: int, after: int) -> Any:
+    def _end(self, state: PyTree, first: int, after: int) -> Any:
         """The state after the exchanges without messages at the end of rounds ``first`` … ``after`` − 1."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(number) for number in range(first, after)):
                 nothing = exchange.reply.decode_all(blank_message(exchange.reply) * self.terms.platforms)
-                state = _told(exchange, state, nothing, jnp.ones(self.terms.platforms, bool))
+                state = _tell(exchange, state, nothing, jnp.ones(self.terms.platforms, bool))
         return state
 
     def _join(self, number: int) -> None:
         """Continue with the round in which the platforms are."""
-        state = self._ended(self.state, self.done, number)
+        state = self._end(self.state, self.done, number)
         self._missing = None
         self._keep(
             state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64)
@@ -483,5 +483,5 @@ def _asked_of(exchange: Exchange, state: PyTree) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
+def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)

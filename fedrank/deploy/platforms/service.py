@@ -18,7 +18,7 @@ For the application, on a port of this machine only, in JSON:
 ``PUT /v1/outcome/<round>``                 ``{"slot": 1, "engagement": 23.4}``, or ``{}`` without feedback
 ==========================================  ======================================================================
 
-Each needs a token of its own. What depends on another party, such as a slate on the coordinator, is waited for up to
+Each needs another token. What depends on another party, such as a slate on the coordinator, is waited for up to
 :data:`PATIENCE` seconds; then the response is 409 ``early-round`` and the client asks again. Every request may be
 repeated.
 """
@@ -80,7 +80,7 @@ class Changes:
     def __init__(self):
         self._waiting: list[asyncio.Future[None]] = []
 
-    def happened(self) -> None:
+    def notify(self) -> None:
         """Wake all requests that wait for something to happen."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
@@ -88,7 +88,7 @@ class Changes:
                 one.set_result(None)
 
     async def until(self, attempt: Callable[[], T], seconds: float) -> T:
-        """What ``attempt`` returns, tried again after every change for up to ``seconds``.
+        """Value of ``attempt``, tried again after every change for up to ``seconds``.
 
         Raises:
             NotYetError: It was still too early after the last try.
@@ -120,10 +120,10 @@ class PlatformApp(HttpApp):
 
     def _authorise(self, request: HttpRequest) -> HttpResponse | None:
         matches = self._token.matches(bearer(request.authorization))
-        return None if matches else self._unauthorised(self._guard.failure, request)
+        return None if matches else self._deny(self._guard.failure, request)
 
 
-def refused(error: RefusedError) -> HttpResponse:
+def refusal_response(error: RefusedError) -> HttpResponse:
     """The response to a request that the platform refuses."""
     if error.reason in _REASONS:
         code, detail = _REASONS[error.reason]
@@ -169,7 +169,7 @@ class CoordinatorApp(PlatformApp):
         number, place = number_of(round_), number_of(exchange)
         if number is None or place is None:
             return REFUSALS["malformed"]
-        return await self._answered(lambda: self._platform.answer(number, place, request.body))
+        return await self._answer(lambda: self._platform.answer(number, place, request.body))
 
     async def _sum(self, request: HttpRequest) -> HttpResponse:
         round_, _, rest = request.tail.partition("/")
@@ -177,14 +177,14 @@ class CoordinatorApp(PlatformApp):
         number, place, step, platform = number_of(round_), number_of(exchange), number_of(last), self._platform
         if number is None or place is None or step is None or not isinstance(platform, PlanningPlatform):
             return REFUSALS["malformed"]
-        return await self._answered(lambda: platform.sum_step(number, place, step, request.body))
+        return await self._answer(lambda: platform.sum_step(number, place, step, request.body))
 
-    async def _answered(self, attempt: Callable[[], bytes]) -> HttpResponse:
+    async def _answer(self, attempt: Callable[[], bytes]) -> HttpResponse:
         try:
             data = await self._changes.until(attempt, PATIENCE)
         except RefusedError as error:
-            return refused(error)
-        self._changes.happened()
+            return refusal_response(error)
+        self._changes.notify()
         return HttpResponse(200, data, NO_STORE, content_type=b"application/octet-stream")
 
 
@@ -245,11 +245,11 @@ class OwnApp(PlatformApp):
             slate = await self._changes.until(lambda: self._platform.slate(number), max(0.0, min(left, PATIENCE)))
         except NotYetError as error:
             if left > PATIENCE or number != self._platform.round:
-                return refused(error)
+                return refusal_response(error)
             slate = self._platform.recommend_alone(number)
-            self._changes.happened()
+            self._changes.notify()
         except RefusedError as error:
-            return refused(error)
+            return refusal_response(error)
         return json_response(200, {"slate": slate})
 
     async def _outcome(self, request: HttpRequest) -> HttpResponse:
@@ -265,8 +265,8 @@ class OwnApp(PlatformApp):
         try:
             act()
         except RefusedError as error:
-            return refused(error)
-        self._changes.happened()
+            return refusal_response(error)
+        self._changes.notify()
         return HttpResponse(204, b"", NO_STORE, content_type=None)
 
 
@@ -279,7 +279,7 @@ def _json(body: bytes) -> dict[str, Json] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number that single precision can hold."""
+    """True if a value is a number that single precision can hold."""
     return type(value) in (int, float) and abs(value) < 3e38 and math.isfinite(value)
 
 

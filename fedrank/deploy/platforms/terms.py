@@ -96,7 +96,7 @@ class Terms:
 
     @property
     def plans(self) -> bool:
-        """Whether platforms serve by themselves: nothing crosses but sums and models, a few times."""
+        """True if platforms serve by themselves: nothing crosses but sums and models, a few times."""
         return isinstance(self.protocol, SummedSlates)
 
     @property
@@ -174,7 +174,7 @@ def _first_own(protocol: FedSlate | SummedSlates, key: Any, platform: Any) -> An
 
 
 def key_from_os() -> Key[jax.Array, ""]:
-    """A random key with 32 bits of entropy, for draws that protect nobody, such as initial weights."""
+    """A random key with 32 bits of entropy, for draws that protect no user, such as initial weights."""
     import secrets
 
     return jax.random.key(secrets.randbits(32))
@@ -202,17 +202,17 @@ def blank_message(layout: Layout) -> bytes:
     return bytes([WIRE_VERSION << 5 | layout.kind]) + bytes(layout.nbytes - 1)
 
 
-def decoded(exchange: Exchange, body: bytes) -> Any:
+def decode_request(exchange: Exchange, body: bytes) -> Any:
     """Decode the request of an exchange.
 
     Raises:
         RefusedError: It has another size or kind, or a number out of range.
     """
-    return decoded_as(exchange.request, body)
+    return decode_as(exchange.request, body)
 
 
-def decoded_as(layout: Layout, body: bytes) -> Any:
-    """Decode a message of a layout; errors as :func:`decoded`."""
+def decode_as(layout: Layout, body: bytes) -> Any:
+    """Decode a message of a layout; errors as :func:`decode_request`."""
     if len(body) != layout.nbytes or body[0] != WIRE_VERSION << 5 | layout.kind:
         raise RefusedError("malformed")
     try:
@@ -222,7 +222,7 @@ def decoded_as(layout: Layout, body: bytes) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def responded(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
+def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply
@@ -235,7 +235,7 @@ def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " c
 
 
 @partial(jax.jit, static_argnums=0)
-def lived(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
+def finish(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
     """End a round; whether the user has left is not known before the next visit. Returns state and transition."""
     return finish_round(s, own, turn, number, jnp.bool_(False))
 

@@ -146,7 +146,7 @@ _RERANKED = 20
 
 @dataclass(frozen=True)
 class OwnerCard:
-    """What everybody knows of an owner.
+    """Public data of an owner.
 
     Attributes:
         name: Its name in the federation.
@@ -161,7 +161,7 @@ class OwnerCard:
 
 @dataclass(frozen=True)
 class RankingTerms:
-    """How hits are put in order, where not by their scores alone.
+    """Order of hits, where not by their scores alone.
 
     Attributes:
         cosine: Weight of the encoder's cosine beside a score; see
@@ -226,7 +226,7 @@ class FederationFile:
             self.statistics()
 
     def statistics(self) -> StatisticsTerms:
-        """What is agreed on about the sums of statistics.
+        """Terms of the sums of statistics.
 
         Raises:
             ConfigError: A number is out of range, or there is one owner only.
@@ -289,7 +289,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         hits: Best first.
@@ -388,12 +388,12 @@ class Federation:
         if not answers or len(missing) == len(self.file.owners):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
         hits.sort(key=lambda hit: -hit.score)
-        order = self._ordered(hits, encoders)
+        order = self._order(hits, encoders)
         if order is not None:
             hits = [hits[place] for place in order.places]
         return Answer(tuple(hits[:k]), missing, tuple(alone) if len(self.file.owners) > 1 else (), order)
 
-    def _ordered(self, hits: list[Hit], encoders: Mapping[str, str]) -> Order | None:
+    def _order(self, hits: list[Hit], encoders: Mapping[str, str]) -> Order | None:
         """The ranker's order; None where scores alone decide, there are no hits, or one lacks its numbers."""
         numbers = [hit.features for hit in hits if hit.features is not None]
         if self.file.ranking is None or not hits or len(numbers) < len(hits):
@@ -453,7 +453,7 @@ class Federation:
             raise RunError(f"the broker refused: {found.get('detail') or response.status}.")
         answers: dict[str, dict[str, Any]] = {}
         for owner, question in questions.items():
-            opened = _opened(question, found.get(owner))
+            opened = _open(question, found.get(owner))
             if isinstance(opened, str):
                 missing[owner] = opened
             else:
@@ -466,7 +466,7 @@ def _words(query: str) -> list[str]:
     return [word for word in tokenise([query])[0] if len(word) <= LONGEST_WORD]
 
 
-def _opened(question: Question, found: Any) -> dict[str, Any] | str:
+def _open(question: Question, found: Any) -> dict[str, Any] | str:
     """An owner's answer, or why there is none."""
     if not isinstance(found, dict) or not isinstance(found.get("answer"), str):
         why = found.get("missing") if isinstance(found, dict) else None

@@ -63,7 +63,7 @@ _STEPS = (
 ) STRICT, WITHOUT ROWID""",
 )
 _COLUMNS = {"search": "searched", "fetch": "fetched"}
-#: A question's day may differ from the owner's by so many: clocks differ, and midnight is everywhere at another time.
+#: Days by which a question's may differ from the owner's: clocks differ, and midnight is not at one time.
 _DAYS = 1
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 
@@ -108,7 +108,7 @@ class Askers:
         """Forget an asker; False if there is none of this name."""
         return self._write("DELETE FROM asker WHERE name = ?", (name,)) > 0
 
-    def admitted(self, name: str, token: str, kind: str, number: int, identity: bytes, asked: int) -> str:
+    def admit(self, name: str, token: str, kind: str, number: int, identity: bytes, asked: int) -> str:
         """Count a question of this kind; returns a reason where it is not to be answered, and then counts nothing.
 
         The reasons are ``"unauthorised"``, ``"other-day"``, ``"replayed"`` and ``"too-many"``.
@@ -187,10 +187,10 @@ class OwnerFolder(ServedFolder):
         """Make what is missing: settings, keys, tokens.
 
         Args:
-            settings: New settings; None: those that are there, or the defaults.
+            settings: New settings; None: the existing ones, or the defaults.
 
         Raises:
-            ConfigError: The settings that are there cannot be used.
+            ConfigError: The existing settings cannot be used.
             RunError: The folder cannot be written.
         """
         try:
@@ -263,7 +263,7 @@ class OwnerFolder(ServedFolder):
         return Encoder(name) if name else None
 
     def engine(self, encoder: Encoder | None = None) -> Engine:
-        """The index that the settings name: one in this folder, or one that is there already.
+        """The index that the settings name: one in this folder, or an existing one.
 
         Raises:
             ConfigError: An address or a name cannot be used.
@@ -285,7 +285,7 @@ class OwnerFolder(ServedFolder):
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""
         key, tickets = self._secrets()
-        return Owner(engine, key, Tickets(tickets), askers.admitted, self.settings(), self.table(), encoder)
+        return Owner(engine, key, Tickets(tickets), askers.admit, self.settings(), self.table(), encoder)
 
     # ------------------------------------------------------------------------------------------------- statistics
 
@@ -308,7 +308,7 @@ class OwnerFolder(ServedFolder):
         write_atomically(self.path / "statistics", table.packed(), 0o600)
 
     def releases(self) -> list[dict[str, Any]]:
-        """What the owner has given of its documents' statistics, oldest first: day, ε, δ, releases agreed on."""
+        """Releases of the documents' statistics, oldest first: day, ε, δ, releases agreed on."""
         try:
             found = json.loads((self.path / "releases.json").read_text())
         except FileNotFoundError:

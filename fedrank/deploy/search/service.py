@@ -110,7 +110,7 @@ class OwnerApp(HttpApp):
     def _has(self, secret: Secret, request: HttpRequest) -> HttpResponse | None:
         if secret.matches(bearer(request.authorization)):
             return None
-        return self._unauthorised(self._guard.admin_failure, request)
+        return self._deny(self._guard.admin_failure, request)
 
     # ------------------------------------------------------------------------------------------------ what they get
 
@@ -140,14 +140,14 @@ class OwnerApp(HttpApp):
         return json_response(200, answer)
 
     async def _documents(self, request: HttpRequest) -> HttpResponse:
-        act = self._added if request.method == "POST" else self._removed
+        act = self._add if request.method == "POST" else self._remove
         try:
             count = await self._work(functools.partial(act, request.body))
         except DataError as error:
             return _told(400, "malformed", str(error))
         return json_response(200, {"documents": count, "all": await self._work(self._owner.engine.__len__)})
 
-    def _added(self, body: bytes) -> int:
+    def _add(self, body: bytes) -> int:
         with tempfile.TemporaryDirectory(dir=self._folder.path) as folder:
             path = Path(folder) / "documents.jsonl"
             path.write_bytes(body)
@@ -157,7 +157,7 @@ class OwnerApp(HttpApp):
                 line = error.line or 0
                 raise DataError(f"line {line}: {str(error).removeprefix(f'{path}:{line}: ')}") from error
 
-    def _removed(self, body: bytes) -> int:
+    def _remove(self, body: bytes) -> int:
         return self._owner.engine.remove(body.decode("utf-8", "replace").split("\n"))
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
@@ -237,7 +237,7 @@ def _add_given(engine: Engine, documents: Path) -> None:
 
 
 class Operator:
-    """What an operator does with an owner: through the process that serves it, or on its folder if there is none.
+    """Operations on an owner: through the process that serves it, or on its folder if there is none.
 
     Args:
         folder: Folder of the owner.
@@ -264,7 +264,7 @@ class Operator:
             DataError: The documents cannot be read.
             RunError: They cannot be added; those of earlier chunks may have been.
         """
-        if not self._served():
+        if not self._is_served():
             return self._at_home(lambda engine: (engine.add(read_documents(documents)), len(engine)))
         added = total = 0
         for chunk in _chunks(read_documents(documents)):
@@ -275,14 +275,14 @@ class Operator:
     def remove(self, ids: Iterable[str]) -> tuple[int, int]:
         """Take documents away; returns how many, and how many there are. Errors as :meth:`add`."""
         wanted = list(ids)
-        if not self._served():
+        if not self._is_served():
             return self._at_home(lambda engine: (engine.remove(wanted), len(engine)))
         found = self._asked("DELETE", "/v1/documents", "\n".join(wanted).encode())
         return found["documents"], found["all"]
 
     def status(self) -> dict[str, Any]:
         """Numbers of the owner."""
-        if self._served():
+        if self._is_served():
             return self._asked("GET", "/status.json", None)
         askers = self._home.askers()
         rows = [{"name": name, "searched": s, "fetched": f} for name, s, f in askers.rows()]
@@ -297,8 +297,8 @@ class Operator:
             "askers": rows,
         }
 
-    def _served(self) -> bool:
-        """Whether the process that wrote its address answers; one that was killed has left the file."""
+    def _is_served(self) -> bool:
+        """True if the process that wrote its address answers; one that was killed has left the file."""
         if self._client is None:
             return False
         try:

@@ -39,7 +39,7 @@ WRONG = {
     "labels of the documents that are shown": lambda: Person.clicks(None, np.zeros((1, 2), np.int32)),
     "a question is to some or all parties": lambda: QUESTION.to(SILOS),
     "an answer says for each party whether it was heard": lambda: Answer.of(0, WHOM[None], b""),
-    "parties of a node are numbers": lambda: Holders().introduced(1, WHOM),
+    "parties of a node are numbers": lambda: Holders().introduce(1, WHOM),
     "a replayed model is a vector": lambda: Replayed(1, 1, 0, FEATURES, 0, 0, None),
     "a model's file holds a vector": lambda: write_model("nowhere", FEATURES, "nowhere.json"),
     "each platform took part or not": lambda: RoundSeen(0, SILOS, None),
@@ -56,4 +56,4 @@ def test_a_wrong_shape_or_type_is_refused(what):
 def test_right_shapes_are_taken():
     assert ranked(TERMS, WEIGHTS, FEATURES).tolist() == round_of().show(FEATURES, False, words, 0.0).order.tolist()
     assert QUESTION.to(WHOM).whom(2).tolist() == Question(0, 0, b"", b"\1").whom(2).tolist() == [True, False]
-    assert Answer.of(0, WHOM, b"").numbers(2).tolist() == [0] and Holders().introduced(1, SILOS)
+    assert Answer.of(0, WHOM, b"").numbers(2).tolist() == [0] and Holders().introduce(1, SILOS)

@@ -144,7 +144,7 @@ def test_time_closes_a_round_with_what_has_come(gateway, tmp_path):
     assert numbers.tolist() == [0] and rows.tobytes() == sent[0]
     # Asked again, as after a lost answer: the same reports.
     assert answer_through(config_of(tmp_path), quick, question(hub, 0)) == answer
-    with pytest.raises(RunError, match="nobody reported"):
+    with pytest.raises(RunError, match="no device reported"):
         answer_through(config_of(tmp_path), quick, question(hub, 1), lambda _: None)
 
 

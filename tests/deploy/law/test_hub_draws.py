@@ -97,7 +97,7 @@ def test_real_devices_report_when_they_are_due_and_not_else(tmp_path):
                 sent += told.sent
                 assert told.sent == int(wanted)
             mine = due(one.hub, range(1, 11))
-            assert sent == len(mine) and one.app.counters.refused() == {}
+            assert sent == len(mine) and one.app.counters.refusals_by_reason() == {}
             one.do(one.hub.close_round(empty=True))
             one.do(opened(one.hub, number + 1))
         late = one.device(tmp_path / "late")

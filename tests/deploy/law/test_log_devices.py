@@ -171,7 +171,7 @@ def test_a_model_for_one_device_that_the_log_has_for_all_to_see_is_found(hub, tm
     answer = Answer.parse(as_body(*log_answer(both, signer_of(hub))))
     fresh = Answer(answer.checkpoint, (), tuple(both), note=answer.note)
     with pytest.raises(UnprovenError, match="two models"):
-        fresh.checked(hub.hub.terms, kept, Trust())
+        fresh.check(hub.hub.terms, kept, Trust())
     target.close(), other.close()
 
 
@@ -192,7 +192,7 @@ def test_a_round_has_one_model_in_the_log_even_where_the_hub_makes_another(tmp_p
                 db.execute("INSERT INTO node VALUES (?, ?, ?)", node)
     store.close()
     with LocalHub(tmp_path / "hub", **settings) as again:
-        again.do(again.hub.settled(30))
+        again.do(again.hub.wait_for_round(30))
         assert again.hub.view.round == 2 and again.hub.view.state == "open"
         assert [entry[1:5] for entry in entries_of(again)[1:]] == [n.to_bytes(4, "big") for n in range(3)]
         one = device(again, tmp_path / "d")

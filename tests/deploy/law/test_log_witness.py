@@ -326,7 +326,7 @@ def test_who_asks_while_a_head_is_replaced_gets_all_of_one_head(tmp_path, monkey
         def interrupted(real, value):
             if not within:
                 within.append(True)
-                log._cosigned(size, "")
+                log._add_cosignatures(size, "")
                 seen.extend([whole_and_consistent(log._shown.whole), whole_and_consistent(log.since(0))])
                 within.clear()
             return real(value)

@@ -209,7 +209,7 @@ def test_a_list_that_cannot_be_read_stops_the_start_and_later_changes_nothing(tm
         with pytest.raises(ConfigError, match="withdrawn"):
             WebAuthn(**made)
     file.write_text("key ab12\n")
-    found = WebAuthn(**made)._withdrawn()
+    found = WebAuthn(**made)._withdrawals()
     for spoil in (lambda: file.write_text("nonsense"), file.unlink):
         spoil()
         with pytest.raises(NotAttestedError):

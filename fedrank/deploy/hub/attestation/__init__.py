@@ -41,7 +41,7 @@ class Attestor(ABC):
 
     @abstractmethod
     def check(self, statement: dict[str, Json], challenge: bytes, now: float) -> bytes:
-        """Check a statement. Called in a thread of its own; several calls may run at once.
+        """Check a statement. Called in a worker thread; several calls may run at once.
 
         Args:
             statement: As the device sent it, a JSON object of any content.
@@ -179,7 +179,7 @@ class Withdrawn:
 
 @functools.cache
 def withdrawn_of(path: Path) -> Withdrawn:
-    """What a file withdraws; one reader for a file."""
+    """Entries that a file withdraws; one reader for a file."""
     return Withdrawn(path)
 
 

@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from fedrank.cli.flags import AsJson
 from fedrank.cli.silo_tables import LabelledColumns, table_of
 from fedrank.cli.terminal import print_json
-from fedrank.deploy.linking.settings import LinkAttack
+from fedrank.deploy.linking import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
@@ -322,9 +322,8 @@ def links(
     """
     import numpy as np
 
-    from fedrank.deploy.linking.attacks import attack
-    from fedrank.deploy.linking.settings import MODES
-    from fedrank.deploy.linking.world import observe
+    from fedrank.deploy.linking import MODES
+    from fedrank.deploy.linking.world import attack, observe
 
     found = {}
     for mode in settings.modes:

@@ -15,6 +15,7 @@ from fedrank.core.rng import perturbation
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
+from fedrank.ranking.mechanisms.randomised_response import NoPrivacy
 from fedrank.ranking.on_device.messages import Reply
 from fedrank.ranking.rankers.linear import Linear
 from fedrank_zoo.adaptive_es import Pairs, shared_utilities
@@ -22,7 +23,7 @@ from fedrank_zoo.foltr_cma import FoltrCMA, Rates, adapted, rates, recombination
 from fedrank_zoo.foltr_nes import FoltrNES, shaped
 
 N = 3
-SETTINGS = {"ranker": Linear(N), "user": cascade("perfect"), "p": 1.0, "kernels": False}
+SETTINGS = {"ranker": Linear(N), "user": cascade("perfect"), "privacy": NoPrivacy(), "kernels": False}
 SEEDS = np.array([5, 6, 7, 8], np.uint32)
 V = np.stack([perturbation(int(seed), N) for seed in SEEDS]).astype(float)
 PLUS, MINUS = np.array([2520, 0, 1260, 9]), np.array([0, 0, 1260, 5040])

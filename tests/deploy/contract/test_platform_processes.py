@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.planning.platform import PlanningPlatform
+from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict, to_toml

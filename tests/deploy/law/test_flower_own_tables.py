@@ -14,7 +14,7 @@ from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameErr
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import answer_for, node_of
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.build import build_silos

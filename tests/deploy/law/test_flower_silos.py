@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Rounds
+from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg
@@ -152,7 +151,7 @@ def test_without_the_target_a_question_to_it_is_asked_again_and_then_the_run_sto
         return behaviour(question)
 
     run = (protocol, parties, ONE_A_NODE, first, ROUNDS)
-    with pytest.raises(RunError, match="round 1: nobody answered 'judge', 2 times in a row"):
+    with pytest.raises(RunError, match="round 1: no party answered 'judge', 2 times in a row"):
         over_nodes(*run, wrong={90 - 7: sick}, round_attempts=2)
     state, log, _, _ = over_nodes(*run, wrong={90 - 7: sick}, round_attempts=2)
     close(state, expected)
@@ -213,7 +212,7 @@ def test_a_node_that_answers_out_of_turn_is_not_heard(what):
 def test_who_came_first_keeps_its_parties_while_it_is_there():
     holders = Holders()
     assert holders.strangers([5, 1], 0.0) == [5, 1]
-    assert holders.introduced(5, np.arange(0, 3)) and not holders.introduced(1, np.arange(2, 5))
+    assert holders.introduce(5, np.arange(0, 3)) and not holders.introduce(1, np.arange(2, 5))
     assert {node: block.tolist() for node, block in holders.of([1, 5]).items()} == {5: [0, 1, 2]}
     assert {node: block.tolist() for node, block in holders.of([1]).items()} == {1: [2, 3, 4]}
     holders.in_vain(7, 60.0)

@@ -16,10 +16,10 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import SHOWN, answer_for
+from fedrank.deploy.flower.kept_answers import FileStore, Remembered, setups_shown
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.serving import serve
-from fedrank.deploy.flower.setup_answers import FileStore, Remembered, setups_shown
-from fedrank.deploy.flower.setup_rounds import SetupRounds
+from fedrank.deploy.flower.rounds import SetupRounds
+from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.setup import run_setup
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts import own_texts

@@ -7,7 +7,7 @@ import pytest
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.flower.local import LocalNetwork
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.setup import run_setup

@@ -221,7 +221,7 @@ ATTACKS = {
         "planned-slates",
         ("slates.design=sent", "slates.explorers=160", "sharing.bounders=40"),
     ),
-    "least squares, five releases": ("learned-slates", ("slates.releases=5",)),
+    "least squares, five releases": ("planned-slates", ("slates.learner=least-squares", "slates.releases=5")),
 }
 
 

@@ -122,8 +122,7 @@ def main() -> None:
     found = {"the world, random": len(keys) / (time.process_time() - started)}
     found["networks"] = per_second(networks, given.seeds, given.episodes)
     found["networks, floor: products alone"] = multiplied_per_second() / multiplications(networks)
-    for name in ("learned-slates", "planned-slates"):
-        found[name] = per_second(protocol_of(name, _OF_SUMS), given.seeds, _OF_SUMS)
+    found["planned-slates"] = per_second(protocol_of("planned-slates", _OF_SUMS), given.seeds, _OF_SUMS)
     widths = f"{networks.settings.local.widths}, {networks.settings.head.widths}"  # type: ignore[attr-defined]
     title = f"N = {given.candidates}, n = {given.slate}, {given.seeds} seeds, widths {widths}"
     print(title)

@@ -28,6 +28,7 @@ def about(experiment: SlateExperiment) -> dict[str, Json]:
         "platforms": list(e.names),
         "feedback": list(e.protocol.feedback),
         "protocol": e.config.protocol,
+        "central": getattr(e.config.slates, "central", False),
         "mode": e.config.slates.mode,
         "faults": list(e.faults),
         "world": {

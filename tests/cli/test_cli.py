@@ -219,9 +219,7 @@ def test_protocols_are_listed(capsys):
         *silos,
         "vertical-slate",
         "slateq",
-        "slateq-central",
         "planned-slates",
-        "learned-slates",
     }
     assert all(Path(row["file"]).exists() and row["crosses"] for row in rows)
 

@@ -234,12 +234,9 @@ class Coordinator:
         if not missing:
             return _asked_of(exchange, state)
         s = self.terms.protocol.settings
-        # Round r − a and those after it that a target looks at, as the protocol's, but for what is missing.
-        ages = [
-            a
-            for a in range(s.steps, min(number + 1, s.memory))
-            if missing.isdisjoint(range(number - a, number - a + s.steps + 1))
-        ]
+        # Round r − a and the one after it, as the protocol's, but for what is missing.
+        last = min(number + 1, s.memory)
+        ages = [a for a in range(1, last) if missing.isdisjoint((number - a, number - a + 1))]
         if len(ages) < s.batch:
             return None
         key = jax.random.fold_in(state.key, state.round)

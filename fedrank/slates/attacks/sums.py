@@ -110,13 +110,11 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
     from fedrank.slates.build import world_of
 
     protocol: Any = method(mode).make(config, world_of(config))
-    if isinstance(protocol, SummedSlates) and protocol.settings.secure_sum:
+    if protocol.settings.secure_sum:
         raise ConfigError(
             "--set sharing.secure_sum=true: attackers here read the sums of each platform, which a secure sum hides "
             "from the coordinator; its noise is the same. Leave it out."
         )
-    if not isinstance(protocol, SummedSlates):
-        raise ConfigError(f"--set: with slates.learner = {config.slates.learner} of {mode} nothing crosses to attack.")
     return protocol
 
 

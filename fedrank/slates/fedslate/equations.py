@@ -6,11 +6,10 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from fedrank.core.lazy import optax
 from fedrank.slates.fedslate.platform import best_slate, choice_scores
-from fedrank.slates.fedslate.secure_sum import SecureSum, total
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.learners.slate_choice import slate_value
@@ -58,26 +57,6 @@ def others_mean(
     return _pooled(s, (jnp.sum(values, axis=0) - values[platform]) / max(1, s.platforms - 1))
 
 
-def others_in_sum(
-    s: SlateSettings,
-    secure_sum: SecureSum,
-    summed: UInt32[Array, "*rows candidates"],
-    sent: UInt32[Array, "*rows candidates"],
-    complete: Bool[Array, ""] | Int[Array, ""] | int,
-) -> Float[Array, "*rows candidates"]:
-    """The others' part of Ω's input where a platform is told a sum: the mean of the others' values.
-
-    Args:
-        s: Settings.
-        secure_sum: The grid of the sum.
-        summed: The sum over all platforms.
-        sent: What this platform put into it.
-        complete: Above 0 if there is a sum; otherwise the others' values count as 0.
-    """
-    others = secure_sum.values_grid(s.noise).mean(summed - sent, s.platforms - 1)
-    return jnp.where(complete > 0, _pooled(s, others), 0.0)
-
-
 def _pooled(s: SlateSettings, others: Float[Array, "*rows candidates"]) -> Float[Array, "*rows candidates"]:
     """Others' values as the settings have them: as they are, or their mean over the candidates in every place."""
     if s.others == "pooled":
@@ -99,7 +78,7 @@ def federated_values_with_noise(
     values: Float[Array, "platforms candidates"],
     key: PRNGKeyArray,
 ) -> Float[Array, "platforms candidates"]:
-    """The same with what happens to values before they leave a platform: clipping, noise, sums.
+    """The same with what happens to values before they leave a platform: clipping and noise.
 
     Args:
         s: Settings.
@@ -107,19 +86,8 @@ def federated_values_with_noise(
         values: Q-values of all platforms.
         key: Of the noise.
     """
-    noise, secure_sum = s.noise, s.secure_sum
-    if secure_sum is None:
-        return federated_values(
-            s, weights, values if noise is None else noise.applied(values, noise.draw(key, values.shape))
-        )
-    drawn = None if noise is None or noise.epsilon is None else noise.draw(key, values.shape)
-    integers = secure_sum.values_grid(noise).integers(values, drawn)
-    summed = total(integers, jnp.ones(s.platforms, bool))
-
-    def of_platform(own, sent):
-        return joint_values(s, weights, own, others_in_sum(s, secure_sum, summed, sent, 1))
-
-    return jax.vmap(of_platform)(values, integers)
+    sent = values if s.noise is None else s.noise.applied(values, s.noise.draw(key, values.shape))
+    return federated_values(s, weights, sent)
 
 
 # -- learning --------------------------------------------------------------------------------------------------------
@@ -128,31 +96,24 @@ def federated_values_with_noise(
 def td_target(
     s: SlateSettings,
     values: Float[Array, " candidates"],
-    rows: tuple[Transition, ...],
+    row: Transition,
     after: Transition,
     learnt: Float[Array, "2"],
     mean: Float[Array, ""],
-    online: Float[Array, " candidates"] | None = None,
 ) -> Float[Array, ""]:
-    """Equation 13 of one transition, or its n-step form: what n rounds brought, and what is to come after them.
+    """Equation 13 of one transition.
 
     Args:
         s: Settings.
         values: The federated target network's values at ``after``.
-        rows: The transition and the n − 1 after it; what follows the end of a stay among them counts as nothing.
-        after: The one after them.
+        row: The transition.
+        after: The one after it.
         learnt: The learnt choice model.
         mean: Mean engagement, which is subtracted.
-        online: The federated online network's values at ``after``, by which the next slate is chosen (double
-            Q-learning, van Hasselt et al. 2016); None: by ``values``.
     """
     v, none = choice_scores(s, learnt, after.user, after.items)
-    worth = next_value(s.target, v, values, none, s.world.slate, after.slate, online)
-    target, there, factor = rows[0].engagement - mean, 1.0 - rows[0].over, s.discount
-    for row in rows[1:]:
-        target = target + factor * there * (row.engagement - mean)
-        there, factor = there * (1.0 - row.over), factor * s.discount
-    return target + factor * there * worth
+    worth = next_value(s.target, v, values, none, s.world.slate, after.slate)
+    return row.engagement - mean + s.discount * (1.0 - row.over) * worth
 
 
 def loss(

@@ -74,21 +74,19 @@ class ValueLearner(SlateLearner):
     def target(
         self,
         values: Float[Array, " candidates"],
-        rows: tuple[Transition, ...],
+        row: Transition,
         after: Transition,
         choice: Float[Array, "2"],
         mean: Float[Array, ""],
-        online: Float[Array, " candidates"] | None,
     ) -> Float[Array, ""]:
         """What the click of a transition was worth.
 
         Args:
-            values: Joint values of the target networks after the last of the rows.
-            rows: The transition and those after it that count as they were: as many as ``settings.steps``.
-            after: The one after the last of them.
+            values: Joint values of the target networks at ``after``.
+            row: The transition.
+            after: The one after it.
             choice: The learnt choice model.
             mean: Mean engagement of the platform, which is subtracted.
-            online: Joint values of the online networks there, where the settings have them (``double``).
         """
 
     @abc.abstractmethod
@@ -160,7 +158,7 @@ class ValueLearner(SlateLearner):
 
 @dataclass(frozen=True)
 class SlateQ(ValueLearner):
-    """FedSlate's critic: Q-values of items by networks, one-step or n-step targets, Huber's loss, Adam."""
+    """FedSlate's critic: Q-values of items by networks, one-step targets, Huber's loss, Adam."""
 
     name = "slateq"
 
@@ -169,8 +167,8 @@ class SlateQ(ValueLearner):
         return equations.local_values(self.settings, weights, user, items)
 
     @override
-    def target(self, values, rows, after, choice, mean, online):
-        return equations.td_target(self.settings, values, rows, after, choice, mean, online)
+    def target(self, values, row, after, choice, mean):
+        return equations.td_target(self.settings, values, row, after, choice, mean)
 
     @override
     def loss(self, values, batch, targets, choice, feedback):

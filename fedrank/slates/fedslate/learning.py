@@ -18,8 +18,6 @@ from fedrank.slates.fedslate.messages import (
     BatchAges,
     BatchValues,
     Done,
-    DoubleBatchValues,
-    DoubleNextValues,
     LossGradient,
     LossInputs,
     NewValues,
@@ -50,23 +48,10 @@ class LearningExchange(SlateExchange):
 
 
 @dataclass(frozen=True)
-class Batch(LearningExchange, request=BatchAges):
-    """The coordinator says which transitions to learn from; every platform sends Q(s) and Q̄(s′) of them.
-
-    With double Q-learning it sends Q(s′) as well.
-    """
+class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
+    """The coordinator says which transitions to learn from; every platform sends Q(s) and Q̄(s′) of them."""
 
     name = "batch"
-
-    @property
-    @override
-    def reply(self) -> Layout:
-        return self.layout(DoubleBatchValues if self.settings.double else BatchValues)
-
-    @property
-    def lists(self) -> int:
-        """Lists of values that are sent of each transition."""
-        return 3 if self.settings.double else 2
 
     @override
     def ask(self, state):
@@ -74,40 +59,35 @@ class Batch(LearningExchange, request=BatchAges):
         # no next one yet.
         kept = jnp.minimum(state.round.astype(jnp.int32), self.settings.memory)
         key = jax.random.fold_in(state.key, state.round)
-        steps = self.settings.steps
-        ages = steps + sample_without_replacement(key, kept - steps, self.settings.batch)
+        ages = 1 + sample_without_replacement(key, kept - 1, self.settings.batch)
         return BatchAges(state.round, ages.astype(jnp.uint32))
 
     @override
     def draw(self, key: PRNGKeyArray):
-        return self.noise(key, self.lists, self.settings.batch)
+        return self.noise(key, 2, self.settings.batch)
 
     @override
     def draw_from_os(self):
-        return self.noise(None, self.lists, self.settings.batch)
+        return self.noise(None, 2, self.settings.batch)
 
     @override
     def respond(self, request, party, draws):
         values = self.privatised(self.batch_values(party.own, request.ages), draws)
-        reply = DoubleBatchValues if self.settings.double else BatchValues
-        return party._replace(own=party.own._replace(ages=request.ages)), reply(*values)
+        return party._replace(own=party.own._replace(ages=request.ages)), BatchValues(*values)
 
     def batch_values(
         self, own: PlatformState, ages: UInt32[Array, " transitions"]
-    ) -> Float[Array, "lists transitions candidates"]:
-        """Q(s) and Q̄(s′) of one platform's transitions of these ages; with double Q-learning Q(s′), too."""
-        then, after = transitions(own, ages), transitions(own, ages - self.settings.steps)
+    ) -> Float[Array, "2 transitions candidates"]:
+        """Q(s) and Q̄(s′) of one platform's transitions of these ages."""
+        then, after = transitions(own, ages), transitions(own, ages - 1)
         values = self.learner.values_of(own.weights, then.user, then.items)
         following = self.learner.values_of(own.target, after.user, after.items)
-        if not self.settings.double:
-            return jnp.stack([values, following])
-        return jnp.stack([values, following, self.learner.values_of(own.weights, after.user, after.items)])
+        return jnp.stack([values, following])
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         values, following = (arrived_rows(rows, arrived) for rows in (replies.values, replies.following))
-        state = state._replace(batch=values, following=following)
-        return state._replace(online=arrived_rows(replies.online, arrived)) if self.settings.double else state
+        return state._replace(batch=values, following=following)
 
 
 class FormedTargets(NamedTuple):
@@ -125,16 +105,11 @@ class FormedTargets(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FormTargets(LearningExchange):
+class FormTargets(LearningExchange, request=NextValues):
     """Platforms with feedback say what their transitions were worth (equation 13)."""
 
     name = "targets"
     personal = True
-
-    @property
-    @override
-    def request(self) -> Layout:
-        return self.layout(DoubleNextValues if self.settings.double else NextValues)
 
     @property
     @override
@@ -151,67 +126,43 @@ class FormTargets(LearningExchange):
 
     @override
     def ask(self, state):
-        values = self.federated_next_values(state, state.target, state.following)
-        if not self.settings.double:
-            return NextValues(values)
-        return DoubleNextValues(values, self.federated_next_values(state, state.weights, state.online))
-
-    def federated_next_values(
-        self,
-        state: CoordinatorState,
-        weights: Float[Array, " weights"],
-        following: Float[Array, "platforms transitions candidates"],
-    ) -> Float[Array, "platforms transitions candidates"]:
-        """Q̄_f(s′) of all platforms: Ω's target network of Q̄(s′), the others' part at the same later round.
-
-        Args:
-            state: The coordinator's.
-            weights: Of Ω's target network; of Ω itself, for the online values.
-            following: Q̄(s′) of all platforms; or Q(s′).
-        """
-        s = self.settings
+        # Q̄_f(s′): Ω's target network of Q̄(s′), the others' part at the same later round.
+        s, following = self.settings, state.following
         theirs = state.batch if Fault.ONLINE_OTHERS in s.faults else following
 
         def of_platform(p):
-            return joint_values(s, weights, following[p], others_mean(s, theirs, p))
+            return joint_values(s, state.target, following[p], others_mean(s, theirs, p))
 
-        told = np.flatnonzero(s.feedback)  # nobody else is asked
-        return jnp.zeros_like(following).at[told].set(jax.vmap(of_platform)(told))
+        sees = np.flatnonzero(s.feedback)  # only these are asked
+        return NextValues(jnp.zeros_like(following).at[sees].set(jax.vmap(of_platform)(sees)))
 
     @override
     def respond(self, request, party, draws):
-        formed = self.formed(party.own, request.values, request.online if self.settings.double else None)
+        formed = self.formed(party.own, request.values)
         party = party._replace(own=party.own._replace(choice=formed.choice))
         if formed.slopes is None:
             return party, Targets(formed.targets, formed.choice)
         return party, MovingTargets(formed.targets, formed.choice, formed.slopes)
 
-    def formed(
-        self,
-        own: PlatformState,
-        values: Float[Array, "transitions candidates"],
-        online: Float[Array, "transitions candidates"] | None = None,
-    ) -> FormedTargets:
+    def formed(self, own: PlatformState, values: Float[Array, "transitions candidates"]) -> FormedTargets:
         """Equation 13 of a batch, and a step of the choice model.
 
         Args:
             own: The platform.
-            values: Q̄_f(s′), the federated target network's values one round later, or as many as targets look ahead.
-            online: Q_f(s′), where the settings are double.
+            values: Q̄_f(s′), the federated target network's values one round later.
         """
         s, learnt = self.settings, own.choice
-        rows = tuple(transitions(own, own.ages - later) for later in range(s.steps))
-        then, after = rows[0], transitions(own, own.ages - s.steps)
+        then, after = transitions(own, own.ages), transitions(own, own.ages - 1)
         if s.choice == "learned":
             shown = jnp.take_along_axis(kaleness_of(s, then.items), then.slate, axis=1)
             learnt = choice_fit.fit_step(learnt, shown, then.slot, _CHOICE_RATE, s.world.choice.always_clicks)
 
-        def target(values, rows, after, online):
-            return self.learner.target(values, rows, after, learnt, own.mean, online)
+        def target(values, row, after):
+            return self.learner.target(values, row, after, learnt, own.mean)
 
         if Fault.MOVING_TARGETS not in s.faults:
-            return FormedTargets(jax.vmap(target)(values, rows, after, online), None, learnt)
-        return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, rows, after, online), learnt)
+            return FormedTargets(jax.vmap(target)(values, then, after), None, learnt)
+        return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, then, after), learnt)
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
@@ -376,7 +327,7 @@ class Step(LearningExchange, request=ValueGradient):
 
 @dataclass(frozen=True)
 class CopyToTargets(SlateExchange, request=RoundStart, reply=Done):
-    """Every so many rounds each network is copied to its target network, or a part of the way; nothing crosses."""
+    """Every ``copy_every`` rounds each network is copied to its target network; nothing crosses."""
 
     name = "copy"
     silent = True  # type: ignore[assignment]
@@ -392,13 +343,8 @@ class CopyToTargets(SlateExchange, request=RoundStart, reply=Done):
     @override
     def respond(self, request, party, draws):
         own: PlatformState = party.own
-        return party._replace(own=own._replace(target=self.moved(own.target, own.weights))), Done()
+        return party._replace(own=own._replace(target=own.weights)), Done()
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
-        return state._replace(target=self.moved(state.target, state.weights))
-
-    def moved(self, target: Float[Array, " weights"], weights: Float[Array, " weights"]) -> Float[Array, " weights"]:
-        """The target network after a copy: the weights, or with Polyak averaging a mean of both."""
-        part = self.settings.polyak
-        return weights if part == 1.0 else target + part * (weights - target)
+        return state._replace(target=state.weights)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from typing_extensions import override
 
 from fedrank.slates.fedslate_2024 import PUBLISHED_WIDTHS
-from fedrank.slates.networks import FederatedQ, LayeredNetwork, LocalQ, check_network, forward, layer_pairs, mish
+from fedrank.slates.networks import FederatedQ, LayeredNetwork, LocalQ, check_network, forward, layer_pairs
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PositionalQ(LayeredNetwork, LocalQ):
     @override
     def values(self, weights, user, items):
         together = jnp.concatenate([user, items.reshape(-1)])[None]
-        out = forward(weights, self.layers, together, mish)[0]
+        out = forward(weights, self.layers, together)[0]
         return jnp.tanh(out) if self.squash else out
 
 
@@ -68,7 +68,7 @@ class PositionalHead(LayeredNetwork, FederatedQ):
 
     @override
     def values(self, weights, own, others):
-        out = forward(weights, self.layers, jnp.concatenate([own, others])[None], mish)[0]
+        out = forward(weights, self.layers, jnp.concatenate([own, others])[None])[0]
         return jnp.tanh(out) if self.squash else out
 
 

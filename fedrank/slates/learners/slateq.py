@@ -29,7 +29,6 @@ def next_value(
     v0: Score,
     n: int,
     slate: Int[Array, " slots"] | None = None,
-    chooser: Float[Array, " candidates"] | None = None,
 ) -> Float[Array, ""]:
     """The value of the next state: that of a slate there.
 
@@ -40,7 +39,6 @@ def next_value(
         v0: Score of no click; 0 if the user always clicks.
         n: Items of a slate.
         slate: The slate that was shown next; only ``"sarsa"`` looks at it.
-        chooser: Values that the slate is chosen by in place of ``q``, as in double Q-learning.
 
     Raises:
         UnknownNameError: No such target.
@@ -49,7 +47,7 @@ def next_value(
     if kind not in TARGETS:
         raise UnknownNameError("target", kind, TARGETS)
     if kind != "sarsa":
-        return slate_value(v, q, _CHOSEN[kind](v, q if chooser is None else chooser, n, v0), v0)
+        return slate_value(v, q, _CHOSEN[kind](v, q, n, v0), v0)
     if slate is None:
         raise ConfigError("the target 'sarsa' needs the slate that was shown next, got None.")
     return slate_value(v, q, slate, v0)

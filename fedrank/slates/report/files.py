@@ -28,7 +28,7 @@ COPYING = "copying"
 POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
 
 #: Protocols of platforms that share users.
-PROTOCOLS = ("vertical-slate", "slateq", "slateq-central", "planned-slates", "learned-slates")
+PROTOCOLS = ("vertical-slate", "slateq", "planned-slates")
 #: Settings of the users that are the preset's unless they are given.
 _GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
 
@@ -86,6 +86,7 @@ class SlateRun:
         names: The platforms.
         feedback: Which of them see clicks and engagement.
         protocol: How they learn.
+        central: Whether each platform sees the user as all of them do.
         mode: Where settings come from that nobody gave.
         faults: Faults of the published code that are on: keys of :data:`~fedrank.slates.fedslate_2024.FAULTS`.
         world: What the users are like, by setting.
@@ -106,6 +107,7 @@ class SlateRun:
     names: tuple[str, ...]
     feedback: tuple[bool, ...]
     protocol: str
+    central: bool
     mode: str
     faults: tuple[str, ...]
     world: Mapping[str, Json]
@@ -128,19 +130,14 @@ class SlateRun:
         return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in self.names))
 
     @property
-    def central(self) -> bool:
-        """Whether each platform sees the user as all of them do."""
-        return self.protocol == "slateq-central"
-
-    @property
     def federated(self) -> bool:
         """Whether platforms tell each other anything."""
-        return self.protocol not in ("slateq", "slateq-central")
+        return self.protocol != "slateq"
 
     @property
     def by_sums(self) -> bool:
         """Whether what crosses are sums over users, now and then, and no values of candidates."""
-        return self.protocol in ("planned-slates", "learned-slates")
+        return self.protocol == "planned-slates"
 
     @property
     def users_in_words(self) -> str:
@@ -262,6 +259,7 @@ def _made(
         names=names,
         feedback=feedback,
         protocol=str(raw["protocol"]),
+        central=bool(raw.get("central", False)),
         mode=str(raw["mode"]),
         faults=tuple(map(str, raw["faults"])),
         world=dict(raw["world"]),

@@ -46,7 +46,7 @@ def opening_of(run: Run) -> Opening:
     )
     many = "Platforms" if len(slates.names) > 1 else "Platform"
     if slates.by_sums:
-        how = "plan whole stays" if slates.protocol == "planned-slates" else "learn from sums over users"
+        how = "plan whole stays" if run.setting("slates.learner") == "planned-slates" else "learn from sums over users"
     title = f"{many} {names} {how}: {slates.world['preset']} users"
     total = slates.measures[0]
     ours, more = reached(run, total), against(run, total, RANDOM)

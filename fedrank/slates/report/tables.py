@@ -157,7 +157,7 @@ def parties_table(run: Run) -> Table:
             elif slates.by_sums:
                 row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
             else:
-                row |= {"learns": _FEDERATED[sees], "sent": _SENT_SUMS if pooled else _SENT[sees]}
+                row |= {"learns": _FEDERATED[sees], "sent": _SENT[sees]}
         rows.append(
             {"platform": name if slates.central else f"{name}, {'with' if sees else 'without'} feedback", **row}
         )
@@ -173,13 +173,12 @@ def parties_table(run: Run) -> Table:
             }
         )
     elif slates.federated:
-        what = "sums over the platforms of" if pooled else "of every platform:"
         rows.append(
             {
                 "platform": "coordinator",
                 "sees": "nothing of a user or an item",
                 "learns": "gradients of all, how values are joined to federated ones",
-                "sent": f"{what} Q-values, targets, gradients",
+                "sent": "of every platform: Q-values, targets, gradients",
             }
         )
     columns = (
@@ -204,7 +203,6 @@ _SENT = {
     True: "federated values of its candidates; gradients",
     False: "federated values of its candidates; gradients; targets of who has feedback",
 }
-_SENT_SUMS = "sums over all platforms; the federated network; the mean of the targets"
 
 
 def world_table(run: Run) -> Table:

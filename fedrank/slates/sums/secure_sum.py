@@ -12,13 +12,19 @@ nobody sees the sums of one platform.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Int32, UInt32
 
 from fedrank.core.errors import ConfigError
-from fedrank.slates.fedslate.secure_sum import MIN_PLATFORMS
+from fedrank.core.messages import Layout
 
+#: With fewer platforms, a total without one's own part is another platform's.
+MIN_PLATFORMS = 3
 #: Standard deviations that discrete Gaussian noise exceeds with a probability below e⁻⁸⁰⁰.
 TAIL = 40.0
 #: Largest absolute value of a total that 32 bits tell from its negative.
@@ -70,3 +76,18 @@ def total(
     summed = jnp.sum(jnp.where(asked[:, None], summands, 0), axis=0, dtype=jnp.uint32)
     signed = jax.lax.bitcast_convert_type(summed, jnp.int32)
     return jnp.where(everybody, signed, 0), jnp.where(everybody, jnp.sum(asked), 0)
+
+
+def as_vector(message: Any) -> UInt32[np.ndarray, " integers"]:
+    """The integers of one message as one vector, for a secure sum."""
+    return np.concatenate([np.asarray(getattr(message, f.name), np.uint32).reshape(-1) for f in fields(message)])
+
+
+def from_vector(layout: Layout, vector: UInt32[np.ndarray, " integers"]) -> Any:
+    """The inverse of :func:`as_vector`: a sum of vectors as one message."""
+    values, position = {}, 0
+    for field in layout.fields:
+        size = int(np.prod(field.shape))
+        values[field.name] = vector[position : position + size].reshape(field.shape)
+        position += size
+    return layout.message(**values)

@@ -54,7 +54,7 @@ def row_of(table, key, value):
 
 
 def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
-    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "slateq-central", "planned-slates", "learned-slates"}
+    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "planned-slates"}
     assert slates.ENGAGEMENT == ENGAGEMENT
     assert set(slates.POLICIES) == set(BASELINES) == set(POLICIES)
     assert set(FAULTS) == {*FAULTY_SETTINGS, *Fault}
@@ -153,11 +153,11 @@ def test_nothing_is_fetched_or_run_and_names_are_text(one):
 
 def test_settings_are_those_of_platforms(one, tmp_path):
     keys = {row["key"] for row in tables.config_table(one[0]).rows}
-    assert {"world.preset", "slates.discount", "slates.others", "sharing.secure_sum", "evaluation.episodes"} <= keys
+    assert {"world.preset", "slates.discount", "slates.others", "sharing.centre", "evaluation.episodes"} <= keys
     assert not keys & {"clicks", "clients", "data", "silos.train", "texts.silos", "privacy.mechanism"}
     alone = load(make_slate_run(tmp_path / "run", protocol="slateq"))
     keys = {row["key"] for row in tables.config_table(alone).rows}
-    assert "slates.discount" in keys and not keys & {"sharing.secure_sum", "slates.others", "privacy.delta"}
+    assert "slates.discount" in keys and not keys & {"sharing.centre", "slates.others", "privacy.delta"}
 
 
 def test_a_run_is_named_by_its_users_and_who_sees_what_they_do(one, tmp_path):
@@ -247,9 +247,9 @@ def test_messages_of_secure_sums_are_told_apart(tmp_path):
     assert said[2] == "So that sums are secret: 255 bytes up and 0 bytes down in each of 10 secure sums."
 
 
-@pytest.mark.parametrize(("protocol", "says"), [("slateq", "Nothing crossed."), ("slateq-central", "one learner sees")])
-def test_platforms_that_do_not_federate_send_nothing(tmp_path, protocol, says):
-    folder = make_slate_run(tmp_path / "run", protocol=protocol)
+@pytest.mark.parametrize(("central", "says"), [(False, "Nothing crossed."), (True, "one learner sees")])
+def test_platforms_that_do_not_federate_send_nothing(tmp_path, central, says):
+    folder = make_slate_run(tmp_path / "run", protocol="slateq", central=central)
     assert says in " ".join(words.ledger_words(load(folder)))
     page = page_of(folder)
     assert "coordinator" not in page.words[: page.words.index("How they learnt")].replace("and coordinator", "")

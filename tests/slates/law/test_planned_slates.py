@@ -301,9 +301,8 @@ def test_users_by_whom_the_clip_is_found_add_nothing_to_the_sums():
         ({"rounds": 60}, "rounds must be at least 61"),
         ({"rounds": 122, "slates": {"explorers": 3}}, "to the 2 users of this run, got 3"),
         ({"slates": {"hold": 0.0}}, "slates.hold"),
-        ({"slates": {"fade": 1.0}}, "slates.fade"),
         ({"sharing": {"epsilon": 0.0}}, "sharing.epsilon"),
-        ({"learning_rate": 0.1}, "learning_rate means nothing"),
+        ({"learning_rate": 0.1}, "learning_rate"),
         ({"slates": {"discount": 0.9}}, "discount"),
     ],
 )

@@ -179,7 +179,7 @@ def test_in_the_published_code_the_others_part_of_a_target_is_of_now_and_online(
     h = played()[LAST]
     state, sent = h.told["batch"].state, h.told["batch"].replies
     e = exchange("targets", slates(faults=(Fault.ONLINE_OTHERS,)))
-    told = jax.jit(e.federated_next_values)(state, state.target, state.following)
+    told = jax.jit(lambda state: e.ask(state).values)(state)
     joint = omega(f64(state.target), f64(sent.following)[0], f64(sent.values)[1])
     np.testing.assert_allclose(told[0], joint, rtol=1e-4, atol=1e-5)
     assert np.abs(np.asarray(told - h.told["targets"].request.values)[0]).max() > 1e-3

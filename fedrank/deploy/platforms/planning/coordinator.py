@@ -40,10 +40,9 @@ from fedrank.deploy.platforms.planning.schedule import Due, schedule, sum_steps,
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.slates.fedslate.secure_sum import from_vector
 from fedrank.slates.sums import Release
 from fedrank.slates.sums.learner import STEPS
-from fedrank.slates.sums.secure_sum import TAIL
+from fedrank.slates.sums.secure_sum import TAIL, from_vector
 
 _log = logging.getLogger("fedrank.coordinator")
 

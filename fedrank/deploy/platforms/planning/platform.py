@@ -43,9 +43,9 @@ from fedrank.deploy.platforms.planning.secret_sum import SecretSums
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
 from fedrank.deploy.platforms.steps import NotYetError, RefusedError, blank_message, decoded, responded
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.fedslate.secure_sum import as_vector
 from fedrank.slates.sums import Improve, SetClip
 from fedrank.slates.sums.learner import PlatformState, SumLearner
+from fedrank.slates.sums.secure_sum import as_vector
 from fedrank.slates.world.satisfaction import Turn
 
 _DIGEST = 32

@@ -26,12 +26,11 @@ from fedrank.engine.run import run
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.attacks.suite import attack_slates
+from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.planning import PlanLearner
-from fedrank.slates.visits import LearnedPolicy
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.rollout import played
+from fedrank.slates.world.policies import BASELINES, played
+from fedrank.slates.world.satisfaction import preset
 
 RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 #: First of the eight seeds; none of them was used while the method was made.

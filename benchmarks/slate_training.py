@@ -29,8 +29,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.world.policies import BASELINES
-from fedrank.slates.world.rollout import returns
+from fedrank.slates.world.policies import BASELINES, returns
 
 #: Multiplications of a backward pass through weights, in forward passes.
 _BACKWARD = 2

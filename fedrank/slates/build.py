@@ -21,15 +21,23 @@ from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.learner import ValueLearner
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, PUBLISHED, PUBLISHED_WIDTHS, Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
 from fedrank.slates.learner import SlateLearner
-from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
+from fedrank.slates.networks import (
+    FederatedQ,
+    IdentityHead,
+    ItemHead,
+    ItemLinearHead,
+    ItemQ,
+    LocalQ,
+    PositionalHead,
+    PositionalLinearHead,
+    PositionalQ,
+)
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.world.choice import CHOICES
-from fedrank.slates.world.presets import PRESETS, preset
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.world.satisfaction import PRESETS, Satisfaction, preset
 
 #: The others' part of a federated value before anything is learnt, where their item is the same.
 _SHARE = 0.5

@@ -20,8 +20,7 @@ from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.equations import joint_values, others_mean
-from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
+from fedrank.slates.fedslate.learner import SlateQ, ValueLearner, joint_values, others_mean
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState, View, empty_view
 

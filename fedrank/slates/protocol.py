@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
-from fedrank.slates.world.policies import Copying
-from fedrank.slates.world.rollout import Played, Policy, StayKeys, play
+from fedrank.slates.world.policies import Copying, Played, Policy, StayKeys, play
 from fedrank.slates.world.satisfaction import Satisfaction
 
 

@@ -32,15 +32,24 @@ from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.baselines import ENGAGEMENT, OURS, baselines, by_measure, copying, fresh_users, stay_json
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.config import PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.results import (
+    ENGAGEMENT,
+    OURS,
+    baselines,
+    by_measure,
+    copying,
+    fresh_users,
+    read_baselines,
+    results,
+    stay_json,
+)
 from fedrank.slates.results import about as described_world
-from fedrank.slates.results import read_baselines, results
-from fedrank.slates.world.rollout import Played, StayKeys
+from fedrank.slates.world.policies import Played, StayKeys
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.

@@ -1,10 +1,13 @@
-"""From a configuration to silos that train over each other's texts: documents, queries, sketches, protocol."""
+"""What is trained side by side in one compiled program: the protocol, and controls with other features, β or labels.
+
+From a configuration to silos that train over each other's texts: documents, queries, sketches, protocol.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,17 +28,51 @@ from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import Federation, cut, joined, split_queries
 from fedrank.texts.graded import GradedLearner
-from fedrank.texts.rows import EXACT, POOLED, SetupResults, run_setups
-from fedrank.texts.silo_sketch import SiloSketch
+from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SKETCHED, SetupResults, run_setups
+from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.setup.settings import allowed_questions
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
-from fedrank.texts.sketch.account import sketch_account
+from fedrank.texts.sketch.account import plan, sketch_account
 from fedrank.texts.sketch.noise import SketchNoise
-from fedrank.texts.sketch.query_budget import plan
-from fedrank.texts.variants import Variant, variants_of
+
+
+class Variant(NamedTuple):
+    """The protocol, or a control of it.
+
+    Attributes:
+        name: Name in result files and on pages.
+        features: Number of its feature set, as in :mod:`fedrank.texts.rows`.
+        beta: β; None for the protocol's.
+        truth: Whether cross pairs have their true labels.
+    """
+
+    name: str
+    features: int
+    beta: float | None
+    truth: bool
+
+
+#: Controls by their name among ``evaluation.baselines``.
+CONTROLS = {
+    "local": Variant("Local", ISOLATED, 0.0, False),
+    "global": Variant("Global (β = 0)", SKETCHED, 0.0, False),
+    "exact": Variant("exact features", EXACT, None, False),
+    "pooled": Variant("pooled data", POOLED, 1.0, True),
+}
+
+
+def variants_of(baselines: Sequence[str]) -> tuple[Variant, ...]:
+    """The protocol itself, then the controls that some baselines need.
+
+    Args:
+        baselines: ``evaluation.baselines``. BM25 takes its features from the control ``local``, the silo's own.
+    """
+    needed = ("local", *baselines) if "bm25" in baselines and "local" not in baselines else tuple(baselines)
+    return Variant(FEDERATED, SKETCHED, None, False), *(CONTROLS[name] for name in needed if name in CONTROLS)
+
 
 #: Between the names of several collections.
 JOIN = "+"

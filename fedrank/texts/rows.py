@@ -18,10 +18,9 @@ from jaxtyping import Bool, Float32, Int32, Int64
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
 from fedrank.engine.setup import run_setup
-from fedrank.texts.attacks.documents.in_run import InsiderReads, insider_reads
+from fedrank.texts.attacks.documents import InsiderReads, insider_reads
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
-from fedrank.texts.silo_sketch.arrays import SETUP_SEED, Size, grown, silo_arrays, size_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import (
@@ -35,7 +34,7 @@ from fedrank.texts.silo_sketch.setup.rows import (
     scaled,
 )
 from fedrank.texts.silo_sketch.setup.settings import SetupState
-from fedrank.texts.silo_sketch.state import SketchRows
+from fedrank.texts.silo_sketch.state import SETUP_SEED, Size, SketchRows, grown, silo_arrays, size_of
 
 #: Numbers of the feature sets, in order: from the silos' sketches; of a silo by itself; and, if wanted, exact ones, and
 #: exact ones with all judged documents of all silos.

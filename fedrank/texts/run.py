@@ -32,8 +32,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.folds import cross_validated
-from fedrank.texts.gate import gate
+from fedrank.texts.gate import cross_validated, gate
 from fedrank.texts.model import TextModel
 from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
 from fedrank.texts.scores import SCOPES, UNTRAINED, scored

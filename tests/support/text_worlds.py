@@ -18,8 +18,8 @@ from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.account import sketch_account
+from fedrank.texts.sketch.key import EVERYBODY
 from fedrank.texts.sketch.noise import SketchNoise
-from fedrank.texts.sketch.sealing import EVERYBODY
 
 SILOS = 3
 #: Collisions in the majority of the rows do not happen in these.

@@ -46,7 +46,7 @@ from fedrank.deploy.platforms.steps import (
     responded,
 )
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.fedslate.learning import FormTargets
+from fedrank.slates.fedslate.exchanges import FormTargets
 from fedrank.slates.fedslate.messages import SharedValues
 from fedrank.slates.fedslate.state import PlatformState, empty_view
 from fedrank.slates.world.satisfaction import Turn

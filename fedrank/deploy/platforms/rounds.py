@@ -41,10 +41,9 @@ from fedrank.deploy.platforms.peer import Peer, Silence
 from fedrank.deploy.platforms.platform import LAST_ROUND
 from fedrank.deploy.platforms.steps import blank_message
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.fedslate.learning import Batch, FormTargets
+from fedrank.slates.fedslate.exchanges import Batch, FormTargets, sample_without_replacement
 from fedrank.slates.fedslate.messages import BatchAges
 from fedrank.slates.fedslate.state import CoordinatorState
-from fedrank.slates.learners.sampling import sample_without_replacement
 
 #: Seconds that a platform may take to answer by default.
 PATIENCE = 30.0

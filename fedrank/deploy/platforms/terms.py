@@ -54,8 +54,8 @@ class Terms:
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
                 "coordinate. Take vertical-slate or planned-slates."
             )
-        config = config.resolved()
-        return cls(config, experiment_of(config).protocol)
+        filled: Any = config.resolved()
+        return cls(filled, experiment_of(filled).protocol)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -16,10 +16,9 @@ from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Exchange
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.attacks.crossing import Parties, due, first_parties, played
+from fedrank.slates.attacks.sums import Parties, due, first_parties, played
 from fedrank.slates.sums import SummedSlates, SumSettings
-from fedrank.slates.sums.bound import norm_bin
-from fedrank.slates.sums.learner import SumLearner, clipped
+from fedrank.slates.sums.learner import SumLearner, clipped, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Values of a list. The more there are, the rarer is a list that tells as much as is promised.

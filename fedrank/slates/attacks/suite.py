@@ -14,25 +14,24 @@ import numpy as np
 from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.attacks.guesses import Accuracy, accuracy
-from fedrank.slates.attacks.leak import Leak, leak_of
+from fedrank.slates.attacks.leak import Accuracy, Leak, accuracy, leak_of
 from fedrank.slates.attacks.leakage import (
+    Records,
     clicked,
     coordinator_engagement,
     coordinator_targets,
     evidence,
     platform_accuracy,
+    record,
     values_accuracy,
 )
-from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.attacks.settings import SUMS, SlateAttack
 from fedrank.slates.attacks.sums import attack_sums, sums_protocol
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
-from fedrank.slates.networks import ItemHead, ItemQ
-from fedrank.slates.world.presets import preset
+from fedrank.slates.networks import ItemHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.world.satisfaction import preset
 
 #: Largest engagement where noise is added to it; a round's is about 15, and above this once in 250 times.
 LARGEST_ENGAGEMENT = 100.0

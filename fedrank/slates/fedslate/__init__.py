@@ -44,13 +44,12 @@ from typing_extensions import override
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json
-from fedrank.slates.fedslate.acting import Look, Recommend
+from fedrank.slates.fedslate.exchanges import Batch, CompareToTargets, CopyToTargets, FormTargets, Look, Recommend, Step
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
-from fedrank.slates.fedslate.learning import Batch, CompareToTargets, CopyToTargets, FormTargets, Step
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
+from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.visits import LearnedPolicy
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."

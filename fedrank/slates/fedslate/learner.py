@@ -1,8 +1,15 @@
 """Learners that need other platforms' values of candidates in every round, and gradients of them: FedSlate's kind.
 
-What such a critic is, are five functions of arrays (:class:`ValueLearner`): first weights, the values of a batch, the
-target of a transition, the loss of a batch, and a step. State features, replay buffer, exploration, noise, and what
-crosses are the same for all; see :class:`fedrank.slates.fedslate.FedSlate`. :class:`SlateQ` is the paper's.
+Such a critic is five functions of arrays (:class:`ValueLearner`): first weights, the values of a batch, the target of a
+transition, the loss of a batch, and a step. State features, replay buffer, exploration, noise, and what crosses are the
+same for all; see :class:`fedrank.slates.fedslate.FedSlate`. :class:`SlateQ` is the paper's: equations 9 to 15 of Deng
+et al. (arXiv 2409.14872), on SlateQ (Ie et al. 2019, arXiv 1905.12767). What comes after a slate depends on the clicked
+item alone, so that the value of a click on an item is learnt from
+
+    y = r + γ (1 − d) Σ_{j∈A′} P(j | s′, A′) Q(s′, j)
+
+with the reward r of the clicked item, d = 1 if the episode has ended, and the slate A′ of the *next* state s′: the one
+that was shown there (SARSA, equation 6), or one that is chosen by the values (equations 7 and 8).
 """
 
 from __future__ import annotations
@@ -14,13 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
 from fedrank.core.lazy import optax
-from fedrank.slates.fedslate import equations
 from fedrank.slates.fedslate.platform import (
     best_slate,
+    choice_scores,
     finish_round,
     item_features,
     next_view,
@@ -30,7 +37,70 @@ from fedrank.slates.fedslate.platform import (
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState, Transition, empty_view, first_platform_state
 from fedrank.slates.learner import SlateLearner
+from fedrank.slates.world.best_slate import next_value, slate_value
 from fedrank.slates.world.satisfaction import Satisfaction
+
+
+def huber(error: Float[Array, "*shape"], threshold: float = 1.0) -> Float[Array, "*shape"]:
+    """Huber's loss: ½ e² up to the threshold t, and t (``|e|`` − ½ t) beyond."""
+    size = jnp.abs(error)
+    return jnp.where(size <= threshold, 0.5 * error * error, threshold * (size - 0.5 * threshold))
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+
+def joint_values(
+    s: SlateSettings,
+    weights: Float[Array, " weights"],
+    own: Float[Array, "*rows candidates"],
+    others: Float[Array, "*rows candidates"],
+) -> Float[Array, "*rows candidates"]:
+    """Ω of a platform's own values and of the others' (equations 9 and 10)."""
+    if own.ndim == 1:
+        return s.head.values(weights, own, others)
+    return jax.vmap(partial(joint_values, s), in_axes=(None, 0, 0))(weights, own, others)
+
+
+def others_mean(
+    s: SlateSettings, values: Float[Array, "platforms *rows candidates"], platform: Int[Array, ""] | int
+) -> Float[Array, "*rows candidates"]:
+    """The others' part of Ω's input: the mean of their values (the second place of equations 9 and 10).
+
+    Args:
+        s: Settings.
+        values: Q-values of all platforms.
+        platform: Which is not among the others.
+    """
+    return _pooled(s, (jnp.sum(values, axis=0) - values[platform]) / max(1, s.platforms - 1))
+
+
+def _pooled(s: SlateSettings, others: Float[Array, "*rows candidates"]) -> Float[Array, "*rows candidates"]:
+    """Others' values as the settings have them: as they are, or their mean over the candidates in every place."""
+    if s.others == "pooled":
+        return jnp.broadcast_to(jnp.mean(others, axis=-1, keepdims=True), others.shape)
+    return others
+
+
+def federated_values(
+    s: SlateSettings, weights: Float[Array, " weights"], values: Float[Array, "platforms candidates"]
+) -> Float[Array, "platforms candidates"]:
+    """Federated values of all platforms in a round from their Q-values, joined at the coordinator (equations 9, 10)."""
+    each = jax.vmap(lambda p: joint_values(s, weights, values[p], others_mean(s, values, p)))
+    return each(jnp.asarray(s.served))
+
+
+def adam_step(
+    s: SlateSettings,
+    weights: Float[Array, " weights"],
+    optimiser: optax.OptState,
+    gradient: Float[Array, " weights"],
+) -> tuple[Float[Array, " weights"], optax.OptState]:
+    """New weights and the new state of Adam; gradients that are not finite change nothing."""
+    step, after = s.adam.update(gradient, optimiser, weights)
+    finite = jnp.all(jnp.isfinite(gradient))
+    keep = lambda new, old: jnp.where(finite, new, old)  # noqa: E731
+    return keep(optax.apply_updates(weights, step), weights), jax.tree.map(keep, after, optimiser)
 
 
 @dataclass(frozen=True)
@@ -148,7 +218,9 @@ class ValueLearner(SlateLearner):
 
     @override
     def joined(self, shared, values, key):
-        return equations.federated_values_with_noise(self.settings, shared, values, key)
+        noise = self.settings.noise
+        sent = values if noise is None else noise.applied(values, noise.draw(key, values.shape))
+        return federated_values(self.settings, shared, sent)
 
     @override
     def best(self, own: PlatformState, values: Any):
@@ -164,16 +236,36 @@ class SlateQ(ValueLearner):
 
     @override
     def values_of(self, weights, user, items):
-        return equations.local_values(self.settings, weights, user, items)
+        local = self.settings.local
+        if user.ndim == 1:
+            return local.values(weights, user, items)
+        if user.ndim == 2:
+            return local.of_batch(weights, user, items)
+        return jax.vmap(self.values_of, in_axes=(None, 0, 0))(weights, user, items)
 
     @override
     def target(self, values, row, after, choice, mean):
-        return equations.td_target(self.settings, values, row, after, choice, mean)
+        """Equation 13."""
+        s = self.settings
+        v, none = choice_scores(s, choice, after.user, after.items)
+        worth = next_value(s.target, v, values, none, s.world.slate, after.slate)
+        return row.engagement - mean + s.discount * (1.0 - row.over) * worth
 
     @override
     def loss(self, values, batch, targets, choice, feedback):
-        return equations.loss(self.settings, values, batch, targets, choice, feedback)
+        """Equation 14 of a platform with feedback, equation 15 of one without."""
+        s = self.settings
+
+        def of_transition(q, row, target):
+            v, none = choice_scores(s, choice, row.user, row.items)
+            slate = row.slate if s.regress == "shown" else best_slate(s, choice, row.user, row.items, q)
+            slate = jax.lax.stop_gradient(slate)
+            expected = huber(slate_value(v, q, slate, none) - target)  # (15)
+            clicked = jnp.where(row.item >= 0, huber(q[row.item] - target), 0.0)  # (14)
+            return jnp.where(feedback, clicked, expected)
+
+        return jnp.mean(jax.vmap(of_transition)(values, batch, targets))
 
     @override
     def stepped(self, weights, optimiser, gradient):
-        return equations.adam_step(self.settings, weights, optimiser, gradient)
+        return adam_step(self.settings, weights, optimiser, gradient)

@@ -13,9 +13,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import optax
 from fedrank.privacy.noise.values import ValueNoise
 from fedrank.slates.fedslate_2024 import PAST, Fault
-from fedrank.slates.learners.slate_choice import OPTIMISERS
-from fedrank.slates.learners.slateq import TARGETS
 from fedrank.slates.networks import FederatedQ, LocalQ
+from fedrank.slates.world.best_slate import OPTIMISERS, TARGETS
 from fedrank.slates.world.choice import Multinomial
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -74,8 +73,8 @@ class SlateSettings:
         exploration: ε by round.
         clock: Whether how near the end of the stay is, is among the features: where greed costs, kale pays until the
             last rounds and chocolate in them.
-        optimiser: How slates are put together, one of :data:`~fedrank.slates.learners.slate_choice.OPTIMISERS`.
-        target: Which next slate a target is about, one of :data:`~fedrank.slates.learners.slateq.TARGETS`.
+        optimiser: How slates are put together, one of :data:`~fedrank.slates.world.best_slate.OPTIMISERS`.
+        target: Which next slate a target is about, one of :data:`~fedrank.slates.fedslate.learner.TARGETS`.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
         objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
             that see theirs; where only one does, that is its own.

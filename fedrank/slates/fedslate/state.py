@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 from fedrank.core.lazy import optax
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate_2024 import PAST, Fault
-from fedrank.slates.learners import choice_fit
 
 
 class View(NamedTuple):
@@ -161,7 +160,7 @@ def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorS
         batch=jnp.zeros((k, b, n), jnp.float32),
         following=jnp.zeros((k, b, n), jnp.float32),
         targets=jnp.zeros((k, b), jnp.float32),
-        choice=choice_fit.initial(),
+        choice=jnp.zeros(2, jnp.float32),
         learnable=jnp.bool_(False),
         compared=jnp.zeros(k, bool),
         gradient=jnp.zeros((k, b, n), jnp.float32),
@@ -191,7 +190,7 @@ def first_platform_state(s: SlateSettings, key: PRNGKeyArray, number: Int[Array,
         weights=weights,
         target=weights,
         optimiser=s.adam.init(weights),
-        choice=choice_fit.initial(),
+        choice=jnp.zeros(2, jnp.float32),
         view=empty_view(s),
         slate=row.slate,
         replay=jax.tree.map(lambda leaf: jnp.zeros((s.memory, *leaf.shape), leaf.dtype), row),

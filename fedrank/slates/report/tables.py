@@ -1,20 +1,161 @@
-"""Tables of runs of platforms: who is who, what they bring in, fixed policies, faults, what crossed."""
+"""Runs of platforms in sentences: what crossed, in a round and in a batch, and what that tells.
+
+Figures of runs of platforms: what they bring in as they learn, beside fixed policies and the optimum.
+
+Tables of runs of platforms: who is who, what they bring in, fixed policies, faults, what crossed.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics as exact
 
+import polars as pl
+
+from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
-from fedrank.report import describe, words
+from fedrank.report import describe, figures, words
+from fedrank.report.charts import alt
 from fedrank.report.run import Run
-from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
+from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.report.words import Flow, flows
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
-from fedrank.slates.report.figures import slates_of
-from fedrank.slates.report.files import COPYING, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
-from fedrank.slates.report.words import batches_of, kind_of, rounds_of_platforms
+from fedrank.slates.report.files import COPYING, ENGAGEMENT, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
+
+#: Exchanges of platforms that take place in every round; the others need a batch to learn from.
+ACTING = ("look", "recommend")
+#: Exchanges of platforms that learn from sums over users, which take place once or now and then.
+ONCE = ("bound", "clip", "release", "improve")
+
+
+def kind_of(flow: Flow) -> str:
+    """When platforms send a message: once a ``"run"``, in a ``"round"``, a ``"batch"``, or for a secret ``"sum"``."""
+    if flow.exchange in ONCE:
+        return "run"
+    return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
+
+
+def rounds_of_platforms(run: Run) -> int:
+    """Rounds that the ledger of a run of platforms counts: each asks every platform for its values once."""
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("look", "server"))
+    return asked // max(1, len(run.details.names))
+
+
+def batches_of(run: Run) -> int:
+    """Batches that platforms have learnt from: each names its transitions to every platform once."""
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
+    return asked // max(1, len(run.details.names))
+
+
+def ledger_words(run: Run) -> list[str]:
+    """What crossed between platforms and their coordinator: in a round, in a batch, in all, and what that tells."""
+    ledger = run.ledger or Ledger()
+    slates: SlateRun = run.details
+    rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
+    lines = flows(ledger)
+    sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
+    transitions = f" of {describe.number(each)} transitions" if each else ""
+    out = []
+    for kind, turns, purpose, what in (
+        ("round", rounds, "To show slates", "rounds, all platforms together"),
+        ("batch", batches, "To learn", f"batches{transitions}"),
+        ("sum", sums, "So that sums are secret", "secure sum" if sums == 1 else "secure sums"),
+    ):
+        mine = [flow for flow in lines if kind_of(flow) == kind]
+        up, down = (sum(f.bytes for f in mine if f.sender == s) / max(1, turns) for s in ("parties", "server"))
+        if turns:
+            sizes = f"{describe.size(round(up))} up and {describe.size(round(down))} down"
+            out.append(f"{purpose}: {sizes} in each of {turns:,} {what}.")
+    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
+    seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
+    out.append(
+        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport "
+        "(TCP, TLS, HTTP) comes on top."
+    )
+    if slates.without_feedback and batches and run.setting("slates.regress") != "nothing":
+        to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)
+        verb = "receive" if len(slates.without_feedback) > 1 else "receives"
+        scale, discount = run.setting("slates.reward_scale"), run.setting("slates.discount")
+        divided = f", divided by {scale:g}," if isinstance(scale, float) and scale != 1 else ""
+        follows = f" plus {discount:g} times what is expected to follow" if isinstance(discount, float) else ""
+        out.append(
+            f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a "
+            f"transition{divided}{follows}, so that engagement can be estimated from it, although no message names it. "
+            "How well: fedrank attack slates."
+        )
+    return out
+
+
+#: Points of the curve while learning, whose single users differ by a fifth of the mean and more.
+_POINTS = 20
+
+
+def learning_figure(run: Run, measure: str) -> alt.LayerChart:
+    """What fresh users bring in without exploration, over the users that were served before; fixed policies dashed.
+
+    Args:
+        run: A run of platforms.
+        measure: One of its measures.
+    """
+    slates = slates_of(run)
+    platform = slates.names[slates.measures.index(measure) - 1] if measure != ENGAGEMENT else None
+    frame, _ = figures.points(run, [("test", measure, _said(slates, platform))], "users")
+    frame = _bands(run, frame)
+    colour = figures.OKABE_ITO[0 if platform is None else 1 + slates.names.index(platform) % 6]
+    title = "All platforms together" if platform is None else f"Platform {_said(slates, platform)}"
+    notes = [f"{slates.judges:,} fresh users a seed, no exploration"]
+    said, marks = _said(slates, platform), slates.lines(measure)
+    return figures.line_chart(
+        run, frame, "users", title, "engagement of a user", {said: colour}, {}, notes, marks=marks
+    )
+
+
+def online_figure(run: Run) -> alt.LayerChart | None:
+    """What users brought in while platforms learnt, exploration included; None before a user has left."""
+    slates = slates_of(run)
+    parts, block = [], 1
+    for name, measure in zip(slates.names, slates.measures[1:], strict=True):
+        part, block = curve(run.metrics, "online", measure, points=_POINTS)
+        x = (pl.col("round").cast(pl.Float64) / slates.stay).alias("x")
+        parts.append(part.with_columns(x, pl.lit(_said(slates, name)).alias("series")))
+    frame = _bands(run, pl.concat(parts))
+    if frame.is_empty():
+        return None
+    colours = {
+        _said(slates, name): figures.OKABE_ITO[1 + place % 6] for place, name in enumerate(slates.names)
+    }  # a platform has the same colour in every figure
+    notes = ["exploration included", *([f"each point the mean of {block} users"] if block > 1 else [])]
+    return figures.line_chart(run, frame, "users", "While they learnt", "engagement of a user", colours, {}, notes)
+
+
+def slates_of(run: Run) -> SlateRun:
+    """What the run says of platforms.
+
+    Raises:
+        ConfigError: It is no run of platforms.
+    """
+    if not isinstance(run.details, SlateRun):
+        raise ConfigError(f"{run.path}: this is no run of platforms that share users.")
+    return run.details
+
+
+def _said(slates: SlateRun, platform: str | None) -> str:
+    """A platform, and whether it sees what users do."""
+    if platform is None:
+        return "all platforms"
+    if slates.central:
+        return platform
+    return f"{platform}, {'with' if slates.feedback[slates.names.index(platform)] else 'without'} feedback"
+
+
+def _bands(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
+    if len(run.seeds) >= figures.FEW_FOR_BANDS:
+        return frame
+    nothing = pl.lit(None, pl.Float64)
+    return frame.with_columns(nothing.alias("low"), nothing.alias("high"))
+
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
 _MOST_COLUMNS = 4

@@ -14,7 +14,7 @@ sees without feedback.
 **Privacy.** A user's whole stay at a platform is one vector, shortened to a clip and counted once, in one release. With
 ``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted; ε is of
 the whole stay at all platforms together, with any stay replaced by any other, however many releases there are: their
-users are others. The clip can be found by other users before (``bound``, ``clip``; :mod:`fedrank.slates.sums.bound`).
+users are others. The clip can be found by other users before (``bound``, ``clip``; :mod:`fedrank.slates.sums.learner`).
 With ``secure_sum`` and three platforms with feedback or more the coordinator sees the total of their sums and nothing
 else (:mod:`fedrank.slates.sums.secure_sum`).
 """
@@ -45,9 +45,9 @@ from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian
 from fedrank.privacy.noise.discrete import discrete_gaussian
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
+from fedrank.slates.learner import LearnedPolicy, UserVisits
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.sums.bound import BINS, clip_of
-from fedrank.slates.sums.learner import STEPS, PlatformState, SumLearner
+from fedrank.slates.sums.learner import BINS, STEPS, PlatformState, SumLearner, clip_of
 from fedrank.slates.sums.messages import (
     Bound,
     Done,
@@ -60,7 +60,6 @@ from fedrank.slates.sums.messages import (
 )
 from fedrank.slates.sums.secure_sum import check as check_secure_sum
 from fedrank.slates.sums.secure_sum import total
-from fedrank.slates.visits import LearnedPolicy, UserVisits
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _COVERS = (

@@ -30,8 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError, MissingExtraError
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn
+from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn, preset
 
 try:
     import gymnasium
@@ -60,7 +59,7 @@ class ChocKaleEnv(gymnasium.Env):
         overrides: Settings of the preset to replace.
 
     Raises:
-        ConfigError: As :func:`~fedrank.slates.world.presets.preset`; or overrides with a world that is no preset's
+        ConfigError: As :func:`~fedrank.slates.world.satisfaction.preset`; or overrides with a world that is no preset's
         name.
     """
 

@@ -36,8 +36,7 @@ from fedrank.core.lazy import jit
 from fedrank.core.streams import run_words, typed
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
-from fedrank.slates.world.policies import expected_exposure
-from fedrank.slates.world.rollout import Policy
+from fedrank.slates.world.policies import Policy, expected_exposure
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Terms of the series in u.

@@ -16,7 +16,7 @@ import polars as pl
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
-from fedrank.texts.attacks.documents.told import FOUND, READABLE
+from fedrank.texts.attacks.settings import FOUND, READABLE
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {

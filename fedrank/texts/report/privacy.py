@@ -11,7 +11,7 @@ from fedrank.core.words import counted
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
-from fedrank.texts.attacks.documents.told import READABLE
+from fedrank.texts.attacks.settings import READABLE
 from fedrank.texts.report.files import UNPROTECTED, Insider, TextRun
 from fedrank.texts.report.tables import details_of
 from fedrank.texts.sketch.account import ANSWER, PAPER_ATTACK, QUERIER

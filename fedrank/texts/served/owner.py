@@ -1,9 +1,16 @@
-"""An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
+"""Numbers of a hit that stand beside its BM25 score; the same code makes them for learning and for serving.
+
+Both lie in [−1, 1] and are rounded to multiples of :data:`STEP`. They tell no more about a document's words than its
+score does: the title's share is computed from scores that are rounded already.
+
+Scores of documents that owners with different engines give alike: BM25 with the federation's statistics.
+
+An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
 
 What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
 ``reveals = "title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has
 none, the first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by
-(:mod:`~fedrank.texts.served.features`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
+(:mod:`~fedrank.texts.served.owner`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
 the words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
 
@@ -11,7 +18,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,15 +30,73 @@ from jaxtyping import Float32, Float64
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
-from fedrank.texts.data.features import Statistics
-from fedrank.texts.served.documents import LONGEST_TITLE, Document
+from fedrank.texts.data.corpus import FIELDS
+from fedrank.texts.data.features import Statistics, bm25
+from fedrank.texts.served.documents import LONGEST_TITLE, Document, Words
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
-from fedrank.texts.served.envelopes import open_question, seal_answer
-from fedrank.texts.served.features import features_of
-from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
 from fedrank.texts.served.statistics import TermTable
-from fedrank.texts.served.tickets import Tickets
+
+#: The numbers, in order: cosine of the query's and the document's vectors (0 without an encoder); share of the BM25
+#: score that comes from the title.
+NAMES = ("dense", "title")
+#: Weight of the cosine beside a BM25 score that is divided by the list's best: what collections other than a given one
+#: would choose for it (``python -m benchmarks.served_search``).
+COSINE = 2.0
+#: What the numbers are rounded to.
+STEP = 0.01
+
+
+def features_of(
+    by_field: Float64[np.ndarray, "documents fields"], cosines: Float64[np.ndarray, " documents"] | None
+) -> Float64[np.ndarray, "documents features"]:
+    """The numbers of each document.
+
+    Args:
+        by_field: BM25 of body and title of each document, rounded as scores are that leave.
+        cosines: Cosine of the vectors of query and document; None: there is no encoder.
+    """
+    out = np.zeros((len(by_field), len(NAMES)))
+    if cosines is not None:
+        out[:, 0] = cosines
+    total = by_field.sum(axis=1)
+    np.divide(by_field[:, 1], total, out=out[:, 1], where=total > 0)
+    return np.clip(np.round(out / STEP) * STEP, -1.0, 1.0)
+
+
+def scored(
+    query: Sequence[str], documents: Sequence[Words], statistics: Statistics
+) -> Float64[np.ndarray, "documents fields"]:
+    """BM25 of body and title; a document's score is their sum.
+
+    Args:
+        query: Words of the query; one that stands twice counts twice.
+        documents: Words of the documents.
+        statistics: Statistics of the query's words, row by row.
+    """
+    if not documents:
+        return np.zeros((0, len(FIELDS)))
+    counts, lengths = counts_of(query, documents)
+    return bm25(counts, lengths, statistics)
+
+
+def counts_of(
+    query: Sequence[str], documents: Sequence[Words]
+) -> tuple[Float64[np.ndarray, "terms documents fields"], Float64[np.ndarray, "documents fields"]]:
+    """How often each word of the query stands in each document's body and title, and their lengths in words."""
+    counts = np.zeros((len(query), len(documents), 2))
+    lengths = np.zeros((len(documents), 2))
+    wanted: dict[str, list[int]] = {}
+    for place, word in enumerate(query):
+        wanted.setdefault(word, []).append(place)
+    for number, words in enumerate(documents):
+        for field, own in enumerate((words.body, words.title)):
+            lengths[number, field] = len(own)
+            for word, count in Counter(word for word in own if word in wanted).items():
+                counts[wanted[word], number, field] = count
+    return counts, lengths
+
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
@@ -106,7 +172,7 @@ class OwnHit(NamedTuple):
     Attributes:
         id: Its id.
         score: Its rounded score.
-        features: Its rounded numbers, as :data:`fedrank.texts.served.features.NAMES`.
+        features: Its rounded numbers, as :data:`fedrank.texts.served.owner.NAMES`.
     """
 
     id: str

@@ -18,7 +18,7 @@ Four modes:
                  CountSketch*, NeurIPS 2022).
 
 *per-query*      Every answer gets noise of its own in each of its z cells. ε is that of one answer, and answers add up:
-                 :mod:`fedrank.texts.sketch.query_budget`. Sizes and statistics are handed out once and cost together
+                 :mod:`fedrank.texts.sketch.account`. Sizes and statistics are handed out once and cost together
                  as much as one answer.
 
 *paper*          Equation 5 as printed: one continuous Laplace variable of scale 1/ε for all z cells of an answer. The

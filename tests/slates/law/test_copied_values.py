@@ -6,7 +6,7 @@ import pytest
 from slate_worlds import settings, slates
 
 from fedrank.core.errors import ConfigError
-from fedrank.slates.fedslate.equations import federated_values, joint_values
+from fedrank.slates.fedslate.learner import federated_values, joint_values
 
 COPY = {"regress": "nothing", "choice": "true"}
 

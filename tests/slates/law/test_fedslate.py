@@ -28,12 +28,11 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.slates.fedslate.equations import federated_values, joint_values, others_mean
+from fedrank.slates.fedslate.learner import federated_values, joint_values, others_mean
 from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
 from fedrank.slates.fedslate.settings import Exploration
 from fedrank.slates.fedslate_2024 import Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
-from fedrank.slates.networks import IdentityHead, ItemQ
+from fedrank.slates.networks import IdentityHead, ItemQ, PositionalHead, PositionalQ
 from fedrank.slates.world.satisfaction import Scene, User
 
 EXTENDED = slates(feedback=(True, True), objective="team", choice="true")

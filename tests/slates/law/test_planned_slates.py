@@ -16,26 +16,27 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
-from fedrank.slates.planning import PlanLearner
+from fedrank.slates.planning import LISTS, PlanLearner, mean_click, others_ticks, plan, worth
 from fedrank.slates.planning.engagement import (
     OF_ENGAGEMENT,
     TRACE,
+    Models,
     error_of_trace,
     features,
     fitted,
     inverse_design,
     met,
+    models_at,
     of_satisfaction,
+    passed,
     past_whitening,
+    random_effects,
     whitening,
     with_observed,
     with_trace,
 )
-from fedrank.slates.planning.platforms import Models, models_at, passed, random_effects
-from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums import SummedSlates, SumSettings
-from fedrank.slates.sums.bound import BINS, clip_of, norm_bin
-from fedrank.slates.sums.learner import STEPS, clipped
+from fedrank.slates.sums.learner import BINS, STEPS, clip_of, clipped, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
 #: Users of three rounds who choose one of two out of three.

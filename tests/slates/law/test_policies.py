@@ -13,8 +13,7 @@ from scipy import stats
 from fedrank.core.errors import ConfigError
 from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES, Copying, Myopic, TopFeature
-from fedrank.slates.world.rollout import played, returns, rollout, stay_keys
+from fedrank.slates.world.policies import BASELINES, Copying, Myopic, TopFeature, played, returns, rollout, stay_keys
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
 
 EPISODES = 1500

@@ -23,8 +23,7 @@ from fedrank.slates.config import (
     World,
 )
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAULTS, PUBLISHED, Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
-from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ
+from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
 from fedrank.slates.task import TASK

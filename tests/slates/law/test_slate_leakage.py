@@ -15,17 +15,18 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.wiretap import Wiretap
-from fedrank.slates.attacks.guesses import accuracy
+from fedrank.slates.attacks.leak import accuracy
 from fedrank.slates.attacks.leakage import (
+    Records,
     clicked,
     coordinator_engagement,
     coordinator_targets,
     evidence,
     others_targets,
     platform_accuracy,
+    record,
     without_level,
 )
-from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
 from fedrank.slates.fedslate.state import Transition

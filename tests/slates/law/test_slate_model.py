@@ -12,11 +12,10 @@ from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.equations import federated_values, others_mean
-from fedrank.slates.fedslate.learner import SlateQ
+from fedrank.slates.fedslate.learner import SlateQ, federated_values, others_mean
+from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.model import SlateModel
 from fedrank.slates.run import slate_model
-from fedrank.slates.visits import LearnedPolicy
 
 pytestmark = pytest.mark.slow
 

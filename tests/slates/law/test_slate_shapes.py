@@ -6,13 +6,12 @@ import pytest
 from jaxtyping import TypeCheckError
 from slate_worlds import B, K, N, settings
 
-from fedrank.slates.fedslate.equations import federated_values, loss, others_mean
-from fedrank.slates.learners.choice_fit import fit_step
-from fedrank.slates.learners.slate_choice import exact, greedy, slate_value, top_k
+from fedrank.slates.fedslate.learner import SlateQ, federated_values, others_mean
+from fedrank.slates.fedslate.platform import fit_step
 from fedrank.slates.sums.secure_sum import total
-from fedrank.slates.world.best_slate import best_slate
+from fedrank.slates.world.best_slate import best_slate, exact, greedy, slate_value, top_k
 from fedrank.slates.world.choice import Multinomial
-from fedrank.slates.world.rollout import returns
+from fedrank.slates.world.policies import returns
 
 S = settings()
 HEAD = jnp.zeros(S.head.size)
@@ -47,5 +46,5 @@ def test_right_shapes_are_taken():
 
 
 def test_a_loss_of_targets_for_another_batch_is_refused():
-    with pytest.raises(TypeCheckError):
-        loss(S, jnp.ones((B, N)), None, jnp.ones(B + 1), jnp.zeros(2), jnp.bool_(True))
+    with pytest.raises(ValueError):
+        SlateQ(S).loss(jnp.ones((B, N)), None, jnp.ones(B + 1), jnp.zeros(2), jnp.bool_(True))

@@ -13,8 +13,14 @@ from fedrank.privacy.calibration import gaussian_rho
 from fedrank.privacy.secure_sum import secure_sum
 from fedrank.slates.build import experiment_of
 from fedrank.slates.planning import PlanLearner
-from fedrank.slates.planning.engagement import fitted, inverse_design, inverse_of_past, of_satisfaction, past_whitening
-from fedrank.slates.planning.platforms import passed
+from fedrank.slates.planning.engagement import (
+    fitted,
+    inverse_design,
+    inverse_of_past,
+    of_satisfaction,
+    passed,
+    past_whitening,
+)
 from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSettings
 from fedrank.slates.sums.learner import STEPS
 from fedrank.slates.sums.messages import NormSummand, Statistics, StatisticsSummand

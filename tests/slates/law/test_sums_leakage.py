@@ -15,10 +15,7 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.audit import audited
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.slates.attacks.audits import slate_bound, slate_sums
-from fedrank.slates.attacks.ceilings import channel_r2, gaussian_advantage, private_advantage
-from fedrank.slates.attacks.crossing import drawn, due, first_parties, played
 from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.stays import stays
 from fedrank.slates.attacks.suite import attack_slates
 from fedrank.slates.attacks.sums import (
     ALL_KNOWN,
@@ -29,7 +26,15 @@ from fedrank.slates.attacks.sums import (
     Views,
     advantage,
     attack_run,
+    channel_r2,
+    drawn,
+    due,
+    first_parties,
+    gaussian_advantage,
     guessed,
+    played,
+    private_advantage,
+    stays,
     sums_protocol,
 )
 from fedrank.slates.sums import Release

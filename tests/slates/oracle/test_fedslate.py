@@ -48,7 +48,6 @@ from slate_worlds import (
     worth,
 )
 
-from fedrank.slates.fedslate.equations import loss
 from fedrank.slates.fedslate.platform import choice_scores
 from fedrank.slates.fedslate_2024 import Fault
 
@@ -335,7 +334,7 @@ def test_a_round_without_a_click_teaches_a_platform_that_sees_clicks_nothing():
 
     def found(item):
         rows = then._replace(item=jnp.asarray(item, then.item.dtype))
-        return float(loss(slates().settings, values, rows, targets, choice, jnp.asarray(True)))
+        return float(slates().learner.loss(values, rows, targets, choice, jnp.asarray(True)))
 
     clicked = np.arange(B) % N
     each = huber(np.asarray(values, np.float64)[np.arange(B), clicked] - 0.5)

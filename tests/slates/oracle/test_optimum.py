@@ -14,10 +14,10 @@ import pytest
 
 from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.engine.simulator import run_keys
-from fedrank.slates.baselines import baselines, exceeds, fresh_users
+from fedrank.slates.results import baselines, exceeds, fresh_users
 from fedrank.slates.world.choice import Cascade, Multinomial, Proportional
 from fedrank.slates.world.optimum import OptimalPolicy, kale_threshold, solve
-from fedrank.slates.world.rollout import StayKeys, played
+from fedrank.slates.world.policies import StayKeys, played
 from fedrank.slates.world.satisfaction import Satisfaction
 
 

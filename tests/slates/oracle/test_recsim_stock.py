@@ -7,8 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.satisfaction import Draws, User
+from fedrank.slates.world.satisfaction import Draws, User, preset
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NEAR = {"rtol": 1e-5, "atol": 2e-6}

@@ -12,8 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.satisfaction import Draws, RoundDraws, User
+from fedrank.slates.world.satisfaction import Draws, RoundDraws, User, preset
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 TRACES = ("recsim_10", "recsim_100")

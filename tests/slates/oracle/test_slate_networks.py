@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
 from fedrank.slates.networks import (
     IdentityHead,
     ItemHead,
     ItemLinearHead,
     ItemQ,
+    PositionalHead,
+    PositionalLinearHead,
+    PositionalQ,
     mish,
 )
 

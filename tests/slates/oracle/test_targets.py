@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from slate_worlds import DISCOUNT, SLATE, N, choices, f64, greedy, settings, worth
 
-from fedrank.slates.fedslate.equations import td_target
+from fedrank.slates.fedslate.learner import SlateQ
 from fedrank.slates.fedslate.state import Transition
 
 LEARNT, MEAN = np.array([-2.0, 0.5]), 0.25
@@ -32,4 +32,4 @@ def test_a_target_is_the_reward_and_until_the_stay_is_over_the_worth_of_the_next
     v = choices(LEARNT, f64(after.items))
     wanted = float(row.engagement) - MEAN + (0 if over else DISCOUNT * worth(v, values, greedy(v, values)))
     values, learnt, mean = (jnp.asarray(one, jnp.float32) for one in (values, LEARNT, MEAN))
-    np.testing.assert_allclose(td_target(s, values, row, after, learnt, mean), wanted, rtol=1e-5)
+    np.testing.assert_allclose(SlateQ(s).target(values, row, after, learnt, mean), wanted, rtol=1e-5)

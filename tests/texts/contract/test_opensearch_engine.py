@@ -13,7 +13,7 @@ from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns
 from fedrank.texts.served.engines.opensearch import OpenSearchEngine
-from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.owner import scored
 
 COLUMNS = Columns.of("id title body")
 

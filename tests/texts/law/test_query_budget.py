@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.texts.sketch.query_budget import QueryBudget, answer_rho, answers_within, composed, plan
+from fedrank.texts.sketch.account import QueryBudget, answer_rho, answers_within, composed, plan
 
 ALL = np.arange(3)
 

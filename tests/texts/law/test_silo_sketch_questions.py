@@ -8,7 +8,7 @@ from fedrank.core.protocol import Party
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask, opened
 from fedrank.texts.silo_sketch.setup.messages import OwnQuestions, Totals
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
-from fedrank.texts.sketch.sealing import EVERYBODY
+from fedrank.texts.sketch.key import EVERYBODY
 
 
 def with_fewer_documents(texts):

@@ -11,8 +11,7 @@ from fedrank.engine.settings import as_dict, from_dict
 from fedrank.engine.setup import run_setup
 from fedrank.texts.build import build_texts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI
-from fedrank.texts.sketch.account import ANSWER
-from fedrank.texts.sketch.query_budget import composed
+from fedrank.texts.sketch.account import ANSWER, composed
 
 WORDS = ("wing", "heat", "flow", "shock", "plate", "layer", "speed", "panel")
 

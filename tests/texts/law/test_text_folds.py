@@ -7,7 +7,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.config import Evaluation, Sketch, Texts, TextsConfig
 from fedrank.texts.data.generate import generate_texts
-from fedrank.texts.folds import _folds, cross_validated
+from fedrank.texts.gate import _folds, cross_validated
 from fedrank.texts.rows import ISOLATED, SKETCHED, run_setups
 from fedrank.texts.scores import UNTRAINED, scored
 from fedrank.texts.silo_sketch import FEDERATED

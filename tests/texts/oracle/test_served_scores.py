@@ -12,10 +12,9 @@ from fedrank.privacy.calibration import shared_gaussian_sigma
 from fedrank.texts.served import statistics as served
 from fedrank.texts.served.documents import Document, Words, words_of
 from fedrank.texts.served.engines.tantivy import TantivyEngine
-from fedrank.texts.served.owner import Owner, OwnerSettings
-from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.envelopes import Tickets
+from fedrank.texts.served.owner import Owner, OwnerSettings, scored
 from fedrank.texts.served.statistics import StatisticsTerms, TermTable, cells_of
-from fedrank.texts.served.tickets import Tickets
 
 pytest.importorskip("tantivy")
 

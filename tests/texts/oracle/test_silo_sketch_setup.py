@@ -22,14 +22,14 @@ from text_worlds import (
 from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import PUBLIC_AXES, Layout
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.silo_sketch.setup.agree import Agree
+from fedrank.texts.silo_sketch.setup import Agree
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, opened, rows_of_party
 from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnCells, OwnQuestions, OwnSketches
-from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics, statistics_secret
+from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import hash_terms
-from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
-from fedrank.texts.sketch.sealing import EVERYBODY
+from fedrank.texts.sketch.decoys import SCHEMES
+from fedrank.texts.sketch.key import EVERYBODY
 
 
 @pytest.fixture(scope="module")

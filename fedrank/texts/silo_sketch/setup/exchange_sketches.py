@@ -1,7 +1,7 @@
 """How a silo sees others' documents: published sketches, or questions and answers; and the rows that it makes of them.
 
 Algorithms 1 and 2 of CS-F-LTR (Shi et al. 2021), and a mode in which sketches are handed out once. Sketches, questions
-and answers cross sealed for the silos (:mod:`fedrank.texts.sketch.sealing`).
+and answers cross sealed for the silos (:mod:`fedrank.texts.sketch.key`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.texts.silo_sketch.setup import messages as wire
 from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments, cross_rows, moments, own_rows, scale_of, scaled
 from fedrank.texts.silo_sketch.setup.settings import (
+    FederatedStatistics,
     HostExchange,
     SetupSettings,
     SetupState,
     with_fields,
     without_fields,
 )
-from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, estimate, hash_terms
-from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES, build_lists
-from fedrank.texts.sketch.decoys import Obfuscator
+from fedrank.texts.sketch.account import BudgetSpentError, QueryBudget
+from fedrank.texts.sketch.decoys import SCHEMES, Obfuscator, build_lists
+from fedrank.texts.sketch.key import EVERYBODY, NONCE, seal, unseal
 from fedrank.texts.sketch.posterior import own_cells, posterior_counts
-from fedrank.texts.sketch.query_budget import BudgetSpentError, QueryBudget
-from fedrank.texts.sketch.sealing import EVERYBODY, NONCE, seal, unseal
 
 M = TypeVar("M")
 
@@ -327,7 +326,7 @@ def opened(s: SetupSettings, party: Party, message: type[M], sender: int, reader
         party: The silo that opens it.
         message: What stands inside the seal.
         sender: Number of the silo that sealed it.
-        reader: Number of the silo that it is for, or :data:`~fedrank.texts.sketch.sealing.EVERYBODY`.
+        reader: Number of the silo that it is for, or :data:`~fedrank.texts.sketch.key.EVERYBODY`.
         sealed: The bytes, uint8; zeros where nothing came.
 
     Returns:

@@ -14,9 +14,17 @@ from jaxtyping import Float, Float64, Int8, Int64, Real
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.corpus import FIELDS, Corpus
-from fedrank.texts.data.counts import TermColumns
-from fedrank.texts.data.features import NAMES, Statistics, bm25, statistics_of, text_features
-from fedrank.texts.data.lists import own_lists, padded, search_list
+from fedrank.texts.data.features import (
+    NAMES,
+    Statistics,
+    TermColumns,
+    bm25,
+    own_lists,
+    padded,
+    search_list,
+    statistics_of,
+    text_features,
+)
 from fedrank.texts.silo_sketch.state import TRAIN, UNUSED
 
 #: Rows by which features are centred and scaled: the labelled training rows of all silos, those of the silo, or the

@@ -1,37 +1,221 @@
-"""The exchanges of FedSlate in which platforms learn, in their order; see the package for the round."""
+"""A batch of indices, uniform without replacement, at a cost that depends on the batch only.
+
+The exchanges of FedSlate in which platforms act: each values its candidates, and is told the federated values.
+
+The exchanges of FedSlate in which platforms learn, in their order; see the package for the round.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray, UInt32
 from typing_extensions import override
 
 from fedrank.core.messages import Layout
-from fedrank.slates.fedslate.acting import SlateExchange, arrived_rows
-from fedrank.slates.fedslate.equations import adam_step, joint_values, others_mean
+from fedrank.core.protocol import Environment, Exchange
+from fedrank.slates.fedslate.learner import ValueLearner, adam_step, federated_values, joint_values, others_mean
 from fedrank.slates.fedslate.messages import (
     BatchAges,
     BatchValues,
     Done,
+    LocalValues,
     LossGradient,
     LossInputs,
+    MovingGradient,
+    MovingTargets,
     NewValues,
     NextValues,
     RoundStart,
+    SharedValues,
     Targets,
     ValueGradient,
 )
-from fedrank.slates.fedslate.platform import kaleness_of
+from fedrank.slates.fedslate.platform import fit_step, kaleness_of
+from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, transitions
 from fedrank.slates.fedslate_2024 import Fault
-from fedrank.slates.fedslate_2024.moving_targets import MovingGradient, MovingTargets, gradient_through_targets
-from fedrank.slates.learners import choice_fit
-from fedrank.slates.learners.sampling import sample_without_replacement
+from fedrank.slates.learner import UserVisits
+
+
+def sample_without_replacement(key: PRNGKeyArray, size: Int[Array, ""] | int, batch: int) -> Int[Array, " batch"]:
+    """Uniform indices without replacement, at the cost of ``batch`` draws, however many rows there are.
+
+    Floyd's algorithm (Bentley and Floyd, *Programming pearls: a sample of brilliance*, CACM 30(9), 1987): for
+    j = size − batch … size − 1 draw t uniform on 0 … j, and take t, or j if t has been taken already. Every subset is
+    equally likely: by induction the picks before j are uniform subsets of 0 … j − 1, and the step makes j a member with
+    probability (picks so far + 1) / (j + 1), as it should. The order is not uniform; a mean over the batch does not see
+    it.
+
+    Args:
+        key: Typed JAX key, consumed.
+        size: Number of rows to sample from; may be traced.
+        batch: Number of indices, at least 1.
+
+    Returns:
+        Different indices in 0 … size − 1. With fewer rows than ``batch`` (learning should wait), some come again, none
+        more than once oftener than another.
+    """
+    size = jnp.asarray(size, jnp.int32)
+    last = jnp.maximum(size - batch, 0) + jnp.arange(batch, dtype=jnp.int32)
+    drawn = jax.random.randint(key, (batch,), 0, last + 1, jnp.int32)
+
+    def pick(i, picks):
+        return picks.at[i].set(jnp.where(jnp.any(picks == drawn[i]), last[i], drawn[i]))
+
+    none = jnp.full(batch, -1, jnp.int32)
+    return jax.lax.fori_loop(0, batch, pick, none) % jnp.maximum(size, 1)
+
+
+@dataclass(frozen=True)
+class SlateExchange(Exchange):
+    """What all exchanges have in common.
+
+    Attributes:
+        learner: What platforms learn, and its settings.
+    """
+
+    learner: ValueLearner
+
+    @property
+    def settings(self) -> SlateSettings:
+        """What everybody agrees on."""
+        return self.learner.settings
+
+    @property
+    def silent(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
+        """Nothing crosses where platforms do not federate."""
+        return self.settings.silent
+
+    def noise(self, key: PRNGKeyArray | None, *lead: int) -> Any:
+        """Noise for vectors of values, int32 [lead…, N]; () without noise.
+
+        Args:
+            key: Of a simulated platform; None: a real one, which draws from the operating system.
+            lead: Leading axes.
+        """
+        noise, shape = self.settings.noise, (*lead, self.settings.world.candidates)
+        if noise is None:
+            return ()
+        return noise.draw_from_os(shape) if key is None else noise.draw(key, shape)
+
+    def privatised(self, values: Float[Array, "*shape"], noise: Any) -> Float[Array, "*shape"]:
+        """Values as they leave the platform: clipped and with noise, if the settings say so."""
+        return values if self.settings.noise is None else self.settings.noise.applied(values, noise)
+
+
+@dataclass(frozen=True)
+class Look(SlateExchange, request=RoundStart, reply=LocalValues):
+    """Every platform values its candidates: it sends Q(s)."""
+
+    name = "look"
+
+    @override
+    def ask(self, state):
+        return RoundStart(state.round)
+
+    @override
+    def draw(self, key: PRNGKeyArray):
+        return self.noise(key)
+
+    @override
+    def draw_from_os(self):
+        return self.noise(None)
+
+    @override
+    def respond(self, request, party, draws):
+        values = self.learner.values(party.own)
+        return party, LocalValues(self.privatised(values, draws))
+
+    @override
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
+        # Whoever is not heard values nothing.
+        return state._replace(values=arrived_rows(replies.values, arrived))
+
+
+class ExplorationDraw(NamedTuple):
+    """A platform's random numbers in a round, uniform in [0, 1).
+
+    Attributes:
+        explores: The platform explores if it is below ε.
+        order: The random slate has the candidates with the largest of these.
+    """
+
+    explores: Float[Array, ""]
+    order: Float[Array, " candidates"]
+
+
+@dataclass(frozen=True)
+class Recommend(SlateExchange, request=SharedValues, reply=Done):
+    """Every platform is sent its federated values (equations 9 and 10) and shows a slate; the users act."""
+
+    name = "recommend"
+    personal = True
+
+    @property
+    def environment(self) -> Environment:  # type: ignore[override] - elsewhere an attribute of the class
+        """Users come to each platform and look at its slate."""
+        return UserVisits(self.learner)
+
+    @override
+    def ask(self, state):
+        s = self.settings
+        rounds = jnp.broadcast_to(state.round, (s.platforms,))
+        return SharedValues(rounds, federated_values(s, state.weights, state.values))
+
+    @override
+    def draw(self, key: PRNGKeyArray):
+        words = jax.random.uniform(key, (1 + self.settings.world.candidates,))
+        return ExplorationDraw(words[0], words[1:])
+
+    @override
+    def draw_from_os(self):
+        # Exploring protects nobody, but nobody needs to foresee it either.
+        return self.draw(jax.random.key(secrets.randbits(32)))
+
+    @override
+    def respond(self, request, party, draws):
+        return party._replace(own=self.shown(party.own, request.round, request.values, draws)), Done()
+
+    def shown(
+        self,
+        own: PlatformState,
+        round_: Integer[Array, ""],
+        values: Float[Array, " candidates"],
+        draws: ExplorationDraw,
+    ) -> PlatformState:
+        """The platform with the slate that it shows: the best one, or with probability ε a random one.
+
+        Args:
+            own: The platform.
+            round_: Number of the round.
+            values: Federated values of its candidates.
+            draws: Its random numbers; each platform explores by its own.
+        """
+        s = self.settings
+        best = self.learner.best(own, values)
+        explores = draws.explores < s.exploration.epsilon(round_)
+        random = jax.lax.top_k(draws.order, s.world.slate)[1].astype(jnp.int32)
+        return own._replace(slate=jnp.where(explores, random, best))
+
+    @override
+    def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
+        return state._replace(round=state.round + 1)
+
+
+def arrived_rows(
+    replies: Float[Array, "platforms *shape"], arrived: Bool[Array, " platforms"]
+) -> Float[Array, "platforms *shape"]:
+    """Replies of the platforms that were heard and sent finite numbers; zeros for the others."""
+    there = arrived.reshape(-1, *(1,) * (replies.ndim - 1))
+    return jnp.where(there & jnp.isfinite(replies), replies, 0.0)
+
 
 #: Step size of the learnt choice model, whose gradients are of the mean log-likelihood of a batch.
 _CHOICE_RATE = 0.05
@@ -155,7 +339,7 @@ class FormTargets(LearningExchange, request=NextValues):
         then, after = transitions(own, own.ages), transitions(own, own.ages - 1)
         if s.choice == "learned":
             shown = jnp.take_along_axis(kaleness_of(s, then.items), then.slate, axis=1)
-            learnt = choice_fit.fit_step(learnt, shown, then.slot, _CHOICE_RATE, s.world.choice.always_clicks)
+            learnt = fit_step(learnt, shown, then.slot, _CHOICE_RATE, s.world.choice.always_clicks)
 
         def target(values, row, after):
             return self.learner.target(values, row, after, learnt, own.mean)
@@ -348,3 +532,22 @@ class CopyToTargets(SlateExchange, request=RoundStart, reply=Done):
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         return state._replace(target=state.weights)
+
+
+def gradient_through_targets(
+    targets_values: Callable[[Float[Array, "transitions candidates"]], list[Float[Array, "transitions candidates"]]],
+    values: Float[Array, "transitions candidates"],
+    by_targets: Float[Array, " transitions"],
+    slopes: Sequence[Float[Array, "transitions candidates"]],
+) -> Float[Array, "transitions candidates"]:
+    """The part of a loss's gradient that passes through the targets, which hold the platform's own online values.
+
+    Args:
+        targets_values: From a platform's online values to the federated values that each target was made of, one
+            array for each platform with feedback.
+        values: The platform's online values.
+        by_targets: The gradient of its loss by the targets, which are means over the platforms with feedback.
+        slopes: How the target of each of those platforms changes with the values that it was made of.
+    """
+    _, back = jax.vjp(targets_values, values)
+    return back([by_targets[:, None] * slope / len(slopes) for slope in slopes])[0]

@@ -29,7 +29,7 @@ from fedrank.slates.attacks.suite import attack_slates
 from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.planning import PlanLearner
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES, played
+from fedrank.slates.world.policies import BASELINES, play_compiled
 from fedrank.slates.world.satisfaction import preset
 
 RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
@@ -237,13 +237,13 @@ def by_exact_weights(both: tuple[float, float], known: bool, users: int = 2000) 
     keys = jax.random.split(jax.random.key(DIFFER_SEED), users)
 
     def total(policy):
-        return float(np.asarray(played(world, policy, keys).engagement).sum(axis=1).mean())
+        return float(np.asarray(play_compiled(world, policy, keys).engagement).sum(axis=1).mean())
 
     low, high = total(BASELINES.get("random")(world)), total(OptimalPolicy(world, solve(world, seed=DIFFER_SEED)))
     own = jax.vmap(lambda number: learner.first_state(None, number))(jnp.arange(2))
     lists = jax.random.uniform(jax.random.key(DIFFER_SEED), own.learnt.lists.shape)
     own = own._replace(learnt=own.learnt._replace(lists=lists))
-    improved = jax.jit(jax.vmap(learner.improved))
+    improved = jax.jit(jax.vmap(learner.improve))
     out = {}
     for factor in (0.7, 0.85, 1.0, 1.1, 1.2, 1.35):
         # At c = ½ and no exposure the log-engagement is 4.5 σ, and 0.9 of a click is left at the next own tick.

@@ -49,7 +49,7 @@ PLATFORMS = 0xFFFFFFF2
 
 @dataclass(frozen=True, eq=False)
 class SlateExperiment:
-    """What a configuration of platforms names.
+    """Users, protocol and notes of a configuration of platforms.
 
     Attributes:
         config: The configuration, resolved.

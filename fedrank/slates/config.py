@@ -118,7 +118,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Slates:
-    """How platforms learn which slates to show. Defaults in brackets follow from the mode: corrected, published."""
+    """Learning of slates. Defaults in brackets follow from the mode: corrected, published."""
 
     #: Faults that the protocol can have.
     possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
@@ -202,7 +202,7 @@ class FederatedSlates(Slates):
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """What is done to values before they leave a platform."""
+    """Clipping of values before they leave a platform, and noise on them."""
 
     clip: float | None = setting(None, "Values are cut to this range around centre, ±. Default: sent as they are.")
     centre: float = setting(0.0, "Middle of that range: a public number.", needs=("sharing.clip", ()))
@@ -228,7 +228,7 @@ class Sharing:
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What the account of noise assumes."""
+    """δ of the account of noise."""
 
     delta: float = setting(DELTA, "δ of Gaussian noise, and of the tighter bound for a user over the whole run.")
 
@@ -239,7 +239,7 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(engine.Evaluation):
-    """What is measured of the networks while they learn: engagement of fresh users without exploration."""
+    """Evaluation of the networks while they learn: engagement of fresh users without exploration."""
 
     every: int = setting(
         20 * EPISODE,
@@ -350,7 +350,7 @@ class SlateQConfig(NetworksConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Planning:
-    """How platforms that learn from sums over users explore, learn and plan."""
+    """Exploration, learning and planning of platforms that learn from sums over users."""
 
     mode: ClassVar[str] = "corrected"
     faults: ClassVar[tuple[Fault, ...]] = ()
@@ -360,7 +360,7 @@ class Planning:
     )
     explorers: int | None = setting(
         None,
-        "Users who are served to find out what they like; models are made of them, and nobody explores again. "
+        "Users who are served to find out what they like; models are made of them, and no platform explores again. "
         "Default: 200, or all users of the run if there are fewer.",
         low=1,
         high=65_536,
@@ -396,7 +396,7 @@ class Planning:
 
 @dataclass(frozen=True, kw_only=True)
 class SumSharing:
-    """What is done to a platform's sums before they leave it."""
+    """Clipping and noise of a platform's sums, before they leave it."""
 
     clip: float | None = setting(
         None,
@@ -489,7 +489,7 @@ def rate_of(mode: str) -> float:
 
 
 def bundle_of(mode: str, explore: float | None, world: World, possible: tuple[Fault, ...]) -> dict[str, Any]:
-    """What settings of ``[slates]`` are where nothing is given.
+    """Settings of ``[slates]`` where none is given.
 
     Args:
         mode: ``corrected`` or ``published``.

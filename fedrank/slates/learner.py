@@ -2,15 +2,14 @@
 
 A learner is written for *one* platform, as functions of arrays::
 
-    greeted     what the platform knows of a user who has just come                       state features
-    view_after  what it knows after a round
-    remembered  what it keeps of a round to learn from                                    memory
+    first_view  what the platform knows of a user who has just come                       state features
+    next_view   what it knows after a round
+    record      what it keeps of a round to learn from                                    memory
     values      how much a click on each candidate is worth now                           critic
     best        the slate that follows from values                                        improvement
 
-How it learns depends on what its critic needs from other platforms, which is why there are three kinds:
+How it learns depends on what its critic needs from other platforms, which is why there are two kinds:
 
-* nothing: a :class:`SlateLearner` that keeps to itself, played by :class:`fedrank.slates.alone.AloneSlates`;
 * sums over users, now and then: a :class:`fedrank.slates.sums.learner.SumLearner`, played by
   :class:`fedrank.slates.sums.SummedSlates`, which clips each user's part, adds noise, and accounts for both;
 * values of candidates in every round, and gradients of them: a :class:`fedrank.slates.fedslate.learner.ValueLearner`,
@@ -18,10 +17,8 @@ How it learns depends on what its critic needs from other platforms, which is wh
 
 The users, the runs, their baselines and their reports are the same for all.
 
-Users who come to all platforms of a learner: played between showing and learning, and in fresh episodes.
-
-Nothing here crosses and no coordinator sees it. Each platform learns which slate it showed, and, if it has feedback,
-what was clicked.
+:class:`UserVisits` plays users between showing and learning, :class:`LearnedPolicy` in fresh episodes. Nothing of that
+crosses. Each platform learns which slate it showed, and, if it has feedback, what was clicked.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
 
 class SlateLearner(abc.ABC):
-    """What one platform of several learns, and how it fills its slates.
+    """A learner of slates at one platform of several.
 
     A platform's state is a NamedTuple with at least ``view``, what is known of the user who is there and of the
     candidates, and ``slate``, int32 [n], what it shows in this round. Hashable, as a frozen dataclass is: compiled
@@ -69,7 +66,7 @@ class SlateLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def greeted(self, own: Any, observed: Float[Array, ""], documents: Float[Array, " candidates"]) -> PyTree:
+    def first_view(self, own: Any, observed: Float[Array, ""], documents: Float[Array, " candidates"]) -> PyTree:
         """The view of a user who has just come.
 
         Args:
@@ -79,7 +76,7 @@ class SlateLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def view_after(
+    def next_view(
         self,
         own: Any,
         turn: Turn,
@@ -87,7 +84,7 @@ class SlateLearner(abc.ABC):
         documents: Float[Array, " candidates"],
         over: Bool[Array, ""],
     ) -> PyTree:
-        """The view after a round; other arguments as of :meth:`greeted`.
+        """The view after a round; other arguments as of :meth:`first_view`.
 
         Args:
             own: The platform's state in the round.
@@ -97,11 +94,11 @@ class SlateLearner(abc.ABC):
             over: Whether another user has come.
         """
 
-    def together(self, views: PyTree) -> PyTree:
+    def pool_views(self, views: PyTree) -> PyTree:
         """Views of all platforms, leaves [K, ...], where they see each other's; by default none does."""
         return views
 
-    def remembered(self, own: Any, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]) -> Any:
+    def record(self, own: Any, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]) -> Any:
         """The state with what is kept of a round, the view of which is still there; by default nothing is kept.
 
         Args:
@@ -114,9 +111,9 @@ class SlateLearner(abc.ABC):
 
     @abc.abstractmethod
     def values(self, own: Any) -> Float[Array, " values"]:
-        """How much a click on each candidate is worth now; one more where a round without a click is worth anything."""
+        """Value of a click on each candidate now; one more where a round without a click is worth anything."""
 
-    def joined(
+    def join_values(
         self, shared: PyTree, values: Float[Array, "platforms values"], key: PRNGKeyArray
     ) -> Float[Array, "platforms values"]:
         """Values of all platforms as slates are made by them; by default each platform's own.
@@ -153,8 +150,8 @@ class UserVisits(Environment):
     @override
     def begin(self, key, own):
         scene = self.users.first(self.users.draw(key))
-        views = jax.vmap(self.learner.greeted)(own, scene.observed, scene.documents)
-        return scene, own._replace(view=self.learner.together(views))
+        views = jax.vmap(self.learner.first_view)(own, scene.observed, scene.documents)
+        return scene, own._replace(view=self.learner.pool_views(views))
 
     @override
     def happen(self, world, own, key, number):
@@ -162,16 +159,16 @@ class UserVisits(Environment):
         number = jnp.asarray(number, jnp.int32)
 
         def of_platform(own, turn, observed, documents):
-            view = self.learner.view_after(own, turn, observed, documents, over)
-            return self.learner.remembered(own, turn, number, over)._replace(view=view)
+            view = self.learner.next_view(own, turn, observed, documents, over)
+            return self.learner.record(own, turn, number, over)._replace(view=view)
 
         own = jax.vmap(of_platform)(own, turns, after.observed, after.documents)
-        own = own._replace(view=self.learner.together(own.view))
+        own = own._replace(view=self.learner.pool_views(own.view))
         return after, own, {"engagement": turns.engagement, "over": over}
 
 
 class LastRound(NamedTuple):
-    """What a policy remembers of the round before.
+    """Memory of a policy: the round before.
 
     Attributes:
         none: There was none: a user has just come.
@@ -189,7 +186,7 @@ class LastRound(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=("shared", "own"), meta_fields=("learner",))
 @dataclass(frozen=True)
 class LearnedPolicy(Policy):
-    """What the platforms of a learner show without exploration, for fresh episodes.
+    """Slates of the platforms of a learner without exploration, for fresh episodes.
 
     Attributes:
         learner: The learner.
@@ -210,24 +207,24 @@ class LearnedPolicy(Policy):
     def begin(self) -> LastRound:
         k, world = self.learner.world.platforms, self.learner.world
         zero, documents = jnp.zeros(k), jnp.zeros((k, world.candidates))
-        views = self.learner.together(jax.vmap(self.learner.greeted)(self.own, zero, documents))
+        views = self.learner.pool_views(jax.vmap(self.learner.first_view)(self.own, zero, documents))
         nothing = Turn(jnp.zeros(k, jnp.int32), jnp.zeros(k, jnp.int32), zero, zero)
         return LastRound(jnp.bool_(True), views, jnp.zeros((k, world.slate), jnp.int32), nothing)
 
     def _views(self, memory: LastRound, scene: Scene) -> PyTree:
-        """What the platforms see now."""
+        """Views of the platforms now."""
         learner = self.learner
         own = self.own._replace(view=memory.views, slate=memory.slates)
-        later = partial(learner.view_after, over=jnp.bool_(False))
-        after = learner.together(jax.vmap(later)(own, memory.turns, scene.observed, scene.documents))
-        first = learner.together(jax.vmap(learner.greeted)(own, scene.observed, scene.documents))
+        later = partial(learner.next_view, over=jnp.bool_(False))
+        after = learner.pool_views(jax.vmap(later)(own, memory.turns, scene.observed, scene.documents))
+        first = learner.pool_views(jax.vmap(learner.first_view)(own, scene.observed, scene.documents))
         return jax.tree.map(lambda a, b: jnp.where(memory.none, a, b), first, after)
 
     @override
     def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
         learner, own = self.learner, self.own._replace(view=self._views(memory, scene))
         values: Float[Array, "platforms values"] = jax.vmap(learner.values)(own)
-        return jax.vmap(learner.best)(own, learner.joined(self.shared, values, key))
+        return jax.vmap(learner.best)(own, learner.join_values(self.shared, values, key))
 
     @override
     def notice(self, memory, scene, slates, turns):

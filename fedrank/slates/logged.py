@@ -1,23 +1,17 @@
-"""A platform's log: what it showed, with which probability, and what that earned.
+"""Off-policy evaluation: estimates of what a policy would have earned, with intervals, from platforms' logs.
 
-The form is that of the Open Bandit Dataset (Saito et al., NeurIPS Datasets and Benchmarks 2021): comma-separated text
-with a line of names, and a row for each item that was shown::
+A log says what a platform showed, with which probability, and what that earned. Its form is that of the Open Bandit
+Dataset (Saito et al., NeurIPS Datasets and Benchmarks 2021): comma-separated text with a line of names, and a row for
+each item that was shown::
 
     timestamp, item_id, position, click, propensity_score
 
 ``propensity_score`` is the probability with which the platform showed this item at this position. ``position`` and
 ``timestamp`` may be missing: one position then, and the order of the file. Other columns are passed over.
 
-Made-up logs of two platforms, for whoever has none.
-
-Policies to judge by a log: the probability of each item at each position, the same for all users.
-
-What items earned at each position, counted at platforms and added up: the model of the doubly robust estimate.
-
-Counts are sums, so that platforms that show the same items learn one model together without a row of their logs
-leaving them.
-
-Off-policy estimates of what a policy would have earned, with intervals, from sums over a log's rows.
+A policy is the probability of each item at each position, the same for all users. The model of the doubly robust
+estimate is the mean reward of each item at each position. Counts are sums, so that platforms that show the same items
+learn one model together without a row of their logs leaving them.
 
 Of a row with reward r, shown with probability p, let w = π(item | position) / p be how much more often the policy would
 have shown it, and q̂ a model of rewards. Over n rows::
@@ -63,7 +57,7 @@ MOST_CELLS = 10_000_000
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """What one platform logged, in the order of time.
+    """Log of one platform, in the order of time.
 
     Attributes:
         name: The platform.
@@ -144,8 +138,8 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Log, ...]:
     names = [file.name.split(".csv")[0] for file in files]
     if len(set(names)) < len(names):
         names = [str(file) for file in files]
-    items, item_ids = _numbered([frame[ITEM] for frame in frames])
-    positions, position_ids = _numbered([frame[POSITION] for frame in frames])
+    items, item_ids = _number_ids([frame[ITEM] for frame in frames])
+    positions, position_ids = _number_ids([frame[POSITION] for frame in frames])
     return tuple(
         Log(
             name,
@@ -196,7 +190,7 @@ def _frame(file: Path) -> pl.DataFrame:
     return frame.sort(TIME, maintain_order=True) if TIME in names else frame
 
 
-def _numbered(columns: Sequence[pl.Series]) -> tuple[list[Int64[np.ndarray, " rows"]], Shaped[np.ndarray, " ids"]]:
+def _number_ids(columns: Sequence[pl.Series]) -> tuple[list[Int64[np.ndarray, " rows"]], Shaped[np.ndarray, " ids"]]:
     """Columns of identifiers as places in the list of all, and that list; identifiers that are no numbers are text."""
     if all(column.dtype.is_integer() for column in columns):
         values = [column.to_numpy() for column in columns]
@@ -356,7 +350,7 @@ PRIOR = 10.0
 
 
 def counts(logs: Iterable[Log]) -> Float64[np.ndarray, "2 items positions"]:
-    """How often each item was shown at each position, and the sum of what it earned there, over all logs."""
+    """Number of times each item was shown at each position, and the sum of its rewards there, over all logs."""
     total: Float64[np.ndarray, "2 items positions"] | None = None
     for log in logs:
         shape = len(log.item_ids), len(log.position_ids)
@@ -412,7 +406,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one policy would have earned at one platform, or at all.
+    """Estimates of the reward of one policy at one platform, or at all.
 
     Attributes:
         rows: Rows behind it.
@@ -439,7 +433,7 @@ class Judgement:
 def judge(
     logs: Sequence[Log], table: Table, *, prior: float = PRIOR, folds: int = FOLDS, level: float = 0.95
 ) -> tuple[list[Judgement], Judgement]:
-    """What a policy would have earned at each platform, and at all of them.
+    """Estimates of the reward of a policy at each platform, and at all of them.
 
     The model of rewards is that of all platforms' counts; each part of every log is judged with the counts of the other
     parts, so that no row is judged with a model that has seen it.
@@ -467,10 +461,10 @@ def judge(
     models = [mean_rewards(total - one, prior) for one in counted]
     summaries = [np.sum([summary(part[fold], table, models[fold]) for fold in range(folds)], axis=0) for part in parts]
     each = [
-        judgement(one, _lowest([log]), _unseen(counts([log])[0], table), level)
+        judgement(one, _lowest([log]), _unseen_share(counts([log])[0], table), level)
         for log, one in zip(logs, summaries, strict=True)
     ]
-    return each, judgement(np.sum(summaries, axis=0), _lowest(logs), _unseen(total[0], table), level)
+    return each, judgement(np.sum(summaries, axis=0), _lowest(logs), _unseen_share(total[0], table), level)
 
 
 def _folds(log: Log, folds: int) -> list[Log]:
@@ -496,7 +490,7 @@ def summary(log: Log, table: Table, model: Table) -> Summary:
 
 
 def judgement(total: Summary, lowest: float = -math.inf, unseen: float = 0.0, level: float = 0.95) -> Judgement:
-    """What a summary says.
+    """Estimates from a summary.
 
     Args:
         total: A summary, or the sum of several.
@@ -547,7 +541,7 @@ def _lowest(logs: Sequence[Log]) -> float:
     return 0.0 if all(float(log.rewards.min()) >= 0.0 for log in logs) else -math.inf
 
 
-def _unseen(shown: Table, table: Table) -> float:
+def _unseen_share(shown: Table, table: Table) -> float:
     """Share of the policy's choices at positions as often as they were shown that the log never made."""
     share = shown.sum(axis=0) / shown.sum()
     return float(np.sum(share * np.where(shown > 0, 0.0, table).sum(axis=0)))

@@ -28,7 +28,7 @@ def _slateq(config: Any, world: PyTree) -> Protocol:
     return protocol_of(config, world, silent=True)
 
 
-def _planned(config: Any, world: PyTree) -> Protocol:
+def _make_planned(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import planned_slates
 
     return planned_slates(config, world)
@@ -63,7 +63,7 @@ PLANNED_SLATES = Method(
     name="planned-slates",
     task="slates",
     settings=PlannedSlatesConfig,
-    make=_planned,
+    make=_make_planned,
     summary="Platforms that share users fit one model of engagement together, once, and each plans the stay alone.",
     paper="Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003",
     crosses="five sums over all users of a platform, once",

@@ -234,7 +234,7 @@ class ItemHead(FederatedQ):
     """a·own_i + b·others_i + f(own_i, others_i, mean own, mean others): one small network, shared by all items.
 
     The last layer of f starts at zero, and a + b = 1: the first joint values are a mean of both platforms' values. A
-    platform without feedback begins with the others' opinion of an item, not with the chance of its own first weights.
+    platform without feedback begins with the others' opinion of an item, not with its random first weights.
 
     Attributes:
         widths: Units of each hidden layer.

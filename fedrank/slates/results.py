@@ -1,9 +1,8 @@
-"""Fixed policies: the baselines that a run of platforms is compared with.
+"""Results of a run of platforms, and the fixed policies that it is compared with.
 
-Each is played for the same fresh users, and for the users that each run is judged by, so that a difference between a
-run and a baseline is one of slates and not of users.
-
-Results of a run of platforms: intervals over seeds, regret, time to a threshold, the paper's legacy metrics.
+Each policy is played for the same fresh users, and for the users that each run is judged by, so that a difference
+between a run and a baseline is one of slates and not of users. Results are intervals over seeds, regret, time to a
+threshold, and the paper's legacy metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fedrank.core.trees import Json
 from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, mean_interval, time_to_threshold
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
-from fedrank.slates.world.policies import BASELINES, OneOf, Played, Policy, StayKeys, played, stay_keys
+from fedrank.slates.world.policies import BASELINES, OneOf, Played, Policy, StayKeys, play_compiled, stay_keys
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
@@ -163,7 +162,7 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
     for name, policy in zip(names, policies, strict=True):
         mine = jax.tree.structure(policy)
         one_of = OneOf(tuple({**kinds, mine: policy}.values()), np.int32(list(kinds).index(mine)))
-        all_of_it = jax.tree.map(np.asarray, played(world, one_of, together))
+        all_of_it = jax.tree.map(np.asarray, play_compiled(world, one_of, together))
         solution = (float(solved.total), float(solved.error)) if solved and name == OPTIMUM else None
         found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
@@ -196,7 +195,7 @@ def _beating_optimum(found: Sequence[SlateBaseline]) -> str:
 
 
 def exceeds(values: Float[np.ndarray, " users"], bound: float, error: float, least: float | None = None) -> bool:
-    """Whether the mean of independent values is above a bound, beyond chance and beyond rounding.
+    """True if the mean of independent values is above a bound, beyond chance and beyond rounding.
 
     Args:
         values: Of users.
@@ -217,12 +216,12 @@ def copying(found: Played, experiment: SlateExperiment) -> dict[str, Json]:
         experiment: The run.
     """
     each = np.asarray(found.engagement, np.float64)  # [runs, episodes, K]
-    everybody = each.reshape(-1, each.shape[-1])
-    return SlateBaseline(COPYING, everybody, each.mean(axis=1), found).as_json(experiment.names)
+    all_users = each.reshape(-1, each.shape[-1])
+    return SlateBaseline(COPYING, all_users, each.mean(axis=1), found).as_json(experiment.names)
 
 
 def stay_json(found: Played, names: Sequence[str]) -> dict[str, Json]:
-    """When a policy serves what, of one run: share of kale by platform and round, satisfaction by round."""
+    """Share of kale by platform and round, and satisfaction by round, of one run."""
     kale, satisfaction = np.asarray(found.kale, np.float64), np.asarray(found.satisfaction, np.float64)
     shares = {
         name: [round(one, 4) if np.isfinite(one) else None for one in row.tolist()]

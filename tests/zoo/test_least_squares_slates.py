@@ -70,7 +70,7 @@ def test_least_squares_policy_iteration_finds_the_best_policy_of_a_finite_proces
         model = np.linalg.lstsq(total[: d * d].reshape(d, d), total[d * d :], rcond=1e-6)[0]
     for (left, trace), q in wanted.items():
         np.testing.assert_allclose(values(model, left, trace), q, rtol=1e-4)
-    solved = learner.solved(jnp.asarray(total, jnp.float32), jnp.float32(8.0), jnp.zeros(d), jnp.float32(0.0))
+    solved = learner.solve(jnp.asarray(total, jnp.float32), jnp.float32(8.0), jnp.zeros(d), jnp.float32(0.0))
     for (left, trace), q in wanted.items():
         np.testing.assert_allclose(values(np.asarray(solved, np.float64), left, trace), q, rtol=0.02)
 
@@ -87,7 +87,7 @@ def test_least_squares_of_a_stay_are_what_is_still_to_come():
         item = item_feature(own.view.documents[0])
         sums += np.asarray(learner.contribution(own, item, jnp.float32(reward)), np.float64)
         own = own._replace(view=own.view._replace(left=own.view.left - 1, known=learner.known_after(own, turn)))
-    model = np.asarray(learner.solved(jnp.asarray(sums, jnp.float32), jnp.float32(1.0), None, None), np.float64)
+    model = np.asarray(learner.solve(jnp.asarray(sums, jnp.float32), jnp.float32(1.0), None, None), np.float64)
     # Features of the three clicks are independent, so that their values are met: 2 + 3 + 7, 3 + 7, 7.
     trace = [0.0, 0.5, -0.0]
     phi = [

@@ -1,7 +1,4 @@
-"""Regressions that an attacker fits on some users, and how accurate they are on others.
-
-A finding: what one attacker learns from one mode's messages.
-"""
+"""Findings of attacks on platforms, and regressions that attackers fit on some users and are judged by on others."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ Guesser = Callable[[Float[np.ndarray, "rows features"]], Float[np.ndarray, " row
 
 
 class Accuracy(NamedTuple):
-    """How accurately numbers are guessed.
+    """Accuracy of guessed numbers.
 
     Attributes:
         r2: Share of their variance that is explained, 1 − Σ(truth − guess)² / Σ(truth − mean)²; NaN of a constant.
@@ -52,7 +49,7 @@ class Accuracy(NamedTuple):
 def accuracy(
     truth: Float[np.ndarray, " rows"], guess: Float[np.ndarray, " rows"], mean: float | None = None
 ) -> Accuracy:
-    """How accurately numbers were guessed.
+    """Accuracy of guessed numbers.
 
     Args:
         truth: The numbers.
@@ -118,7 +115,7 @@ def non_linear_guesser(features: Float[np.ndarray, "rows features"], truth: Floa
 
 @dataclass(frozen=True)
 class Leak:
-    """What one attacker learns from one mode's messages.
+    """One attacker's finding from one mode's messages.
 
     Attributes:
         mode: One of :data:`~fedrank.slates.attacks.settings.MODES`; with the ε of its noise, if it has any.
@@ -140,7 +137,7 @@ class Leak:
 
     @property
     def of_sums(self) -> bool:
-        """Whether it is about sums over users: such findings have tables of their own."""
+        """True for a finding about sums over users; these have separate tables."""
         return self.mode.split(",")[0] in SUMS
 
     @property

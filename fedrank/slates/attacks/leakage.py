@@ -1,9 +1,7 @@
-"""A simulated run of :class:`~fedrank.slates.fedslate.FedSlate` with all its messages, beside the platforms' secrets.
+"""Information in the messages of FedSlate: for a platform, for the coordinator, and back.
 
-The messages are recorded from the first batch on. The secrets are the platforms' replay buffers, which never leave
-them: only a simulator can look at them.
-
-What the messages of FedSlate tell: to a platform, to the coordinator, and back.
+A run is simulated with all its messages, recorded from the first batch on, beside the platforms' secrets: their replay
+buffers, which never leave them, and which only a simulator can look at.
 
 Who receives what, with platform α, which has feedback, and β, which shows slates to the same users::
 
@@ -80,7 +78,7 @@ class Records:
 
     @property
     def seeds(self) -> int:
-        """Number of seeds, each a run of its own."""
+        """Number of seeds; each is one run."""
         return self.local.shape[1]
 
     @property
@@ -153,7 +151,7 @@ def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dic
 
 
 def _names(protocol: FedSlate) -> list[str]:
-    """A name for each exchange; where there is one a platform, with its number."""
+    """Name of each exchange, with the number of its platform if it has one."""
     return [
         f"{one.name} {one.platform}" if hasattr(one, "platform") else one.name  # type: ignore[attr-defined]
         for one in protocol.exchanges
@@ -172,7 +170,7 @@ _LATE = 0.25
 # -- the coordinator ----------------------------------------------------------------------------------------------
 
 
-def clicked(gradient: Float[np.ndarray, "*shape candidates"]) -> Int[np.ndarray, "*shape"]:
+def clicked_items(gradient: Float[np.ndarray, "*shape candidates"]) -> Int[np.ndarray, "*shape"]:
     """The candidate that was clicked, from the gradient of a platform with feedback; −1: none.
 
     It is also −1 where a platform's loss has no slope at all, which takes a target met to the last bit.
@@ -216,7 +214,7 @@ def coordinator_targets(
     Elsewhere the value is the bound that the gradient gives: the error is at least 1 in size.
     """
     gradient = records.gradient[:, :, platform].astype(np.float64)
-    at = np.maximum(clicked(gradient), 0)[..., None]
+    at = np.maximum(clicked_items(gradient), 0)[..., None]
     error = gradient.shape[-2] * np.take_along_axis(gradient, at, -1)[..., 0]
     value = np.take_along_axis(records.compared[:, :, platform], at, -1)[..., 0]
     # Huber's derivative is the error itself up to 1; a platform's division by B and ours back cost a few last bits.
@@ -290,7 +288,7 @@ def without_level(
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one platform has about another's engagement in one run, a row for each transition that was learnt from.
+    """Data of one platform about another's engagement in one run, a row for each transition that was learnt from.
 
     Attributes:
         rounds: The transitions' rounds.
@@ -328,7 +326,7 @@ def evidence(
     victim: int,
     extra: Float[np.ndarray, "batches transitions"] | None = None,
 ) -> Evidence:
-    """What ``attacker`` has about ``victim``'s engagement.
+    """Data that ``attacker`` has about ``victim``'s engagement.
 
     Args:
         records: A run.
@@ -374,7 +372,7 @@ def evidence(
 
 
 def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
-    """How accurately a platform guesses another's engagement.
+    """Accuracy with which a platform guesses another's engagement.
 
     Args:
         found: What it has.
@@ -401,7 +399,7 @@ def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
 
 
 def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> dict[str, Accuracy]:
-    """How accurately a platform guesses another's Q-values from the federated values that it is sent.
+    """Accuracy with which a platform guesses another's Q-values from the federated values that it is sent.
 
     The other's value of candidate i from the values of candidate i, in the last quarter of the run.
 

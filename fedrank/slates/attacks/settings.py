@@ -23,7 +23,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class SlateAttack:
-    """Which modes are attacked, and the runs whose messages are recorded: small enough to be trained in seconds.
+    """The modes to attack, and the runs whose messages are recorded: small enough to be trained in seconds.
 
     Raises:
         UnknownNameError: No such mode.

@@ -1,4 +1,4 @@
-"""What the best attacker can find: closed forms for Gaussian noise, and the bound of differential privacy.
+"""Attacks on platforms that send sums over users, and the most that any attacker can find.
 
 **Being there.** An attacker who knows all else decides between two messages that are ‖d‖ apart under noise of standard
 deviation σ. True less false positives of the best test are 2 Φ(‖d‖ / 2σ) − 1, the total variation of two normal
@@ -9,14 +9,8 @@ Viswanath, ICML 2015).
 **A number.** Of y, linear in what a user adds up to a rest, the best linear guess from a noisy c explains
 cov(y, c) (cov(c) + σ²)⁻¹ cov(c, y) of its variance: a linear channel with Gaussian noise.
 
-All messages of platforms that send sums, for given users: what coordinator and platforms see of them.
-
-A protocol's own exchanges are played, for what users added to the sums before each of them, with noise that is handed
-in. So whatever their messages hold is seen, and an attacker of it needs no field's name.
-
-Users whom platforms that send sums explore: what each adds to the sums, its engagement, what platforms see of it.
-
-What sums over users tell: platforms that plan, or learn in another way from sums, before three attackers.
+The messages are made by the protocol's own exchanges, for what users added to the sums before each of them, with noise
+that is handed in. So attackers see all that messages hold, and need no field's name.
 
 **Who sees what.** The coordinator reads what each platform sends that sends any: in every release a vector of sums over
 its explorers, and once how long the vectors were of those by whom the clip was found. A platform is told the model of
@@ -26,10 +20,10 @@ every release, and knows what it sent itself.
 other platform. One user's being there: which of two stays was among those that were added up, when the attacker knows
 both. And what is meant to be seen: the mean logarithm over all of A's explorers, off the model that B is lent.
 
-**What is known.** Nothing of the others; or what every other explorer added at every platform, which is taken off: more
-nobody can know. A user is attacked who was there before the first release, so that all messages after it may tell; in
-each attack the others and the noise are drawn anew. Regressions are fitted on half of the users, whose engagement the
-attacker is supposed to know, and judged on the other half.
+**What is known.** Nothing of the others; or what every other explorer added at every platform, which is taken off: no
+attacker can know more. A user is attacked who was there before the first release, so that all messages after it may
+tell; in each attack the others and the noise are drawn anew. Regressions are fitted on half of the users, whose
+engagement the attacker is supposed to know, and judged on the other half.
 
 Users of later releases are those of one history, with the models of that history: what is done with what has crossed
 tells no more than what has crossed. The messages are made by the protocol's own exchanges.
@@ -127,7 +121,7 @@ class Parties(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an exchange shows, leaves [K, ...]; zeros where a platform was not asked.
+    """Messages of an exchange, leaves [K, ...]; zeros where a platform was not asked.
 
     Attributes:
         request: What each platform was sent.
@@ -139,11 +133,11 @@ class Seen(NamedTuple):
 
     @property
     def coordinator(self) -> list[Shaped[Array, "..."]]:
-        """What the coordinator reads, besides what it sent itself."""
+        """Values that the coordinator reads from others."""
         return jax.tree.leaves(self.reply)
 
     def platform(self, number: int) -> list[Shaped[Array, "..."]]:
-        """What a platform is told, and what it said itself.
+        """Values that a platform is sent and sends.
 
         Args:
             number: Number of the platform, from 0.
@@ -152,7 +146,7 @@ class Seen(NamedTuple):
 
 
 def first_parties(protocol: SummedSlates) -> Parties:
-    """Everybody before the first user."""
+    """Coordinator and platforms before the first user."""
     numbers = jnp.arange(protocol.world.platforms)
     return Parties(protocol.init(None), jax.vmap(lambda number: protocol.platform(None, number))(numbers))
 
@@ -180,7 +174,7 @@ def drawn(protocol: SummedSlates, number: int, key: Key[Array, ""]) -> list[PyTr
     return [jax.vmap(exchange.draw)(keys[place]) for place, exchange in enumerate(exchanges)]
 
 
-def played(
+def play_round(
     protocol: SummedSlates,
     before: Parties,
     number: int,
@@ -193,14 +187,14 @@ def played(
 
     Args:
         protocol: The protocol.
-        before: Everybody before.
+        before: Coordinator and platforms before.
         number: Number of the round.
         draws: Noise, as :func:`drawn` returns it.
         sums: What the users of this release added to each platform's sums, in steps.
         norms: What those by whom the clip is found added to each platform's counts.
 
     Returns:
-        Everybody afterwards, and what each exchange shows.
+        Coordinator and platforms afterwards, and what each exchange shows.
     """
     k = protocol.world.platforms
     # The round's users have been served, which coordinator and platforms have counted.
@@ -248,14 +242,14 @@ def stays(protocol: SummedSlates, before: Parties, first: int, key: Key[Array, "
 
     Args:
         protocol: The protocol.
-        before: Everybody before these users; the platforms' clip and model count.
+        before: Coordinator and platforms before these users; the platforms' clip and model count.
         first: Number of their first round, which says whether the clip is found by them or sums are made of them.
         key: Consumed.
         users: How many.
     """
     # What users do does not depend on noise that is drawn later: one program for all ε.
     quiet = replace(protocol, settings=replace(protocol.settings, epsilon=None))
-    sums, norms, observed, engagement = map(np.asarray, _played(quiet, before, first, jax.random.split(key, users)))
+    sums, norms, observed, engagement = map(np.asarray, _play_stays(quiet, before, first, jax.random.split(key, users)))
     clicked = engagement > 0
     logs = np.where(clicked, np.log(np.where(clicked, engagement, 1.0)), 0.0).sum(1) / np.maximum(clicked.sum(1), 1)
     feedback = np.asarray(protocol.feedback)
@@ -266,7 +260,7 @@ def stays(protocol: SummedSlates, before: Parties, first: int, key: Key[Array, "
 
 
 @partial(jit, quick=True, static_argnums=0)
-def _played(
+def _play_stays(
     protocol: SummedSlates, before: Parties, first: Int[Array, ""] | int, keys: Key[Array, " users"]
 ) -> tuple[Any, ...]:
     show: Exchange = next(one for one in protocol.exchanges if one.environment is not None)
@@ -310,7 +304,7 @@ class Release(NamedTuple):
     """The users before a message about them, in one history of a run.
 
     Attributes:
-        before: Everybody before these users.
+        before: Coordinator and platforms before these users.
         number: The round that the messages come after.
         users: How many there are.
         pool: Users like them, of whom they are drawn.
@@ -395,7 +389,7 @@ def history(protocol: SummedSlates, key: Key[Array, ""], pool: int) -> Iterator[
 
 
 def _later(protocol: SummedSlates, number: int, at: Parties, sums: Array, norms: Array, key: Key[Array, ""]) -> Parties:
-    return played(protocol, at, number, drawn(protocol, number, key), sums=sums, norms=norms)[0]
+    return play_round(protocol, at, number, drawn(protocol, number, key), sums=sums, norms=norms)[0]
 
 
 _after = jit(_later, quick=True, static_argnums=(0, 1))
@@ -419,7 +413,7 @@ def _messages(
         for place, number in enumerate(numbers):
             draws = drawn(protocol, number, jax.random.fold_in(key, place))
             draws = jax.tree.map(lambda leaf: leaf * noisy.astype(leaf.dtype), draws)
-            at, more = played(protocol, at, number, draws, sums=sums[place], norms=norms[place])
+            at, more = play_round(protocol, at, number, draws, sums=sums[place], norms=norms[place])
             seen += more
         return seen
 
@@ -431,7 +425,7 @@ def _messages(
 
 
 class Views(NamedTuple):
-    """What one attacker reads, a row for each attack: only numbers that the attacked user may have changed.
+    """Numbers that one attacker reads, a row for each attack: only those that the attacked user may have changed.
 
     Attributes:
         seen: The messages, with noise, of a run with the user.
@@ -469,7 +463,7 @@ class Attacks(NamedTuple):
 def attacks(
     protocol: SummedSlates, releases: list[Release], key: Key[Array, ""], users: Stays, others: Stays
 ) -> Attacks:
-    """Send everything once for each attacked user, among other users and under noise of its own.
+    """Send everything once for each attacked user, among other users and under fresh noise.
 
     Args:
         protocol: The protocol.
@@ -512,15 +506,15 @@ def attacks(
 
 
 def _read(seen: list[Seen], rows: int, platforms: int) -> list[np.ndarray]:
-    """What the coordinator and then each platform reads, float64 [runs, numbers]."""
+    """Numbers that the coordinator and then each platform reads, float64 [runs, numbers]."""
 
-    def joined(leaves: list[Any]) -> np.ndarray:
+    def concatenate(leaves: list[Any]) -> np.ndarray:
         flat = [np.asarray(leaf, np.float64).reshape(rows, -1) for leaf in leaves]
         return np.concatenate([np.zeros((rows, 0)), *flat], axis=1)
 
-    coordinator = joined([leaf for one in seen for leaf in jax.tree.leaves(one.reply)])
+    coordinator = concatenate([leaf for one in seen for leaf in jax.tree.leaves(one.reply)])
     each = [
-        joined([leaf[:, place] for one in seen for leaf in jax.tree.leaves((one.request, one.reply))])
+        concatenate([leaf[:, place] for one in seen for leaf in jax.tree.leaves((one.request, one.reply))])
         for place in range(platforms)
     ]
     return [coordinator, *each]
@@ -534,8 +528,10 @@ def _views(seen: np.ndarray, swapped: np.ndarray, base: np.ndarray, user: np.nda
 # -- attackers ----------------------------------------------------------------------------------------------------
 
 
-def guessed(features: Float[np.ndarray, "users numbers"], wanted: Float[np.ndarray, " users"]) -> dict[str, float]:
-    """How accurately a number is guessed: least squares on the first half of the users, judged on the second."""
+def guess_accuracy(
+    features: Float[np.ndarray, "users numbers"], wanted: Float[np.ndarray, " users"]
+) -> dict[str, float]:
+    """Accuracy of a guessed number: least squares on the first half of the users, judged on the second."""
     half = len(wanted) // 2
     mean = float(wanted[:half].mean())
     guesses = np.full(len(wanted) - half, mean)
@@ -566,7 +562,7 @@ def advantage(views: Views, *, known: bool) -> float:
         middle = middle - views.base + mean - (middle - views.base).mean(0)
         rest = np.concatenate([views.seen, views.swapped]) - mean
     spread = np.cov(rest, rowvar=False).reshape(rest.shape[1], -1)
-    # Fewer runs than a matrix of so many numbers takes: part of what lies beside its diagonal is chance.
+    # Fewer runs than a matrix of this size takes: part of what lies beside its diagonal is chance.
     chance = min(1.0, rest.shape[1] / len(rest))
     spread = (1 - chance) * spread + chance * np.diag(np.diag(spread))
     scale = np.sqrt(np.diag(spread) + 1e-12 * np.maximum((apart**2).mean(0), 1e-30))
@@ -616,18 +612,18 @@ def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Arra
         views, wanted = told.platforms[attacker], users.logs[:, victim]
         who, what = names[attacker], ENGAGEMENT.format(names[victim])
         known = users.known[:, attacker]
-        out[who, what, OWN] = guessed(known, wanted)
-        out[who, what, ALONE] = guessed(views.seen, wanted)
-        out[who, what, ALL_KNOWN] = guessed(views.seen - views.base, wanted)
+        out[who, what, OWN] = guess_accuracy(known, wanted)
+        out[who, what, ALONE] = guess_accuracy(views.seen, wanted)
+        out[who, what, ALL_KNOWN] = guess_accuracy(views.seen - views.base, wanted)
         together = np.concatenate([known, views.seen - views.base], axis=1)
-        out[who, what, _TOGETHER] = guessed(together, wanted)
+        out[who, what, _TOGETHER] = guess_accuracy(together, wanted)
     for victim in (0, last):
         what = ENGAGEMENT.format(names[victim])
         views, wanted = told.coordinator, users.logs[:, victim]
-        out[_COORDINATOR, what, ALONE] = guessed(views.seen, wanted)
+        out[_COORDINATOR, what, ALONE] = guess_accuracy(views.seen, wanted)
         sent = pool.sums[:, asked].reshape(len(pool.logs), -1).astype(np.float64)
         most = {"ceiling": channel_r2(sent, pool.logs[:, victim], sigma)}
-        out[_COORDINATOR, what, ALL_KNOWN] = guessed(views.seen - views.base, wanted) | most
+        out[_COORDINATOR, what, ALL_KNOWN] = guess_accuracy(views.seen - views.base, wanted) | most
     what, ceiling = THERE, _ceiling(users.sums[:, asked], others.sums[:, asked], sigma)
     for who, views in ((_COORDINATOR, told.coordinator), (names[last], told.platforms[last])):
         for means, all_known in ((ALONE, False), (ALL_KNOWN, True)):
@@ -638,7 +634,7 @@ def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Arra
             views = attacks(protocol, releases, jax.random.fold_in(key, 1), far, near).coordinator
             most = {"ceiling": _ceiling(far.sums[:, asked], near.sums[:, asked], sigma)}
             out[who, what, _APART] = {"advantage": advantage(views, known=True), "bound": bound} | most
-    out[(names[last], *_LENT)] = guessed(told.platforms[last].seen, told.logs[:, 0])
+    out[(names[last], *_LENT)] = guess_accuracy(told.platforms[last].seen, told.logs[:, 0])
     return out
 
 
@@ -652,7 +648,7 @@ def _on_bounders(protocol: SummedSlates, releases: list[Release], key: Key[Array
     what = f"{ENGAGEMENT.format('platform A')}, by whom the clip is found"
     sent = pool.norms[:, asked].reshape(len(pool.logs), -1).astype(np.float64)
     most = {"ceiling": channel_r2(sent, pool.logs[:, 0], sigma)}
-    found: Found = {(_COORDINATOR, what, ALL_KNOWN): guessed(told.seen - told.base, users.logs[:, 0]) | most}
+    found: Found = {(_COORDINATOR, what, ALL_KNOWN): guess_accuracy(told.seen - told.base, users.logs[:, 0]) | most}
     most = {"ceiling": _ceiling(users.norms[:, asked], others.norms[:, asked], sigma), "bound": bound}
     what = f"{THERE}, by whom the clip is found"
     found[_COORDINATOR, what, ALL_KNOWN] = {"advantage": advantage(told, known=True)} | most

@@ -7,7 +7,7 @@ joins the Q-values of both. In a round every platform shows one slate::
     recommend  Q_f^α = Ω([Q_α ‖ Q_β]), Q_f^β = Ω([Q_β ‖ Q_α])                           (9, 10; one's own comes first)
                each shows the slate that is best by its federated values                (8), or a random one; users act
 
-and every so many rounds they learn from transitions that both remember::
+and every ``learn_every`` rounds they learn from transitions that both remember::
 
     batch      Q_α(s), Q̄_α(s′) and Q_β(s), Q̄_β(s′) of the same B transitions
     targets    α:  y = r + γ (1 − d) max_A Σ_{j∈A} P(j | s′, A) Q̄_f^α(s′, j)            (13)
@@ -18,9 +18,9 @@ and every so many rounds they learn from transitions that both remember::
                Ω steps again; the gradient by Q_β goes back
     step       β steps
 
-In Ω's input the others' values are constants (11, 12). Bars are target networks, copied every so many rounds. With more
-platforms than two, "the others" are the mean of them. In the *extended* algorithm (Section IV-B, for sparse team
-rewards) all platforms have feedback and do as α does.
+In Ω's input the others' values are constants (11, 12). Bars are target networks, copied every ``copy_every`` rounds.
+With more platforms than two, "the others" are the mean of them. In the *extended* algorithm (Section IV-B, for sparse
+team rewards) all platforms have feedback and do as α does.
 
 Equation 15 fits the value of β's *best* slate to what α's *shown* slate was worth. Where α explores much, that lowers
 the values of the slates that β prefers, again and again; it works only where α shows good slates. With ``regress =
@@ -66,7 +66,7 @@ class FedSlate(PlatformProtocol):
     """FedSlate.
 
     Attributes:
-        settings: What everybody agrees on.
+        settings: Settings that all agree on.
         critic: Makes the learner from the settings.
     """
 
@@ -81,7 +81,7 @@ class FedSlate(PlatformProtocol):
 
     @property
     def learner(self) -> ValueLearner:
-        """What platforms learn."""
+        """The learner of every platform."""
         return self.critic(self.settings)
 
     @property

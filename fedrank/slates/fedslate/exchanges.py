@@ -75,7 +75,7 @@ def sample_without_replacement(key: PRNGKeyArray, size: Int[Array, ""] | int, ba
 
 @dataclass(frozen=True)
 class SlateExchange(Exchange):
-    """What all exchanges have in common.
+    """An exchange of FedSlate.
 
     Attributes:
         learner: What platforms learn, and its settings.
@@ -85,7 +85,7 @@ class SlateExchange(Exchange):
 
     @property
     def settings(self) -> SlateSettings:
-        """What everybody agrees on."""
+        """Settings that platforms and coordinator agree on."""
         return self.learner.settings
 
     @property
@@ -105,7 +105,7 @@ class SlateExchange(Exchange):
             return ()
         return noise.draw_from_os(shape) if key is None else noise.draw(key, shape)
 
-    def privatised(self, values: Float[Array, "*shape"], noise: Any) -> Float[Array, "*shape"]:
+    def privatise(self, values: Float[Array, "*shape"], noise: Any) -> Float[Array, "*shape"]:
         """Values as they leave the platform: clipped and with noise, if the settings say so."""
         return values if self.settings.noise is None else self.settings.noise.applied(values, noise)
 
@@ -131,7 +131,7 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
     @override
     def respond(self, request, party, draws):
         values = self.learner.values(party.own)
-        return party, LocalValues(self.privatised(values, draws))
+        return party, LocalValues(self.privatise(values, draws))
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
@@ -176,7 +176,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
 
     @override
     def draw_from_os(self):
-        # Exploring protects nobody, but nobody needs to foresee it either.
+        # Exploring is no protection, but should not be foreseen either.
         return self.draw(jax.random.key(secrets.randbits(32)))
 
     @override
@@ -256,7 +256,7 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
 
     @override
     def respond(self, request, party, draws):
-        values = self.privatised(self.batch_values(party.own, request.ages), draws)
+        values = self.privatise(self.batch_values(party.own, request.ages), draws)
         return party._replace(own=party.own._replace(ages=request.ages)), BatchValues(*values)
 
     def batch_values(
@@ -275,7 +275,7 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
 
 
 class FormedTargets(NamedTuple):
-    """What a platform makes of a batch.
+    """Targets of a batch at a platform.
 
     Attributes:
         targets: y of equation 13.
@@ -322,13 +322,13 @@ class FormTargets(LearningExchange, request=NextValues):
 
     @override
     def respond(self, request, party, draws):
-        formed = self.formed(party.own, request.values)
+        formed = self.form_targets(party.own, request.values)
         party = party._replace(own=party.own._replace(choice=formed.choice))
         if formed.slopes is None:
             return party, Targets(formed.targets, formed.choice)
         return party, MovingTargets(formed.targets, formed.choice, formed.slopes)
 
-    def formed(self, own: PlatformState, values: Float[Array, "transitions candidates"]) -> FormedTargets:
+    def form_targets(self, own: PlatformState, values: Float[Array, "transitions candidates"]) -> FormedTargets:
         """Equation 13 of a batch, and a step of the choice model.
 
         Args:
@@ -384,7 +384,7 @@ class CompareToTargets(LearningExchange, request=LossInputs):
 
     @property
     def moves(self) -> bool:
-        """Whether the loss passes through the targets, too: a fault of the published code."""
+        """True where the loss passes through the targets, a fault of the published code."""
         return Fault.MOVING_TARGETS in self.settings.faults and not self.settings.feedback[self.platform]
 
     @property
@@ -493,11 +493,11 @@ class Step(LearningExchange, request=ValueGradient):
         own: PlatformState = party.own
         learner, batch = self.learner, transitions(own, own.ages)
         _, back = jax.vjp(lambda weights: learner.values_of(weights, batch.user, batch.items), own.weights)
-        weights, optimiser = learner.stepped(own.weights, own.optimiser, back(request.gradient)[0])
+        weights, optimiser = learner.step_weights(own.weights, own.optimiser, back(request.gradient)[0])
         party = party._replace(own=own._replace(weights=weights, optimiser=optimiser))
         if self.last:
             return party, Done()
-        return party, NewValues(self.privatised(learner.values_of(weights, batch.user, batch.items), draws))
+        return party, NewValues(self.privatise(learner.values_of(weights, batch.user, batch.items), draws))
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):

@@ -72,10 +72,10 @@ def others_mean(
         values: Q-values of all platforms.
         platform: Which is not among the others.
     """
-    return _pooled(s, (jnp.sum(values, axis=0) - values[platform]) / max(1, s.platforms - 1))
+    return _pool_values(s, (jnp.sum(values, axis=0) - values[platform]) / max(1, s.platforms - 1))
 
 
-def _pooled(s: SlateSettings, others: Float[Array, "*rows candidates"]) -> Float[Array, "*rows candidates"]:
+def _pool_values(s: SlateSettings, others: Float[Array, "*rows candidates"]) -> Float[Array, "*rows candidates"]:
     """Others' values as the settings have them: as they are, or their mean over the candidates in every place."""
     if s.others == "pooled":
         return jnp.broadcast_to(jnp.mean(others, axis=-1, keepdims=True), others.shape)
@@ -87,7 +87,7 @@ def federated_values(
 ) -> Float[Array, "platforms candidates"]:
     """Federated values of all platforms in a round from their Q-values, joined at the coordinator (equations 9, 10)."""
     each = jax.vmap(lambda p: joint_values(s, weights, values[p], others_mean(s, values, p)))
-    return each(jnp.asarray(s.served))
+    return each(jnp.asarray(s.serving_platforms))
 
 
 def adam_step(
@@ -108,7 +108,7 @@ class ValueLearner(SlateLearner):
     """A learner whose platforms send values of candidates, and gradients by them; see the module.
 
     Attributes:
-        settings: What everybody agrees on.
+        settings: Settings that platforms and coordinator agree on.
     """
 
     settings: SlateSettings
@@ -120,7 +120,7 @@ class ValueLearner(SlateLearner):
 
     @property
     def feedback(self) -> tuple[bool, ...]:  # type: ignore[override] - as above
-        """Whether each platform sees clicks and engagement."""
+        """For each platform, true if it sees clicks and engagement."""
         return self.settings.feedback
 
     # -- the critic --------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class ValueLearner(SlateLearner):
         choice: Float[Array, "2"],
         mean: Float[Array, ""],
     ) -> Float[Array, ""]:
-        """What the click of a transition was worth.
+        """Target of the value of the click of a transition.
 
         Args:
             values: Joint values of the target networks at ``after``.
@@ -179,7 +179,7 @@ class ValueLearner(SlateLearner):
         """
 
     @abc.abstractmethod
-    def stepped(
+    def step_weights(
         self, weights: Float[Array, " weights"], optimiser: optax.OptState, gradient: Float[Array, " weights"]
     ) -> tuple[Float[Array, " weights"], optax.OptState]:
         """Weights and optimiser after a gradient by the weights; one that is not finite changes nothing."""
@@ -191,15 +191,15 @@ class ValueLearner(SlateLearner):
         return first_platform_state(self.settings, key, number)
 
     @override
-    def greeted(self, own, observed, documents):
+    def first_view(self, own, observed, documents):
         return empty_view(self.settings)._replace(observed=observed, documents=documents)
 
     @override
-    def view_after(self, own, turn, observed, documents, over):
+    def next_view(self, own, turn, observed, documents, over):
         return next_view(self.settings, own, turn, observed, documents, over)
 
     @override
-    def together(self, views):
+    def pool_views(self, views):
         s = self.settings
         if not s.central or s.platforms == 1:
             return views
@@ -208,7 +208,7 @@ class ValueLearner(SlateLearner):
         return views._replace(others=jnp.stack(others))
 
     @override
-    def remembered(self, own, turn, number, over):
+    def record(self, own, turn, number, over):
         return finish_round(self.settings, own, turn, number, over)[0]
 
     @override
@@ -217,7 +217,7 @@ class ValueLearner(SlateLearner):
         return self.values_of(own.weights, user_features(s, own.view), item_features(s, own.view))
 
     @override
-    def joined(self, shared, values, key):
+    def join_values(self, shared, values, key):
         noise = self.settings.noise
         sent = values if noise is None else noise.applied(values, noise.draw(key, values.shape))
         return federated_values(self.settings, shared, sent)
@@ -267,5 +267,5 @@ class SlateQ(ValueLearner):
         return jnp.mean(jax.vmap(of_transition)(values, batch, targets))
 
     @override
-    def stepped(self, weights, optimiser, gradient):
+    def step_weights(self, weights, optimiser, gradient):
         return adam_step(self.settings, weights, optimiser, gradient)

@@ -1,4 +1,4 @@
-"""What crosses between platforms and their coordinator in FedSlate: Q-values, gradients of Q-values, targets.
+"""Messages between platforms and their coordinator in FedSlate: Q-values, gradients of Q-values, targets.
 
 Numbers about candidates, which a network made; no feature of a candidate, no click, no engagement and no weight of a
 local network. That is not to say that they tell nothing: :mod:`fedrank.slates.attacks.leakage` measures what.

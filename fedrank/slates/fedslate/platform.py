@@ -1,4 +1,4 @@
-"""What a platform of FedSlate makes of what it sees: features for its networks, a slate, a row of its replay buffer.
+"""Computations of a platform of FedSlate: features for its networks, a slate, a row of its replay buffer.
 
 The choice model that a platform with feedback learns from clicks: a multinomial logit of two parameters.
 
@@ -36,7 +36,7 @@ _CLOCKS = (2.5, 7.0)
 
 
 def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
-    """What a platform itself knows of the user, as features."""
+    """Features of a platform's own knowledge of the user."""
     observed = view.observed if Fault.RAW_FEATURES in s.faults else _USER_SCALE * (view.observed - 0.5)
     if Fault.SHORT_MEMORY in s.faults:
         return jnp.stack([observed, *view.past.reshape(-1), *clock_features(s, view)])
@@ -44,7 +44,7 @@ def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
 
 
 def clock_features(s: SlateSettings, view: View) -> list[Float[Array, ""]]:
-    """How near the end of the stay is, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
+    """Nearness of the end of the stay, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
     if not s.clock:
         return []
     left = jnp.maximum(s.world.rounds_per_episode - 1 - view.into, 0).astype(jnp.float32)
@@ -59,7 +59,7 @@ def user_features(s: SlateSettings, view: View) -> Float[Array, " user_features"
 def item_features(s: SlateSettings, view: View) -> Float[Array, "candidates item_features"]:
     """The features of the candidates that a platform's network gets."""
     features = view.documents if Fault.RAW_FEATURES in s.faults else (view.documents - 0.5) * _ITEM_SCALE
-    return numbered(features, view.first) if Fault.ITEM_NUMBERS in s.faults else features[:, None]
+    return with_numbers(features, view.first) if Fault.ITEM_NUMBERS in s.faults else features[:, None]
 
 
 def kaleness_of(s: SlateSettings, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
@@ -280,7 +280,7 @@ def past_after(
     return jnp.concatenate([row[None], past[:-1]])
 
 
-def numbered(features: Float[Array, " candidates"], first: Int[Array, ""]) -> Float[Array, "candidates 2"]:
+def with_numbers(features: Float[Array, " candidates"], first: Int[Array, ""]) -> Float[Array, "candidates 2"]:
     """Features of candidates beside their numbers, which count up from ``first``."""
     numbers = (first + jnp.arange(features.shape[0])).astype(jnp.float32)
     return jnp.stack([features, numbers], axis=1)

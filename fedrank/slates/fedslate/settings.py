@@ -196,7 +196,7 @@ class SlateSettings:
 
     @property
     def fade(self) -> float:
-        """What is left of a trace after a round, in which every platform has a tick: 0.81 with two platforms."""
+        """Factor of a trace in a round, in which every platform has a tick: 0.81 with two platforms."""
         return _FADE_A_TICK**self.platforms
 
     @cached_property
@@ -205,7 +205,7 @@ class SlateSettings:
         return tuple(sorted(range(self.platforms), key=lambda p: not self.feedback[p]))
 
     @cached_property
-    def served(self) -> tuple[int, ...]:
+    def serving_platforms(self) -> tuple[int, ...]:
         """The platform by whose federated values each shows its slate: its own, or with feedback the first."""
         if self.regress != "nothing":
             return tuple(range(self.platforms))

@@ -1,4 +1,4 @@
-"""What a platform of FedSlate keeps, and what its coordinator keeps."""
+"""State of a platform of FedSlate, and of its coordinator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedrank.slates.fedslate_2024 import PAST, Fault
 
 
 class View(NamedTuple):
-    """What one platform knows of the user it serves, and the candidates that it can show now.
+    """Knowledge of one platform about the user it serves, and the candidates that it can show now.
 
     Attributes:
         observed: The satisfaction that it observes.
@@ -64,7 +64,7 @@ class Transition(NamedTuple):
 
 
 class PlatformState(NamedTuple):
-    """What a platform has for itself.
+    """State of a platform; it never leaves.
 
     Attributes:
         number: Number of the platform, from 0.
@@ -101,7 +101,7 @@ class CoordinatorState(NamedTuple):
 
     Attributes:
         round: Rounds so far.
-        key: Of its own random numbers: which transitions to learn from.
+        key: Of the random numbers that choose transitions to learn from.
         weights: The federated network Ω.
         target: Its target network.
         optimiser: State of its Adam.

@@ -1,18 +1,4 @@
-"""The plan of a user's stay: dynamic programming over what one platform knows of a user.
-
-With x the trace before a click, z the item's feature and ``left`` the rounds that are left, a click is worth what it
-engages now, what the trace that it leaves is worth to the other platforms until this one is due again, and what is to
-come::
-
-    x′ = fade · x − z
-    q_left(x, z) = exp f(x, z)ᵀθ + m_left exp f(x′, ·)ᵀθ′ + V_{left−1}(x′)
-    V_left(x) = E_candidates max_A Σ_i P(i | A) q_left(x, z_i),    V_0 = 0
-
-Nothing is discounted, and after the last round there is nothing to come: that is the clock. m_left counts the ticks of
-others in a round, and θ′ is their model; they are valued with their mean item, because a platform does not know what
-they show. Each platform thus counts everybody's engagement, and changes it by its own clicks alone.
-
-Platforms that share users fit one small model of engagement together, and each plans the user's whole stay alone.
+"""Platforms that share users fit one small model of engagement together, and each plans the user's whole stay alone.
 
 FedSlate learns values of items from engagement, which is log-normal, a batch of 32 at a time, and sends values, targets
 and gradients thousands of times. What a platform lacks is less than that: how the logarithm of engagement changes with
@@ -25,17 +11,29 @@ and when the user leaves. So, as a learner from sums (:mod:`fedrank.slates.sums`
               click, which say with less noise what the trace does
     improve   θ, the weights of least squares: of the constant and the item one for all, of the trace one a platform
               (:mod:`fedrank.slates.planning.engagement`). Each plans the stay by dynamic programming over its own trace
-              and the rounds that are left (:mod:`fedrank.slates.planning`), and never explores again
+              and the rounds that are left, and never explores again
 
 A platform without feedback is lent the model: its trace is of the clicks that it expects. How much its users forgive it
-finds out by itself, as it too observes satisfaction: it sends the two numbers of that, and what they say is turned
-into engagement by the lent constant. Each plans for everybody's engagement, and the part of the others' that its own
-clicks change follows from the model, so that nobody's rounds need be joined with anybody else's.
+finds out by itself, as it too observes satisfaction: it sends the two numbers of that, and what they say is turned into
+engagement by the lent constant. Each plans for the engagement of all platforms, and the part of the others' that its
+own clicks change follows from the model, so that no rounds of two platforms need be joined.
 
 What it rests on: engagement is log-linear in the trace and the item, as in the worlds here; how users choose from a
 slate, how fast the past fades and how long a stay is are known. What it replaces is a critic of least squares
 (Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003), whose weights hold the chance of every click to come;
 those of engagement do not. reproductions/fedslate_2024/README.md has both numbers.
+
+**The plan.** With x the trace before a click, z the item's feature and ``left`` the rounds that are left, a click is
+worth what it engages now, what the trace that it leaves is worth to the other platforms until this one is due again,
+and what is to come::
+
+    x′ = fade · x − z
+    q_left(x, z) = exp f(x, z)ᵀθ + m_left exp f(x′, ·)ᵀθ′ + V_{left−1}(x′)
+    V_left(x) = E_candidates max_A Σ_i P(i | A) q_left(x, z_i),    V_0 = 0
+
+Nothing is discounted, and after the last round there is nothing to come: that is the clock. m_left counts the ticks of
+others in a round, and θ′ is their model; they are valued with their mean item, because a platform does not know what
+they show. Each platform thus counts the engagement of all platforms, and changes it by its own clicks alone.
 """
 
 from __future__ import annotations
@@ -63,15 +61,15 @@ from fedrank.slates.planning.engagement import (
     Models,
     error_of_trace,
     features,
-    fitted,
+    fit_weights,
     inverse_design,
     inverse_of_past,
-    met,
     models_at,
     of_satisfaction,
-    passed,
+    outer_triangle,
     past_whitening,
     random_effects,
+    visible_share,
     whitening,
     with_observed,
     with_trace,
@@ -203,7 +201,7 @@ def plan(
 
 
 class Learnt(NamedTuple):
-    """What a platform that plans keeps beside the model.
+    """State of a platform that plans, beside the model.
 
     Attributes:
         lists: Lists of candidates that it had, the newest of them.
@@ -281,7 +279,7 @@ class PlanLearner(SumLearner):
 
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:
-        """What features are whitened by; see :func:`~fedrank.slates.planning.engagement.whitening`."""
+        """Whitening of features; see :func:`~fedrank.slates.planning.engagement.whitening`."""
         assert self.fade is not None  # filled in
         return whitening(self.world, self.fade, self.hold)
 
@@ -307,13 +305,13 @@ class PlanLearner(SumLearner):
         f = jnp.asarray(self.whiten) @ features(own.view.known, item)
         parts = [f * OF_ENGAGEMENT * jnp.log(engagement / self.scale)]
         if self.design == "sent":
-            parts.append(met(f))
+            parts.append(outer_triangle(f))
         if self.observed:
             parts.append(self._seen(own, self.whiten))
         return jnp.concatenate(parts)
 
     def _seen(self, own: PlatformState, whiten: Float32[np.ndarray, "features features"]) -> Float[Array, " past"]:
-        """What a round says of what the past does to the satisfaction that is observed."""
+        """A round's contribution to the sums of the satisfaction that is observed."""
         past = features(own.view.known, jnp.float32(0.0))[:PAST]
         factors = of_satisfaction(self.world.observation_noise)
         return jnp.asarray(past_whitening(whiten)) @ past * factors * (own.view.observed - NEUTRAL)
@@ -323,7 +321,7 @@ class PlanLearner(SumLearner):
         nothing = jnp.zeros(self.numbers, jnp.float32)
         if self.design == "known":
             return nothing
-        return nothing.at[FEATURES : FEATURES + TRIANGLE].set(met(jnp.zeros(FEATURES)))
+        return nothing.at[FEATURES : FEATURES + TRIANGLE].set(outer_triangle(jnp.zeros(FEATURES)))
 
     @override
     def without_feedback(self, own):
@@ -333,31 +331,31 @@ class PlanLearner(SumLearner):
         return nothing.at[-PAST:].set(self._seen(own, self.whiten_expected))
 
     @override
-    def solved(self, sums, rounds, model, noise):
+    def solve(self, sums, rounds, model, noise):
         # Of a total, with one weight of the trace for all: as if each platform with feedback had sent its mean part.
         assert self.fade is not None  # filled in
         heard = jnp.asarray(self.feedback)
         count = float(sum(self.feedback))
         each = jnp.where(heard[:, None], sums / count, 0.0)
         # A slope of satisfaction is the weight by what is passed on, their mean the weight by its harmonic mean.
-        parts = [passed(self.world, self.fade, k) for k, sees in enumerate(self.feedback) if sees]
+        parts = [visible_share(self.world, self.fade, k) for k, sees in enumerate(self.feedback) if sees]
         part = 0.0 if min(parts) == 0.0 else count / sum(1.0 / one for one in parts)
-        return self._solved(each, heard, rounds / count, noise / np.sqrt(count), [part] * len(self.feedback))
+        return self._solve(each, heard, rounds / count, noise / np.sqrt(count), [part] * len(self.feedback))
 
     @override
-    def solved_of_platforms(self, sums, heard, rounds, model, noise):
+    def solve_platforms(self, sums, heard, rounds, model, noise):
         assert self.fade is not None  # filled in
-        parts = [passed(self.world, self.fade, k) for k in range(len(self.feedback))]
-        return self._solved(sums, heard, rounds, noise, parts)
+        parts = [visible_share(self.world, self.fade, k) for k in range(len(self.feedback))]
+        return self._solve(sums, heard, rounds, noise, parts)
 
-    def _solved(self, sums: Array, heard: Array, rounds: Array, noise: Array, parts: list[float]) -> Array:
-        """The model; ``parts`` is what :func:`.passed` says of each platform's sums."""
+    def _solve(self, sums: Array, heard: Array, rounds: Array, noise: Array, parts: list[float]) -> Array:
+        """The model; ``parts`` is what :func:`.visible_share` says of each platform's sums."""
         seeing = heard & jnp.asarray(self.feedback)
         count = jnp.sum(seeing).astype(jnp.float32)
         of_all = jnp.sum(jnp.where(seeing[:, None], sums, 0.0), axis=0)
         of_design = of_all[FEATURES : self.numbers - PAST * self.observed]
         inverse = inverse_design(of_design, count * rounds, self.whiten)
-        weights = fitted(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
+        weights = fit_weights(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
         each = [
             self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0], part) for k, part in enumerate(parts)
         ]
@@ -386,11 +384,11 @@ class PlanLearner(SumLearner):
         inverse = inverse if sees else inverse_design(jnp.zeros(0), rounds, whiten)
         trace, precision = jnp.float32(0.0), jnp.float32(0.0)
         if sees:
-            trace = fitted(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
+            trace = fit_weights(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
             precision = error_of_trace(rounds, whiten, self.spread, noise / OF_ENGAGEMENT) ** -2
         if self.observed and self.senders[k]:
             factors, whiten = of_satisfaction(world.observation_noise), past_whitening(whiten)
-            satisfaction = fitted(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
+            satisfaction = fit_weights(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
             satisfaction = satisfaction.at[TRACE].multiply(part)
             error = part * error_of_trace(rounds, whiten, world.observation_noise, noise / factors)
             log_engagement = constant + np.log(self.scale)
@@ -398,7 +396,7 @@ class PlanLearner(SumLearner):
         return trace, jnp.where(heard, precision, 0.0)
 
     @override
-    def improved(self, own: PlatformState) -> Learnt:
+    def improve(self, own: PlatformState) -> Learnt:
         lists = own.learnt.lists
         typical = mean_click(self.world, lists)
         assert self.fade is not None  # filled in

@@ -3,7 +3,7 @@
 Engagement is log-normal and its coefficient of variation is 1.3, so that logarithms need far fewer users than
 engagement itself. With f the features of a click and y the logarithm, least squares are θ = (Σ f fᵀ)⁻¹ Σ f y. What
 platforms show while they explore is drawn by a rule that all know, so that E f fᵀ, the *design*, is the same at all and
-tells of nobody: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, W f with
+tells of no user: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, W f with
 W E f fᵀ Wᵀ = 1: the constant, what the item says beside it, and what the trace says beside both. The trace's weight,
 on which it depends whether users are spared, thus follows from one whitened number alone.
 
@@ -11,12 +11,10 @@ Where users may choose otherwise than platforms believe, the design that was met
 whitened features f̃ can cross as well, with the same noise: how far the design that was met is from the one that was
 expected.
 
-What the past does to users at each platform: its own trace's weight, from what all platforms say together.
-
-A constant and the item's weight are about items and the same everywhere. The trace's weight is about users, who may
-forgive one platform more than another. What one platform finds of it is x_k with variance 1 / w_k; a platform that has
-found nothing has w_k = 0. Taken as one of a family, the weights of which have mean μ and variance τ² (random effects;
-DerSimonian and Laird, Controlled Clinical Trials 1986)::
+**Platforms.** A constant and the item's weight are about items and the same everywhere. The trace's weight is about
+users, who may forgive one platform more than another. What one platform finds of it is x_k with variance 1 / w_k; a
+platform that has found nothing has w_k = 0. Taken as one of a family, the weights of which have mean μ and variance τ²
+(random effects; DerSimonian and Laird, Controlled Clinical Trials 1986)::
 
     τ² = max(0, (Σ w (x − x̄)² − (n − 1)) / (Σ w − Σ w² / Σ w)),    x̄ = Σ w x / Σ w
     μ = Σ v x / Σ v,                                               v = w / (1 + w τ²)
@@ -148,8 +146,8 @@ def of_satisfaction(noise: float) -> Float32[np.ndarray, " past"]:
     return _OF_SATISFACTION / np.float32(max(noise, _LEAST_NOISE))
 
 
-def met(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
-    """What a round says of the design that is met: the triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened.
+def outer_triangle(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
+    """Upper triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened.
 
     It is 0 in a round without a click, as in the design that is expected.
     """
@@ -162,7 +160,7 @@ def inverse_design(
     """(E f fᵀ)⁻¹ of features as they are: of the design that was met, or else of the one that is expected.
 
     Args:
-        sums: The sum of :func:`met` over all rounds; empty where it does not cross.
+        sums: The sum of :func:`outer_triangle` over all rounds; empty where it does not cross.
         rounds: Rounds behind it.
         whiten: W.
     """
@@ -174,7 +172,7 @@ def inverse_design(
     return white.T @ jnp.linalg.solve(design, white)
 
 
-def fitted(
+def fit_weights(
     sums: Float[Array, " features"],
     rounds: Float[Array, ""],
     inverse: Float[Array, "features features"],
@@ -284,8 +282,8 @@ def models_at(model: Float[Array, " parameters"], number: Int[Array, ""]) -> Mod
     return Models(jnp.stack([constant, own, item]), jnp.stack([constant, others, item]))
 
 
-def passed(world: Satisfaction, fade: float, number: int) -> float:
-    """How much of what a platform's click does to its own next engagement there is in what it next observes.
+def visible_share(world: Satisfaction, fade: float, number: int) -> float:
+    """Share of the effect of a click on the next engagement of the platform that it sees in its next observation.
 
     Between a click and the next one at the same platform all others act, and the past fades at each; what is observed
     may be older.
@@ -311,7 +309,7 @@ def passed(world: Satisfaction, fade: float, number: int) -> float:
 def random_effects(
     found: Float[Array, " platforms"], precision: Float[Array, " platforms"], differ: bool
 ) -> tuple[Float[Array, " platforms"], Float[Array, " platforms"]]:
-    """Each platform's number, from its own finding and everybody's.
+    """Each platform's number, from the findings of all.
 
     Args:
         found: x.

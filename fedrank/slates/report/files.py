@@ -1,13 +1,11 @@
-"""What a run of platforms leaves besides its metrics: who takes part, their users, fixed policies, the paper's metrics.
+"""Files of a run of platforms besides its metrics: platforms, users, fixed policies, the paper's metrics.
 
 ``slates.json`` says who has feedback, what the users are like and which faults of the published code are on, and at
 the end when a threshold was reached and what the paper's own metrics come to. ``baselines.json`` has fixed policies
 with their means over fresh users, and over the users that each run is judged by, so that a difference is paired.
 
-When platforms serve what over a user's stay, beside fixed policies, and how satisfied that leaves the user.
-
-``stays.json`` has it by policy: the share of kale of what is clicked, platform by platform and round by round, and the
-mean satisfaction as a round begins. The run's own is "run". Runs of older versions have no such file.
+``stays.json`` has a user's stay by policy: the share of kale of what is clicked, platform by platform and round by
+round, and the mean satisfaction as a round begins. The run's own is "run". Runs of older versions have no such file.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ class PolicyBaseline:
 
 @dataclass(frozen=True)
 class Threshold:
-    """When the evaluation curve reached a level.
+    """Users until the evaluation curve reached a level.
 
     Attributes:
         level: Engagement of a user.
@@ -97,7 +95,7 @@ class SlateRun:
         feedback: Which of them see clicks and engagement.
         protocol: How they learn.
         central: Whether each platform sees the user as all of them do.
-        mode: Where settings come from that nobody gave.
+        mode: The mode, which defaults follow.
         faults: Faults of the published code that are on: keys of :data:`~fedrank.slates.fedslate_2024.FAULTS`.
         world: What the users are like, by setting.
         stay: Rounds that a user stays.
@@ -140,13 +138,13 @@ class SlateRun:
         return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in self.names))
 
     @property
-    def federated(self) -> bool:
-        """Whether platforms tell each other anything."""
+    def federates(self) -> bool:
+        """True if platforms send each other anything."""
         return self.protocol != "slateq"
 
     @property
     def by_sums(self) -> bool:
-        """Whether what crosses are sums over users, now and then, and no values of candidates."""
+        """True if sums over users cross, once or a few times, and no values of candidates."""
         return self.protocol == "planned-slates"
 
     @property
@@ -176,12 +174,12 @@ class SlateRun:
 
     @property
     def feedback_in_words(self) -> str:
-        """Which platforms see clicks and engagement: ``"A with feedback, B without"``."""
+        """Platforms with and without clicks and engagement: ``"A with feedback, B without"``."""
         if self.central:
             return "each sees the user as all do"
         without = self.without_feedback
         return (
-            f"{_listed(self.with_feedback)} with feedback, {_listed(without)} without"
+            f"{_join_names(self.with_feedback)} with feedback, {_join_names(without)} without"
             if without
             else "all with feedback"
         )
@@ -192,7 +190,7 @@ class SlateRun:
         if len(self.faults) == len(FAULTS):
             return (f"As published: all {len(FAULTS)} faults of the published code are on",)
         named = [FAULTS[name][0] if name in FAULTS else name for name in self.faults]
-        return (f"Faults of the published code: {_listed(named)}",) if named else ()
+        return (f"Faults of the published code: {_join_names(named)}",) if named else ()
 
     def mark(self, name: str) -> PolicyBaseline | None:
         """A fixed policy by name."""
@@ -226,11 +224,11 @@ def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> 
     what = "for each policy 'values', 'episodes' and 'runs' of as many platforms as slates.json has"
     marks = checked(marks_file, what, lambda: _marks(known["baselines"] if known else (), raw["platforms"], seeds))
     what = "'platforms', 'feedback', 'world' and at the end 'results' as fedrank writes them"
-    made = checked(file, what, lambda: _made(raw, (*marks, *_copied(raw, seeds)), given, needed=finished))
+    made = checked(file, what, lambda: _made(raw, (*marks, *_copying_policy(raw, seeds)), given, needed=finished))
     return replace(made, stays=read_stays(folder))
 
 
-def _copied(raw: Mapping[str, Json], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
+def _copying_policy(raw: Mapping[str, Json], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
     found = (raw.get("results") or {}).get("copying")
     return () if found is None else _marks((found,), raw["platforms"], seeds)
 
@@ -290,7 +288,7 @@ def _made(
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     *some, last = names
     return f"{', '.join(some)} and {last}" if some else last
 

@@ -1,11 +1,9 @@
-"""How the page of a run of platforms opens: what users bring, on the way from random slates to the best policy.
+"""The page of a run of platforms, for readers who decide whether a platform takes part.
 
-The page of a run of platforms, for whoever decides whether a platform takes part.
-
-A reader gets, in this order: what users bring, on the way from random slates to the optimum, what to be careful about;
-what is served when over a stay, and why; then, folded, platform by platform, who is who, how they learnt beside fixed
-policies and the optimum, the numbers, which faults of the published code are on, what crossed and what that tells, what
-is private and what is not, the publication's own metrics, and everything needed to run it again.
+A reader gets, in this order: the engagement of users, on the way from random slates to the optimum, and caveats; what
+is served over a stay, and why; then, folded, platform by platform, the parties, the learning curves beside fixed
+policies and the optimum, the numbers, faults of the published code that are on, messages and what they reveal, privacy,
+the publication's own metrics, and everything needed to run it again.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from fedrank.slates.report.study import legacy_table, legacy_words
 from fedrank.slates.report.tables import (
     DIGITS,
     against,
+    final_engagement,
     learning_figure,
     online_figure,
-    reached,
     rounds_of_platforms,
     slates_of,
     way,
@@ -58,7 +56,7 @@ def opening_of(run: Run) -> Opening:
     names = describe.in_words(slates.names)
     how = (
         "learn slates together"
-        if slates.federated
+        if slates.federates
         else "are run by one learner"
         if slates.central
         else "learn slates each alone"
@@ -68,7 +66,7 @@ def opening_of(run: Run) -> Opening:
         how = "plan whole stays" if run.setting("slates.learner") == "planned-slates" else "learn from sums over users"
     title = f"{many} {names} {how}: {slates.world['preset']} users"
     total = slates.measures[0]
-    ours, more = reached(run, total), against(run, total, RANDOM)
+    ours, more = final_engagement(run, total), against(run, total, RANDOM)
     done = run.shown.done_rounds(run)
     users = done // slates.stay
     if ours is None:
@@ -88,7 +86,7 @@ def opening_of(run: Run) -> Opening:
 
 
 def opening_chart(run: Run) -> Chart | None:
-    """What users bring, beside fixed policies and the optimum; None before the first evaluation."""
+    """Chart of engagement beside fixed policies and the optimum; None before the first evaluation."""
     levels = _levels(run)
     if not levels:
         return None
@@ -97,7 +95,7 @@ def opening_chart(run: Run) -> Chart | None:
 
 
 def _more(difference: Estimate, base: float) -> str:
-    """How engagement compares with that of random slates."""
+    """Engagement compared with that of random slates, in words."""
     few = difference.n < sentences.LEAST_SEEDS or difference.half is None
     if not few and direction(difference) == "neither":
         return f"what is not told apart from random slates ({sentences.seen_from(difference, DIGITS)})"
@@ -108,7 +106,7 @@ def _more(difference: Estimate, base: float) -> str:
 
 
 def _far(run: Run) -> str:
-    """How far that is on the way to the optimum."""
+    """Share of the gap to the optimum, in words."""
     total = slates_of(run).measures[0]
     share, more = way(run, total), against(run, total, RANDOM)
     if share is None or direction(more) == "neither" or share < 0:
@@ -119,7 +117,7 @@ def _far(run: Run) -> str:
 
 
 def _blind(run: Run, slates: SlateRun) -> str:
-    """What platforms have that see neither clicks nor engagement, against random slates."""
+    """Gain of platforms without clicks and engagement against random slates, in words."""
     said = ""
     for name, measure in zip(slates.names, slates.measures[1:], strict=True):
         found = against(run, measure, RANDOM)
@@ -137,10 +135,10 @@ def _blind(run: Run, slates: SlateRun) -> str:
 def _levels(run: Run) -> list[Level]:
     slates = slates_of(run)
     total = slates.measures[0]
-    ours = reached(run, total)
+    ours = final_engagement(run, total)
     if ours is None:
         return []
-    how = "Learnt together" if slates.federated else "Learnt"
+    how = "Learnt together" if slates.federates else "Learnt"
     # What policies bring the run's own users, as differences are known for these: of more users, or of others, they are
     # more or less than that by chance, and the optimum may stand below the run.
     lines = {}
@@ -163,7 +161,7 @@ def _sent(run: Run, slates: SlateRun) -> Number | None:
 
 def _privacy(run: Run, slates: SlateRun) -> Number | None:
     """ε of a user's stay; None where nothing crosses, or before the run wrote its statement."""
-    if run.privacy is None or not slates.federated:
+    if run.privacy is None or not slates.federates:
         return None
     one, stay = run.privacy.epsilon(Unit.VECTOR), run.privacy.epsilon(Unit.USER)
     if slates.by_sums:
@@ -178,7 +176,7 @@ def _privacy(run: Run, slates: SlateRun) -> Number | None:
     return Number("Privacy bound of a user’s stay (ε)", words.epsilon_text(stay), note)
 
 
-#: Platforms with a figure and a tile of their own; tables have all of them.
+#: Platforms that have a figure and a tile each; tables have all of them.
 MOST_PLATFORMS = 5
 
 #: What an interval tells, in a tile.
@@ -191,7 +189,7 @@ def charts(run: Run) -> dict[str, Chart]:
     first = opening_chart(run)
     out: dict[str, Chart] = {} if first is None else {CHART: first}
     for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
-        if slate_tables.reached(run, measure) is not None:
+        if slate_tables.final_engagement(run, measure) is not None:
             name = "all" if not place else slates.names[place - 1].lower()
             out[f"engagement-{name}"] = learning_figure(run, measure)
     out |= stay_charts(run, slates.stays)
@@ -241,7 +239,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
 def _tiles(run: Run) -> list[Html]:
     slates, out = slates_of(run), []
     for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
-        ours, more = slate_tables.reached(run, measure), slate_tables.against(run, measure, RANDOM)
+        ours, more = slate_tables.final_engagement(run, measure), slate_tables.against(run, measure, RANDOM)
         if ours is None:
             continue
         notes = ["" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval over {ours.n} seeds"]
@@ -249,7 +247,9 @@ def _tiles(run: Run) -> list[Html]:
             notes.append(
                 f"{describe.measured(more, signed=True, digits=DIGITS)} against random: {_TOLD[direction(more)]}"
             )
-        title = "A user’s engagement, all together" if not place else f"On {slate_tables.named(slates, measure)}"
+        title = (
+            "A user’s engagement, all together" if not place else f"On {slate_tables.measure_owner(slates, measure)}"
+        )
         out.append(tile(title, f"{ours.mean:.{DIGITS}f}", *notes))
     share, regret = slate_tables.way(run, slates.measures[0]), slate_tables.against(run, slates.measures[0], OPTIMUM)
     if share is not None and regret is not None:
@@ -277,7 +277,7 @@ def _privacy_tile(run: Run) -> Html | None:
     privacy = run.privacy
     if privacy is None:
         return None
-    if not slates_of(run).federated:
+    if not slates_of(run).federates:
         return tile("Privacy", "–", "nothing crosses between platforms")
     if slates_of(run).by_sums:
         stay = privacy.epsilon(Unit.USER)
@@ -291,7 +291,7 @@ def _privacy_tile(run: Run) -> Html | None:
 
 
 def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
-    """When what is served over a stay, and why; None before the run has ended."""
+    """Section of what is served over a stay, and why; None before the run has ended."""
     said = stay_words(slates_of(run).stays)
     pictures = [
         svg.figure(drawn[name], name, f"{about}, round by round, beside the best possible and random slates.")

@@ -1,4 +1,4 @@
-"""What runs of platforms that share users show."""
+"""Report of runs of platforms that share users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRAWN = 4
 
 
 class SlatesShown(Shown):
-    """What users bring to each platform, beside fixed policies and the optimum."""
+    """Engagement of users at each platform, beside fixed policies and the optimum."""
 
     party = ("platform", "platforms")
     digits = 1
@@ -90,7 +90,7 @@ class SlatesShown(Shown):
 
     @override
     def crossed_title(self, run: Run) -> str | None:
-        return None if run.details.federated else "What crossed"
+        return None if run.details.federates else "What crossed"
 
     @override
     def ledger_words(self, run: Run) -> list[str]:

@@ -26,7 +26,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval, t_quantile
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.files import COPYING, POLICIES, SlateRun
-from fedrank.slates.report.tables import DIGITS, against, reached, slates_of, way
+from fedrank.slates.report.tables import DIGITS, against, final_engagement, slates_of, way
 
 #: The policy that never changes.
 FIXED = "choc"
@@ -40,7 +40,7 @@ _ENDS = (10, 50, 90)
 
 
 class Fixed(NamedTuple):
-    """What the metrics come to for a policy that never changes: medians with the ends of the middle 80 %.
+    """Metrics of a policy that never changes: medians with the ends of the middle 80 %.
 
     Attributes:
         mean: Engagement of a user in truth, without the first round.
@@ -53,8 +53,8 @@ class Fixed(NamedTuple):
     etror: Interval
 
 
-def fixed(slates: SlateRun, platform: str, users: int) -> Fixed | None:
-    """The metrics of :data:`FIXED` over so many users, by simulation from its mean and spread.
+def constant_metrics(slates: SlateRun, platform: str, users: int) -> Fixed | None:
+    """The metrics of :data:`FIXED` over a number of users, by simulation from its mean and spread.
 
     A user's engagement is a sum over many rounds and nearly normal.
 
@@ -87,7 +87,11 @@ def legacy_table(run: Run) -> Table | None:
     slates, rows = slates_of(run), []
     counted = (slates.stay - 1) / slates.stay
     for name, measure in zip(slates.names, slates.measures[1:], strict=True):
-        ours, still, now = slates.legacy.get(name), fixed(slates, name, slates.users), reached(run, measure)
+        ours, still, now = (
+            slates.legacy.get(name),
+            constant_metrics(slates, name, slates.users),
+            final_engagement(run, measure),
+        )
         if ours is None:
             continue
         rows.append(
@@ -131,7 +135,7 @@ def legacy_table(run: Run) -> Table | None:
 
 
 def legacy_words(run: Run) -> list[str]:
-    """What the metrics are, and what they do not tell."""
+    """Sentences about the metrics and their limits."""
     slates = slates_of(run)
     window, every = slates.window
     out = [
@@ -141,7 +145,7 @@ def legacy_words(run: Run) -> list[str]:
     if not slates.legacy:
         out.append(f"They need {window} users in a run that has ended; this run has {slates.users:,}.")
     first = slates.names[0]
-    still = fixed(slates, first, PUBLISHED_USERS)
+    still = constant_metrics(slates, first, PUBLISHED_USERS)
     if still is not None:
         (low, high), (soon, late) = (
             (f"{end or 0:,.0f}" for end in (x.low, x.high)) for x in (still.reward, still.etror)
@@ -174,7 +178,7 @@ LEGACY = "legacy"
 
 
 def notes(printed: bool) -> list[str]:
-    """What must be said under a table of engagement.
+    """Notes under a table of engagement.
 
     Args:
         printed: Whether numbers of the paper stand beside ours.
@@ -189,7 +193,7 @@ def notes(printed: bool) -> list[str]:
 
 
 def policies_table(runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
-    """What all platforms together get, less what each policy gets of the same users; None if no run has policies.
+    """Engagement of all platforms less that of each policy for the same users; None if no run has policies.
 
     Args:
         runs: Label, variation and run.
@@ -201,7 +205,7 @@ def policies_table(runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
         known = {name: found for name, found in apart.items() if found is not None}
         if known:
             share = way(run, total)
-            row = {"run": label, "value": reached(run, total), **known}
+            row = {"run": label, "value": final_engagement(run, total), **known}
             rows.append(row | {"way": None if share is None else f"{100 * share:.0f}"})
     if not rows:
         return None
@@ -231,7 +235,7 @@ def study_legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Var
     rows: list[dict[str, Json]] = []
     for label, variation, run in runs:
         for name, ours in run.details.legacy.items():
-            still = fixed(run.details, name, run.details.users)
+            still = constant_metrics(run.details, name, run.details.users)
             reward, etror = (
                 expected_value(paper, study, variation.where, LEGACY, f"{what} ({name})")
                 for what in ("optimal reward", "ETROR")

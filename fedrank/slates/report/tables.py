@@ -1,9 +1,4 @@
-"""Runs of platforms in sentences: what crossed, in a round and in a batch, and what that tells.
-
-Figures of runs of platforms: what they bring in as they learn, beside fixed policies and the optimum.
-
-Tables of runs of platforms: who is who, what they bring in, fixed policies, faults, what crossed.
-"""
+"""Tables, figures and sentences of runs of platforms: parties, engagement, policies, faults, messages."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ ONCE = ("bound", "clip", "release", "improve")
 
 
 def kind_of(flow: Flow) -> str:
-    """When platforms send a message: once a ``"run"``, in a ``"round"``, a ``"batch"``, or for a secret ``"sum"``."""
+    """Occasion of a message: once a ``"run"``, in a ``"round"``, a ``"batch"``, or for a secret ``"sum"``."""
     if flow.exchange in ONCE:
         return "run"
     return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
@@ -50,7 +45,7 @@ def batches_of(run: Run) -> int:
 
 
 def ledger_words(run: Run) -> list[str]:
-    """What crossed between platforms and their coordinator: in a round, in a batch, in all, and what that tells."""
+    """Sentences about messages between platforms and coordinator: sizes by round and batch, and what they reveal."""
     ledger = run.ledger or Ledger()
     slates: SlateRun = run.details
     rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
@@ -93,7 +88,7 @@ _POINTS = 20
 
 
 def learning_figure(run: Run, measure: str) -> alt.LayerChart:
-    """What fresh users bring in without exploration, over the users that were served before; fixed policies dashed.
+    """Engagement of fresh users without exploration over the users served before; fixed policies are dashed.
 
     Args:
         run: A run of platforms.
@@ -113,7 +108,7 @@ def learning_figure(run: Run, measure: str) -> alt.LayerChart:
 
 
 def online_figure(run: Run) -> alt.LayerChart | None:
-    """What users brought in while platforms learnt, exploration included; None before a user has left."""
+    """Engagement while platforms learnt, exploration included; None before a user has left."""
     slates = slates_of(run)
     parts, block = [], 1
     for name, measure in zip(slates.names, slates.measures[1:], strict=True):
@@ -131,7 +126,7 @@ def online_figure(run: Run) -> alt.LayerChart | None:
 
 
 def slates_of(run: Run) -> SlateRun:
-    """What the run says of platforms.
+    """The run's data about platforms.
 
     Raises:
         ConfigError: It is no run of platforms.
@@ -165,8 +160,8 @@ _ROUNDING = 0.01
 DIGITS = 1
 
 
-def reached(run: Run, measure: str) -> Estimate | None:
-    """What fresh users bring in at the last evaluation, without exploration; None before the first."""
+def final_engagement(run: Run, measure: str) -> Estimate | None:
+    """Engagement of fresh users at the last evaluation, without exploration; None before the first."""
     found = final_values(run.metrics, "test", measure)
     return mean_interval(list(found.values())) if found else None
 
@@ -182,7 +177,7 @@ def against(run: Run, measure: str, policy: str) -> Estimate | None:
 
 
 def way(run: Run, measure: str) -> float | None:
-    """How far the run got from random to the optimum, as a share; None without either, or where they are the same.
+    """Share of the gap from random to the optimum; None without either, or where they are the same.
 
     Both are of the users that the run is judged by, as the run is: other users differ by more than policies do.
     """
@@ -192,8 +187,8 @@ def way(run: Run, measure: str) -> float | None:
     return ours.mean / (ours.mean - short.mean)
 
 
-def named(slates: SlateRun, measure: str) -> str:
-    """Whose a measure is: ``"all platforms"``, ``"A, with feedback"``."""
+def measure_owner(slates: SlateRun, measure: str) -> str:
+    """Platforms of a measure: ``"all platforms"``, ``"A, with feedback"``."""
     place = slates.measures.index(measure)
     if not place:
         return "all platforms"
@@ -202,14 +197,14 @@ def named(slates: SlateRun, measure: str) -> str:
 
 
 def platforms_table(run: Run) -> Table:
-    """What each platform and all together reached, with differences, regret and the time to the threshold."""
+    """Engagement of each platform and of all, with differences, regret and the time to the threshold."""
     slates, rows = slates_of(run), []
     for place, measure in enumerate(slates.measures):
         regret = None if place else against(run, measure, OPTIMUM)
         rows.append(
             {
-                "who": named(slates, measure),
-                "value": reached(run, measure),
+                "who": measure_owner(slates, measure),
+                "value": final_engagement(run, measure),
                 **{policy: against(run, measure, policy) for policy in (RANDOM, MYOPIC)},
                 "regret": None if regret is None else Estimate(-regret.mean, regret.half, regret.n, regret.method),
                 "time": _time(slates, measure),
@@ -240,7 +235,9 @@ def platforms_table(run: Run) -> Table:
             "its part of the optimum, at the expense of others."
         )
     if slates.thresholds:
-        levels = [f"{threshold.level:.{DIGITS}f} ({named(slates, m)})" for m, threshold in slates.thresholds.items()]
+        levels = [
+            f"{threshold.level:.{DIGITS}f} ({measure_owner(slates, m)})" for m, threshold in slates.thresholds.items()
+        ]
         first = any(0.0 in threshold.users for threshold in slates.thresholds.values())
         luck = " 0 is before learning: networks as they are drawn may sort items well by luck." if first else ""
         notes.append(
@@ -282,7 +279,7 @@ def policies_table(run: Run) -> Table | None:
 
 
 def parties_table(run: Run) -> Table:
-    """Who is who: what each sees, what it learns from, what it is sent."""
+    """Data that each party sees, learns from and is sent."""
     slates = slates_of(run)
     rows = []
     pooled = bool(run.setting("sharing.secure_sum"))
@@ -293,7 +290,7 @@ def parties_table(run: Run) -> Table:
         else:
             more = "; clicks and engagement" if sees else "; no click, no engagement"
             row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}
-            if not slates.federated:
+            if not slates.federates:
                 row |= {"learns": _BY_ITSELF[sees], "sent": "nothing"}
             elif slates.by_sums:
                 row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
@@ -313,7 +310,7 @@ def parties_table(run: Run) -> Table:
                 "sent": f"{of} platforms that send any, clipped, {noised}",
             }
         )
-    elif slates.federated:
+    elif slates.federates:
         rows.append(
             {
                 "platform": "coordinator",
@@ -347,7 +344,7 @@ _SENT = {
 
 
 def world_table(run: Run) -> Table:
-    """What the users are like."""
+    """Settings of the users."""
     slates = slates_of(run)
     world = slates.world
     facts = {
@@ -389,7 +386,7 @@ def faults_table(run: Run) -> Table | None:
 
 
 def crossed_table(run: Run) -> Table | None:
-    """What crossed, message by message, with how often; None if nothing has."""
+    """Messages that crossed, with their numbers; None if none has."""
     flows = [flow for flow in words.flows(run.ledger or Ledger()) if flow.messages]
     if not flows:
         return None
@@ -427,12 +424,12 @@ def crossed_table(run: Run) -> Table | None:
 
 
 def verdicts(run: Run) -> list[str]:
-    """What came out, in sentences."""
+    """Results in sentences."""
     slates, out = slates_of(run), []
     for measure in slates.measures:
         found = against(run, measure, RANDOM)
         if found is not None:
-            who = "All platforms together" if measure == slates.measures[0] else named(slates, measure)
+            who = "All platforms together" if measure == slates.measures[0] else measure_owner(slates, measure)
             out.append(f"{who}: {_told(found)} against random slates.")
     total = slates.measures[0]
     same = [name for name in POLICIES if _same(against(run, total, name))]
@@ -470,7 +467,7 @@ _NO_TENSION = 0.02
 
 
 def _same(found: Estimate | None) -> bool:
-    """Whether two policies brought the same in every seed, but for rounding."""
+    """True if two policies brought the same in every seed, but for rounding."""
     return found is not None and max(abs(found.mean), found.half or 0.0) < _ROUNDING
 
 

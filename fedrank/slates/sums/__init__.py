@@ -12,11 +12,11 @@ A platform without feedback is lent the model. Where the learner says so (``send
 sees without feedback.
 
 **Privacy.** A user's whole stay at a platform is one vector, shortened to a clip and counted once, in one release. With
-``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted; ε is of
-the whole stay at all platforms together, with any stay replaced by any other, however many releases there are: their
-users are others. The clip can be found by other users before (``bound``, ``clip``; :mod:`fedrank.slates.sums.learner`).
-With ``secure_sum`` and three platforms with feedback or more the coordinator sees the total of their sums and nothing
-else (:mod:`fedrank.slates.sums.secure_sum`).
+``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that no other party is trusted;
+ε is of the whole stay at all platforms together, with any stay replaced by any other, however many releases there are:
+their users are others. The clip can be found by other users before (``bound``, ``clip``;
+:mod:`fedrank.slates.sums.learner`). With ``secure_sum`` and three platforms with feedback or more the coordinator sees
+the total of their sums and nothing else (:mod:`fedrank.slates.sums.secure_sum`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _RULES = (
     "own for instance: it sees them with that platform's noise. ε holds all the same."
 )
 _VISIBLE = (
-    "Of a secure sum of {platforms} platforms the coordinator sees the total and who took part; nobody else sees a "
+    "Of a secure sum of {platforms} platforms the coordinator sees the total and who took part; no other party sees a "
     "platform's own sums. If a platform fails in between, nothing is unmasked, and the same sums are summed again."
 )
 _NO_LESS = (
@@ -90,7 +90,7 @@ _NO_LESS = (
 
 @dataclass(frozen=True)
 class SumSettings:
-    """What platforms and their coordinator agree on.
+    """Settings that platforms and their coordinator agree on.
 
     Attributes:
         learner: What is learnt.
@@ -133,7 +133,7 @@ class SumSettings:
 
     @property
     def feedback(self) -> tuple[bool, ...]:
-        """Whether each platform sees clicks and engagement."""
+        """For each platform, true if it sees clicks and engagement."""
         return self.learner.feedback
 
     @property
@@ -148,7 +148,7 @@ class SumSettings:
 
     @property
     def senders(self) -> tuple[bool, ...]:
-        """Whether each platform sends sums."""
+        """For each platform, true if it sends sums."""
         return self.learner.senders
 
     @property
@@ -178,7 +178,7 @@ class SumSettings:
 
 
 class CoordinatorState(NamedTuple):
-    """What the coordinator has.
+    """The coordinator's state.
 
     Attributes:
         round: Rounds so far.
@@ -215,13 +215,13 @@ class Show(Exchange, request=RoundStart, reply=Done):
 
     @override
     def draw_from_os(self):
-        # Exploring protects nobody; it may come from any generator.
+        # Exploring is no protection; it may come from any generator.
         return jnp.asarray(np.random.default_rng().random(2), jnp.float32)
 
     @override
     def respond(self, request, party, draws):
         learner, own = self.settings.learner, party.own
-        taste, exploring = learner.explored(own, draws)
+        taste, exploring = learner.explore_slate(own, draws)
         served = learner.best(own, learner.values(own))
         slate = jnp.where(own.rounds <= learner.release_rounds[-1], exploring, served)
         return party._replace(own=own._replace(view=own.view._replace(taste=taste), slate=slate)), Done()
@@ -249,7 +249,7 @@ class AfterExplorers(Exchange):
 
 @dataclass(frozen=True)
 class IntegersOfUsers(AfterExplorers):
-    """Platforms send integers over users, each with discrete Gaussian noise of its own.
+    """Platforms send integers over users, each with separate discrete Gaussian noise.
 
     With a secure sum what they send is masked, and the coordinator sees the total.
     """
@@ -264,13 +264,13 @@ class IntegersOfUsers(AfterExplorers):
 
     @override
     def extra_messages(self, parties):
-        """What else crosses so that the vectors are summed in secret, which those who send them send alone."""
+        """Further messages of a secure sum, which those who send vectors send alone."""
         senders = sum(self.senders)
         return extra_messages(self.numbers, senders, senders) if self.settings.secure_sum else ()
 
     @property
     def senders(self) -> tuple[bool, ...]:
-        """Which platforms do: by default those with feedback."""
+        """For each platform, true if it sends integers; by default those with feedback."""
         return self.settings.feedback
 
     @property
@@ -304,7 +304,7 @@ class IntegersOfUsers(AfterExplorers):
         return () if self.sigma is None else jnp.asarray(discrete_gaussian(self.sigma, self.numbers), jnp.int32)
 
     def noisy(self, integers: Int[Array, " numbers"], draws: Any) -> Any:
-        """What leaves the platform, or goes under its masks; ``draws`` is the noise, () without."""
+        """Integers that leave the platform, or go under its masks; ``draws`` is the noise, () without."""
         noisy = integers if self.sigma is None else integers + draws
         message = self.messages[self.settings.secure_sum]
         return message(noisy.astype(jnp.uint32) if self.settings.secure_sum else noisy)
@@ -416,13 +416,13 @@ class Release(IntegersOfUsers, request=RoundStart):
         if s.secure_sum:
             steps, count = self.total(replies.sums, arrived)
             of_all = noise * jnp.sqrt(count.astype(jnp.float32))
-            model = learner.solved(steps * unit, count * rounds, state.model, of_all)
+            model = learner.solve(steps * unit, count * rounds, state.model, of_all)
             good = count > 0
         else:
             heard = jnp.asarray(arrived) & jnp.asarray(s.senders)
             steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
-            model = learner.solved_of_platforms(steps * unit, heard, rounds, state.model, noise)
-            good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback nobody knows what engages
+            model = learner.solve_platforms(steps * unit, heard, rounds, state.model, noise)
+            good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback it is unknown what engages
         good = good & jnp.all(jnp.isfinite(model))
         return state._replace(model=jnp.where(good, model, state.model))
 
@@ -440,7 +440,7 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
     @override
     def respond(self, request, party, draws):
         own: PlatformState = party.own
-        learnt = self.settings.learner.improved(own._replace(model=request.weights))
+        learnt = self.settings.learner.improve(own._replace(model=request.weights))
         new = (request.weights, learnt)
         good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
         kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
@@ -456,7 +456,7 @@ class SummedSlates(PlatformProtocol):
     """Platforms that learn from sums over users.
 
     Attributes:
-        settings: What everybody agrees on.
+        settings: Settings that all agree on.
     """
 
     settings: SumSettings
@@ -531,7 +531,7 @@ class SummedSlates(PlatformProtocol):
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What noise on the sums promises: of one message a platform that sends any, however long the run is."""
+        """Privacy of the noise on the sums: of one message a platform that sends any, however long the run is."""
         s = self.settings
         if s.sigma is None:
             whose = (

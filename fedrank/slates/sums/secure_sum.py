@@ -1,13 +1,13 @@
-"""How platforms' integers over users are summed so that the coordinator sees nothing but their total, modulo 2³².
+"""Secure sums of platforms' integers over users: the coordinator sees nothing but their total, modulo 2³².
 
 In a deployment each platform's vector is masked, and the masks cancel in the total (:mod:`fedrank.privacy.secure_sum`).
 The simulator leaves the masks out: :func:`total` is all that it does with the vectors.
 
 **Noise.** Every platform adds the noise that its vector would need if it were seen alone. A user who comes to all n
 platforms changes the total by n clips, and noise of √n σ on it is n times as far as that of one vector of σ / √n: the
-secure sum lets nobody add less. So ε rests on nobody's secure sum, and what any n − 1 platforms add hides what they
-put in, with the ε of n − 1 messages, from the last one too, which knows its own noise. What the secure sum adds is that
-nobody sees the sums of one platform.
+secure sum lets no platform add less. So ε does not rest on the secure sum, and what any n − 1 platforms add hides what
+they put in, with the ε of n − 1 messages, from the last one too, which knows its own noise. What the secure sum adds is
+that no party sees the sums of one platform.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def total(
     Returns:
         The total as integers with a sign, and how many platforms are in it; zeros unless every platform was heard.
     """
-    everybody = jnp.all(arrived | ~asked)
+    complete = jnp.all(arrived | ~asked)
     summed = jnp.sum(jnp.where(asked[:, None], summands, 0), axis=0, dtype=jnp.uint32)
     signed = jax.lax.bitcast_convert_type(summed, jnp.int32)
-    return jnp.where(everybody, signed, 0), jnp.where(everybody, jnp.sum(asked), 0)
+    return jnp.where(complete, signed, 0), jnp.where(complete, jnp.sum(asked), 0)
 
 
 def as_vector(message: Any) -> UInt32[np.ndarray, " integers"]:

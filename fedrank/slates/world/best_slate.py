@@ -1,4 +1,4 @@
-"""Which slate to show, given how much each item draws a click and what a click on it is worth.
+"""The best slate, given choice scores of items and the values of clicks on them.
 
 Of N candidates, item i has a choice score v_i > 0 and a value q_i of being clicked; "no click" has the score v_0 ≥ 0
 and is worth nothing. A user who sees the slate A clicks i with probability v_i / (v_0 + Σ_A v): the slate is worth
@@ -153,7 +153,7 @@ def best_value(
     n: int,
     v0: Float[Array, "*batch"],
 ) -> Float[Array, "*batch"]:
-    """What the best slates of many lists are worth, by Dinkelbach's method for all at once: values, and no slates.
+    """Values of the best slates of many lists, by Dinkelbach's method for all at once, without the slates.
 
     Candidates come first, so that a pass over them takes neighbouring lists together: several times quicker on a CPU
     than :func:`exact` for each list.
@@ -182,7 +182,7 @@ def best_value(
 
 
 def _shown(values: Float[Array, "candidates *batch"], n: int) -> Bool[Array, "candidates *batch"]:
-    """Where the ``n`` largest values of each list are; of equals, the first."""
+    """Places of the ``n`` largest values of each list; of equals, the first."""
     order = jax.lax.broadcasted_iota(jnp.int32, values.shape, 0)
 
     def one_less(_, free):

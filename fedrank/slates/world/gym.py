@@ -104,7 +104,7 @@ class ChocKaleEnv(gymnasium.Env):
 
 
 class ChocKaleVectorEnv(VectorEnv):
-    """Many users in one compiled step; each has a world of its own.
+    """Many users in one compiled step; each has a separate world.
 
     When a user leaves, the next arrives in the same step (``AutoresetMode.SAME_STEP``): the observation is the new
     user's, ``info["final_obs"]`` holds the old user's last one in the rows that ``info["_final_obs"]`` marks. Actions,

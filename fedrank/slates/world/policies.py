@@ -4,7 +4,8 @@ A policy fills the slates of all platforms at the beginning of a round. Policies
 (which feature, a table of values) are leaves, settings are structure, so that one compiled program serves all policies
 of a kind.
 
-Baselines: random slates, slates by one feature, the best slate for the current tick, and one platform's at all.
+The baselines are random slates, slates by one feature, the best slate for the current tick, and one platform's slates
+at all.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Policy(abc.ABC):
 
 
 class Episode(NamedTuple):
-    """What one user did in each round at each platform.
+    """Outcome of one user in each round at each platform.
 
     Attributes:
         engagement: 0 where nothing was clicked.
@@ -139,7 +140,7 @@ def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray | StayKeys) -
 
 
 class Played(NamedTuple):
-    """What a policy brought, user by user, and when it served what.
+    """Outcome of a policy, user by user, and what it served when.
 
     Attributes:
         engagement: Undiscounted return of every platform in every episode.
@@ -160,7 +161,7 @@ def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | St
 
 
 @functools.partial(jit, quick=True, static_argnames="world")
-def played(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | StayKeys) -> Played:
+def play_compiled(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | StayKeys) -> Played:
     """As :func:`play`, compiled."""
     return play(world, policy, keys)
 

@@ -30,13 +30,11 @@ over a user's stay, by the factor e^drift from its first tick to its last.
 
 A tick on which nothing is clicked gives no engagement and counts as c = ½: the exposure fades and wanders.
 
-Worlds by name.
-
-``recsim`` is what published runs were made in, ``paper`` what the publication's text describes, ``tension`` a world in
-which greed does not pay, ``stock`` RecSim's own long-term satisfaction as it comes: a user clicks what stands first, so
-that a slate is one item, forgets sooner, and shows nothing of how satisfied they are. All but ``tension`` have almost
-none of it: with a sensitivity of 0.01 the satisfaction never leaves
-[0.475, 0.525], so that serving chocolate for ever is optimal.
+**Worlds by name.** ``recsim`` is what published runs were made in, ``paper`` what the publication's text describes,
+``tension`` a world in which greed does not pay, ``stock`` RecSim's own long-term satisfaction as it comes: a user
+clicks what stands first, so that a slate is one item, forgets sooner, and shows nothing of how satisfied they are. All
+but ``tension`` have almost none of it: with a sensitivity of 0.01 the satisfaction never leaves [0.475, 0.525], so that
+serving chocolate for ever is optimal.
 """
 
 from __future__ import annotations
@@ -170,7 +168,7 @@ class Satisfaction:
         sensitivities: τ of each platform in place of ``sensitivity``; empty: the same for all.
         drift: Logarithm of the factor by which τ has changed after all of a user's ticks: above 0, users react more
             and more strongly.
-        fresh: Platforms see the satisfaction as it is when the round begins, each with noise of its own. If False, what
+        fresh: Platforms see the satisfaction as it is when the round begins, each with separate noise. If False, what
             each saw right after its own tick, so that those who act early see a stale value, as in FedSlate's code.
 
     Raises:
@@ -253,7 +251,7 @@ class Satisfaction:
 
     @property
     def even(self) -> bool:
-        """Whether τ is the same at all platforms in all ticks."""
+        """True if τ is the same at all platforms in all ticks."""
         return not self.sensitivities and self.drift == 0.0
 
     def tau(self, left: Int[ArrayLike, "..."], platform: Int[ArrayLike, "..."]) -> Any:

@@ -36,7 +36,7 @@ class MeanOfItem(SumLearner):
     def contribution(self, own, item, engagement):
         return jnp.stack([engagement, engagement * item])
 
-    def solved(self, sums, rounds, model, noise):
+    def solve(self, sums, rounds, model, noise):
         return sums / jnp.maximum(rounds, 1.0)
 
     def values(self, own):

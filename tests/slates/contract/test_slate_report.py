@@ -28,7 +28,7 @@ from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
-from fedrank.slates.report.study import fixed, legacy_table
+from fedrank.slates.report.study import constant_metrics, legacy_table
 from fedrank.slates.report.tables import batches_of, rounds_of_platforms
 from fedrank.slates.results import ENGAGEMENT
 
@@ -100,7 +100,7 @@ def test_an_interval_over_seeds_is_students(one):
     values = last.filter(pl.col("round") == 120 * STAY)["value"].to_list()
     mean = sum(values) / 3
     half = 4.302653 * (sum((v - mean) ** 2 for v in values) / 2 / 3) ** 0.5  # two degrees of freedom
-    found = slate_tables.reached(run, "engagement (A)")
+    found = slate_tables.final_engagement(run, "engagement (A)")
     assert found.mean == pytest.approx(mean) and found.half == pytest.approx(half, rel=1e-5)
 
 
@@ -266,7 +266,7 @@ def test_noise_on_values_is_a_number_and_targets_are_said_to_have_none(tmp_path)
 
 
 def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
-    found = fixed(one[0].details, "A", 5000)
+    found = constant_metrics(one[0].details, "A", 5000)
     mean = 1040 * 60 / 61
     deviation = SPREAD * math.sqrt(60 / 61) / 10  # of a mean of 100 users
     assert found.mean == pytest.approx(mean)
@@ -274,7 +274,7 @@ def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
     assert mean + 2 * deviation < found.reward.mean < mean + 3.5 * deviation
     assert found.reward.low < found.reward.mean < found.reward.high
     assert found.etror.low < 1200 and found.etror.high > 3800  # anywhere in the run
-    assert fixed(one[0].details, "A", 150) is None
+    assert constant_metrics(one[0].details, "A", 150) is None
 
 
 def test_the_legacy_box_says_what_it_is_not(one):
@@ -311,7 +311,7 @@ def test_a_run_without_fixed_policies_has_a_page_without_differences(tmp_path):
 
 def test_one_seed_has_no_interval(tmp_path):
     run = load(make_slate_run(tmp_path / "run", seeds=1))
-    assert slate_tables.reached(run, "engagement").half is None
+    assert slate_tables.final_engagement(run, "engagement").half is None
     assert "One seed: no interval." in slate_tables.platforms_table(run).notes[0]
     assert "(one seed, no interval)" in slate_tables.verdicts(run)[0]
 

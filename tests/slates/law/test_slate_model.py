@@ -36,7 +36,7 @@ def played():
     own = jax.tree.map(lambda leaf: leaf[0], experiment.protocol.parties(keys[:1]).own)
     weights = s.head.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.head.size,))
     scene = s.world.first(s.world.draw(keys[3]))
-    views = jax.vmap(learner.greeted)(own, scene.observed, scene.documents)
+    views = jax.vmap(learner.first_view)(own, scene.observed, scene.documents)
     return experiment, own._replace(view=views), weights, scene
 
 

@@ -31,8 +31,8 @@ from fedrank.slates.attacks.sums import (
     due,
     first_parties,
     gaussian_advantage,
-    guessed,
-    played,
+    guess_accuracy,
+    play_round,
     private_advantage,
     stays,
     sums_protocol,
@@ -101,7 +101,7 @@ def test_an_attacker_who_knows_all_others_reaches_the_closed_forms(sigma):
     best = gaussian_advantage(np.linalg.norm(user - other, axis=1), sigma).mean()
     assert advantage(views, known=True) == pytest.approx(best, abs=0.035)
     wanted = user @ [1.0, 1.0, 1.0]
-    found = guessed(views.seen - views.base, wanted)
+    found = guess_accuracy(views.seen - views.base, wanted)
     assert found["r2"] == pytest.approx(1 / (1 + sigma**2), abs=0.05)
     assert found["blind"] == pytest.approx(math.sqrt(3 * 2 / math.pi), rel=0.05)  # of a normal distribution
 
@@ -125,14 +125,14 @@ def test_messages_are_those_of_the_protocol_and_show_what_users_added():
     assert [one.name for one in due(protocol, first)] == ["release", "improve"] and not due(protocol, first + 1)
     added = jnp.zeros((2, 5), jnp.int32).at[0].set(jnp.arange(5))
     noise = drawn(protocol, first, jax.random.key(0))
-    after, (release, improve) = played(protocol, at, first, noise, sums=added)
+    after, (release, improve) = play_round(protocol, at, first, noise, sums=added)
     (sums,) = release.coordinator
     np.testing.assert_array_equal(sums[0], noise[0][0] + jnp.arange(5))
     assert not np.any(sums[1])  # B has no feedback: it is not asked
     np.testing.assert_array_equal(improve.platform(1)[0], after.state.model)
     # Who was in the first release is not in the second.
     still = jax.tree.map(jnp.zeros_like, drawn(protocol, second, jax.random.key(1)))
-    _, (release, _) = played(protocol, after, second, still, sums=2 * added)
+    _, (release, _) = play_round(protocol, after, second, still, sums=2 * added)
     np.testing.assert_array_equal(release.coordinator[0][0], 2 * jnp.arange(5))
 
 

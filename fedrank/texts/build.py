@@ -1,7 +1,4 @@
-"""What is trained side by side in one compiled program: the protocol, and controls with other features, β or labels.
-
-From a configuration to silos that train over each other's texts: documents, queries, sketches, protocol.
-"""
+"""From a configuration to silos that train over each other's texts: documents, queries, sketches, protocol, runs."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from fedrank.texts.config import Texts as TextSettings
 from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import TextReader
-from fedrank.texts.data.silos import Federation, cut, joined, split_queries
+from fedrank.texts.data.silos import Federation, cut, join_collections, split_queries
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SKETCHED, SetupResults, run_setups
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
@@ -101,7 +98,7 @@ class FederationSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TextExperiment:
-    """What a configuration of silos with texts names, built.
+    """Documents, queries and protocol of a configuration of silos with texts.
 
     Attributes:
         config: The configuration, resolved.
@@ -248,7 +245,7 @@ def build_texts(
     if len(corpora) > 1:
         if config.texts.cut != "random" or config.texts.silos not in (TextSettings().silos, len(corpora)):
             raise ConfigError(f"{called} names {len(corpora)} silos; leave texts.silos and texts.cut out.")
-        federations = [joined(corpora)] * len(seeds)
+        federations = [join_collections(corpora)] * len(seeds)
     else:
         federations = [cut(corpora[0], config.texts.silos, config.texts.cut, seed) for seed in seeds]
     texts = tuple(
@@ -261,7 +258,7 @@ def build_texts(
             if lacking:
                 raise DataError(
                     f"{name} of {federation.name!r} has {int((one.part != UNUSED).sum())} queries with a relevant "
-                    f"document of its own, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
+                    f"document at home, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
                 )
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:

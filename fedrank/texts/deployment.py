@@ -1,8 +1,8 @@
 """Silos with texts: what run and silo agree on before anything crosses, and a silo's own folder of texts.
 
-Nobody sees all texts, so that sizes that a simulator counts have to be agreed on: most documents of a silo, grades, and
-where questions are asked, most query words. Texts have to be cut into words in the same way everywhere, or silos miss
-each other's: a node tells a short hash of how it does that.
+No party sees all texts, so that sizes that a simulator counts have to be agreed on: most documents of a silo, grades,
+and where questions are asked, most query words. Texts have to be cut into words in the same way everywhere, or silos
+miss each other's: a node tells a short hash of how it does that.
 
 Silos with texts over a network: a setup in which they make their rows, then training on these rows.
 
@@ -47,7 +47,7 @@ from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI, SketchRow
 
 #: Largest message in bytes; connections carry up to 2 GiB.
 MOST_BYTES = 2**30
-#: Words of the document that an account tells about where nobody knows the longest one.
+#: Words of the document that an account tells about where the longest one is unknown.
 _TYPICAL = 300
 # Cut by every node, for the hash: endings, stop words, accents, numbers and signs.
 _PROBE = "The wings' flutter-tests of 1,958 were running: naïve analyses (e.g. Mach 2.5) don't generalise elastically."
@@ -55,7 +55,7 @@ _PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
 class Agreed(NamedTuple):
-    """What every party of a run knows.
+    """Protocol and number of silos, known to every party of a run.
 
     Attributes:
         protocol: The protocol, with its setup.
@@ -67,19 +67,19 @@ class Agreed(NamedTuple):
 
     @property
     def setup(self) -> SketchSetup:
-        """How silos come to their rows."""
+        """The setup in which silos make their rows."""
         setup = self.protocol.setup
         assert isinstance(setup, SketchSetup)
         return setup
 
 
 def is_known(config: TextsConfig) -> bool:
-    """Whether the run names sets of the catalogue or generated ones, which every node then has: for tests."""
+    """True if the run names sets of the catalogue or generated ones, which every node then has: for tests."""
     return all(is_known_name(name.strip(), config.task) for name in config.data.split(JOIN))
 
 
 @functools.lru_cache(maxsize=4)
-def agreed(config: TextsConfig, where: str | None = None) -> Agreed:
+def agree_terms(config: TextsConfig, where: str | None = None) -> Agreed:
     """Protocol and number of silos of a run.
 
     Args:
@@ -87,11 +87,11 @@ def agreed(config: TextsConfig, where: str | None = None) -> Agreed:
         where: Where known sets are looked for.
 
     Raises:
-        ConfigError: A size is missing that silos with texts of their own must agree on, or messages would be too
+        ConfigError: A size is missing that silos with own texts must agree on, or messages would be too
             large, or the run names a path.
         DataError: A known set is not there.
     """
-    found = _agreed(config, where)
+    found = _make_terms(config, where)
     for exchange in (*found.setup.exchanges, *found.protocol.exchanges):
         for layout in (exchange.request, exchange.reply):
             if layout.nbytes > MOST_BYTES:
@@ -110,7 +110,7 @@ def agreed(config: TextsConfig, where: str | None = None) -> Agreed:
     return found
 
 
-def _agreed(config: TextsConfig, where: str | None) -> Agreed:
+def _make_terms(config: TextsConfig, where: str | None) -> Agreed:
     if is_known(config):
         experiment = _whole(config, where)
         return Agreed(experiment.protocol, experiment.n_parties)
@@ -127,7 +127,7 @@ def _agreed(config: TextsConfig, where: str | None) -> Agreed:
     ]
     if lacking:
         raise ConfigError(
-            f"silos with texts of their own must agree on {' and '.join(lacking)} beforehand, since nobody sees all "
+            f"silos with own texts must agree on {' and '.join(lacking)} beforehand, since no party sees all "
             "texts; set them in the run, large enough for every silo."
         )
     if t.cut != TextsConfig().texts.cut:
@@ -165,7 +165,7 @@ def texts_of(config: TextsConfig, node: NodeSettings, where: str | None = None) 
 
 
 def refuse_misplaced(config: TextsConfig, node: NodeSettings, silos: int) -> None:
-    """Refuse a node that the run has no place for: each node is one silo, with texts of its own or of a known set.
+    """Refuse a node that the run has no place for: each node is one silo, with own texts or those of a known set.
 
     Raises:
         ConfigError: Says what does not fit.
@@ -181,12 +181,12 @@ def refuse_misplaced(config: TextsConfig, node: NodeSettings, silos: int) -> Non
         raise ConfigError(
             f"the run's data is {config.data!r}, "
             + ("which leaves no place for this node's own texts." if node.data else "and this node has no texts.")
-            + f' A run in which silos have texts of their own says data = "{OWN}"; their SuperNodes are started with '
+            + f' A run in which silos have own texts says data = "{OWN}"; their SuperNodes are started with '
             "--node-config 'data=\"/its/own/folder\"'."
         )
     if node.data and not node.state_dir:
         raise ConfigError(
-            "a silo with texts of its own needs state-dir, a folder of the node: without it the node would forget its "
+            "a silo with own texts needs state-dir, a folder of the node: without it the node would forget its "
             "rows, and that it has handed out its sketches already."
         )
 
@@ -213,7 +213,7 @@ def refuse_unprotected(config: TextsConfig, node: NodeSettings, protocol: SiloSk
     if most < 0 and node.data and math.isinf(epsilon):
         raise ConfigError(
             f"sketch-mode = {config.sketch.mode!r} does not protect this silo's documents: nothing bounds what others "
-            "read from its counts. A node with texts of its own takes part only with most-sketch-epsilon = inf."
+            "read from its counts. A node with own texts takes part only with most-sketch-epsilon = inf."
         )
 
 
@@ -244,7 +244,7 @@ class TextsServer(ServerSide):
     config: TextsConfig
 
     def __init__(self, config: TextsConfig):
-        common = agreed(config)
+        common = agree_terms(config)
         super().__init__(config, common.protocol, None, common.n_parties, common.setup)
         self._sketch = common.protocol
 
@@ -323,7 +323,7 @@ class TextsSetup(SetupSide):
         step = self.protocol.exchanges[exchange]
         if isinstance(step, Agree):
             letters = np.asarray(step.reply.decode(reply).fingerprint, np.uint8)
-            _log.warning(  # not for information: somebody has to read it
+            _log.warning(  # a warning, because an operator has to read it
                 "fingerprint of the silos' secret: %s. Compare it with all other silos by telephone; where one "
                 "differs, the server has swapped keys: stop the run.",
                 bytes(letters).decode("ascii", "replace"),
@@ -331,7 +331,7 @@ class TextsSetup(SetupSide):
 
 
 class TextsNode(NodeSide):
-    """A silo with texts of its own, or its part of a known set.
+    """A silo with own texts, or its part of a known set.
 
     Args:
         config: The run, resolved.
@@ -345,7 +345,7 @@ class TextsNode(NodeSide):
     config: TextsConfig
 
     def __init__(self, config: TextsConfig, settings: NodeSettings):
-        common = agreed(config, settings.data_folder or None)
+        common = agree_terms(config, settings.data_folder or None)
         refuse_misplaced(config, settings, common.n_parties)
         number = settings.partition_id
         columns = cuts_words(config) if settings.data else b""
@@ -378,7 +378,7 @@ class TextsNode(NodeSide):
         gain = (federated - local)[held].astype(np.float64)
         low = lower_end(gain)
         decision = "adopt the federation's ranker" if low > 0 else "keep this silo's own ranker"
-        _log.warning(  # not for information: somebody has to read it
+        _log.warning(  # a warning, because an operator has to read it
             "do no harm: on this silo's validation queries %s is %.4f with the federation's ranker before its last "
             "step, and %.4f with its own, learnt from features with the federation's statistics; of %d queries, the "
             "difference is at least %.4f with 95 %% confidence: %s",

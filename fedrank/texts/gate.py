@@ -25,7 +25,7 @@ from scipy import stats
 from fedrank.core.trees import Json
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.rows import ISOLATED, SKETCHED, TextRows
-from fedrank.texts.scores import UNTRAINED, scored
+from fedrank.texts.scores import UNTRAINED, score_all
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI, SketchRows, grown, places_of
 
@@ -42,7 +42,7 @@ def gate(
     names: Sequence[str],
     held: Mapping[str, Float[np.ndarray, "seeds silos queries"]] | None = None,
 ) -> dict[str, Json]:
-    """Which silos adopt the federation's ranker, and their gain on test queries.
+    """Decisions of silos to adopt the federation's ranker, and their gain on test queries.
 
     By itself a silo has its own ranker and plain BM25, and keeps whichever ranks its held-out queries better. It adopts
     the federation's ranker where that is better still, and the lower end of the interval says so. This is about ranking
@@ -61,7 +61,7 @@ def gate(
 
     Returns:
         The content of ``gate.json``: ``measure``, and in ``decisions`` for each seed and silo ``against`` (the better
-        of its own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that on held-out and on
+        of the own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that on held-out and on
         test queries), ``low`` (lower end of the one-sided 95 % interval of ``vali``), ``held`` (queries that decided),
         ``adopted``, and ``kept`` (gain on test queries with the gate).
     """
@@ -156,7 +156,7 @@ def cross_validated(
         parties = protocol.parties(rows, [protocol.beta, 0.0], [0, 1], [False, False])
         states, own = simulator.start(keys, parties, per_run=True)
         states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, rounds)
-        values = jax.device_get(scored(protocol, (measure,), simulator.server(states), parties.shared, own, more))
+        values = jax.device_get(score_all(protocol, (measure,), simulator.server(states), parties.shared, own, more))
         # The first runs are the federation's; in the others each silo has its own statistics, as without one.
         for name, runs in ((FEDERATED, slice(0, len(seeds))), ("Local", slice(len(seeds), None)),
                            (UNTRAINED, slice(len(seeds), None))):  # fmt: skip

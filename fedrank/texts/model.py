@@ -39,7 +39,7 @@ DEPTH = 30
 
 
 class Found(NamedTuple):
-    """What BM25 finds in a collection, query after query.
+    """Documents that BM25 finds in a collection, query after query.
 
     Attributes:
         queries: Number of the query of each row.
@@ -90,8 +90,8 @@ class TextModel(Model):
         learner: The ranker's settings.
         weights: float32 [learner.size].
         scaling: Rows by which features are scaled: ``silo``, ``federation`` or ``query``, the list itself.
-        scales: Silo -> mean and deviation by which it scales features; empty for ``query``, and where nobody knows
-            them, as at a server that has no texts (:meth:`fitted` sets them).
+        scales: Silo -> mean and deviation by which it scales features; empty for ``query``, and where they are
+            unknown, as at a server that has no texts (:meth:`fitted` sets them).
         stem: Whether words are stemmed before they are counted.
         stopwords: Whether stop words are left out.
         as_published: Whether features are as printed (:func:`~fedrank.texts.data.features.text_features`).
@@ -176,7 +176,7 @@ class TextModel(Model):
         """The scale of a silo.
 
         Raises:
-            ModelError: Nobody knows it, or there are several and none was named.
+            ModelError: It is unknown, or there are several and none was named.
             UnknownNameError: There is no such silo.
         """
         if not self.scales:
@@ -200,7 +200,7 @@ class TextModel(Model):
         """The model with the scale of one silo only, which can be handed on and exported.
 
         Raises:
-            ModelError: Each query's documents are scaled by themselves, or nobody knows the scales.
+            ModelError: Each query's documents are scaled by themselves, or the scales are unknown.
             UnknownNameError: There is no such silo.
         """
         if self.scaling == "query":
@@ -301,7 +301,7 @@ class TextModel(Model):
         depth: int = DEPTH,
         folder: str | os.PathLike[str] | None = None,
     ) -> dict[str, dict[str, float]]:
-        """What the model is worth in a search of a collection with judged queries.
+        """Measures of the model in a search of a collection with judged queries.
 
         BM25 finds ``depth`` documents a query, the model ranks them. All relevant documents count, also those that were
         not found, so that the best value may be below 1.
@@ -327,7 +327,7 @@ class TextModel(Model):
         cutoffs = {name: depth_of(name) for name in measures if offline_metric(name)}
         if unbounded := [name for name, cutoff in cutoffs.items() if cutoff is None]:
             raise ConfigError(f"{unbounded[0]} of a search needs a cutoff, such as {unbounded[0]}@{depth}.")
-        corpus, found = self._searched(data, depth, folder)
+        corpus, found = self._search_all(data, depth, folder)
         scored = self.score(found.features, found.queries, silo=silo)
         given, labels, where = _lists(corpus, found, scored)
         judged, table = (labels > 0).any(axis=1), {}
@@ -366,7 +366,7 @@ class TextModel(Model):
             DataError: The data is no text collection.
             ModelError: The model does not know the scale; or the name has white space.
         """
-        corpus, found = self._searched(data, depth, folder, judged=False)
+        corpus, found = self._search_all(data, depth, folder, judged=False)
         scored = self.score(found.features, found.queries, silo=silo)
         ends = np.searchsorted(found.queries, np.arange(corpus.n_queries + 1))
         return run_lines(
@@ -377,7 +377,7 @@ class TextModel(Model):
             name,
         )
 
-    def _searched(self, data: Any, depth: int, folder: Any, judged: bool = True) -> tuple[Corpus, Found]:
+    def _search_all(self, data: Any, depth: int, folder: Any, judged: bool = True) -> tuple[Corpus, Found]:
         """A collection and what BM25 finds in it."""
         texts = load(data, TextReader(judged=judged), folder=folder)
         corpus = corpus_of(texts, self.stem, self.stopwords)

@@ -60,7 +60,7 @@ class Holdings(NamedTuple):
         return np.flatnonzero(self.owner == owner)
 
     def present(self, documents: np.ndarray) -> csr_array:
-        """Which words stand in documents: 0 or 1."""
+        """Presence of words in documents: 0 or 1."""
         part = self.counts[documents]
         return csr_array((np.ones_like(part.data), part.indices, part.indptr), shape=part.shape)
 
@@ -104,7 +104,7 @@ _QUANTILE = 2.5758
 
 
 class Reading(NamedTuple):
-    """What was read of some documents, one entry each.
+    """Words read of some documents, one entry each.
 
     Attributes:
         share: The part of the different words that was read and that a guess did not name.
@@ -149,7 +149,7 @@ def interval_of(reading: Reading) -> tuple[float, float]:
 
 
 def finding_of_reading(attack: str, mode: str, reading: Reading, words: str) -> Finding:
-    """How much of documents is read."""
+    """Finding of the share of documents that is read."""
     share = float(reading.share.mean())
     low, high = interval_of(reading)
     right = f"{100 * reading.precision.mean():.0f} % of the words that it names are right"
@@ -174,13 +174,13 @@ def interval_of_auc(area: float, trials: int) -> tuple[float, float]:
 
 
 def finding_of_auc(attack: str, mode: str, area: float, trials: int, words: str) -> Finding:
-    """How well a text is found."""
+    """Finding of the test whether a text is present."""
     low, high = interval_of_auc(area, trials)
     return Finding(attack, mode, "AUC", area, low, high, FOUND, low > FOUND, trials, words)
 
 
 def auc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> float:
-    """Probability that evidence about a text that is there is larger; a tie counts a half.
+    """Probability that evidence about a text that is present is larger; a tie counts a half.
 
     >>> auc(np.array([2.0, 1.0]), np.array([0.0, 1.0]))
     0.875
@@ -198,7 +198,7 @@ _BELIEVED = 0.5
 
 
 class Shown(NamedTuple):
-    """How owners show their documents.
+    """Protection of the documents of owners: hashes, noise, questions.
 
     Attributes:
         hashes: Hashes of the vocabulary.
@@ -212,7 +212,7 @@ class Shown(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """Whether owners answer questions instead of publishing sketches."""
+        """True if owners answer questions instead of publishing sketches."""
         return self.noise.mode in ("per-query", "paper")
 
     @property
@@ -294,7 +294,7 @@ def _how(s: DocumentAttack) -> str:
 def _shown(
     held: Holdings, s: DocumentAttack, rng: np.random.Generator
 ) -> tuple[Shown, Integer[np.ndarray, "documents z w"], Integer[np.ndarray, " targets"]]:
-    """How documents are shown, their sketches without noise, and documents of owner 1 to read."""
+    """Protection of documents, their sketches without noise, and documents of owner 1 to read."""
     sketch, epsilon = s.sketch(), s.sketch().epsilon
     if epsilon is not None and sketch.mode == "per-query":
         epsilon = plan(epsilon, s.sketch_questions + 1)  # one more, for sizes and statistics
@@ -338,7 +338,7 @@ def insider(
 
 
 def guesser(held: Holdings, known: Integer[np.ndarray, " known"], targets: Integer[np.ndarray, " targets"]) -> Reading:
-    """Who passes sealed bytes on, and has some documents: the words that most of these hold are named of each."""
+    """Reading by a relay that has some documents: it names the words that most of these hold of each document."""
     prior = held.prior(known)
     reading = Reading.empty()
     for target in targets.tolist():
@@ -468,7 +468,7 @@ _SEED = 0x5EE5
 
 
 class InsiderReads(NamedTuple):
-    """What the first silo reads of the second's documents.
+    """Words that the first silo reads of the second's documents.
 
     Attributes:
         share: Mean part of a document's words that it reads and that a guess does not name.

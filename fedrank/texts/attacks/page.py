@@ -1,4 +1,4 @@
-"""How the page of attacks on sketches opens: which promises hold, and how well one more occurrence can be told.
+"""Openings and charts of the pages of attacks on sketches and on documents.
 
 How the page of attacks on documents opens: who reads how much of a document.
 """
@@ -51,7 +51,7 @@ def attack_opening(findings: Sequence[Finding], epsilon: float) -> Opening:
 
 
 def chart(findings: Sequence[Finding]) -> Any:
-    """How often an attacker is right, by mode, beside what ε allows; None where that was not tried."""
+    """Share of right answers of an attacker, by mode, beside what ε allows; None where that was not tried."""
     told = [one for one in findings if one.attack == LEADING]
     if not told:
         return None
@@ -114,7 +114,7 @@ def documents_opening(found: Sequence[Finding], collection: str) -> Opening:
     """Title, sentence and numbers."""
     read = [one for one in found if one.measure == _READ]
     readable = [one for one in read if one.broken]
-    sentence = "Nobody who was tried reads documents."
+    sentence = "None of the attacks reads documents."
     if readable:
         who = "; ".join(f"{one.attack} ({one.mode})" for one in readable)
         sentence = f"Documents are readable in {len(readable)} of {len(read)} ways that were tried: {who}."
@@ -129,7 +129,7 @@ def documents_opening(found: Sequence[Finding], collection: str) -> Opening:
 
 
 def documents_chart(found: Sequence[Finding]) -> Any:
-    """How much is read, by attacker."""
+    """Share of words read, by attacker."""
     read = [one for one in found if one.measure == _READ]
     levels = [Level(f"{one.attack}, {one.mode}", one.measured, one.low, one.high, True) for one in read]
     levels.append(Level("readable from here on", READABLE))

@@ -93,7 +93,7 @@ def _noise(rng: np.random.Generator, terms: StatisticsTerms, owners: int) -> Flo
 
 
 def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> dict[int, Reading]:
-    """What an asker reads, by number of questions about each document."""
+    """Reading by an asker, by number of questions about each document."""
     theirs = held.of(1)
     titled = [text for text in rng.permutation(theirs).tolist() if 2 <= len(held.words[text].title) <= _ANCHOR]
     prior = held.prior(held.of(0))
@@ -116,7 +116,7 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
             for text in titled[: s.targets]:
                 title, asked, read = held.words[text].title, 0, list[int]()
                 left = list(budgets)
-                for asked, word in _probed(title, dictionary, held.vocabulary, prior, best):
+                for asked, word in _probe(title, dictionary, held.vocabulary, prior, best):
                     while left and asked > left[0]:
                         readings[left[0]] = readings[left[0]].with_document(held, text, np.array(read, np.int64), prior)
                         left.pop(0)
@@ -131,7 +131,7 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
     return readings
 
 
-def _probed(
+def _probe(
     title: list[str],
     dictionary: Int64[np.ndarray, " words"],
     vocabulary: tuple[str, ...],

@@ -25,7 +25,7 @@ _LARGEST_VOCABULARY = 2_000_000
 
 @dataclass(frozen=True)
 class SketchAttack:
-    """Which mode of sketches is attacked, and how hard.
+    """The mode of sketches to attack, and the effort.
 
     Raises:
         UnknownNameError: No such mode.
@@ -68,7 +68,7 @@ class SketchAttack:
 
     @property
     def asks(self) -> bool:
-        """Whether questions leave a querier in one of the attacked modes; ``z1`` means something then."""
+        """True if questions leave a querier in one of the attacked modes; ``z1`` means something then."""
         return self.mode != "publish-once"
 
     @property
@@ -83,7 +83,7 @@ MODES = tuple(SHAPES)
 
 @dataclass(frozen=True)
 class DocumentAttack:
-    """Which documents are attacked, and what protects them.
+    """The documents to attack, and their protection.
 
     Raises:
         ConfigError: A setting is out of range.

@@ -21,7 +21,7 @@ decoys (:mod:`fedrank.texts.sketch.decoys`).
 * :func:`dictionary`: count for every word in how many positions it fits, and name one of those that fit as a term does.
 * :func:`intersection`: compare two questions about a term. If only the decoys are drawn anew, the positions on which
   they agree are the private index set PK.
-* :func:`two_silos`: compare the questions of two silos about a term. Each has decoys of its own, so that hardly any
+* :func:`two_silos`: compare the questions of two silos about a term. Each has separate decoys, so that hardly any
   word but the term fits both questions.
 
 All attacks on sketches, for one mode or for all.
@@ -38,7 +38,7 @@ from jaxtyping import Bool, Float, Float64, Integer, Real
 from fedrank.texts.attacks.settings import ATTACKED, SketchAttack
 from fedrank.texts.attacks.world import Finding, Questions, World, ask, make_world, mean_interval, share_interval
 from fedrank.texts.sketch import SketchShape, estimate
-from fedrank.texts.sketch.account import QueryBudget, composed
+from fedrank.texts.sketch.account import QueryBudget, compose
 from fedrank.texts.sketch.decoys import SCHEMES, Obfuscator, fits
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 from fedrank.texts.sketch.sizing import decoys_of
@@ -72,7 +72,7 @@ def distinguish(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.
         evidence = _evidence(noise, "sketches", noise.answer(cells[:, None], rng)[:, 0] - asked.cells, asked.change)
         how = "one answer, all z cells of the term, by likelihood ratio"
     else:
-        evidence = _published(noise, cells[:, :, None], truth, asked, rng)
+        evidence = _publish(noise, cells[:, :, None], truth, asked, rng)
         how = "the published sketch, sizes and statistics together, by likelihood ratio"
     return _accuracy("distinguish", noise, noise.mode, evidence, truth, rng, how)
 
@@ -95,7 +95,7 @@ def distinguish_unscaled(world: World, epsilon: float, z1: int, trials: int, rng
 def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
     """Subtract the noise that the cells of the querier's own decoys show, without knowledge of the document.
 
-    The measure is the mean absolute error of a count of a term that is there. In mode publish-once the same cells are
+    The measure is the mean absolute error of a count of a term that is present. In mode publish-once the same cells are
     read from the published sketch.
 
     Args:
@@ -150,7 +150,7 @@ def repeat(
     truth = rng.random(trials) < 0.5
     cells = asked.cells + truth[:, None] * asked.change
     if noise.mode == "publish-once":
-        once = _published(noise, cells[:, :, None], truth, asked, rng)
+        once = _publish(noise, cells[:, :, None], truth, asked, rng)
         how = f"looked up {times:,} times: a published number does not change"
         return [_accuracy("repeat", noise, noise.mode, times * once, truth, rng, how)]
 
@@ -171,7 +171,7 @@ def repeat(
     while ledger.left().min() > 0 and redrawn < times:
         redrawn += 1
         tracked += evidence(ledger.ask(0, np.full(world.shape.z, -redrawn), everything, draw))
-    cost = composed(noise.epsilon, times, noise.mechanism, noise.delta)
+    cost = compose(noise.epsilon, times, noise.mechanism, noise.delta)
     alone = (
         f"{times:,} fresh answers, whose noise averages out: together they cost ε = {cost:.3g}, and a ledger must "
         "count them"
@@ -197,7 +197,7 @@ def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
     return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
 
 
-def _published(
+def _publish(
     noise: SketchNoise,
     cells: Integer[np.ndarray, "trials z 1"],
     truth: Bool[np.ndarray, " trials"],
@@ -260,7 +260,7 @@ def dictionary(world: World, z1: int, scheme: str, trials: int, rng: np.random.G
     Args:
         world: Its vocabulary is the dictionary.
         z1: Own positions of a question.
-        scheme: ``"icde"`` (a word of its own for every other position) or ``"jos"`` (whole decoys).
+        scheme: ``"icde"`` (a different word for every other position) or ``"jos"`` (whole decoys).
         trials: Questions, each about another term if there are enough.
         rng: Generator.
     """
@@ -305,7 +305,7 @@ def two_silos(world: World, z1: int, trials: int, rng: np.random.Generator) -> F
     low, high = np.clip(mean_interval(named), 0.0, 1.0).tolist()
     promised = 1.0 / silos[0].among
     words = (
-        f"two silos with decoys of their own ask about one word: of {len(world.terms):,} in the dictionary, "
+        f"two silos with different decoys ask about one word: of {len(world.terms):,} in the dictionary, "
         f"{candidates.mean():.3g} are left on average that fit both questions; decoys protect no word that two silos "
         "ask about"
     )

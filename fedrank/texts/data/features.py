@@ -122,7 +122,7 @@ class _Corrected(NamedTuple):
     mean_length: Float64[np.ndarray, " fields"]
 
 
-def _corrected(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Corrected:
+def _correct(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Corrected:
     """Corrects the estimates; refuses shapes that do not fit."""
     counts, lengths = np.asarray(counts, np.float64), np.maximum(np.asarray(lengths, np.float64), 0.0)
     fields = len(FIELDS)
@@ -172,7 +172,7 @@ def bm25(
     Returns:
         0 where no word of the query stands in the field.
     """
-    return _bm25(_corrected(counts, lengths, statistics), as_published)
+    return _bm25(_correct(counts, lengths, statistics), as_published)
 
 
 def text_features(
@@ -209,7 +209,7 @@ def text_features(
     Raises:
         DataError: The statistics are not of the query's words, or a number is not finite.
     """
-    corrected = _corrected(counts, lengths, statistics)
+    corrected = _correct(counts, lengths, statistics)
     c, length, tf, idf, p, _ = corrected
     divisor = np.where(length > 0, length, 1.0)
     # An empty field counts as one whose words are all different.
@@ -308,7 +308,7 @@ class CandidateList(NamedTuple):
     Attributes:
         query: Number of the query in the corpus.
         documents: Different numbers of documents in the corpus.
-        labels: Their grades; 0 for a document that nobody judged.
+        labels: Their grades; 0 for a document without a judgement.
     """
 
     query: int

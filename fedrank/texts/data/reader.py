@@ -76,16 +76,18 @@ def read_trec(name: str, documents: Path, queries: Path, judgements: Path) -> Te
         MissingDataError: A file is not there.
         DataError: There is no document or no query.
     """
-    texts = _unique(_marked(documents, "doc", _DOCNO), documents, "document")
-    asked = _unique(_marked(queries, "top", _NUMBER), queries, "query")
+    texts = _unique(_read_marked(documents, "doc", _DOCNO), documents, "document")
+    asked = _unique(_read_marked(queries, "top", _NUMBER), queries, "query")
     return texts_of(name, texts, asked, qrels(judgements))
 
 
 def read_npl(name: str, documents: Path, queries: Path, judgements: Path) -> Texts:
     """Read the original files: ``doc-text``, ``query-text`` and ``rlv-ass``. Errors as :func:`read_trec`."""
-    texts = _unique(_slashed(documents), documents, "document")
-    asked = _unique(_slashed(queries), queries, "query")
-    rows = ((judgements, line, query, one, 1) for line, query, text in _slashed(judgements) for one in text.split())
+    texts = _unique(_read_slashed(documents), documents, "document")
+    asked = _unique(_read_slashed(queries), queries, "query")
+    rows = (
+        (judgements, line, query, one, 1) for line, query, text in _read_slashed(judgements) for one in text.split()
+    )
     return texts_of(name, texts, asked, rows)
 
 
@@ -112,7 +114,7 @@ def qrels(path: Path) -> Iterator[Judgement]:
         yield path, line, cells[0], cells[2], grade
 
 
-def _marked(path: Path, mark: str, number: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
+def _read_marked(path: Path, mark: str, number: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
     """Each element's line, id and text."""
     first, inside = 0, []
     for line, raw in enumerate(unpacked(path), start=1):
@@ -137,20 +139,20 @@ def _marked(path: Path, mark: str, number: re.Pattern[str]) -> Iterator[tuple[in
         raise FormatError(f"the <{mark}> that begins here is not closed; the file was probably cut off.", path, first)
 
 
-def _slashed(path: Path) -> Iterator[tuple[int, str, str]]:
+def _read_slashed(path: Path) -> Iterator[tuple[int, str, str]]:
     """Each record's line, number and text."""
     first, number, inside = 0, "", []
     for line, raw in enumerate(unpacked(path), start=1):
         text = raw.decode(_ENCODING).strip()
         if text == "/":
-            if number:  # the last record is followed by a slash of its own
+            if number:  # the last record is followed by one more slash
                 yield first, number, " ".join(" ".join(inside).split())
             number, inside = "", []
         elif number:
             inside.append(text)
         elif text:
             if not text.isdecimal():
-                raise FormatError(f"expected a number on a line of its own, got {text[:40]!r}.", path, line)
+                raise FormatError(f"expected a number alone on a line, got {text[:40]!r}.", path, line)
             first, number = line, text
     if number:
         raise FormatError("the record that begins here is not closed; the file was probably cut off.", path, first)
@@ -177,7 +179,7 @@ _RECORD = re.compile(r"\.I\s+(\d+)\s*")
 
 @dataclass(frozen=True)
 class SmartLayout:
-    """How a collection in SMART's format differs from the others.
+    """Layout of a collection in SMART's format where it differs from the others.
 
     Attributes:
         by_place: Whether queries are named by their place in the file, from 1, not by the number after ``.I``.
@@ -222,12 +224,12 @@ def read_smart(name: str, documents: Path, queries: Path, judgements: Path, layo
     """
     texts, asked = UniqueTexts("document"), UniqueTexts("query")
     for number, line, sections in _records(documents):
-        title, body = _joined(sections.get("T", [])), _joined(sections.get("W", []))
+        title, body = _join(sections.get("T", [])), _join(sections.get("W", []))
         body = _without(title, body) if layout.repeated_titles else body
         texts.put(number, (title, body), documents, line)
     for place, (number, line, sections) in enumerate(_records(queries), start=1):
         key = str(place) if layout.by_place else number
-        asked.put(key, (_joined(sections.get("W", [])),), queries, line)
+        asked.put(key, (_join(sections.get("W", [])),), queries, line)
     return texts_of(name, texts, asked, _smart_judgements(judgements, layout))
 
 
@@ -255,7 +257,7 @@ def _records(path: Path) -> Iterator[tuple[str, int, dict[str, list[str]]]]:
     yield number, first, sections
 
 
-def _joined(parts: list[str]) -> str:
+def _join(parts: list[str]) -> str:
     """The sections of one letter as one text, without line ends; a section that stands twice is taken once."""
     return " ".join(dict.fromkeys(text for text in (" ".join(part.split()) for part in parts) if text))
 
@@ -295,10 +297,10 @@ _SHOWN = 60
 
 
 def is_text_path(path: Path) -> bool:
-    """Whether a path is, or by its name would be, a text collection: a .jsonl file or a folder with documents."""
+    """True if a path is, or by its name would be, a text collection: a .jsonl file or a folder with documents."""
     if ".jsonl" in path.suffixes:
         return True
-    return path.is_dir() and _named(path, _DOCUMENTS) is not None
+    return path.is_dir() and _find_file(path, _DOCUMENTS) is not None
 
 
 def read_texts(path: Path, judged: bool = True) -> Texts:
@@ -318,7 +320,7 @@ def read_texts(path: Path, judged: bool = True) -> Texts:
         DataError: There is no document, no query, or no relevant pair; or the file is no .jsonl file.
     """
     if path.is_dir():
-        folder, documents = path, _needed(path, _DOCUMENTS)
+        folder, documents = path, _require_file(path, _DOCUMENTS)
     elif path.is_file():
         if ".jsonl" not in path.suffixes:
             raise DataError(
@@ -329,7 +331,7 @@ def read_texts(path: Path, judged: bool = True) -> Texts:
         folder, documents = path.parent, path
     else:
         raise MissingDataError("there is no such folder or file.", path)
-    queries = _needed(folder, _QUERIES)
+    queries = _require_file(folder, _QUERIES)
     judgements = _judgement_files(folder, judged)
     found, asked = UniqueTexts("document"), UniqueTexts("query")
     for line, row in _objects(documents):
@@ -348,19 +350,19 @@ def read_texts(path: Path, judged: bool = True) -> Texts:
     return replace(texts, notes=(*texts.notes, note))
 
 
-def _named(folder: Path, names: tuple[str, ...]) -> Path | None:
+def _find_file(folder: Path, names: tuple[str, ...]) -> Path | None:
     return next((p for name in names for end in _PACKED if (p := folder / (name + end)).is_file()), None)
 
 
-def _needed(folder: Path, names: tuple[str, ...]) -> Path:
-    path = _named(folder, names)
+def _require_file(folder: Path, names: tuple[str, ...]) -> Path:
+    path = _find_file(folder, names)
     if path is None:
         raise MissingDataError(f"there is no {' or '.join(names)}, plain or as .gz, .bz2, .xz.", folder)
     return path
 
 
 def _judgement_files(folder: Path, needed: bool) -> list[Path]:
-    path = _named(folder, _JUDGEMENTS)
+    path = _find_file(folder, _JUDGEMENTS)
     if path is not None:
         return [path]
     inside = folder / "qrels"
@@ -422,7 +424,7 @@ def _text(row: dict[str, Json], keys: tuple[str, ...], path: Path, line: int, ne
 
 
 def _has_tabs(path: Path) -> bool:
-    """Whether the first line has BEIR's three columns between tabs; TREC's are four, between anything."""
+    """True if the first line has BEIR's three columns between tabs; TREC's are four, between anything."""
     first = next(iter(unpacked(path))).decode("utf-8-sig", "backslashreplace").rstrip("\r\n").split("\t")
     return len(first) == len(_HEADER)
 
@@ -505,7 +507,7 @@ class TextReader(Reader[Texts]):
         name, place = entry.name, find(entry.obj, folder)
         if name not in _FILES:  # a set that another package describes: a folder, read as a user's own
             return replace(self.path(place), name=name, citation=entry.citation, notes=entry.obj.notes)
-        paths, unverified = _located(entry.obj, place, _FILES[name])
+        paths, unverified = _locate(entry.obj, place, _FILES[name])
         if name in LAYOUTS:
             texts = read_smart(name, *paths, LAYOUTS[name])
         elif paths[2].name.startswith("rlv"):
@@ -583,7 +585,7 @@ def _column(frame: pl.DataFrame, names: Sequence[str], what: str) -> list[Any]:
     return frame[name].to_list()
 
 
-def _located(
+def _locate(
     entry: DataSet, place: Path, ways: Sequence[tuple[str, str, str]]
 ) -> tuple[tuple[Path, Path, Path], list[str]]:
     """The files of a collection, verified where a checksum is known, and the names of those that are not verified."""

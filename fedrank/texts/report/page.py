@@ -1,9 +1,7 @@
-"""How the page of a run of silos with texts opens: what a search of everybody's documents is worth, beside BM25.
-
-The page of a run of silos with texts, for people who decide for one of the silos.
+"""The page of a run of silos with texts, for people who decide for one of the silos.
 
 A reader gets, in this order: what searching together is worth, beside BM25, a warning where nothing is protected; then,
-folded, what was found and what protection took of it, all methods by all measures, a search of everybody's documents,
+folded, what was found and what protection took of it, all methods by all measures, a search of all documents,
 each silo and who adopts, how it learnt, what is private and what is not, what crossed, the data, and everything needed
 to run it again.
 """
@@ -30,10 +28,10 @@ from fedrank.texts.report.tables import (
     details_of,
     gain,
     gate_figure,
+    lacks_judgements,
     lead,
     learning_figure,
     queries_table,
-    unjudged,
 )
 from fedrank.texts.report.verdicts import against, gate_table, verdicts
 
@@ -47,7 +45,7 @@ def opening_of(run: Run) -> Opening:
     data = run.setting("data.name", run.setting("data"))
     known = "generated texts" if run.shown.generated(run) or not isinstance(data, str) else data
     title = f"Searching the texts of {len(texts.silos)} silos together: {known}"
-    sentence, numbers = _searched(run) if _of_search(run) else _own(run)
+    sentence, numbers = _search_values(run) if _of_search(run) else _own(run)
     if texts.mode in UNPROTECTED:
         sentence += " Nothing protects the documents: see the warning."
     elif texts.insider is not None and texts.insider.readable:
@@ -67,7 +65,7 @@ def opening_of(run: Run) -> Opening:
 
 
 def opening_chart(run: Run) -> Chart | None:
-    """What each way of searching reached; None without values."""
+    """Value that each way of searching reached; None without values."""
     levels = _levels(run)
     if not levels:
         return None
@@ -76,12 +74,12 @@ def opening_chart(run: Run) -> Chart | None:
 
 
 def _of_search(run: Run) -> bool:
-    """Whether the page opens with the search of all documents: it has values, and foreign documents are judged."""
+    """True if the page opens with the search of all documents: it has values, and foreign documents are judged."""
     from_home = lead(run, FEDERATED, BM25, scope="federation", at="home")
-    return from_home is not None and not unjudged(run)
+    return from_home is not None and not lacks_judgements(run)
 
 
-def _searched(run: Run) -> tuple[str, list[Number]]:
+def _search_values(run: Run) -> tuple[str, list[Number]]:
     texts = details_of(run)
     measure = str(texts.searched)
     from_home, trained = (lead(run, FEDERATED, BM25, scope="federation", at=at) for at in ("home", "federation"))
@@ -99,10 +97,10 @@ def _searched(run: Run) -> tuple[str, list[Number]]:
 
 
 def _hidden(run: Run) -> str:
-    """What is left of a search where other silos neither read documents nor find texts."""
+    """Remaining value of a search where other silos neither read documents nor find texts."""
     said = " Other silos were not seen to read the documents or to tell whether a text is there (see the attacks below)"
     seen, exact = (_mean(run, name, "federation") for name in (BM25, BM25_EXACT))
-    if unjudged(run) or not exact:
+    if lacks_judgements(run) or not exact:
         return f"{said}."
     return (
         f"{said}: BM25 reaches {seen:.3f} in what they see, and {exact:.3f} with exact counts, which owners have who "
@@ -256,7 +254,7 @@ def _tiles(run: Run) -> list[Html]:
     exact = gain(run, EXACT)
     if exact is not None:
         more = gain(run, EXACT, scope="federation")
-        searched = "" if more is None else f"search of all: {_signed(more.mean)}"
+        searched = "" if more is None else f"search of all: {_with_minus(more.mean)}"
         out.append(_gain_tile("Gain over Local with exact features", exact, searched))
     if texts.decisions:
         adopted = sum(one.adopted for one in texts.decisions)
@@ -275,10 +273,10 @@ def _tiles(run: Run) -> list[Html]:
 
 def _gain_tile(label: str, value: Estimate, *notes: str) -> Html:
     half = "" if value.half is None else f"± {value.half:.{DIGITS}f}, paired by seed: "
-    return tile(label, _signed(value.mean), half + _TOLD[direction(value)], *notes)
+    return tile(label, _with_minus(value.mean), half + _TOLD[direction(value)], *notes)
 
 
-def _signed(value: float) -> str:
+def _with_minus(value: float) -> str:
     return describe.measured(value, signed=True, digits=DIGITS)
 
 

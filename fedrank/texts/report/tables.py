@@ -113,7 +113,7 @@ def ledger_words(run: Run) -> list[str]:
 #: Decimals of measures.
 DIGITS = 3
 
-#: What must be said of a search of all documents where silos are collections with judgements of their own.
+#: What must be said of a search of all documents where silos are collections with separate judgements.
 UNJUDGED = (
     "No foreign document is judged here: the judgements of each collection are about its own documents. A foreign "
     "document counts as not relevant whatever it says, so that a search of all documents can only lose to one at home "
@@ -162,8 +162,8 @@ def lead(
     return difference(ours, theirs) if ours and theirs else None
 
 
-def unjudged(run: Run) -> bool:
-    """Whether nobody judged other silos' documents: each silo is a collection with judgements of its own."""
+def lacks_judgements(run: Run) -> bool:
+    """True if other silos' documents have no judgements: each silo is a separate collection with judgements."""
     share = details_of(run).foreign_share
     return share == 0 or (share is None and not cut_anew(run))
 
@@ -239,7 +239,7 @@ def search_table(run: Run) -> Table | None:
         "a search of all is a silo’s own ranker over the federation’s search.",
         spread(run, "Differences are paired by seed."),
     ]
-    if unjudged(run):
+    if lacks_judgements(run):
         notes.insert(0, UNJUDGED)
     return Table("A search of the whole federation against a search at home", columns, tuple(rows), tuple(notes))
 
@@ -339,7 +339,7 @@ def seeds_in_words(run: Run) -> str:
 
 
 def cut_anew(run: Run) -> bool:
-    """Whether every seed cuts one collection into silos anew, rather than having a collection for each silo."""
+    """True if every seed cuts one collection into silos anew, rather than having a collection for each silo."""
     return "+" not in str(run.setting("data"))
 
 
@@ -350,7 +350,7 @@ def _methods_in_words(texts: TextRun) -> str:
         GLOBAL: "all silos’ labels, no cross pairs",
         FEDERATED: "all silos’ labels and guesses for cross pairs",
         EXACT: "the same with exact counts in place of sketches: what protection costs is the difference",
-        POOLED: "the true label of everybody’s judged pairs and exact counts, as silos could train that share "
+        POOLED: "the true label of all judged pairs and exact counts, as silos could train that share "
         "everything; no strict bound, other rankers may be above it",
     }
     said = "Trained on: " + "; ".join(f"{name}, {known[name]}" for name in texts.compared if name in known) + "."
@@ -361,7 +361,7 @@ def _features_in_words(run: Run) -> list[str]:
     """Notes on whose statistics each method computes its features with."""
     there = _having(details_of(run), "own")
     alone = [name for name in (LOCAL, BM25) if name in there]
-    if alone == [BM25]:  # nobody's statistics are apart then
+    if alone == [BM25]:  # no statistics are apart then
         alone = []
     seen = [name for name in (FEDERATED, LOCAL_PLUS, GLOBAL) if name in there]
     exact = [name for name in (EXACT, POOLED) if name in there]
@@ -371,8 +371,8 @@ def _features_in_words(run: Run) -> list[str]:
     if alone:
         verb, pronoun = ("are", "their") if len(alone) > 1 else ("is", "its")
         out.append(
-            f"{describe.in_words(alone)} {verb} what a silo has by itself: {pronoun} statistics are those of its own "
-            "documents, and nobody else’s have a part in them."
+            f"{describe.in_words(alone)} {verb} what a silo has by itself: {pronoun} statistics are those of "
+            "the silo’s documents alone."
         )
     verb = "compute" if len(seen) > 1 else "computes"
     said = f"{describe.in_words(seen)} {verb} features with the federation’s statistics{scale}, noise included"
@@ -515,7 +515,7 @@ def queries_table(run: Run) -> Table | None:
         found.append((about, label, compare_per_query(values, other)[0]))
     if not found:
         return None
-    by_t, by_r = (_adjusted([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
+    by_t, by_r = (_adjust([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
     rows = [
         {
             "about": about,
@@ -556,7 +556,7 @@ def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
     return np.array([values[key] for key in keys])
 
 
-def _adjusted(values: Sequence[float | None]) -> list[float | None]:
+def _adjust(values: Sequence[float | None]) -> list[float | None]:
     tested = [(i, value) for i, value in enumerate(values) if value is not None]
     adjusted = dict(zip((i for i, _ in tested), adjust([v for _, v in tested]).tolist(), strict=True))
     return [adjusted.get(i) for i in range(len(values))]

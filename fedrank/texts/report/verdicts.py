@@ -2,7 +2,7 @@
 
 Conclusions from a run of silos with texts, as sentences.
 
-Whether the federation helps is told against what a silo has without one: a ranker of its own, and plain BM25, which
+Whether the federation helps is told against what a silo has without one: an own ranker, and plain BM25, which
 needs no training and no labels either. Then what training adds to a federated search, what cross pairs add to training,
 and whether noise took the gain.
 """
@@ -20,7 +20,16 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, direction, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL, Decision
-from fedrank.texts.report.tables import DIGITS, UNJUDGED, details_of, gain, lead, seeds_in_words, spread, unjudged
+from fedrank.texts.report.tables import (
+    DIGITS,
+    UNJUDGED,
+    details_of,
+    gain,
+    lacks_judgements,
+    lead,
+    seeds_in_words,
+    spread,
+)
 
 #: What the gate leaves open, which must be said beside what it decides.
 NOT_DECIDED = (
@@ -127,7 +136,7 @@ def gate_table(run: Run) -> Table | None:
 
 
 def _how(run: Run) -> str:
-    """How queries were held out."""
+    """Rule by which queries were held out."""
     folds = run.setting("evaluation.folds")
     if not folds:
         return ""
@@ -190,7 +199,7 @@ def _gain(run: Run, scope: str) -> list[str]:
     ours = _level(run, FEDERATED, measure, scope)
     others = " and ".join(f"{method}{where} {_level(run, method, measure, at):.{DIGITS}f}" for method in gains)
     differences = " and ".join(f"minus {method}{where} {ends(estimate)}" for method, estimate in gains.items())
-    said = UNJUDGED if scope == "federation" and unjudged(run) else _helps(gains, scope)
+    said = UNJUDGED if scope == "federation" and lacks_judgements(run) else _helps(gains, scope)
     return [
         f"{_WHERE[scope]}, {FEDERATED} reaches {measure} {ours:.{DIGITS}f}, {others}. {FEDERATED} {differences}, "
         f"paired over {seeds_in_words(run)}. {said}"
@@ -202,7 +211,7 @@ def _level(run: Run, method: str, measure: str, scope: str) -> float:
 
 
 def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
-    """Whether the federation helps: only if it is better than both Local and BM25."""
+    """True if the federation helps: only if it is better than both Local and BM25."""
     local, bm25 = (direction(gains.get(method)) for method in (LOCAL, BM25))
     harms = "The federation harms" if scope == "own" else "Searching together harms"
     if {local, bm25} == {"unknown"}:
@@ -225,7 +234,7 @@ def _training(run: Run) -> list[str]:
     """The gain of the federated search without training, and the gain that training adds."""
     search = lead(run, BM25, BM25, scope="federation", at="home")
     added = lead(run, FEDERATED, BM25, scope="federation")
-    if search is None or added is None or unjudged(run):
+    if search is None or added is None or lacks_judgements(run):
         return []
     said = {
         "gain": "Training helps.",
@@ -248,7 +257,7 @@ def _exactly(run: Run) -> str:
 def _cross_pairs(run: Run, scope: str) -> list[str]:
     """The gain of cross pairs with guessed labels over federated training on own labels alone."""
     added = lead(run, FEDERATED, GLOBAL, scope=scope)
-    if added is None or (scope == "federation" and unjudged(run)):
+    if added is None or (scope == "federation" and lacks_judgements(run)):
         return []
     said = {
         "gain": "They help.",
@@ -263,7 +272,12 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
 def _taken(run: Run, scope: str) -> list[str]:
     """The part of the gain with exact features that noise and collisions of sketches cost."""
     ours, exact = gain(run, scope=scope), gain(run, EXACT, scope=scope)
-    if ours is None or exact is None or direction(ours) in ("gain", "unknown") or (scope != "own" and unjudged(run)):
+    if (
+        ours is None
+        or exact is None
+        or direction(ours) in ("gain", "unknown")
+        or (scope != "own" and lacks_judgements(run))
+    ):
         return []
     if direction(exact) == "loss":
         return [
@@ -294,7 +308,7 @@ def _taken(run: Run, scope: str) -> list[str]:
 
 
 def _at_owners(run: Run) -> list[str]:
-    """What a search is worth that protects documents by leaving them where they are."""
+    """Value of a search that protects documents by leaving them at their owners."""
     search = lead(run, BM25_EXACT, BM25, scope="federation", at="home")
     if search is None or direction(search) != "gain":
         return []

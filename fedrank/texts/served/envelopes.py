@@ -30,7 +30,7 @@ from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
 from fedrank.texts.served.documents import LONGEST_ID
 
-#: Questions and answers are padded to a multiple of so many bytes.
+#: Questions and answers are padded to a multiple of this number of bytes.
 STEP = 512
 #: Largest sealed question and answer, in bytes.
 LARGEST_QUESTION, LARGEST_ANSWER = 16 << 10, 4 << 20
@@ -73,7 +73,7 @@ class Question:
     def __init__(self, owner: X25519PublicKey, body: Mapping[str, Json]):
         self._key = X25519PrivateKey.generate()
         full = {**body, "answer_to": key_text(self._key.public_key())}
-        self.sealed = _suite().encrypt(_padded(full), owner, _QUESTION)
+        self.sealed = _suite().encrypt(_pad(full), owner, _QUESTION)
         if len(self.sealed) > LARGEST_QUESTION:
             raise ConfigError(f"the question is too large, {len(self.sealed)} bytes; ask with fewer words.")
 
@@ -83,16 +83,16 @@ class Question:
         Raises:
             WireError: It is not the answer of this owner to this question.
         """
-        return _opened(answer, self._key, _ANSWER + hashlib.sha256(self.sealed).digest())
+        return _open(answer, self._key, _ANSWER + hashlib.sha256(self.sealed).digest())
 
 
 def open_question(sealed: bytes, key: X25519PrivateKey) -> tuple[dict[str, Any], X25519PublicKey]:
-    """What is asked, and the key to seal the answer for.
+    """The question, and the key to seal the answer for.
 
     Raises:
         WireError: It is not sealed for this key, or is no question.
     """
-    body = _opened(sealed, key, _QUESTION)
+    body = _open(sealed, key, _QUESTION)
     try:
         return body, key_of(body.pop("answer_to"))
     except (KeyError, ConfigError) as error:
@@ -101,7 +101,7 @@ def open_question(sealed: bytes, key: X25519PrivateKey) -> tuple[dict[str, Any],
 
 def seal_answer(body: Mapping[str, Json], asker: X25519PublicKey, question: bytes) -> bytes:
     """An answer, sealed for who asked ``question`` (its sealed bytes)."""
-    return _suite().encrypt(_padded(body), asker, _ANSWER + hashlib.sha256(question).digest())
+    return _suite().encrypt(_pad(body), asker, _ANSWER + hashlib.sha256(question).digest())
 
 
 def _suite() -> Any:
@@ -110,13 +110,13 @@ def _suite() -> Any:
     return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
-def _padded(body: Mapping[str, Json]) -> bytes:
+def _pad(body: Mapping[str, Json]) -> bytes:
     """JSON with spaces behind it, which JSON allows."""
     plain = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     return plain.ljust(-(-len(plain) // STEP) * STEP)
 
 
-def _opened(sealed: bytes, key: X25519PrivateKey, info: bytes) -> dict[str, Any]:
+def _open(sealed: bytes, key: X25519PrivateKey, info: bytes) -> dict[str, Any]:
     try:
         body = json.loads(_suite().decrypt(sealed, key, info))
     except (InvalidTag, ValueError, RecursionError) as error:

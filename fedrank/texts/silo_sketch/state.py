@@ -55,7 +55,7 @@ class SketchOwn(NamedTuple):
     """Own state of one silo, or with leading axes [runs, silos] that of every silo.
 
     Attributes:
-        features: Number of its feature set; 0 where there is one.
+        features: Number of its feature set; 0 if there is only one.
         split: Number of the division of its queries.
         number: Number of the silo.
         beta: β, weight of guessed labels.
@@ -160,7 +160,7 @@ def places_of(
     where: Bool[np.ndarray, "queries documents"],
     cross_where: Bool[np.ndarray, "queries foreign"],
 ) -> dict[str, np.ndarray]:
-    """Where the training rows of a silo are: ``rows``, ``cross_rows``, ``queries`` and their ``counts``.
+    """Places of the training rows of a silo: ``rows``, ``cross_rows``, ``queries`` and their ``counts``.
 
     Args:
         part: Part of each query.

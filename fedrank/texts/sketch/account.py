@@ -1,6 +1,6 @@
 """Privacy budget of mode per-query: each new answer costs, repeated ones do not, and beyond the budget none is given.
 
-One answer is the z cells of one question about one sketch, each with noise of its own. It costs an occurrence in that
+One answer is the z cells of one question about one sketch, each with separate noise. It costs an occurrence in that
 document and field ε. Answers add up over all queriers, who may talk to each other, and over all questions, which may be
 chosen in view of earlier answers:
 
@@ -61,7 +61,7 @@ def answer_rho(epsilon: float, mechanism: str = "laplace", delta: float = DELTA)
 
 
 @functools.lru_cache(maxsize=4096)
-def composed(epsilon: float, answers: int, mechanism: str = "laplace", delta: float = DELTA) -> float:
+def compose(epsilon: float, answers: int, mechanism: str = "laplace", delta: float = DELTA) -> float:
     """ε at δ of an occurrence after a number of answers, the smaller of basic and concentrated composition.
 
     Args:
@@ -85,19 +85,19 @@ def answers_within(limit: float, epsilon: float, mechanism: str = "laplace", del
     Args:
         limit: Largest total ε, > 0.
         epsilon: ε of one answer.
-        mechanism: As in :func:`composed`.
-        delta: As in :func:`composed`.
+        mechanism: As in :func:`compose`.
+        delta: As in :func:`compose`.
 
     >>> answers_within(2.0, 0.5)
     4
     """
     _check(limit, mechanism, delta)
     fits, fails = 0, 1
-    while composed(epsilon, fails, mechanism, delta) <= limit and fails < _MOST:
+    while compose(epsilon, fails, mechanism, delta) <= limit and fails < _MOST:
         fits, fails = fails, 2 * fails
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        fits, fails = (middle, fails) if composed(epsilon, middle, mechanism, delta) <= limit else (fits, middle)
+        fits, fails = (middle, fails) if compose(epsilon, middle, mechanism, delta) <= limit else (fits, middle)
     return fits
 
 
@@ -107,8 +107,8 @@ def plan(limit: float, questions: int, mechanism: str = "laplace", delta: float 
     Args:
         limit: Largest total ε of an occurrence, > 0.
         questions: Different questions of all queriers together, ≥ 1.
-        mechanism: As in :func:`composed`.
-        delta: As in :func:`composed`.
+        mechanism: As in :func:`compose`.
+        delta: As in :func:`compose`.
 
     Returns:
         ε such that ``composed(ε, questions)`` is within the limit, and no more than a part in 10⁹ below it.
@@ -124,11 +124,11 @@ def plan(limit: float, questions: int, mechanism: str = "laplace", delta: float 
     _check(limit, mechanism, delta)
     # One answer cannot have more than the whole, and by basic composition may have this much.
     low, high = (limit / questions if mechanism == "laplace" else 0.0), limit
-    if mechanism == "laplace" and composed(high, questions, mechanism, delta) <= limit:
+    if mechanism == "laplace" and compose(high, questions, mechanism, delta) <= limit:
         return high
     while high - low > 1e-10 * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if composed(middle, questions, mechanism, delta) <= limit else (low, middle)
+        low, high = (middle, high) if compose(middle, questions, mechanism, delta) <= limit else (low, middle)
     return low
 
 
@@ -247,7 +247,7 @@ class QueryBudget:
         if basic:
             return counts * self.epsilon
         different, place = np.unique(counts, return_inverse=True)
-        return np.array([composed(self.epsilon, int(n), self.mechanism, self.delta) for n in different])[place]
+        return np.array([compose(self.epsilon, int(n), self.mechanism, self.delta) for n in different])[place]
 
     def left(self) -> Int64[np.ndarray, " sketches"]:
         """Number of different answers that may still be given about each sketch."""
@@ -352,7 +352,7 @@ def sketch_account(
     kind = {"plain": "no noise", "paper": "continuous Laplace noise, one variable for all cells of an answer"}
     once = ("sketches", "sizes", "statistics") if noise.mode == "publish-once" else ("sizes", "statistics")
     distance = noise.change("sketches")
-    (basic, composed), (_, of_querier) = _total(noise, answers, 1), _total(noise, own, 1)
+    (basic, compose), (_, of_querier) = _total(noise, answers, 1), _total(noise, own, 1)
     # Laplace noise needs a δ only where answers are composed by concentrated differential privacy.
     single = noise.delta if gaussian else 0.0
     delta = single if noise.mode == "publish-once" else noise.delta
@@ -361,12 +361,12 @@ def sketch_account(
     promises = (
         *(answer if asked else ()),
         *(Promise(Unit.OCCURRENCE, _part(noise, what), single, scope=what) for what in once),
-        Promise(Unit.OCCURRENCE, composed, delta, tight),
+        Promise(Unit.OCCURRENCE, compose, delta, tight),
         Promise(Unit.OCCURRENCE, basic, min(1.0, single * (answers + 1 if asked else 1)), BASIC),
         Promise(Unit.OCCURRENCE, of_querier, delta, tight, QUERIER),
         Promise(Unit.REPLACED_WORD, _total(noise, answers, 2)[1], delta, tight),
         Promise(Unit.DOCUMENT, _total(noise, answers, occurrences)[1], delta, tight),
-        *(() if training else (Promise(Unit.ROUND, composed, delta, tight),)),
+        *(() if training else (Promise(Unit.ROUND, compose, delta, tight),)),
     )
     report = PrivacyReport(
         mechanism=kind.get(noise.mode, f"discrete {'Gaussian' if gaussian else 'Laplace'} noise"),
@@ -428,7 +428,7 @@ def _paragraph(report: PrivacyReport) -> str:
         )
     else:
         how = (
-            f"Every answer has {noise} of its own in each cell, and an occurrence costs "
+            f"Every answer has separate {noise} in each cell, and an occurrence costs "
             f"ε = {epsilon(Unit.OCCURRENCE, scope=ANSWER):.4g}{at if gaussian else ''} in one answer. After "
             f"{got['answers']:,} different answers about a sketch, and sizes and statistics beside them, it has cost "
             f"ε = {epsilon(Unit.OCCURRENCE, basis=BASIC):.4g} by adding up, and {low:.4g}{at}; against a single "

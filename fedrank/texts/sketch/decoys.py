@@ -12,10 +12,10 @@ never from fresh randomness. Published as it is, PK stays and decoys are drawn a
 questions agree are PK. Here the same term asks the same question every time, and a second one reveals nothing new,
 provided that the secret, the vocabulary and the candidates stay the same.
 
-What this does not hide: how probable each of the fitting terms is (a decoy that nobody would search for convinces
-nobody: choose ``candidates`` that look like words of queries), which terms are asked together (decoys of one query's
-terms do not form a sensible query), that two silos ask about the same term (their decoys differ, so the words that fit
-both questions are few), and how often a question comes. Where z₁ is more than z/2 there is no room for a decoy at all:
+What this does not hide: how probable each of the fitting terms is (a decoy that no user would search for is recognised:
+choose ``candidates`` that look like words of queries), which terms are asked together (decoys of one query's terms do
+not form a sensible query), that two silos ask about the same term (their decoys differ, so the words that fit both
+questions are few), and how often a question comes. Where z₁ is more than z/2 there is no room for a decoy at all:
 :attr:`Obfuscator.among` is 1 then, and a dictionary finds the term.
 
 What only the ICDE 2021 version of CS-F-LTR has: decoys word by word, and reverse top-K lists.
@@ -23,7 +23,7 @@ What only the ICDE 2021 version of CS-F-LTR has: decoys word by word, and revers
 Wang, Tong, Shi, Xu: *An Efficient Approach for Cross-Silo Federated Learning to Rank*, ICDE 2021. Neither is a default.
 
 **Decoys word by word** (equation 4; :class:`IcdeObfuscator`). Every position of a question that does not belong to the
-term holds the cell of a word of its own. An owner of documents who counts for each word of a dictionary in how many
+term holds the cell of another word. An owner of documents who counts for each word of a dictionary in how many
 positions it fits finds the term, because nothing else fits in z₁ positions. The journal version mends that
 (:mod:`fedrank.texts.sketch.decoys`).
 

@@ -259,7 +259,10 @@ _SLATES = [
         f"--slates.explorers 4 --evaluation.every 20 --evaluation.episodes 3 --quiet --out @ {_SOME}",
     ),
     _run("slateq", f"slateq --world.time-budget 8 {_PLATFORMS} {_SOME}"),
-    _run("slateq-central", f"slateq --slates.central --slates.optimiser exact --world.time-budget 8 {_PLATFORMS} {_SOME}"),
+    _run(
+        "slateq-central",
+        f"slateq --slates.central --slates.optimiser exact --world.time-budget 8 {_PLATFORMS} {_SOME}",
+    ),
 ]
 
 _ATTACKS = [

@@ -145,7 +145,7 @@ class SumStep(HostExchange):
     step: int = 0
 
     @property
-    def name(self) -> str:  # type: ignore[override] - each step has a name of its own
+    def name(self) -> str:  # type: ignore[override] - each step has another name
         """Name of the exchange, such as ``sum-keys``."""
         return f"sum-{self._step.name}"
 

@@ -1,4 +1,4 @@
-"""What crosses before silos train on each other's documents: keys, masked sums, sketches or hashed words, moments.
+"""Messages of the setup: keys, masked sums, sketches or hashed words, moments.
 
 No word of a document or query crosses. What crosses of documents is a sketch that carries noise, or cells of one
 (:mod:`fedrank.texts.sketch.noise`); of queries, hashes among decoys (:mod:`fedrank.texts.sketch.decoys`), or nothing.

@@ -43,7 +43,7 @@ CONSTANT, CONSTANT_CROSSED = 1e-12, 1e-6
 
 @dataclass(frozen=True)
 class RowSettings:
-    """Which rows a silo makes.
+    """Choice of the rows that a silo makes.
 
     Attributes:
         depth: Number of own documents of a query, the best by BM25; judged ones come in addition.
@@ -178,7 +178,7 @@ def cross_rows(
         others: By the number of a silo; None for itself and for who was not heard.
         statistics: The federation's statistics.
         settings: Which rows.
-        judged: Numbers of documents to add, for each of these queries and each silo, int [n]; only somebody who has all
+        judged: Numbers of documents to add, for each of these queries and each silo, int [n]; only a party that has all
             judgements knows them.
 
     Returns:
@@ -251,7 +251,7 @@ def scale_of(
     return means, np.where(constant, 1.0, np.sqrt(variances))
 
 
-def scaled(
+def scale_rows(
     rows: dict[str, np.ndarray],
     settings: RowSettings,
     means: Float[np.ndarray, " features"] | None = None,

@@ -127,11 +127,11 @@ class FederatedStatistics:
         found = cells[:, :, np.arange(self.shape.z), hashes.rows]  # [fields, 2, terms, z]
         values = estimate(found, hashes.signs, self.shape.kind).astype(np.float64)
         if self.own is not None and self.deviation > 0:
-            values = self._weighed(values, words)
+            values = self._weigh(values, words)
         frequency, collection = values[:, 0].T, values[:, 1].T
         return Statistics(self.documents, frequency, collection, self.totals[-_COUNTS:-1].astype(np.float64))
 
-    def _weighed(
+    def _weigh(
         self, sums: Float64[np.ndarray, "fields 2 terms"], words: Sequence[str]
     ) -> Float64[np.ndarray, "fields 2 terms"]:
         """Noisy sums averaged with an estimate from the silo's own documents, weighted by inverse variance.
@@ -185,7 +185,7 @@ class SetupState:
 
 @dataclass(frozen=True)
 class SetupSettings:
-    """What silos and server agree on before anything crosses.
+    """Settings on which silos and server agree before anything crosses.
 
     Attributes:
         silos: Number of silos, at least 2.
@@ -249,12 +249,12 @@ class SetupSettings:
 
     @property
     def asks(self) -> bool:
-        """Whether silos ask questions, instead of publishing sketches."""
+        """True if silos ask questions, instead of publishing sketches."""
         return self.noise.mode in ("per-query", "paper")
 
     @property
     def shrinks(self) -> bool:
-        """Whether counts are posterior means, which needs signed cells with independent noise."""
+        """True if counts are posterior means, which needs signed cells with independent noise."""
         noisy = self.noise.mode in ("publish-once", "per-query") and self.shape.kind == "count"
         return self.estimate == "posterior" and noisy
 
@@ -274,7 +274,7 @@ class SetupSettings:
 
     @property
     def wide(self) -> bool:
-        """Whether a published cell takes four bytes; with little noise it fits into two."""
+        """True if a published cell takes four bytes; with little noise it fits into two."""
         scale = self.noise.scale("sketches")
         return scale is not None and scale > _NARROW_SCALE
 
@@ -335,7 +335,7 @@ def allowed_questions(noise: SketchNoise, limit: float) -> int:
 
 @dataclass(frozen=True)
 class HostExchange(Exchange):
-    """An exchange of the setup. It runs on the host, and each silo gets a request of its own (:meth:`address`).
+    """An exchange of the setup. It runs on the host, and each silo gets a separate request (:meth:`address`).
 
     Attributes:
         settings: What was agreed.

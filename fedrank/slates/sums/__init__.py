@@ -114,8 +114,8 @@ class SumSettings:
         if self.secure_sum and self.learner.by_platform:
             raise ConfigError(
                 f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each "
-                "where users may forgive one more than another. Take one weight for all (slates.differ = false, "
-                "of learned-slates slates.options = differ=0), or leave sharing.secure_sum out."
+                "where users may forgive one more than another. Take one weight for all (slates.differ = false), or "
+                "leave sharing.secure_sum out."
             )
         if self.secure_sum and self.senders != self.feedback:
             raise ConfigError(

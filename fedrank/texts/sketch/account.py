@@ -70,7 +70,7 @@ def compose(epsilon: float, answers: int, mechanism: str = "laplace", delta: flo
         mechanism: ``"laplace"`` or ``"gaussian"``.
         delta: δ in (0, 1) of the whole. Where basic composition is the smaller, Laplace noise has δ = 0.
 
-    >>> composed(0.5, 4200, delta=1e-6) < 0.5 * 4200 / 3
+    >>> compose(0.5, 4200, delta=1e-6) < 0.5 * 4200 / 3
     True
     """
     if answers <= 0:

@@ -289,19 +289,17 @@ def texts() -> dict[str, Any]:
 def platforms() -> dict[str, tuple[Any, int]]:
     """The protocols of platforms that share users, each with their number: 10 candidates, 32 transitions a batch."""
     from fedrank.slates.build import experiment_of
-    from fedrank.slates.config import FederatedSlates, FedSlateConfig, Sharing, World
+    from fedrank.slates.config import FederatedSlates, FedSlateConfig
 
     def made(**sections: Any) -> Any:
         return experiment_of(FedSlateConfig(**sections).resolved()).protocol
 
     corrected, moving = made(), made(slates=FederatedSlates(mode="published"))
-    sums = made(world=World(platforms=3), sharing=Sharing(secure_sum=True))
     replies = [e.reply for e in corrected.exchanges]
     differ = types.SimpleNamespace(exchanges=[e for e in moving.exchanges if e.reply not in replies])
     return {
         "FedSlate, two platforms; N = 10 candidates, B = 32 transitions": (corrected, 2),
         "FedSlate as published, with targets that move; what differs": (differ, 2),
-        "FedSlate by sums, three platforms; a federated network of 1,251 numbers": (sums, 3),
     }
 
 

@@ -17,8 +17,7 @@ from fedrank.deploy.linking import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
-from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.settings import SketchAttack
+from fedrank.texts.attacks.settings import DocumentAttack, SketchAttack
 
 if TYPE_CHECKING:
     import rich.console
@@ -115,13 +114,13 @@ def documents(
         out: Also write a page there, such as attack.html.
         as_json: Print JSON instead of a table.
     """
-    from fedrank.texts.attacks.documents.suite import attack_documents
+    from fedrank.texts.attacks.served import attack_documents
 
     found = attack_documents(collection, settings)
     if out is not None:
-        from fedrank.texts.attacks.documents.page import write_page
+        from fedrank.texts.attacks.page import write_documents_page
 
-        write_page(found, collection, settings, out)
+        write_documents_page(found, collection, settings, out)
     if as_json:
         print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
         return

@@ -223,9 +223,7 @@ def test_protocols_are_listed(capsys):
         *silos,
         "vertical-slate",
         "slateq",
-        "slateq-central",
         "planned-slates",
-        "learned-slates",
     }
     files = [ROOT / ("zoo" if row["file"].startswith("fedrank_zoo/") else "") / row["file"] for row in rows]
     assert all(file.exists() for file in files) and all(row["crosses"] for row in rows)

@@ -38,10 +38,9 @@ from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps,
 from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
 from fedrank.deploy.platforms.terms import Terms, blank_message
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.slates.fedslate.secure_sum import from_vector
 from fedrank.slates.sums import Release
 from fedrank.slates.sums.learner import STEPS
-from fedrank.slates.sums.secure_sum import TAIL
+from fedrank.slates.sums.secure_sum import TAIL, from_vector
 
 _log = logging.getLogger("fedrank.coordinator")
 

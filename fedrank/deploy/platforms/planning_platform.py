@@ -61,9 +61,9 @@ from fedrank.deploy.platforms.terms import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
-from fedrank.slates.fedslate.secure_sum import as_vector
 from fedrank.slates.sums import AfterExplorers, Improve, IntegersOfUsers, SetClip
 from fedrank.slates.sums.learner import PlatformState, SumLearner
+from fedrank.slates.sums.secure_sum import as_vector
 from fedrank.slates.world.satisfaction import Turn
 
 
@@ -498,7 +498,7 @@ def _arrive(
 ) -> PlatformState:
     """The platform when a visit begins; ``other``: of another user than before."""
     documents = jnp.asarray(documents)
-    fresh = learner.greeted(own, jnp.asarray(observed), documents)
+    fresh = learner.first_view(own, jnp.asarray(observed), documents)
     there = own.view._replace(observed=jnp.asarray(observed), documents=documents)
     view = jax.tree.map(lambda new, old: jnp.where(other, new, old), fresh, there)._replace(left=jnp.int32(left))
     return own._replace(view=view, stay=jnp.where(other, 0.0, own.stay), rounds=jnp.int32(number))
@@ -508,13 +508,13 @@ def _arrive(
 def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     """The platform after a round; the user has left if the time is over."""
     over = own.view.left <= 1
-    view = learner.view_after(own, turn, own.view.observed, own.view.documents, over)
-    return learner.remembered(own, turn, own.rounds, over)._replace(view=view)
+    view = learner.next_view(own, turn, own.view.observed, own.view.documents, over)
+    return learner.record(own, turn, own.rounds, over)._replace(view=view)
 
 
 @partial(jax.jit, static_argnums=0)
 def _explore(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
-    taste, slate = learner.explored(own, draws)
+    taste, slate = learner.explore_slate(own, draws)
     return own._replace(view=own.view._replace(taste=taste), slate=slate)
 
 

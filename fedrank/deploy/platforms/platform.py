@@ -46,7 +46,7 @@ from fedrank.deploy.platforms.terms import (
     own_values,
     respond,
 )
-from fedrank.slates.fedslate.learning import FormTargets
+from fedrank.slates.fedslate.exchanges import FormTargets
 from fedrank.slates.fedslate.messages import SharedValues
 from fedrank.slates.fedslate.state import PlatformState, empty_view
 from fedrank.slates.world.satisfaction import Turn
@@ -301,11 +301,10 @@ class Platform:
         ages = getattr(request, "ages", None)
         if ages is None:
             return
-        steps = self._s.steps
         then = number - ages.astype(np.int64)
-        if ages.min() < steps or then.min() < 0 or ages.max() >= self._s.memory:
+        if ages.min() < 1 or then.min() < 0 or ages.max() >= self._s.memory:
             raise RefusedError("out-of-range")
-        wanted = then[:, None] + np.arange(steps + 1)  # each transition, and those after it that its target looks at
+        wanted = then[:, None] + np.arange(2)  # each transition, and the one after it
         if (self._numbers[wanted % self._s.memory] != wanted).any():
             raise RefusedError("missing-transitions")
 

@@ -45,9 +45,8 @@ from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.platform import LAST_ROUND
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms, blank_message
-from fedrank.slates.fedslate.learning import Batch, FormTargets
+from fedrank.slates.fedslate.exchanges import Batch, FormTargets, sample_without_replacement
 from fedrank.slates.fedslate.messages import BatchAges
-from fedrank.slates.learners.sampling import sample_without_replacement
 
 _log = logging.getLogger("fedrank.coordinator")
 
@@ -402,12 +401,9 @@ class Coordinator(AnyCoordinator):
         if not missing:
             return _asked_of(exchange, state)
         s = self.terms.protocol.settings
-        # Round r − a and those after it that a target looks at, as the protocol's, but for what is missing.
-        ages = [
-            a
-            for a in range(s.steps, min(number + 1, s.memory))
-            if missing.isdisjoint(range(number - a, number - a + s.steps + 1))
-        ]
+        # Round r − a and the one after it, as the protocol's, but for what is missing.
+        last = min(number + 1, s.memory)
+        ages = [a for a in range(1, last) if missing.isdisjoint((number - a, number - a + 1))]
         if len(ages) < s.batch:
             return None
         key = jax.random.fold_in(state.key, state.round)

@@ -22,7 +22,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import INIT, WORLD, party_key
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
-from fedrank.slates.config import FedSlateConfig, PlatformsConfig, SummedSlatesConfig
+from fedrank.slates.config import FedSlateConfig, PlannedSlatesConfig, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
 from fedrank.slates.fedslate.settings import SlateSettings
@@ -48,31 +48,21 @@ class Terms:
         ConfigError: The configuration has no platforms that exchange anything.
     """
 
-    config: FedSlateConfig | SummedSlatesConfig
+    config: FedSlateConfig | PlannedSlatesConfig
     protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
-
-    def __post_init__(self):
-        if isinstance(self.config, FedSlateConfig) and self.config.sharing.secure_sum:
-            raise ConfigError(
-                "sharing.secure_sum: of FedSlate only simulated platforms have a secure sum. Leave it out, or take "
-                "planned-slates."
-            )
 
     @classmethod
     def of(cls, config: RunConfig) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
         if not isinstance(config, PlatformsConfig):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if not isinstance(config, FedSlateConfig | SummedSlatesConfig):
+        if not isinstance(config, FedSlateConfig | PlannedSlatesConfig):
             raise ConfigError(
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
                 "coordinate. Take vertical-slate or planned-slates."
             )
-        config = config.resolved()
-        protocol = experiment_of(config).protocol
-        if not isinstance(protocol, FedSlate | SummedSlates):
-            raise ConfigError("platforms that learn alone tell each other nothing: there is nothing to coordinate.")
-        return cls(config, protocol)
+        filled: Any = config.resolved()
+        return cls(filled, experiment_of(filled).protocol)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -56,11 +56,17 @@ from fedrank.engine.settings import read_toml
 from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import K1
 from fedrank.texts.served.documents import LONGEST_TITLE
-from fedrank.texts.served.envelopes import LARGEST_ANSWER, Question, key_of
-from fedrank.texts.served.features import COSINE, NAMES
-from fedrank.texts.served.owner import LARGEST_STEP, LONGEST_QUERY, LONGEST_WORD, MOST_AT_ONCE, MOST_WORDS
+from fedrank.texts.served.envelopes import LARGEST_ANSWER, LONGEST_TICKET, Question, key_of
+from fedrank.texts.served.owner import (
+    COSINE,
+    LARGEST_STEP,
+    LONGEST_QUERY,
+    LONGEST_WORD,
+    MOST_AT_ONCE,
+    MOST_WORDS,
+    NAMES,
+)
 from fedrank.texts.served.statistics import StatisticsTerms
-from fedrank.texts.served.tickets import LONGEST_TICKET
 
 #: Bytes of a key.
 KEY = 32
@@ -277,7 +283,7 @@ class Hit:
         score: Its score, which compares with those of other owners.
         title: Its title or beginning; empty where the owner does not show it.
         ticket: What it can be fetched by, with :meth:`Federation.fetch`, for a day; another one in each answer.
-        features: Numbers of :data:`fedrank.texts.served.features.NAMES`; None: the owner gave none.
+        features: Numbers of :data:`fedrank.texts.served.owner.NAMES`; None: the owner gave none.
     """
 
     owner: str

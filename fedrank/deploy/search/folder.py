@@ -43,10 +43,9 @@ from fedrank.texts.served.engines.foreign import Columns
 from fedrank.texts.served.engines.opensearch import OpenSearchEngine
 from fedrank.texts.served.engines.postgres import PostgresEngine
 from fedrank.texts.served.engines.tantivy import TantivyEngine
-from fedrank.texts.served.envelopes import key_text
+from fedrank.texts.served.envelopes import Tickets, key_text
 from fedrank.texts.served.owner import Owner, OwnerSettings
 from fedrank.texts.served.statistics import TermTable
-from fedrank.texts.served.tickets import Tickets
 
 #: Steps that make the tables, one a version.
 _STEPS = (

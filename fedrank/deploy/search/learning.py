@@ -1,7 +1,7 @@
 """Learning of an asker from its people's clicks on the lists that they were served.
 
 The lists hold documents of all owners, each with its BM25 score and a few numbers
-(:mod:`fedrank.texts.served.features`). A list's base score is its BM25 score and, where owners have an encoder, a fixed
+(:mod:`fedrank.texts.served.owner`). A list's base score is its BM25 score and, where owners have an encoder, a fixed
 multiple of the cosine; what is learnt is a linear function of the numbers, added to it. It is learnt where the clicks
 are, by devices of a hub (:class:`~fedrank.deploy.device.Device`, FOLtR-ES): clicks stay there, and what leaves is a
 seed and a privatised number for several searches. Several askers learn one model at one hub.
@@ -28,7 +28,7 @@ from jaxtyping import Float32, Float64, Integer
 from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.deploy.device import Device, Ranking
 from fedrank.engine.model import read_model
-from fedrank.texts.served.features import COSINE, NAMES
+from fedrank.texts.served.owner import COSINE, NAMES
 
 _log = logging.getLogger("fedrank.search")
 
@@ -59,7 +59,7 @@ class FixedRanker:
     """Ranks by weights that were learnt before.
 
     Args:
-        weights: One for each of the numbers of :data:`fedrank.texts.served.features.NAMES`.
+        weights: One for each of the numbers of :data:`fedrank.texts.served.owner.NAMES`.
 
     Raises:
         ConfigError: There are more or fewer, or one is not finite.

@@ -79,15 +79,9 @@ def ended(processes):
 PLANNING = {
     "once": {"protocol": "planned-slates", "slates": {"explorers": 8}},
     "twice in secret": {
-        "protocol": "learned-slates",
+        "protocol": "planned-slates",
         "world": {"platforms": 3},
-        "slates": {
-            "learner": "planned-slates",
-            "explorers": 6,
-            "releases": 2,
-            "feedback": "all",
-            "options": ["differ=0"],
-        },
+        "slates": {"explorers": 6, "releases": 2, "feedback": "all", "differ": False},
         "sharing": {"bounders": 2, "secure_sum": True},
     },
 }

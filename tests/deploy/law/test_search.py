@@ -206,7 +206,7 @@ def test_half_a_surrogate_pair_is_no_text_and_breaks_nothing(tmp_path, monkeypat
     """JSON may hold one, by an escape; people's keyboards and files do, too."""
     with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, homes, _):
         assert len(asked.search("wing \ud800").hits) == 1
-        monkeypatch.setattr("fedrank.texts.served.envelopes._padded", lambda body: json.dumps(body).encode())
+        monkeypatch.setattr("fedrank.texts.served.envelopes._pad", lambda body: json.dumps(body).encode())
         key, url = key_of(homes["north"].public_key()), homes["north"].url("owner") + "/v1/ask"
         sound = {"kind": "search", "words": ["wing"], "k": 1, "day": TODAY, "asker": "anna"}
         for wrong in ({"words": ["\ud800"]}, {"asker": "\ud800"}, {"token": "\ud800"}):

@@ -6,6 +6,8 @@
 * :func:`scores_tell`: an asker who knows a document's title asks for the title with more words, many at a time. Where
   the best hit's score or one of its numbers moves, one of them is in the document; halves of the words are asked until
   it is known which. The owner is as it ships, but that it gives no documents out: there, whoever may ask may read.
+
+All attacks on the documents of a collection.
 """
 
 from __future__ import annotations
@@ -19,15 +21,24 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from jaxtyping import Float64, Int64
 
-from fedrank.texts.attacks.documents.collection import Holdings
-from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.documents.told import Reading, auc, finding_of_auc, finding_of_reading
+from fedrank.data import load
+from fedrank.texts.attacks.documents import (
+    Holdings,
+    Reading,
+    attack_sketched,
+    auc,
+    finding_of_auc,
+    finding_of_reading,
+    holdings_of,
+)
+from fedrank.texts.attacks.settings import DocumentAttack
 from fedrank.texts.attacks.world import Finding
+from fedrank.texts.data.reader import TextReader
 from fedrank.texts.served.documents import Words
 from fedrank.texts.served.engines.tantivy import TantivyEngine
+from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.owner import MOST_WORDS, Owner, OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms, TermTable, cells_of
-from fedrank.texts.served.tickets import Tickets
 
 #: Words of a question that keep the document on top; the others are looked for.
 _ANCHOR = 36
@@ -82,7 +93,7 @@ def _noise(rng: np.random.Generator, terms: StatisticsTerms, owners: int) -> Flo
 
 
 def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> dict[int, Reading]:
-    """What an asker reads, by number of questions about each document."""
+    """Reading by an asker, by number of questions about each document."""
     theirs = held.of(1)
     titled = [text for text in rng.permutation(theirs).tolist() if 2 <= len(held.words[text].title) <= _ANCHOR]
     prior = held.prior(held.of(0))
@@ -105,7 +116,7 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
             for text in titled[: s.targets]:
                 title, asked, read = held.words[text].title, 0, list[int]()
                 left = list(budgets)
-                for asked, word in _probed(title, dictionary, held.vocabulary, prior, best):
+                for asked, word in _probe(title, dictionary, held.vocabulary, prior, best):
                     while left and asked > left[0]:
                         readings[left[0]] = readings[left[0]].with_document(held, text, np.array(read, np.int64), prior)
                         left.pop(0)
@@ -120,7 +131,7 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
     return readings
 
 
-def _probed(
+def _probe(
     title: list[str],
     dictionary: Int64[np.ndarray, " words"],
     vocabulary: tuple[str, ...],
@@ -158,3 +169,22 @@ def _table(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> TermT
         total += terms.counted(own)
     total += _noise(rng, terms, s.owners).astype(np.int64)
     return terms.table((total % 2**32).astype(np.uint32))
+
+
+def attack_documents(collection: str, settings: DocumentAttack = DocumentAttack()) -> list[Finding]:  # noqa: B008 - frozen
+    """Attack the sketches of documents and the search over them.
+
+    Args:
+        collection: Name of a collection of texts, or a folder.
+        settings: What protects the documents, and how hard they are attacked.
+
+    Returns:
+        What was found: of sketches, of a served search's statistics, of its scores.
+
+    Raises:
+        DataError: The collection is too small.
+    """
+    # What one attack finds does not depend on the others.
+    held = holdings_of(load(collection, TextReader()), settings.owners, np.random.default_rng((settings.seed, 0)))
+    found = attack_sketched(held, settings, np.random.default_rng((settings.seed, 1)))
+    return found + attack_served(held, settings, np.random.default_rng((settings.seed, 2)))

@@ -1,4 +1,8 @@
-"""Reading documents from sketches.
+"""Documents to attack: a collection cut by chance among owners, as words and as counts.
+
+What an attack on documents tells, as numbers: how much is read, and how well a text is found.
+
+Reading documents from sketches.
 
 * :func:`insider`: another owner has the secret of the hashes. For each word he compares the noisy cells with what they
   would be with and without the word, weighed by how many of his own documents hold it; each cell is given to the
@@ -9,22 +13,181 @@
   the word's count in the documents that it has; with the cells found, it reads as the insider does.
 * :func:`is_there`: is a given text among an owner's documents? The likelihood ratio of the text's cells, at the
   document where it is largest. Where owners answer questions, he asks about the text's words.
+
+The attack of another silo on the documents of a run: what it reads of them, and whether it finds a text there.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64, Integer, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Integer, Shaped
+from scipy.sparse import csr_array
 
-from fedrank.texts.attacks.documents.collection import Holdings
-from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.documents.told import Reading, auc, finding_of_auc, finding_of_reading
-from fedrank.texts.attacks.world import Finding
+from fedrank.core.errors import DataError
+from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
+from fedrank.texts.attacks.world import Finding, mean_interval
+from fedrank.texts.data.collection import Texts
+from fedrank.texts.data.silos import Federation
+from fedrank.texts.served.documents import Document, Words, words_of
+from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
+from fedrank.texts.sketch.account import plan
 from fedrank.texts.sketch.noise import SketchNoise
-from fedrank.texts.sketch.query_budget import plan
+
+
+class Holdings(NamedTuple):
+    """Owners' documents.
+
+    Attributes:
+        documents: All documents.
+        words: Their words.
+        vocabulary: Every word of a body, in order.
+        counts: Occurrences in the bodies, int32 [documents, vocabulary].
+        owner: Whose a document is.
+    """
+
+    documents: list[Document]
+    words: list[Words]
+    vocabulary: tuple[str, ...]
+    counts: csr_array
+    owner: Int64[np.ndarray, " documents"]
+
+    def of(self, owner: int) -> Int64[np.ndarray, " documents"]:
+        """Numbers of an owner's documents."""
+        return np.flatnonzero(self.owner == owner)
+
+    def present(self, documents: np.ndarray) -> csr_array:
+        """Presence of words in documents: 0 or 1."""
+        part = self.counts[documents]
+        return csr_array((np.ones_like(part.data), part.indices, part.indptr), shape=part.shape)
+
+    def prior(self, documents: Int64[np.ndarray, " some"]) -> Float64[np.ndarray, " vocabulary"]:
+        """The part of these documents that holds each word; below one document where none does."""
+        held = np.asarray(self.present(documents).sum(axis=0)).ravel()
+        return np.maximum(held, 0.5) / (len(documents) + 1)
+
+
+def holdings_of(texts: Texts, owners: int, rng: np.random.Generator) -> Holdings:
+    """Give the documents of a collection out by chance.
+
+    Args:
+        texts: The collection.
+        owners: Number of owners.
+        rng: Generator.
+
+    Raises:
+        DataError: There are fewer than 20 documents for each owner.
+    """
+    documents = [
+        Document(str(number), title, body)
+        for number, (title, body) in enumerate(zip(texts.titles, texts.bodies, strict=True))
+    ]
+    if len(documents) < 20 * owners:
+        raise DataError(
+            f"{texts.name}: an attack needs 20 documents for each of {owners} owners, got {len(documents)}."
+        )
+    words = words_of(documents)
+    vocabulary = tuple(sorted({word for one in words for word in one.body}))
+    places = {word: number for number, word in enumerate(vocabulary)}
+    columns = np.fromiter((places[word] for one in words for word in one.body), np.int64)
+    rows = np.repeat(np.arange(len(words)), [len(one.body) for one in words])
+    counts = csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=(len(words), len(vocabulary)))
+    counts.sum_duplicates()
+    return Holdings(documents, words, vocabulary, counts, rng.permutation(len(words)) % owners)
+
+
+#: Normal quantile of 99 % intervals.
+_QUANTILE = 2.5758
+
+
+class Reading(NamedTuple):
+    """Words read of some documents, one entry each.
+
+    Attributes:
+        share: The part of the different words that was read and that a guess did not name.
+        precision: The part of what was read that is right; 1 where nothing was read.
+    """
+
+    share: Float64[np.ndarray, " documents"]
+    precision: Float64[np.ndarray, " documents"]
+
+    @classmethod
+    def empty(cls) -> Reading:
+        """Nothing, of no document."""
+        return cls(np.zeros(0), np.zeros(0))
+
+    def with_document(
+        self,
+        held: Holdings,
+        document: int,
+        read: Int64[np.ndarray, " words"],
+        prior: Float64[np.ndarray, " vocabulary"],
+    ) -> Reading:
+        """With one more document.
+
+        Args:
+            held: All documents.
+            document: Its number.
+            read: Numbers of the words that the attacker names.
+            prior: How likely each word is to him before he attacks: a word of a half or more is a guess.
+        """
+        true = held.counts.indices[held.counts.indptr[document] : held.counts.indptr[document + 1]]
+        right = np.intersect1d(read, true)
+        new = right[prior[right] < 0.5]
+        share = len(new) / max(len(true), 1)
+        precision = len(right) / len(read) if len(read) else 1.0
+        return Reading(np.append(self.share, share), np.append(self.precision, precision))
+
+
+def interval_of(reading: Reading) -> tuple[float, float]:
+    """Ends of a 99 % interval of the mean part of a document that is read."""
+    low, high = (float(np.clip(end, 0.0, 1.0)) for end in mean_interval(reading.share))
+    return low, high
+
+
+def finding_of_reading(attack: str, mode: str, reading: Reading, words: str) -> Finding:
+    """Finding of the share of documents that is read."""
+    share = float(reading.share.mean())
+    low, high = interval_of(reading)
+    right = f"{100 * reading.precision.mean():.0f} % of the words that it names are right"
+    return Finding(
+        attack, mode, "words read", share, low, high, READABLE, low > READABLE, len(reading.share), f"{words}; {right}"
+    )
+
+
+def interval_of_auc(area: float, trials: int) -> tuple[float, float]:
+    """Ends of a 99 % interval of an area under the curve, by Hanley and McNeil (1982).
+
+    Args:
+        area: The area.
+        trials: Number of texts; half of them are there.
+    """
+    half = trials / 2
+    first, second = area / (2 - area), 2 * area * area / (1 + area)
+    spread = area * (1 - area) + (half - 1) * (first + second - 2 * area * area)
+    deviation = math.sqrt(max(spread, 0.0)) / half
+    low, high = (float(np.clip(area + sign * _QUANTILE * deviation, 0.0, 1.0)) for sign in (-1, 1))
+    return low, high
+
+
+def finding_of_auc(attack: str, mode: str, area: float, trials: int, words: str) -> Finding:
+    """Finding of the test whether a text is present."""
+    low, high = interval_of_auc(area, trials)
+    return Finding(attack, mode, "AUC", area, low, high, FOUND, low > FOUND, trials, words)
+
+
+def auc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> float:
+    """Probability that evidence about a text that is present is larger; a tie counts a half.
+
+    >>> auc(np.array([2.0, 1.0]), np.array([0.0, 1.0]))
+    0.875
+    """
+    larger = (inside[:, None] > outside[None, :]).mean()
+    return float(larger + 0.5 * (inside[:, None] == outside[None, :]).mean())
+
 
 #: Counts of a word that are considered, and how much rarer each is than the one below.
 _COUNTS, _RARER = 6, 0.35
@@ -35,7 +198,7 @@ _BELIEVED = 0.5
 
 
 class Shown(NamedTuple):
-    """How owners show their documents.
+    """Protection of the documents of owners: hashes, noise, questions.
 
     Attributes:
         hashes: Hashes of the vocabulary.
@@ -49,7 +212,7 @@ class Shown(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """Whether owners answer questions instead of publishing sketches."""
+        """True if owners answer questions instead of publishing sketches."""
         return self.noise.mode in ("per-query", "paper")
 
     @property
@@ -131,7 +294,7 @@ def _how(s: DocumentAttack) -> str:
 def _shown(
     held: Holdings, s: DocumentAttack, rng: np.random.Generator
 ) -> tuple[Shown, Integer[np.ndarray, "documents z w"], Integer[np.ndarray, " targets"]]:
-    """How documents are shown, their sketches without noise, and documents of owner 1 to read."""
+    """Protection of documents, their sketches without noise, and documents of owner 1 to read."""
     sketch, epsilon = s.sketch(), s.sketch().epsilon
     if epsilon is not None and sketch.mode == "per-query":
         epsilon = plan(epsilon, s.sketch_questions + 1)  # one more, for sizes and statistics
@@ -175,7 +338,7 @@ def insider(
 
 
 def guesser(held: Holdings, known: Integer[np.ndarray, " known"], targets: Integer[np.ndarray, " targets"]) -> Reading:
-    """Who passes sealed bytes on, and has some documents: the words that most of these hold are named of each."""
+    """Reading by a relay that has some documents: it names the words that most of these hold of each document."""
     prior = held.prior(known)
     reading = Reading.empty()
     for target in targets.tolist():
@@ -296,3 +459,65 @@ def is_there(
         ratio = ((np.abs(cells) - np.abs(cells - own)) / shown.spread).sum(axis=1)
         values.append(float(ratio.max()))
     return auc(np.array(values[: len(inside)]), np.array(values[len(inside) :])), len(values)
+
+
+#: Documents that are read, texts that are looked for, and documents among which they are looked for, at most.
+_TARGETS, _TEXTS, _AMONG = 50, 200, 400
+#: Seed of the attack: which documents, and the noise of the sketches that are attacked.
+_SEED = 0x5EE5
+
+
+class InsiderReads(NamedTuple):
+    """Words that the first silo reads of the second's documents.
+
+    Attributes:
+        share: Mean part of a document's words that it reads and that a guess does not name.
+        low: Lower end of a 99 % interval.
+        high: Upper end.
+        precision: Part of the words that it names that are right.
+        documents: Number of documents that it tried to read.
+        found: Area under the curve of its test whether a text is among the second's documents; 0.5 is chance.
+        found_low: Lower end of a 99 % interval.
+        found_high: Upper end.
+        texts: Number of texts that it looked for; half of them are there.
+    """
+
+    share: float
+    low: float
+    high: float
+    precision: float
+    documents: int
+    found: float
+    found_low: float
+    found_high: float
+    texts: int
+
+
+def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | None:
+    """Attack bodies as the run shows them, with noise drawn once more; None where a silo has none.
+
+    Args:
+        setup: The setup of the run.
+        federation: Who has which documents.
+    """
+    whole, rng = federation.whole, np.random.default_rng(_SEED)
+    owner = np.full(whole.n_documents, -1, np.int64)
+    for number, documents in enumerate(federation.documents):
+        owner[documents] = number
+    held = Holdings([], [], tuple(whole.vocabulary), csr_array(whole.counts[0]), owner)
+    theirs = held.of(1)
+    targets = rng.permutation(theirs)[:_TARGETS]
+    if not len(targets) or not len(held.of(0)) or not len(held.vocabulary):
+        return None
+    shown = Shown(hash_terms(held.vocabulary, setup.shape, rng.bytes(32)), setup.noise, setup.allowed)
+    clean = encode(held.counts[targets], shown.hashes, setup.shape)
+    reading = insider(held, clean, shown, targets, rng)
+    low, high = interval_of(reading)
+    read = (float(reading.share.mean()), low, high, float(reading.precision.mean()), len(targets))
+    # The first silo's own documents are the texts that are not there: as many of them as of the second's.
+    mine = held.of(0)
+    half = min(_TEXTS // 2, len(theirs), len(mine))
+    part = np.concatenate([rng.permutation(theirs)[:_AMONG], rng.permutation(mine)[:half]])
+    some = Holdings([], [], held.vocabulary, csr_array(held.counts[part]), owner[part])
+    area, texts = is_there(some, encode(some.counts, shown.hashes, setup.shape), shown, 2 * half, rng)
+    return InsiderReads(*read, area, *interval_of_auc(area, texts), texts)

@@ -89,7 +89,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     Fault.ENDLESS_EPISODE: (
         "users without end",
-        "Nobody is told that a user has left; what follows is another user's.",
+        "No platform is told that a user has left; what follows is another user's.",
     ),
     Fault.STALE_VIEW: (
         "stale views",

@@ -110,7 +110,7 @@ class LeastSquares(SumLearner):
 
     @override
     def known_after(self, own: PlatformState, turn) -> Known:
-        known, item = own.view.known, self.clicked(own, turn)
+        known, item = own.view.known, self.clicked_feature(own, turn)
         mine = self.features(known.trace, own.view.left, item[None])[0]
         reward = jnp.where(own.feedback, turn.engagement / self.scale, 0.0)
         return Known(self.fade * known.trace - item, jnp.where(turn.item >= 0, mine, 0.0), reward)
@@ -130,7 +130,7 @@ class LeastSquares(SumLearner):
         return jnp.concatenate([matrix.reshape(-1), vector])
 
     @override
-    def solved(self, sums, rounds, model, noise):
+    def solve(self, sums, rounds, model, noise):
         d = self.parameters
         mean = sums / jnp.maximum(rounds, 1.0)
         return jnp.linalg.solve(mean[: d * d].reshape(d, d) + self.ridge * jnp.eye(d), mean[d * d :])

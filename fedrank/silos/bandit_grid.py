@@ -1,6 +1,5 @@
-"""Many decision rules, each under many seeds, as one compiled program: Table 3 and Figures 16 to 18 of Lundahl 2021.
+"""Many decision rules, each under many seeds: Table 3 and Figures 16 to 18 of Lundahl 2021.
 
-A rule is arrays (:mod:`fedrank.silos.bandits.rules`), so a table of settings times seeds is one more axis to map over.
 All settings have the same network, rows, random numbers of training and rounds. Models are evaluated after every round
 on the target's validation and test rows: the thesis took the best *test* AUC over the rounds, which is optimistic;
 beside it stands the test AUC of the round that is best on validation.
@@ -9,9 +8,7 @@ beside it stands the test AUC of the round that is best on validation.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,18 +17,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jit, jnp
-from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
+from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener, Progress
-from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
-from fedrank.silos.bandits.rules import KINDS, Rule, make_rule, stack
+from fedrank.silos.bandits.rules import Rule, make_rule
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.party import Part, SiloProtocol
+from fedrank.silos.evaluate import SiloEvaluator
+from fedrank.silos.rounds import begin_runs, models_of_runs
 
 #: How a table calls a mean of all rewards, as opposed to a recency weight.
 STATIONARY = "stationary"
@@ -100,8 +94,7 @@ class Played:
         increments: Increment of each arm, by round; NaN where not observed.
         arm: The arm whose average became θ, by round.
         messages: Mean number of messages in a round.
-        seconds: Seconds that the rounds took, without the first.
-        compiled: Seconds of the first round, which are mostly compilation.
+        seconds: Seconds that the rounds took.
     """
 
     cells: tuple[Cell, ...]
@@ -114,7 +107,6 @@ class Played:
     arm: Int[np.ndarray, "settings seeds rounds"]
     messages: Float[np.ndarray, " settings"]
     seconds: float
-    compiled: float
 
     @property
     def best_test(self) -> Float[np.ndarray, "settings seeds"]:
@@ -145,35 +137,33 @@ def play_cells(
     base, config, listener = experiment.protocol, experiment.config, listener or Listener()
     if not isinstance(base, BanditFedAvg) or not todo:
         raise ConfigError("a grid needs the protocol bandit-fedavg and at least one setting.")
-    rules = stack([cell.rule for cell in todo])
-    kinds = tuple(sorted({KINDS.index(cell.kind) for cell in todo}))
-    first = jax.tree.map(lambda leaf: leaf[0], rules)
-    protocol = dataclasses.replace(base, rule=first, evaluates=evaluated_by(rules), kinds=kinds, **how)
+    rules = [cell.rule for cell in todo]
+    needed = {evaluated_by(rule) for rule in rules}
+    evaluates = needed.pop() if len(needed) == 1 else "either"
+    protocol = dataclasses.replace(base, rule=rules[0], evaluates=evaluates, **how)
     seeds, target = np.asarray(config.all_seeds), experiment.targets[0]
     settings, n = len(todo), len(seeds)
-    parties = protocol.parties(experiment.arrays, np.tile(np.arange(n), settings))
-    keys = run_keys(np.tile(seeds, settings))
-    simulator = Simulator(protocol, max(1, config.compute.chunk // (settings * n)), conditions=experiment.conditions)
-    each = (jax.tree.map(lambda leaf: jnp.repeat(leaf, n, axis=0), rules), jnp.full(settings * n, target, jnp.int32))
-    listener.stage("Compiling")
-    begun = time.perf_counter()
-    states, own = simulator.start(keys, parties, per_run=True, begin=protocol.begin, each=each)
-    looks = [jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1]))]
-    seen, seconds, compiled = [], 0.0, 0.0
+    divisions, targets = np.tile(np.arange(n), settings), np.full(settings * n, target)
+    parties = protocol.parties(experiment.arrays, divisions)
+    chunk = max(1, config.compute.chunk // (settings * n))
+    rounds = NativeSimulator(protocol, parties, chunk, experiment.conditions)
+    evaluator = SiloEvaluator(protocol, experiment.arrays, divisions, targets[:, None])
+    begun, own = time.perf_counter(), parties.own
+    keys, states = begin_runs(protocol, np.tile(seeds, settings), targets, [rule for rule in rules for _ in range(n)])
+
+    def look() -> dict[str, Float[np.ndarray, "runs 1"]]:
+        return evaluator(models_of_runs(protocol, states, parties.shared, own, targets[:, None]))
+
+    looks, seen = [look()], []
     for number in range(config.rounds):
-        states, own, now = simulator.advance(keys, states, parties.shared, own, number, 1)
-        seen.append(jax.device_get(now))
-        looks.append(jax.device_get(evaluate_runs(protocol, states, parties.shared, own, each[1])))
-        if number == 0:
-            compiled = time.perf_counter() - begun
-        else:
-            seconds = time.perf_counter() - begun - compiled
-        rate = number * settings * n / seconds if seconds else math.nan
-        left = (config.rounds - number - 1) * settings * n / rate
+        states, own, now = rounds.advance(keys, states, parties.shared, own, number, 1)
+        seen.append(now)
+        looks.append(look())
         done = int((number + 1) * settings * n)
-        listener.progress(
-            Progress(number + 1, config.rounds, done, rate, left, "AUC", float(np.nanmean(looks[-1]["vali: last"])))
-        )
+        rate = done / (time.perf_counter() - begun)
+        left = (config.rounds - number - 1) * settings * n / rate
+        auc = float(np.nanmean(looks[-1]["vali: last"]))
+        listener.progress(Progress(number + 1, config.rounds, done, rate, left, "AUC", auc))
     listener.done()
 
     def watched(name):
@@ -182,7 +172,7 @@ def play_cells(
 
     crossed = np.stack([row["crossed"][0].sum(axis=(1, 2)) for row in seen], axis=1)
     values = {
-        part: np.stack([look[f"{part}: last"] for look in looks], axis=-1).reshape(settings, n, -1)
+        part: np.stack([look[f"{part}: last"][:, 0] for look in looks], axis=-1).reshape(settings, n, -1)
         for part in ("test", "vali")
     }
     return Played(
@@ -194,40 +184,5 @@ def play_cells(
         increments=watched("increments"),
         arm=watched("arm"),
         messages=crossed[:, 1:].mean(axis=1).reshape(settings, n).mean(axis=1),
-        seconds=seconds,
-        compiled=compiled,
+        seconds=time.perf_counter() - begun,
     )
-
-
-@functools.partial(jit, static_argnums=0)
-def evaluate_runs(
-    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[Array, " runs"]
-) -> dict[str, Float[Array, " runs"]]:
-    """:func:`evaluate_one` for every run, each for its own target."""
-    return jax.vmap(functools.partial(evaluate_one, protocol, shared))(states, own, targets)
-
-
-def evaluate_one(
-    protocol: SiloProtocol, shared: PyTree, state: PyTree, own: PyTree, target: Int[Array, ""]
-) -> dict[str, Float[Array, ""]]:
-    """The performance of the models of one silo in one run.
-
-    Args:
-        protocol: The protocol.
-        shared: The rows of all silos.
-        state: The server's state.
-        own: What the silos keep, [silos, ...].
-        target: Number of the silo.
-
-    Returns:
-        ``"vali: last"``, ``"test: last"`` and so on, for every model that the protocol knows.
-    """
-    party = Party(shared, jax.tree.map(lambda leaf: leaf[target], own))
-    models = protocol.models(state, party)
-    stacked = jnp.stack(list(models.values()))  # one program for all of them, not one a model
-    out = {}
-    parts: tuple[Part, ...] = ("vali", "test")
-    for part in parts:
-        values = jax.vmap(functools.partial(protocol.performance, party=party, part=part))(stacked)
-        out |= {f"{part}: {name}": values[i] for i, name in enumerate(models)}
-    return out

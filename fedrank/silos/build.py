@@ -15,8 +15,9 @@ from jaxtyping import Int
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.data import load
+from fedrank.engine.conditions import Conditions
 from fedrank.engine.methods import method, method_names
-from fedrank.engine.simulator import Conditions
+from fedrank.silos.averaging import Pooled
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.config import ALL, SILO_BASELINES, SilosConfig
 from fedrank.silos.data.reader import SiloReader
@@ -26,7 +27,6 @@ from fedrank.silos.leave_one_out import LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import SiloProtocol
-from fedrank.silos.personalised import Pooled
 
 #: Range of a column of generated data.
 _GENERATED_RANGE = (-3.0, 3.0)

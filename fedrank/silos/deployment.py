@@ -15,8 +15,10 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.native import mapped
 from fedrank.core.protocol import Party
+from fedrank.core.rng import INIT
+from fedrank.core.streams import folded, run_words
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import (
@@ -61,6 +63,11 @@ class SilosServer(ServerSide):
         self._experiment = experiment
 
     @override
+    def state(self) -> PyTree:
+        words = folded(run_words([self.config.seed])[0], INIT)
+        return self.protocol.init(words)
+
+    @override
     def write_setup(self, home: RunFolder, state: PyTree) -> None:
         looked = state.looked.named(self._experiment.names)
         home.json("first_look.json", {looked["target"]: looked})
@@ -71,7 +78,7 @@ class SilosServer(ServerSide):
     def write_models(self, home: RunFolder, state: PyTree) -> None:
         experiment, protocol, seed = self._experiment, self._experiment.protocol, self.config.seed
         # Weights that are not sent are the silo's own; here they are those of a fresh network.
-        fresh = jax.tree.map(lambda leaf: leaf[experiment.targets[0]], experiment.parties.own)
+        fresh = experiment.parties.own.model[experiment.targets[0]]
         weights = protocol.weights(state)
         best = getattr(state, "best_weights", weights)
         for name, model in (("", best), (f"seed{seed}-last", weights)):
@@ -234,9 +241,9 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     judged = getattr(protocol, "target", None) == number and protocol.measure == "auc"
     if judged and config.record_privacy is None:  # with an ε a refusal would tell of a record's label
         refuse_undefined(arrays, "of the target")
-    own = jax.tree.map(lambda leaf: leaf[number : number + 1], whole.parties.own)
+    own = mapped(lambda leaf: leaf[number : number + 1], whole.parties.own)
     zero = np.zeros(1, np.int32)  # the only rows there are
-    parties = Party(jax.tree.map(jnp.asarray, arrays), own._replace(number=zero, split=zero))
+    parties = Party(arrays, own._replace(number=zero, split=zero))
     held = Block(protocol, parties, range(number, number + 1), hash_of(names))
     if config.silos.first_look:
         silo, _ = read_table(Path(settings.data).expanduser(), config.silos)
@@ -244,5 +251,5 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
         side = SiloHeld(config, settings, held, look_of(config, whole), rows)
     else:
         side = HeldParties(config, settings, held)
-    side.content = hash_of([np.asarray(leaf).tobytes().hex() for leaf in jax.tree.leaves(arrays)]).hex()
+    side.content = hash_of([np.asarray(leaf).tobytes().hex() for rows in arrays for leaf in rows]).hex()
     return side

@@ -16,22 +16,20 @@ Where a normalisation looks at a batch, one row changes what is computed of all 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Key, UInt32
+from jaxtyping import Float, Float32, Int32, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.streams import folded, normals, stream
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.local_sgd import LocalSgd
+from fedrank.silos.network import Gradient
 from fedrank.silos.records.sgd import noise_multiplier, room
 
 #: σ of the noise in steps of the grid.
@@ -50,13 +48,14 @@ class Draws(NamedTuple):
         noise: Noise of each step, in steps of the grid.
     """
 
-    batches: UInt32[AnyArray, "steps rows"]
-    noise: Int32[AnyArray, "steps trainable"]
+    batches: UInt32[np.ndarray, "*silos steps rows"]
+    noise: Int32[np.ndarray, "*silos steps trainable"]
 
 
-def simulated_noise(key: Key[Array, ""], shape: tuple[int, ...]) -> Int32[AnyArray, "..."]:
-    """Rounded normal noise of σ = :data:`SIGMA`: for simulations, it protects nobody."""
-    return jnp.round(SIGMA * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
+def simulated_noise(keys: UInt32[np.ndarray, "*keys 2"], shape: tuple[int, ...]) -> Int32[np.ndarray, "..."]:
+    """Rounded normal noise of σ = :data:`SIGMA`, [*keys, *shape]: for simulations, it protects no record."""
+    numbers = normals(stream(keys, math.prod(shape))).reshape(*keys.shape[:-1], *shape)
+    return np.rint(np.float32(SIGMA) * numbers).astype(np.int32)
 
 
 def os_noise(shape: tuple[int, ...]) -> Int32[np.ndarray, "..."]:
@@ -148,69 +147,68 @@ class PrivateSgd(LocalSgd):
         return room(rows, self.share(rows), self.steps(rows, self.trainings), self.epsilon, self.delta)
 
     @override
-    def draw(self, key: Key[Array, ""], shape: tuple[int, int]) -> Draws:
-        first, second = jax.random.split(key)
+    def draw(self, keys: UInt32[np.ndarray, "silos 2"], shape: tuple[int, int]) -> Draws:
         steps, rows = self.steps(shape[1], shape[0] // self.epochs), shape[1]
-        return Draws(
-            jax.random.bits(first, (steps, rows), jnp.uint32),
-            simulated_noise(second, (steps, self.network.trainable)),
-        )
+        bits = stream(folded(keys, 0), steps * rows).reshape(-1, steps, rows)
+        return Draws(bits, simulated_noise(folded(keys, 1), (steps, self.network.trainable)))
 
     @override
     def draw_from_os(self, shape: tuple[int, int]) -> Draws:
         steps, rows = self.steps(shape[1], shape[0] // self.epochs), shape[1]
-        return Draws(jnp.asarray(os_words((steps, rows))), jnp.asarray(os_noise((steps, self.network.trainable))))
+        return Draws(os_words((steps, rows)), os_noise((steps, self.network.trainable)))
 
     @override
-    def train(  # type: ignore[override] - other random numbers
-        self,
-        weights: Float[AnyArray, " size"],
-        rows: Rows,
-        rng_bits: Draws,
-        *,
-        penalty: Callable[[Float[AnyArray, " trainable"]], Float[AnyArray, ""]] | None = None,
-        frozen: Bool[AnyArray, " trainable"] | None = None,
-    ) -> Float[AnyArray, " size"]:
-        """The model after E epochs; NaN, which is not heard, for a number of rows that is not among ``multipliers``.
+    def train(
+        self, models: Float[np.ndarray, "silos size"], rows: Rows, draws: Draws, stepper: Any = None
+    ) -> Float32[np.ndarray, "silos size"]:
+        """Models after E epochs; NaN, which the server leaves out, for a number of rows not among ``multipliers``.
 
         Args:
-            weights: The model to start from.
-            rows: The silo's training rows: x [rows, features], y [rows], n.
-            rng_bits: As :meth:`draw` has them.
-            penalty: Not here.
-            frozen: Not here.
+            models: The models to start from.
+            rows: Training rows of each silo: leading axis [silos].
+            draws: As :meth:`draw` has them, [silos, …].
+            stepper: Not here.
         """
-        if penalty is not None or frozen is not None:
+        if stepper is not None:
             raise ConfigError("a record's ε is not known of this method's training; take fedavg or bandit-fedavg.")
-        rows = Rows(*(jnp.asarray(leaf) for leaf in rows))
-        net, most = self.network, rows.x.shape[0]
-        valid = jnp.arange(most) < rows.n
-        z = jnp.float32(jnp.nan)
-        for count, multiplier in self.multipliers:
-            z = jnp.where(rows.n == count, jnp.float32(multiplier), z)
+        out, known = np.array(models, np.float32), dict(self.multipliers)
+        counts = np.asarray(rows.n)
+        with np.errstate(all="ignore"):
+            for n in np.unique(counts[counts > 0]).tolist():
+                (same,) = np.nonzero(counts == n)
+                if n not in known:
+                    out[same] = np.nan
+                    continue
+                mine = Rows(rows.x[same, :n], rows.y[same, :n], counts[same])
+                steps = self.steps(n)
+                some = Draws(draws.batches[same, :steps, :n], draws.noise[same, :steps])
+                out[same] = self._train_together(out[same], mine, some, known[n])
+        return out
+
+    def _train_together(
+        self, models: Float32[np.ndarray, "silos size"], rows: Rows, draws: Draws, multiplier: float
+    ) -> Float32[np.ndarray, "silos size"]:
+        """:meth:`train` of silos with equally many rows; ``models`` is changed and returned."""
+        net, n = self.network, rows.x.shape[1]
         # A gradient's length in steps of the grid: rounding moves it by √d/2 at most, single precision by a little.
-        length = SIGMA / z - 0.5 * math.sqrt(net.trainable)
-        grid = self.clip / length * (1 + (net.trainable + 10) * 2.0**-23)
-        drawn = jnp.minimum(self.batch, rows.n).astype(jnp.float32)
-        share = drawn / jnp.maximum(rows.n, 1)
-        width = max((self._room(count) for count, _ in self.multipliers), default=most)
-        batches = self.epochs * -(-rows.n // jnp.maximum(jnp.minimum(self.batch, rows.n), 1))
-
-        def gradient(trainable, x, y):
-            return jax.grad(lambda t: net.loss(t, x[None], y[None], jnp.ones(1, bool))[0])(trainable)
-
-        def step(model, given):
-            number, bits, noise = given
-            chosen = valid & ((share >= 1) | (bits < (share * 2.0**32).astype(jnp.uint32)))
-            first = jnp.argsort(~chosen, stable=True)[:width]
-            each = jax.vmap(gradient, in_axes=(None, 0, 0))(model, rows.x[first], rows.y[first])
-            norm = jnp.linalg.norm(each, axis=1)
-            there = chosen[first] & jnp.isfinite(norm)
-            short = each * jnp.minimum(1.0, self.clip / jnp.maximum(norm, 1e-30))[:, None]
-            whole = jnp.where(there[:, None], jnp.round(short / grid), 0.0).astype(jnp.int32)
-            total = (jnp.sum(whole, axis=0) + noise).astype(jnp.float32) * grid
-            moved = model - self.learning_rate * (total / drawn + self.weight_decay * model)
-            return jnp.where((number < batches) & (rows.n > 0), moved, model), None
-
-        numbers = jnp.arange(rng_bits.noise.shape[0])
-        return jax.lax.scan(step, weights, (numbers, *rng_bits))[0]
+        length = np.float32(SIGMA) / np.float32(multiplier) - np.float32(0.5 * math.sqrt(net.trainable))
+        grid = np.float32(self.clip) / length * np.float32(1 + (net.trainable + 10) * 2.0**-23)
+        drawn = np.float32(min(self.batch, n))
+        share = drawn / np.float32(n)
+        width = self._room(n)
+        chance = np.uint32(min(share, np.float32(1 - 2.0**-24)) * np.float32(2.0**32))
+        for step in range(draws.noise.shape[1]):
+            chosen = np.ones(rows.y.shape, bool) if share >= 1 else draws.batches[:, step] < chance
+            most = min(width, int(chosen.sum(axis=1).max()))
+            first = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
+            each = np.arange(len(models))[:, None]
+            # Every row is a batch by itself; the model is the same for all rows of a silo.
+            views = np.broadcast_to(models[:, None], (len(models), most, net.size))
+            slopes = Gradient(net, views)(rows.x[each, first][:, :, None], rows.y[each, first][:, :, None] > 0.5)
+            norm = np.sqrt(np.sum(slopes * slopes, axis=-1))
+            there = chosen[each, first] & np.isfinite(norm)
+            slopes *= np.minimum(np.float32(1), np.float32(self.clip) / np.maximum(norm, np.float32(1e-30)))[..., None]
+            whole = np.where(there[..., None], np.rint(slopes / grid), np.float32(0)).astype(np.int32)
+            total = (whole.sum(axis=1, dtype=np.int32) + draws.noise[:, step]).astype(np.float32) * grid
+            models -= np.float32(self.learning_rate) * (total / drawn + np.float32(self.weight_decay) * models)
+        return models

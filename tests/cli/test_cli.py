@@ -212,9 +212,9 @@ def test_protocols_are_listed(capsys):
     rows = json.loads(capsys.readouterr().out)
     devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "async-pdgd", "pdgd", "mdprank", "dbgd", "mgd"]
     devices += ["foltr-nes", "foltr-cma", "coltr", "foltr-coltr", "fedper-pdgd", "rankguard"]
-    silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca"]
+    silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper"]
     silos += ["leave-one-out", "local-only", "pooled", "silo-sketch"]
-    assert {row["name"] for row in rows} == {
+    assert {row["name"] for row in rows if not row["file"].startswith("zoo/")} == {
         *devices,
         *silos,
         "vertical-slate",

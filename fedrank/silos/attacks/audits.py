@@ -90,24 +90,21 @@ def record_network_batches(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 
 
 def _network(name: str, epsilon: float, delta: float, *, epochs: int, batch: int) -> Audit:
-    import jax
-    import jax.numpy as jnp
-
     from fedrank.silos.data.rows import Rows
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.private_sgd import PrivateSgd
+    from fedrank.silos.private_sgd import Draws, PrivateSgd
 
     network = TabularNetwork(_COLUMNS, (), "none")
     # Steps so short that the record's gradient stays what it was, and longer than what it is cut to.
     sgd = PrivateSgd(network, epochs, batch, 1e-3, epsilon=epsilon, delta=delta).for_rows({_ROWS})
     ((_, z),) = sgd.multipliers
-    train = jax.jit(jax.vmap(sgd.train, in_axes=(None, None, 0)))
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        x, y = (jnp.asarray(one, jnp.float32) for one in _world(world))
+        x, y = (np.repeat(one[None].astype(np.float32), trials, axis=0) for one in _world(world))
         each = [sgd.draw_from_os(sgd.rng_shape(_ROWS)) for _ in range(trials)]
-        draws = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-        made = np.asarray(train(jnp.zeros(network.size), Rows(x, y, jnp.int32(_ROWS)), draws), float)
+        draws = Draws(*(np.stack(leaves) for leaves in zip(*each, strict=True)))
+        rows = Rows(x, y, np.full(trials, _ROWS, np.int32))
+        made = sgd.train(np.zeros((trials, network.size), np.float32), rows, draws).astype(float)
         # Weights and biases of label 1 less those of label 0: along it the record's label moves the network.
         along = (made.reshape(trials, -1, 2) @ np.array([-1.0, 1.0])).sum(axis=1)
         return np.rint(along / (z * sgd.learning_rate / _ROWS) * _STEPS).astype(np.int64)
@@ -126,25 +123,21 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         epsilon: ε of a record, in nats.
         delta: δ.
     """
-    import jax
-    import jax.numpy as jnp
-
-    from fedrank.metrics.auc import auc
+    from fedrank.metrics.auc import host_auc
     from fedrank.silos.data.rows import Rows
     from fedrank.silos.private_sgd import os_noise
     from fedrank.silos.records.judgements import NoisyJudgements
 
     noise = NoisyJudgements(epsilon, delta, _TOLD)
     n = 2 * _OF_EACH
-    y = np.repeat([0, 1], _OF_EACH)
-    noised = jax.jit(jax.vmap(noise.noised, in_axes=(None, None, 0)))
+    y = np.repeat([0, 1], _OF_EACH).astype(np.float32)
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
         scores = np.tile(np.arange(_OF_EACH, dtype=np.float32), 2)
         scores[-1] = 2 * n if world else -2 * n
-        told = jnp.full(_TOLD, auc(scores, y), jnp.float32)
-        rows = Rows(jnp.asarray(scores[:, None]), jnp.asarray(y, jnp.float32), jnp.int32(n))
-        values = np.asarray(noised(told, rows, jnp.asarray(os_noise((trials, _TOLD)))), float)
+        told = np.full((1, _TOLD), host_auc(scores, y, np.ones(n, bool)), np.float32)
+        rows = Rows(scores[None, :, None], y[None], np.array([n], np.int32))
+        values = noise.noised(told, rows, os_noise((trials, _TOLD))).astype(float)
         return np.rint(values.sum(axis=1) * _OF_EACH * _STEPS).astype(np.int64)
 
     worlds = "models rank one of a silo's rows of label 1 below all others, or above"

@@ -21,6 +21,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.errors import DataError
+from fedrank.core.streams import folded, run_words, split
 from fedrank.core.trees import Json
 from fedrank.silos.attacks.settings import MODES, RecordAttack
 from fedrank.silos.glm.moments import moments_of
@@ -191,34 +192,26 @@ def _networks(
     own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int, sgd: Any = None, ranges: Ranges | None = None
 ) -> Float[np.ndarray, "shadows rows"]:
     """Networks of a run of silos, each trained by itself for fifteen rounds of six epochs, all at once."""
-    import jax
-    import jax.numpy as jnp
-
     from fedrank.silos.data.rows import Rows
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
     standard = moments_of([own.x]).standardised(own.x) if ranges is None else ranges.scaled(own.x)
-    x = jnp.asarray(standard, jnp.float32)
-    y = jnp.asarray(own.y, jnp.float32)
+    x, y = standard.astype(np.float32), own.y.astype(np.float32)
     if sgd is None:
         sgd = LocalSgd(TabularNetwork(x.shape[1], _WIDTHS, "batch", 0.1), epochs=_EPOCHS)
-    network = sgd.network
     size = int(used[0].sum())
-    chosen = jnp.asarray(np.array([np.flatnonzero(one) for one in used]))
-    keys = jax.random.split(jax.random.key(seed), len(used))
-
-    def train(key: Any, rows: Any) -> Any:
-        first, shuffled = jax.random.split(key)
-        bits = sgd.draw(shuffled, sgd.rng_shape(size))
-        made = sgd.train(network.initial(first), Rows(x[rows], y[rows], jnp.int32(size)), bits)
-        return network.scores(made, x)
-
+    chosen = np.array([np.flatnonzero(one) for one in used])
+    keys = split(run_words([seed])[0], len(used))
     at_once = _AT_ONCE if sgd.draws_noise else len(used)
-    trained = jax.jit(jax.vmap(train))
-    parts = [trained(keys[k : k + at_once], chosen[k : k + at_once]) for k in range(0, len(used), at_once)]
-    scores = np.concatenate([np.asarray(part, float) for part in parts])
-    return np.array([_signed(one, own.y) for one in scores])
+    out = []
+    for first in range(0, len(used), at_once):
+        key, rows = keys[first : first + at_once], chosen[first : first + at_once]
+        held = Rows(x[rows], y[rows], np.full(len(rows), size, np.int32))
+        draws = sgd.draw(folded(key, 1), sgd.rng_shape(size))
+        made = sgd.train(sgd.network.initial(folded(key, 0)), held, draws)
+        out += [_signed(scores, own.y) for scores in sgd.network.scores(made, x[None]).astype(float)]
+    return np.array(out)
 
 
 def _judged(

@@ -17,16 +17,15 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import DataError
 from fedrank.silos.bandits.arms import MOST_COMBINED
 
 
-def shapley(values: Float[Array | np.ndarray, "*games sets"]) -> Float[Array | np.ndarray, "*games helpers"]:
+def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*games helpers"]:
     """Shapley values of helpers.
 
     Args:
-        values: NumPy or JAX, the value of each of the 2^(k−1) combinations in the order of
+        values: The value of each of the 2^(k−1) combinations in the order of
             :func:`fedrank.silos.bandits.arms.combinations`: entry 0 is the target alone, bit i is the i-th helper.
 
     Returns:
@@ -46,7 +45,7 @@ def shapley(values: Float[Array | np.ndarray, "*games sets"]) -> Float[Array | n
     return values @ _weights(_helpers(values)).astype(values.dtype)
 
 
-def _helpers(values: Float[Array | np.ndarray, "..."]) -> int:
+def _helpers(values: Float[np.ndarray, "..."]) -> int:
     """Number of helpers whose combinations there are values of."""
     arms = values.shape[-1] if values.ndim else 0
     helpers = int(arms).bit_length() - 1

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fedrank.core.arrays import JaxArray as Array
-
-#: An array of JAX or NumPy.
-AnyArray: TypeAlias = Array | np.ndarray
-
 
 class Rows(NamedTuple):
     """Rows of one silo, or of many with leading axes, such as [silos] or [seeds, silos].
-
-    The arrays are NumPy's or JAX's; as a named tuple of arrays it passes through ``jit``, ``vmap`` and ``scan``.
 
     Attributes:
         x: Features; 0 on padding.
@@ -24,18 +17,15 @@ class Rows(NamedTuple):
         n: Number of valid rows, 0 .. rows. They come first.
     """
 
-    x: Float[AnyArray, "*lead rows features"]
-    y: Float[AnyArray, "*lead rows"]
-    n: Int[AnyArray, "*lead"]
+    x: Float[np.ndarray, "*lead rows features"]
+    y: Float[np.ndarray, "*lead rows"]
+    n: Int[np.ndarray, "*lead"]
 
     @property
-    def where(self) -> Bool[AnyArray, "*lead rows"]:
+    def where(self) -> Bool[np.ndarray, "*lead rows"]:
         """Which rows are data rather than padding.
 
         >>> Rows(np.zeros((3, 2), np.float32), np.zeros(3, np.float32), np.int32(2)).where
         array([ True,  True, False])
         """
-        *leading, rows = self.y.shape
-        index = np.arange(rows, dtype=np.int32).reshape((1,) * len(leading) + (rows,))
-        n = self.n if hasattr(self.n, "reshape") else np.asarray(self.n)
-        return n.reshape(*leading, 1) > index
+        return np.asarray(self.n)[..., None] > np.arange(self.y.shape[-1], dtype=np.int32)

@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 from jaxtyping import Float, Int32
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.lazy import jnp
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.silos.data.rows import Rows
 from fedrank.silos.local_sgd import LocalSgd
@@ -45,23 +44,22 @@ class NoisyJudgements:
         return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
 
     def noised(
-        self, values: Float[AnyArray, " models"], rows: Rows, noise: Int32[AnyArray, " models"]
-    ) -> Float[AnyArray, " models"]:
+        self, values: Float[np.ndarray, "#silos models"], rows: Rows, noise: Int32[np.ndarray, "silos models"]
+    ) -> Float[np.ndarray, "silos models"]:
         """The AUCs with noise, in [0, 1]; of rows of one label, of which there is none, one half with noise.
 
         Whether a label is missing may depend on one record, so that neither a refusal nor a mark may say it.
 
         Args:
-            values: AUCs of models on the target's validation rows.
+            values: AUCs of models on each target's validation rows.
             rows: These rows.
             noise: Whole numbers of σ = :data:`SIGMA`.
         """
-        there = jnp.arange(rows.x.shape[0]) < rows.n
-        positive = jnp.sum(jnp.where(there, rows.y > 0.5, False))
-        rarer = jnp.maximum(jnp.minimum(positive, rows.n - positive), 1)
-        grid = 1 / (rarer * (self.length - 1))  # rounding moves two numbers apart by one step at most
-        values = jnp.where(jnp.isfinite(values), values, 0.5)
-        return jnp.clip((jnp.round(values / grid) + noise) * grid, 0.0, 1.0)
+        positive = np.sum(rows.where & (rows.y > 0.5), axis=-1)
+        rarer = np.maximum(np.minimum(positive, rows.n - positive), 1).astype(np.float32)
+        grid = (1 / (rarer * np.float32(self.length - 1)))[:, None]  # rounding moves numbers apart by one step at most
+        values = np.where(np.isfinite(values), values, np.float32(0.5))
+        return np.clip((np.rint(values / grid) + noise.astype(np.float32)) * grid, 0, 1).astype(np.float32)
 
     def spent(self, values: int, delta: float) -> float:
         """ε of a validation row, in nats, of all AUCs that the target told.

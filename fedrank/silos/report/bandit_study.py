@@ -1,4 +1,4 @@
-"""Tables and figures of studies that play many decision rules in one program: Table 3, Figures 13, 16 to 18 and 20."""
+"""Tables and figures of studies that play many decision rules: Table 3, Figures 13, 16 to 18 and 20."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def grid_results(study: Study, fraction: float, listener: Listener) -> tuple[tup
     )
     lift = (played.best_test - played.selected).mean(axis=0)
     notes = (
-        f"{len(todo)} settings × {len(played.seeds)} experiments × {experiment.config.rounds} rounds as one program: "
-        f"{played.seconds:.0f} s after {played.compiled:.0f} s for the first round, which compiles it.",
+        f"{len(todo)} settings × {len(played.seeds)} experiments × {experiment.config.rounds} rounds in "
+        f"{played.seconds:.0f} s.",
         f"Choosing the round on the test rows adds {_estimate(lift.tolist())} AUC on average over all settings.",
         "± is half of a 95 % Student t interval over experiments: other rows, other first weights.",
         "Extreme Explore takes the arm of the highest reward and here breaks ties by the increment: with continuous "

@@ -3,7 +3,6 @@
 import json
 import logging
 
-import jax
 import numpy as np
 import pytest
 
@@ -233,10 +232,9 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
         path.write_text("x,ill\n" + rows)
         config = BanditFedAvgConfig(data="own", rounds=2, silos=silos, network=NETWORK, privacy=private).resolved()
         block = silos_node(config, NodeSettings(partition_id=0, num_partitions=2, data=str(path))).block({})
-        party = block.parties._replace(own=jax.tree.map(lambda leaf: leaf[0], block.parties.own))
-        models = jax.random.normal(jax.random.key(0), (3, block.protocol.parameters))
-        noise = np.array([0, 0, 2**12, -(2**12)], np.int32)
-        judged = block.protocol.judge(models, party, noise)
+        models = np.random.default_rng(0).normal(size=(1, 3, block.protocol.parameters)).astype(np.float32)
+        noise = np.array([[0, 0, 2**12, -(2**12)]], np.int32)
+        judged = block.protocol.judge(models, block.parties, noise)
         told = np.append(judged.own, judged.models)
         assert np.all((told >= 0) & (told <= 1)), told
         shapes.add(told.shape)

@@ -29,8 +29,7 @@ from jaxtyping import Bool, Float, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.lazy import jax
-from fedrank.core.streams import folded, stream, typed, uniforms
+from fedrank.core.streams import folded, stream, uniforms
 
 #: Kinds of rules; the position is the code in :class:`Rule`.
 KINDS = ("epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed")
@@ -247,12 +246,16 @@ def choose(
 def _posterior_draws(
     rule: Rule, estimates: Estimates, key: UInt32[np.ndarray, "*runs 2"]
 ) -> Float[np.ndarray, "*runs arms"]:
-    """Logits of draws of Beta(α₀ + S, β₀ + F): ln G − ln H of two Gamma draws."""
-    parameters = np.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses], -2)
+    """Logits of draws of Beta(α₀ + S, β₀ + F): ln G − ln H of two Gamma draws.
+
+    A Gamma draw of a small parameter a underflows: it is one of a + 1, times U^(1/a).
+    """
+    parameters = np.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses], -2).astype(float)
     parameters = np.broadcast_to(parameters, (*key.shape[:-1], *parameters.shape[-2:]))
-    logs, words = np.empty(parameters.shape, np.float32), folded(key, 1)
+    logs, words = np.empty(parameters.shape), folded(key, 1).astype(np.uint64)
     for run in np.ndindex(key.shape[:-1]):
-        logs[run] = jax.random.loggamma(typed(words[run]), parameters[run])
+        random, a = np.random.Generator(np.random.Philox(key=words[run])), parameters[run]
+        logs[run] = np.log(random.standard_gamma(a + 1)) + np.log1p(-random.random(a.shape)) / a
     return logs[..., 0, :] - logs[..., 1, :]
 
 

@@ -58,8 +58,8 @@ from fedrank.silos.party import (
     some_of,
     update_rows,
 )
-from fedrank.silos.private_sgd import PrivateSgd
 from fedrank.silos.records.account import run_account
+from fedrank.silos.records.private_sgd import PrivateSgd
 
 
 class ServerState(NamedTuple):
@@ -102,7 +102,7 @@ class PersonalisedProtocol(SiloProtocol):
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> PyTree:
         # The same network as MAB-FL's under the same key.
         assert key is not None
-        return ServerState(np.uint32(0), self.first_model(folded(key, 0)), np.zeros(self.silos, np.float32))
+        return ServerState(np.asarray(0, np.uint32), self.first_model(folded(key, 0)), np.zeros(self.silos, np.float32))
 
     @override
     def weights(self, state: PyTree) -> Float[np.ndarray, "*models parameters"]:
@@ -258,7 +258,7 @@ class LocalOnly(PersonalisedProtocol):
     @override
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> ServerState:
         # The server has no model; the key is not needed.
-        return ServerState(np.uint32(0), np.zeros(0, np.float32), np.zeros(self.silos, np.float32))
+        return ServerState(np.asarray(0, np.uint32), np.zeros(0, np.float32), np.zeros(self.silos, np.float32))
 
     @override
     def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:

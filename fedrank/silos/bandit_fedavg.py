@@ -60,9 +60,8 @@ from fedrank.silos.messages import (
     encode_undefined,
 )
 from fedrank.silos.party import Pretrain, SiloExchange, SiloProtocol, is_finite, row_count, rows_of, update_rows
-from fedrank.silos.private_sgd import PrivateSgd, os_noise, simulated_noise
 from fedrank.silos.records.account import run_account
-from fedrank.silos.records.judgements import NoisyJudgements
+from fedrank.silos.records.private_sgd import NoisyJudgements, PrivateSgd, os_noise, simulated_noise
 
 #: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
 #: clusters of silos whose updates are alike; all silos.
@@ -202,16 +201,16 @@ class BanditFedAvg(SiloProtocol):
         weights = self.first_model(folded(key, 0))
         many = 1 if self.evaluates == "one" else self.n_arms
         kept = self.silos if self.delayed or self.probe else 0
-        nan = np.float32(np.nan)
+        nan, zero, no = np.asarray(np.nan, np.float32), np.asarray(0, np.int32), np.asarray(False)
         state = ServerState(
-            round=np.uint32(0),
+            round=np.asarray(0, np.uint32),
             key=folded(key, 1),
             rule=rules.Rule(*(np.asarray(setting) for setting in rule)),
-            target=np.int32(target),
+            target=np.asarray(target, np.int32),
             members=sets.members_of(self.table, target, self.silos),
             estimates=rules.start(rule, self.n_arms),
-            arm=np.int32(0),
-            explore=np.False_,
+            arm=zero,
+            explore=no,
             weights=weights,
             rows=np.zeros(self.silos, np.float32),
             models=np.zeros((many, self.parameters), np.float32),
@@ -219,17 +218,17 @@ class BanditFedAvg(SiloProtocol):
             locals=np.zeros((kept, self.parameters), np.float32),
             heard=np.zeros(kept, bool),
             previous=nan,
-            best=np.float32(-np.inf),
+            best=np.asarray(-np.inf, np.float32),
             best_weights=weights,
-            best_round=np.int32(-1),
-            stopped=np.False_,
+            best_round=np.asarray(-1, np.int32),
+            stopped=no,
             own=nan,
             reference=nan,
             judged=np.full(self.n_arms, nan),
             observed=np.zeros(self.n_arms, bool),
-            played=np.int32(0),
-            compared=np.int32(0),
-            explored=np.False_,
+            played=zero,
+            compared=zero,
+            explored=no,
             probe=np.full(self.silos, nan),
         )
         return self.choose_arm(state)

@@ -18,11 +18,9 @@ from fedrank.engine.native import NativeSimulator
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.party import SiloProtocol
-from fedrank.silos.private_sgd import PrivateSgd
-from fedrank.silos.records.judgements import noise_beside
-from fedrank.silos.rounds import begin_runs, models_of_runs
+from fedrank.silos.records.private_sgd import PrivateSgd, noise_beside
+from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
 BASELINES = {

@@ -178,7 +178,7 @@ def build_silos(
     }
     sgd = LocalSgd(**training)
     if (privacy := config.record_privacy) is not None and protocol is None:
-        from fedrank.silos.private_sgd import PrivateSgd
+        from fedrank.silos.records.private_sgd import PrivateSgd
 
         assert privacy.epsilon is not None  # else there is no privacy
         sgd = PrivateSgd(

@@ -128,7 +128,7 @@ class LeaveOneOut(PersonalisedProtocol):
             capital=np.zeros((k, len(STAKES)), np.float32),
             judged=np.full(k + 1, np.nan, np.float32),
             increments=np.full(k, np.nan, np.float32),
-            best=np.float32(-np.inf),
+            best=np.asarray(-np.inf, np.float32),
             best_weights=first.weights,
         )
 

@@ -18,7 +18,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.streams import stream
 from fedrank.privacy.randomised_response import os_words
-from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.splits import Rows
 from fedrank.silos.network import Gradient, TabularNetwork
 
 #: Numbers of a layer's activations, over all models, that are computed at once: what stays in a processor's cache.

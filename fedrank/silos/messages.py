@@ -2,7 +2,7 @@
 
 Shared by MAB-FL (:mod:`fedrank.silos.bandit_fedavg`) and the methods that it is compared with. No message has an axis
 of rows: a silo's patients or customers never cross. What a *model* gives away of the rows that it was trained on is
-another matter: only DP-SGD bounds it (:mod:`fedrank.silos.private_sgd`).
+another matter: only DP-SGD bounds it (:mod:`fedrank.silos.records.private_sgd`).
 """
 
 from __future__ import annotations

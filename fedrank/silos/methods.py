@@ -59,7 +59,7 @@ def _bandit_fedavg(config: BanditFedAvgConfig, parts: Any) -> Any:
     )
     if (privacy := config.record_privacy) is None:
         return made
-    from fedrank.silos.records.judgements import NoisyJudgements
+    from fedrank.silos.records.private_sgd import NoisyJudgements
 
     assert privacy.epsilon is not None
     noise = NoisyJudgements(privacy.epsilon, privacy.delta, made.values_judged(parts.rounds))

@@ -21,14 +21,12 @@ from fedrank.engine.features import array_of, in_single_precision, need_names
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
 from fedrank.engine.model import Model, ModelParts, tensor
 from fedrank.metrics.auc import host_auc, host_log_loss
-from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.data.splits import moments, standardised
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.data.values import as_codes
-from fedrank.silos.network import EPSILON, TabularNetwork
-from fedrank.silos.scoring import blocks, scores
+from fedrank.silos.network import EPSILON, TabularNetwork, blocks, scores
 
 #: Name of all rows together in what :meth:`SiloModel.evaluate` returns.
 ALL_ROWS = "all"

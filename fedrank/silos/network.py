@@ -270,7 +270,8 @@ class Gradient:
         self, x: Float[np.ndarray, "*lead batch features"], y: Bool[np.ndarray, "*lead batch"]
     ) -> Float32[np.ndarray, "*lead trainable"]:
         """:attr:`slopes` of one batch for each model; :attr:`statistics` change, too."""
-        inputs, kept = [x], []
+        inputs: list[Any] = [x]
+        kept: list[tuple[Any, Any]] = []
         rows, layers, at = np.float32(x.shape[-2]), self._layers, 0
         for layer in layers[:-1]:
             z = inputs[-1] @ layer.weight
@@ -306,7 +307,8 @@ class Gradient:
                 break
             below = above @ layers[number].weight.swapaxes(-1, -2)
             below *= inputs[number] > 0
-            above = self._through_norm(number - 1, *kept[number - 1], below)
+            normal, inverse = kept[number - 1]
+            above = self._through_norm(number - 1, normal, inverse, below)
         return self.slopes
 
     def _through_norm(self, number: int, normal: Any, inverse: Any, below: Any) -> Any:
@@ -331,3 +333,37 @@ class Gradient:
         below -= np.multiply(normal, mean, out=product)
         below *= inverse
         return below
+
+
+#: Rows of a block: a silo's validation rows are few.
+ROWS = 128
+
+
+def blocks(x: Float[np.ndarray, "rows features"]) -> Float32[np.ndarray, "blocks block_rows features"]:
+    """Rows in blocks of :data:`ROWS`, the last one filled up with zeros."""
+    x = np.asarray(x, np.float32)
+    filled = np.zeros((-(-max(1, len(x)) // ROWS) * ROWS, x.shape[1]), np.float32)
+    filled[: len(x)] = x
+    return filled.reshape(-1, ROWS, x.shape[1])
+
+
+def scores(
+    network: TabularNetwork,
+    weights: Float[np.ndarray, " size"],
+    parts: Float[np.ndarray, "blocks block_rows features"],
+    n_rows: int,
+) -> Float32[np.ndarray, " rows"]:
+    """Log-odds of label 1.
+
+    Args:
+        network: The network.
+        weights: All of its numbers.
+        parts: The rows as :func:`blocks` makes them.
+        n_rows: Number of rows in all blocks, without what fills up the last one.
+
+    Returns:
+        float32 [n_rows].
+    """
+    model = np.ascontiguousarray(weights, np.float32)
+    with np.errstate(all="ignore"):  # a model that diverged scores no numbers
+        return np.concatenate([network.scores(model, part) for part in parts])[:n_rows]

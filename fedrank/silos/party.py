@@ -27,8 +27,7 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.streams import run_words
 from fedrank.metrics.auc import host_auc, host_log_loss
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.messages import Model, Ready
 from fedrank.silos.network import TabularNetwork
@@ -337,7 +336,7 @@ def update_rows(
 
 def is_finite(models: Float[np.ndarray, "*lead size"]) -> Bool[np.ndarray, "*lead"]:
     """Which models have no NaN and no infinity."""
-    return np.isfinite(models).all(axis=-1)
+    return np.asarray(np.isfinite(models).all(axis=-1))
 
 
 def finite_or(

@@ -7,7 +7,7 @@ Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`
     crossed.parquet  long form: seed, target, round, exchange, requests, replies
     evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
     first_look.json  who helps and who harms, from one division, of each target (where ``silos.first_look``)
-    sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.sceptic.in_runs`)
+    sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.evidence`)
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, public_standards, sizes
 from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
-from fedrank.silos.evaluate import SiloEvaluator
-from fedrank.silos.evidence import against, evidence, with_differences
+from fedrank.silos.evidence import against, evidence, sceptics_rows, with_differences
 from fedrank.silos.model import SiloModel
-from fedrank.silos.rounds import begin_runs, models_of_runs
-from fedrank.silos.sceptic.in_runs import sceptics_rows
+from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far"}
@@ -113,7 +111,7 @@ class SiloRunner(Runner):
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
         if self.config.silos.first_look:
-            from fedrank.silos.first_look.simulated import first_looks
+            from fedrank.silos.first_look import first_looks
 
             looks = first_looks(self.experiment)
             self.home.json("first_look.json", looks)

@@ -6,8 +6,7 @@ from silo_worlds import for_all, word
 from sklearn.metrics import log_loss as sk_log_loss
 from sklearn.metrics import roc_auc_score
 
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 

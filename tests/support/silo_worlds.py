@@ -12,8 +12,7 @@ from fedrank.core.native import mapped
 from fedrank.core.streams import folded, run_words, split
 from fedrank.engine.native import stacked
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 

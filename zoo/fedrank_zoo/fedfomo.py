@@ -185,7 +185,9 @@ class FedFomo(PersonalisedProtocol):
         models = np.broadcast_to(self.first_model(folded(key, 0)), (k, self.parameters))
         pairs, rows = np.zeros((k, k), np.float32), np.zeros(k, np.float32)
         chosen = np.zeros((k, self.sent_models), np.int32)
-        return self.choose_models(FomoState(np.uint32(0), folded(key, 1), rows, models, models, pairs, chosen, pairs))
+        return self.choose_models(
+            FomoState(np.asarray(0, np.uint32), folded(key, 1), rows, models, models, pairs, chosen, pairs)
+        )
 
     def choose_models(self, state: FomoState) -> FomoState:
         """The state with ``chosen`` for the next round."""

@@ -99,7 +99,7 @@ class Ifca(PersonalisedProtocol):
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> ServerState:
         assert key is not None
         weights = self.first_model(split(key, self.clusters))
-        return ServerState(np.uint32(0), weights, np.zeros(self.silos, np.float32))
+        return ServerState(np.asarray(0, np.uint32), weights, np.zeros(self.silos, np.float32))
 
     @override
     def offer(self, state: ServerState) -> Models:

@@ -10,9 +10,8 @@ from jaxtyping import Int64
 
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.privacy.audit import Audit
-from fedrank.silos.records.perturbed import perturbed
 from fedrank.silos.records.ranges import Ranges, ranges_of
-from fedrank.silos.records.statistics import released
+from fedrank.silos.records.releases import perturbed, released
 
 _WORLDS = "one record of a silo's table has label 0, or label 1"
 #: Steps of the number that is judged.
@@ -90,9 +89,9 @@ def record_network_batches(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 
 
 def _network(name: str, epsilon: float, delta: float, *, epochs: int, batch: int) -> Audit:
-    from fedrank.silos.data.rows import Rows
+    from fedrank.silos.data.splits import Rows
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.private_sgd import Draws, PrivateSgd
+    from fedrank.silos.records.private_sgd import Draws, PrivateSgd
 
     network = TabularNetwork(_COLUMNS, (), "none")
     # Steps so short that the record's gradient stays what it was, and longer than what it is cut to.
@@ -124,9 +123,8 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         delta: δ.
     """
     from fedrank.metrics.auc import host_auc
-    from fedrank.silos.data.rows import Rows
-    from fedrank.silos.private_sgd import os_noise
-    from fedrank.silos.records.judgements import NoisyJudgements
+    from fedrank.silos.data.splits import Rows
+    from fedrank.silos.records.private_sgd import NoisyJudgements, os_noise
 
     noise = NoisyJudgements(epsilon, delta, _TOLD)
     n = 2 * _OF_EACH

@@ -24,14 +24,12 @@ from fedrank.core.errors import DataError
 from fedrank.core.streams import folded, run_words, split
 from fedrank.core.trees import Json
 from fedrank.silos.attacks.settings import MODES, RecordAttack
-from fedrank.silos.glm.moments import moments_of
-from fedrank.silos.records.perturbed import perturbed
+from fedrank.silos.glm.sums import moments_of
+from fedrank.silos.records.private_sgd import largest_attack
 from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.sgd import largest_attack
-from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.records.releases import noise_of, perturbed, released
 from fedrank.silos.sceptic.auc import auc
-from fedrank.silos.sceptic.learners import design, fit_glm
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.sceptic.learners import Own, design, fit_glm
 
 #: Fewest rows of a silo.
 _FEWEST = 20
@@ -182,7 +180,7 @@ def _matched(
 def _private(own: Own, rows: int, epsilon: float, delta: float) -> Any:
     """DP-SGD of a silo of so many rows: fifteen rounds of six epochs are one training here."""
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.private_sgd import PrivateSgd
+    from fedrank.silos.records.private_sgd import PrivateSgd
 
     network = TabularNetwork(own.x.shape[1], _WIDTHS, "layer")
     return PrivateSgd(network, epochs=_EPOCHS, epsilon=epsilon, delta=delta).for_rows({rows})
@@ -192,7 +190,7 @@ def _networks(
     own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int, sgd: Any = None, ranges: Ranges | None = None
 ) -> Float[np.ndarray, "shadows rows"]:
     """Networks of a run of silos, each trained by itself for fifteen rounds of six epochs, all at once."""
-    from fedrank.silos.data.rows import Rows
+    from fedrank.silos.data.splits import Rows
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 

@@ -189,7 +189,7 @@ def estimate(rule: Rule, estimates: Estimates) -> Float[np.ndarray, "*runs arms"
     if KINDS[int(rule.kind)] not in _NEEDS_THRESHOLD:
         return estimates.value
     wins, losses = rule.wins0 + estimates.wins, rule.losses0 + estimates.losses
-    return wins / (wins + losses)
+    return np.asarray(wins / (wins + losses))
 
 
 def choose(

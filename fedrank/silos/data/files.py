@@ -22,11 +22,9 @@ from jaxtyping import Bool, Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import stored, unpacked
-from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.copies import copies
-from fedrank.silos.data.looks import looks_wrong
+from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
+from fedrank.silos.data.looks import copies, looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.data.values import as_codes, as_number, numbers_of, refuse_spellings, without
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, UnknownNameError
-from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.values import LARGEST
+from fedrank.silos.data.coding import LARGEST, Coding
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,11 +17,9 @@ from scipy.special import logsumexp
 
 from fedrank.core.errors import DataError
 from fedrank.core.trees import Json
-from fedrank.silos.glm.families import Sums
 from fedrank.silos.glm.federated import INTERCEPT, independent, listed
-from fedrank.silos.glm.moments import Moments, moments_of
-from fedrank.silos.glm.newton import Newton
-from fedrank.silos.glm.sums import Adder
+from fedrank.silos.glm.newton import Newton, Sums
+from fedrank.silos.glm.sums import Adder, Moments, moments_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.coding import as_codes, as_number, refuse_spellings, without
+from fedrank.silos.data.coding import numbers_of as column_of_numbers
 from fedrank.silos.data.files import read_columns, table_of
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.data.values import as_codes, as_number, refuse_spellings, without
-from fedrank.silos.data.values import numbers_of as column_of_numbers
 
 #: Most levels of a label; more are no levels.
 MOST_LEVELS = 20

@@ -15,8 +15,7 @@ from scipy.special import expit
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
-from fedrank.silos.glm.families import Sums, sums
-from fedrank.silos.glm.newton import Newton
+from fedrank.silos.glm.newton import Newton, Sums, sums
 from fedrank.silos.sceptic.auc import Estimate
 
 #: Log-odds beyond these mean certainty.

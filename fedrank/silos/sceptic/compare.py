@@ -16,8 +16,8 @@ from fedrank.core.trees import Json
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
+from fedrank.silos.sceptic.learners import Own, folds, rows_of
 from fedrank.silos.sceptic.probes import Probes, probe
-from fedrank.silos.sceptic.rows import Own, folds, rows_of
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
 from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
 

@@ -19,12 +19,11 @@ from jaxtyping import Float
 from scipy import special
 
 from fedrank.core.trees import Json
-from fedrank.silos.data.copies import copies
-from fedrank.silos.glm.families import sums
-from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.data.looks import copies
+from fedrank.silos.glm.newton import sums
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import Estimate, auc
-from fedrank.silos.sceptic.learners import design, fit_glm
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.sceptic.learners import Own, design, fit_glm
 
 #: Largest probability of one false alarm of a kind about any silo.
 LEVEL = 0.05

@@ -15,11 +15,10 @@ import numpy as np
 from scipy import special
 
 from fedrank.core.trees import Json
-from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import Estimate, difference
-from fedrank.silos.sceptic.learners import choose_penalty, design, fit_alone, fit_glm
+from fedrank.silos.sceptic.learners import Own, choose_penalty, design, fit_alone, fit_glm, folds
 from fedrank.silos.sceptic.probes import LEVEL
-from fedrank.silos.sceptic.rows import Own, folds
 
 #: Probability with which a harm that is said to be visible would have been seen.
 POWER = 0.8

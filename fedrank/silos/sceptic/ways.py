@@ -14,22 +14,23 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.glm.newton import ridge
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import difference
 from fedrank.silos.sceptic.learners import (
     DEFAULT_PENALTY,
     PENALTIES,
     Glm,
+    Own,
     Scorer,
     choose_penalty,
     design,
     fit_alone,
     fit_glm,
     fit_trees,
+    folds,
     log_loss,
 )
-from fedrank.silos.sceptic.rows import Own, folds
 
 
 class Way(NamedTuple):

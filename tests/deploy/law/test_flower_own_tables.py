@@ -19,7 +19,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
 from fedrank.silos.data.generate import generate_silos
-from fedrank.silos.own_table import read_table, stand_in
+from fedrank.silos.deployment import read_table, stand_in
 
 SILOS, FEATURES, ROUNDS = 4, 8, 2
 HELLO = Question(0, 0, b"")

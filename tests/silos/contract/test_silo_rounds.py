@@ -14,10 +14,10 @@ from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.metrics.auc import auc, host_auc, host_log_loss, log_loss
 from fedrank.silos.averaging import FedAvg, FineTuned
-from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
-from fedrank.silos.private_sgd import PrivateSgd
+from fedrank.silos.records.private_sgd import PrivateSgd
+from fedrank.silos.rounds import SiloEvaluator
 
 SEEDS = (3, 2**32 - 1)
 ARRAYS = mapped(lambda leaf: np.repeat(leaf, 2, axis=0), tiny_silos())

@@ -11,11 +11,11 @@ from fedrank.deploy.flower.serving import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.setup import run_setup
+from fedrank.silos import first_look as protocol
 from fedrank.silos.build import build_silos
-from fedrank.silos.first_look import FirstLook, protocol
-from fedrank.silos.first_look.messages import packed, unpacked
+from fedrank.silos.first_look import FirstLook, packed, unpacked
 from fedrank.silos.sceptic import verdicts as verdict_module
-from fedrank.silos.sceptic.rows import Own, rows_of
+from fedrank.silos.sceptic.learners import Own, rows_of
 from fedrank.silos.sceptic.verdicts import draw_of, verdicts
 
 

@@ -10,11 +10,10 @@ from fedrank.cli.main import call
 from fedrank.core.errors import DataError
 from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.config import BanditFedAvgConfig, Network, RecordPrivacy, Silos
-from fedrank.silos.deployment import silos_node
-from fedrank.silos.own_table import read_table
+from fedrank.silos.deployment import read_table, silos_node
 from fedrank.silos.records.messages import Message, read_message
 from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
-from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.records.releases import noise_of, released
 
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
 NAMES = ("age", "sex", "ward", "hiv", "ill", "silo")

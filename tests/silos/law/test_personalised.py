@@ -13,8 +13,7 @@ from fedrank.core.streams import run_words
 from fedrank.silos.averaging import FedAvg, FedPer, FineTuned, LocalOnly
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import rules
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.leave_one_out import LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork

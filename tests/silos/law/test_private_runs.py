@@ -19,8 +19,7 @@ from fedrank.silos.config import BanditFedAvgConfig, FedAvgConfig, Network, Reco
 from fedrank.silos.data.splits import split_many
 from fedrank.silos.deployment import silos_node, silos_server
 from fedrank.silos.model import SiloModel
-from fedrank.silos.private_sgd import Draws
-from fedrank.silos.records.judgements import NoisyJudgements
+from fedrank.silos.records.private_sgd import Draws, NoisyJudgements
 
 pytestmark = pytest.mark.slow
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)

@@ -15,15 +15,12 @@ from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.silos.attacks.membership import attack_records
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.silos.records.account import record_account
-from fedrank.silos.records.auc import auc_noise, noisy_auc
-from fedrank.silos.records.gaussian import RecordNoise
 from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
-from fedrank.silos.records.perturbed import perturbed
 from fedrank.silos.records.ranges import parsed, ranges_of
-from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.records.releases import RecordNoise, auc_noise, noise_of, noisy_auc, perturbed, released
 from fedrank.silos.records.ways import choose_privately
 from fedrank.silos.sceptic.auc import auc
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.sceptic.learners import Own
 
 NAMES = ("a", "b", "g=u")
 RANGES = ranges_of(NAMES, {"a": (-3, 3), "b": (0, 10)})

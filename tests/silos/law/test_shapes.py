@@ -8,7 +8,7 @@ from fedrank.silos.averaging import average
 from fedrank.silos.bandits.arms import clustered, members_of
 from fedrank.silos.bandits.rules import make_rule, start, update
 from fedrank.silos.bandits.statistics import differences
-from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import Gradient, TabularNetwork
 from fedrank.silos.party import finite_or, update_rows

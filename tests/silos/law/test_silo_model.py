@@ -14,12 +14,11 @@ from fedrank.silos.config import FedAvgConfig, Network, Silos, SilosEvaluation
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import table_of
 from fedrank.silos.data.splits import standardised, standards
-from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.model import SiloModel
-from fedrank.silos.network import TabularNetwork
+from fedrank.silos.network import TabularNetwork, blocks
+from fedrank.silos.network import scores as scored
+from fedrank.silos.rounds import SiloEvaluator
 from fedrank.silos.run import silo_model
-from fedrank.silos.scoring import blocks
-from fedrank.silos.scoring import scores as scored
 
 NORMS = ("batch", "layer", "none")
 

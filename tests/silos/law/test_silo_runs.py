@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,11 +16,13 @@ from fedrank.engine import runner
 from fedrank.engine.config import Compute
 from fedrank.engine.run import Interrupted, resume, run
 from fedrank.engine.settings import from_dict, with_setting
-from fedrank.silos.bandit_grid import STATIONARY, cells, play_cells
+from fedrank.engine.study import load_file
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Devices, Network, Silos, SilosEvaluation
 from fedrank.silos.task import TASK
 
+RULES = load_file(Path(__file__).parents[3] / "reproductions" / "mab_fl_2021" / "rules.py")
+STATIONARY, cells, play_cells = RULES.STATIONARY, RULES.cells, RULES.play_cells
 SMALL = BanditFedAvgConfig(
     rounds=4,
     seeds=2,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import Sizes, pooled, split, split_many, training_notes, undefined_auc
+from fedrank.silos.data.splits import Rows, Sizes, pooled, split, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 
 SIZES = Sizes(6, 0.4, "rest")

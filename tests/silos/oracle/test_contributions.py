@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import DataError
-from fedrank.silos.bandits.contributions import shapley
+from fedrank.silos.bandits.statistics import shapley
 
 
 def by_orders(values):

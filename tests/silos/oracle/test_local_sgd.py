@@ -5,7 +5,7 @@ import pytest
 from silo_worlds import FEATURES, ROWS, deep_sgd, linear_sgd
 
 from fedrank.core.errors import ConfigError
-from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 

@@ -11,13 +11,21 @@ from fedrank.core.privacy_report import Unit
 from fedrank.core.streams import run_words, split
 from fedrank.silos.averaging import LocalOnly
 from fedrank.silos.config import FedAvgConfig, RecordPrivacy, Silos
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.network import TabularNetwork
-from fedrank.silos.private_sgd import SIGMA, Draws, PrivateSgd, os_noise, simulated_noise
 from fedrank.silos.records.account import run_account
-from fedrank.silos.records.judgements import NoisyJudgements
-from fedrank.silos.records.sgd import largest_attack, noise_multiplier, room, sgd_epsilon
+from fedrank.silos.records.private_sgd import (
+    SIGMA,
+    Draws,
+    NoisyJudgements,
+    PrivateSgd,
+    largest_attack,
+    noise_multiplier,
+    os_noise,
+    room,
+    sgd_epsilon,
+    simulated_noise,
+)
 
 NETWORK = TabularNetwork(4, (3,), "layer")
 ROWS = 9

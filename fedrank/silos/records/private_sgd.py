@@ -1,6 +1,7 @@
-"""DP-SGD at a silo: local training whose outcome hides each of the silo's rows (Abadi et al., CCS 2016, Algorithm 1).
+"""DP-SGD at a silo, its account, and noise on the AUCs of a target: what hides each record in a run of networks.
 
-One step, with q = B/n the probability that a row is drawn and C the longest gradient of one row::
+Local training hides each of the silo's rows (Abadi et al., CCS 2016, Algorithm 1). One step, with q = B/n the
+probability that a row is drawn and C the longest gradient of one row::
 
     batch     every row with probability q, each by itself
     each row  g ← ∇ loss(θ; row),  g ← g · min(1, C/‖g‖)
@@ -8,15 +9,26 @@ One step, with q = B/n the probability that a row is drawn and C the longest gra
 
 Noise is a whole number on a grid: each row's gradient is rounded to the grid before the sum, which is exact then, and
 discrete Gaussian noise is added. No bit of a floating-point number tells what was added, and the order of the sum does
-not matter. Rounding and single precision lengthen a gradient a little; the grid is chosen so that z is kept.
+not matter. Rounding and single precision lengthen a gradient a little; the grid is chosen so that z is kept. Where a
+normalisation looks at a batch, one row changes what is computed of all others: there is no batch norm here.
 
-Where a normalisation looks at a batch, one row changes what is computed of all others: there is no batch norm here.
+**Account.** In each step every row is in the batch with probability q (Poisson sampling); two tables that differ in one
+row's place then give sums that lie, in the worst case, C on this and C on that side of what the other rows give, with
+probability q: normal distributions N(0, z²) mixed with N(1, z²), or with N(−1, z²). Their privacy loss distribution,
+composed over all steps, is dp-accounting's (*Connect the dots*: Doroshenko et al., PoPETs 2022), which errs on the safe
+side only. Noise is drawn on a grid; the moments of its privacy loss are those of continuous noise (Canonne, Kamath and
+Steinke, NeurIPS 2020).
+
+**AUCs of a target.** All of a run together have a record's ε. How many validation rows have each label is public. A
+record in the place of another one of its label moves an AUC by at most one part in the number of rows of the rarer
+label; m of them by √m times that.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +37,109 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.streams import folded, normals, stream
+from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.privacy.randomised_response import os_words
-from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import Gradient
-from fedrank.silos.records.sgd import noise_multiplier, room
+
+#: Grid of the privacy loss, in nats.
+_GRID = 1e-3
+#: Part of δ for steps in which more rows are drawn than there is room for.
+_CROWDED = 0.01
+#: Noise multipliers among which one is looked for.
+_LEAST, _MOST = 0.2, 1e5
+
+
+def _loss(multiplier: float, share: float, steps: int) -> Any:
+    """Privacy loss distribution of so many steps for one record in another's place."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    # The losses of one step may lie far apart where there is little noise: a coarser grid errs on the safe side.
+    grid = max(_GRID, 1e-3 / multiplier**2)
+    return from_gaussian_mechanism(
+        multiplier,
+        sampling_prob=share,
+        value_discretization_interval=grid,
+        neighboring_relation=NeighboringRelation.REPLACE_ONE,
+    ).self_compose(steps)
+
+
+@lru_cache(maxsize=4096)
+def sgd_epsilon(multiplier: float, share: float, steps: int, delta: float) -> float:
+    """ε at δ of a record in so many steps of DP-SGD.
+
+    Args:
+        multiplier: z, deviation of the noise in units of the longest gradient of a row.
+        share: q, probability of a row to be in a step's batch, in (0, 1].
+        steps: Steps, ≥ 0.
+        delta: δ in (0, 1).
+    """
+    if steps == 0:
+        return 0.0
+    return float(_loss(multiplier, share, steps).get_epsilon_for_delta(delta * (1 - _CROWDED)))
+
+
+@lru_cache(maxsize=256)
+def noise_multiplier(share: float, steps: int, epsilon: float, delta: float) -> float:
+    """The least z that gives this ε, to three digits; arguments as of :func:`sgd_epsilon`.
+
+    Raises:
+        ConfigError: Noise of the largest size that there is does not do.
+    """
+    low, high = _LEAST, _LEAST
+    while sgd_epsilon(high, share, steps, delta) > epsilon:
+        low, high = high, 2 * high
+        if high > _MOST:
+            raise ConfigError(
+                f"no noise of a sensible size gives ε = {epsilon:g} of a record in {steps:,} steps; take fewer rounds, "
+                "fewer epochs, or a larger ε."
+            )
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        if sgd_epsilon(middle, share, steps, delta) > epsilon:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def room(rows: int, share: float, steps: int, epsilon: float, delta: float) -> int:
+    """Rows of a batch beyond which the others are left out, so that a step has a fixed size.
+
+    Which rows are drawn depends on no data. But for a probability p of all steps nothing is left out, and what then
+    holds holds always with p (1 + e^ε) more of δ, which is a hundredth of it.
+
+    Args:
+        rows: Rows of the silo.
+        share: q.
+        steps: Steps of all training.
+        epsilon: ε of a record.
+        delta: δ.
+    """
+    from scipy import stats
+
+    if share >= 1:
+        return rows
+    p = _CROWDED * delta / (1 + math.exp(min(epsilon, 600.0))) / steps
+    sizes = np.arange(rows + 1)
+    return int(np.argmax(stats.binom.sf(sizes, rows, share) <= p))
+
+
+def largest_attack(multiplier: float, share: float, steps: int) -> float:
+    """The largest AUC of anybody who tells whether a record was there, from the whole privacy loss distribution.
+
+    Each (ε, δ) of it bounds the trade-off of errors from below by 1 − δ − e^ε α; the AUC is 1 less the area under the
+    largest of these (Dong, Roth and Su, *Gaussian differential privacy*, 2022).
+    """
+    epsilon = np.concatenate([np.linspace(-8, 8, 321), np.linspace(8.5, 60, 104)])
+    delta = np.asarray(_loss(multiplier, share, steps).get_delta_for_epsilon(epsilon))
+    alpha = np.linspace(0, 1, 4001)[1:]  # right ends: the curve falls, so that the area comes out too small
+    lower = np.max(1 - delta[:, None] - np.exp(epsilon)[:, None] * alpha, axis=0)
+    return float(1 - np.clip(lower, 0, 1).mean())
+
 
 #: σ of the noise in steps of the grid.
 SIGMA = 2**17
@@ -212,3 +321,69 @@ class PrivateSgd(LocalSgd):
             total = (whole.sum(axis=1, dtype=np.int32) + draws.noise[:, step]).astype(np.float32) * grid
             models -= np.float32(self.learning_rate) * (total / drawn + np.float32(self.weight_decay) * models)
         return models
+
+
+@lru_cache(maxsize=64)
+def _multiple(epsilon: float, delta: float) -> float:
+    return gaussian_sigma(epsilon, delta, 1.0)
+
+
+@dataclass(frozen=True)
+class NoisyJudgements:
+    """Noise on AUCs.
+
+    Attributes:
+        epsilon: ε of a record, in nats, of all AUCs of the run.
+        delta: δ.
+        values: How many AUCs the target tells in the run at most.
+    """
+
+    epsilon: float
+    delta: float
+    values: int
+
+    @property
+    def length(self) -> float:
+        """How far a record moves one AUC, in steps of the grid on which σ is :data:`SIGMA`."""
+        return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
+
+    def noised(
+        self, values: Float[np.ndarray, "#silos models"], rows: Rows, noise: Int32[np.ndarray, "silos models"]
+    ) -> Float[np.ndarray, "silos models"]:
+        """The AUCs with noise, in [0, 1]; of rows of one label, of which there is none, one half with noise.
+
+        Whether a label is missing may depend on one record, so that neither a refusal nor a mark may say it.
+
+        Args:
+            values: AUCs of models on each target's validation rows.
+            rows: These rows.
+            noise: Whole numbers of σ = :data:`SIGMA`.
+        """
+        positive = np.sum(rows.where & (rows.y > 0.5), axis=-1)
+        rarer = np.maximum(np.minimum(positive, rows.n - positive), 1).astype(np.float32)
+        grid = (1 / (rarer * np.float32(self.length - 1)))[:, None]  # rounding moves numbers apart by one step at most
+        values = np.where(np.isfinite(values), values, np.float32(0.5))
+        return np.clip((np.rint(values / grid) + noise.astype(np.float32)) * grid, 0, 1).astype(np.float32)
+
+    def spent(self, values: int, delta: float) -> float:
+        """ε of a validation row, in nats, of all AUCs that the target told.
+
+        Args:
+            values: How many AUCs it told, at least 0. By zero-concentrated differential privacy they cost
+                values · Δ²/2, where Δ is how far a row moves one AUC, in units of the noise's deviation.
+            delta: δ, in (0, 1).
+        """
+        return concentrated_epsilon(values * (self.length / SIGMA) ** 2 / 2, delta) if values else 0.0
+
+
+def noise_beside(sgd: LocalSgd, measure: str, values: int) -> NoisyJudgements | None:
+    """Noise on AUCs by which a run chooses among models that were trained with noise; None where those have none.
+
+    Args:
+        sgd: Local training.
+        measure: What models are judged by; there is noise for ``"auc"`` alone.
+        values: How many AUCs the target tells in the run.
+    """
+    if not isinstance(sgd, PrivateSgd) or measure != "auc" or not values:
+        return None
+    return NoisyJudgements(sgd.epsilon, sgd.delta, values)

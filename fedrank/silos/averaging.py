@@ -63,7 +63,7 @@ from fedrank.silos.records.private_sgd import PrivateSgd
 
 
 class ServerState(NamedTuple):
-    """What the server keeps between rounds.
+    """State of the server between rounds.
 
     Attributes:
         round: Number of the round.

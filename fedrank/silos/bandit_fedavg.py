@@ -163,7 +163,7 @@ class BanditFedAvg(SiloProtocol):
 
     @property
     def has_alone(self) -> bool:
-        """Whether arm 0 is the target alone, whose average is the target's own model and need not be sent."""
+        """True if arm 0 is the target alone, whose average is the target's own model and need not be sent."""
         return self.arms in ("all", "clusters") or self.alone
 
     @property
@@ -244,7 +244,7 @@ class BanditFedAvg(SiloProtocol):
         return state._replace(arm=arm, explore=explore)
 
     def playable(self, state: ServerState) -> Bool[np.ndarray, " arms"]:
-        """Which arms can be played: a cluster that is the same set as an earlier one cannot."""
+        """Mask of playable arms: a cluster that is the same set as an earlier one is not."""
         if self.arms != "clusters":
             return np.ones(self.n_arms, bool)
         same = np.all(state.members[:, None] == state.members[None], axis=-1)
@@ -304,7 +304,7 @@ class BanditFedAvg(SiloProtocol):
         return np.where(total > 0, shared, by_rows)
 
     def values_judged(self, rounds: int) -> int:
-        """How many performances the target tells in so many rounds at most."""
+        """Largest number of performances that the target reports in a number of rounds."""
         each = {"one": 1, "all": self.n_candidates, "either": max(1, self.n_candidates)}[str(self.evaluates)]
         return rounds * (1 + each) + (1 + self.silos) * int(self.probe and rounds > 0)
 
@@ -436,7 +436,7 @@ class BanditFedAvg(SiloProtocol):
 
 
 class ServerState(NamedTuple):
-    """What the server keeps between rounds.
+    """State of the server between rounds.
 
     Attributes:
         round: Number of the round.
@@ -503,14 +503,14 @@ def freeze_if_stopped(before: ServerState, after: ServerState) -> ServerState:
 
 
 def evaluated_by(rule: rules.Rule) -> str:
-    """How many arms a rule needs judged in a round: "one", "all" or "either"."""
+    """Number of arms that a rule needs judged in a round: "one", "all" or "either"."""
     if rules.explores_always(rule):
         return "all"
     return "either" if rule.every > 0 or rule.chance > 0 else "one"
 
 
 def revealed(measure: str, probe: bool) -> tuple[str, ...]:
-    """What the server, the target and the other silos can work out, in sentences.
+    """Sentences on what the server, the target and the other silos can work out.
 
     Args:
         measure: What models are judged by.
@@ -702,7 +702,7 @@ class Judge(Judging, request=Candidates, reply=Judged):
 
 @dataclass(frozen=True)
 class TrainOthers(Train):
-    """Where rewards are a round late: every silo of any arm but the target trains."""
+    """Training of every silo of any arm but the target, with rewards a round late."""
 
     name = "train-others"
 
@@ -721,7 +721,7 @@ class TrainOthers(Train):
 
 @dataclass(frozen=True)
 class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
-    """Where rewards are a round late: the target judges the last round's averages, and trains."""
+    """Judgement of the last round's averages and training at the target, with rewards a round late."""
 
     name = "train-and-judge"
 

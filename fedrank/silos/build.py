@@ -34,7 +34,7 @@ _GENERATED_RANGE = (-3.0, 3.0)
 
 @dataclass(frozen=True)
 class Parts:
-    """What a protocol of silos is made from, beside its own settings.
+    """Parts that a protocol of silos is made from, beside its own settings.
 
     Attributes:
         sgd: Local training, and the network.
@@ -60,7 +60,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class SiloExperiment:
-    """What a configuration of silos names, built.
+    """Everything that a configuration of silos names, built.
 
     Attributes:
         config: The configuration, resolved.
@@ -94,7 +94,7 @@ class SiloExperiment:
 
     @property
     def personalises_one(self) -> bool:
-        """Whether a run is for one target; other protocols personalise for all silos at once."""
+        """True if a run is for one target; other protocols personalise for all silos at once."""
         return isinstance(self.protocol, BanditFedAvg)
 
     @property
@@ -294,7 +294,7 @@ def _large_enough(table: SiloTable, config: SilosConfig) -> SiloTable:
 
 
 def sizes(config: SilosConfig) -> Sizes:
-    """How many rows of each silo go into which part."""
+    """Number of rows of each silo in each part."""
     s = config.silos
     if s.train is None:
         raise ConfigError("silos.train is open; sizes are those of a configuration that is resolved.")

@@ -32,7 +32,7 @@ _NAME = "The protocol; see fedrank protocols."
 
 @dataclass(frozen=True, kw_only=True)
 class Silos:
-    """Which rows each silo has."""
+    """Settings of the silos' rows."""
 
     target: str = setting(
         "",
@@ -96,7 +96,7 @@ class Network(LocalNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class Bandit:
-    """Which silos are averaged with the target, and what is learnt from it."""
+    """Settings of the bandit that chooses the silos to average with the target."""
 
     rule: Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"] = (
         setting("extreme-explore", "Decision rule.")
@@ -141,7 +141,7 @@ class Bandit:
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """What happens to the silos' replies."""
+    """Faults of the silos' replies."""
 
     dropout: float = setting(0.0, "Probability that a silo is not heard in a round.")
 
@@ -166,7 +166,7 @@ class RecordPrivacy:
 
 @dataclass(frozen=True, kw_only=True)
 class SilosEvaluation(Evaluation):
-    """What is measured about the models while they learn."""
+    """Settings of the evaluation."""
 
     baselines: tuple[str, ...] = setting(
         SILO_BASELINES, "What the target is compared with: alone, by itself; everyone, federated averaging."
@@ -212,7 +212,7 @@ class SilosConfig(RunConfig):
 
     @property
     def bound_to_rounds(self) -> bool:
-        """Whether noise is made for the number of rounds of the run."""
+        """True if noise is made for the number of rounds of the run."""
         return self.record_privacy is not None
 
     @property

@@ -297,7 +297,7 @@ class SilosServer(ServerSide):
 
 
 def _by_ranges(config: SilosConfig, names: Sequence[str]) -> dict[str, Any]:
-    """What a model of a run with a record's ε knows of its inputs, as arguments of :class:`SiloModel`.
+    """Inputs of a model of a run with a record's ε, as arguments of :class:`SiloModel`.
 
     Args:
         config: The run.

@@ -1,4 +1,4 @@
-"""Who helped whom, with evidence: what ``evidence.json`` of a run of silos says.
+"""Evidence on which silos helped which: ``evidence.json`` of a run of silos.
 
 A silo's *paired difference* in a round is what it changed, all else equal: see
 :func:`fedrank.silos.bandits.statistics.differences`.
@@ -115,7 +115,7 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
 def with_differences(
     experiment: SiloExperiment, final: dict[str, np.ndarray], tried: dict[str, Json]
 ) -> dict[str, Json]:
-    """What a sceptic tries first, with what the run's model has more, paired by seed.
+    """Simple baselines, with the run's difference to each, paired by seed.
 
     Args:
         experiment: The run.
@@ -201,7 +201,7 @@ def _differences(
 
 
 def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Json]:
-    """What the rounds of all seeds say about one silo, as it stands in the file."""
+    """Evidence of the rounds of all seeds about one silo, as it stands in the file."""
     # Differences that are 0 but for the last bit of single precision have no sign.
     series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
     seen = [one[np.isfinite(one)] for one in series]
@@ -281,7 +281,7 @@ def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarr
 def _inverted(
     experiment: SiloExperiment, aucs: Float[np.ndarray, " seeds"], target: int, helpers: int
 ) -> dict[str, Json] | None:
-    """Whether a silo's labels look inverted, by the AUC of its first model on the target's rows.
+    """Test of a silo's labels for inversion, by the AUC of its first model on the target's rows.
 
     With one number a seed, Student's t test that their mean is ½ or more; with one seed, Mann and Whitney's of its
     rows.
@@ -364,5 +364,5 @@ def _measured(experiment: SiloExperiment, scores: np.ndarray, y: np.ndarray) -> 
 
 
 def title(way: str) -> str:
-    """What a table calls a way."""
+    """Title of a way in tables."""
     return "recommended" if way == "recommended" else WAYS[way].title

@@ -115,7 +115,7 @@ _CONSTANT = 1e-12
 
 
 class Looked(NamedTuple):
-    """What the target gets to know, and the server with it.
+    """Result of the first look, seen by target and server.
 
     Attributes:
         target: Its number.
@@ -153,7 +153,7 @@ class Looked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LookState:
-    """What the server knows so far; axes: arms, folds, and columns or coefficients.
+    """State of the server; axes: arms, folds, and columns or coefficients.
 
     Attributes:
         own: Each silo's own model.
@@ -243,7 +243,7 @@ class FirstLook(Protocol):
         return list(range(self.silos)) if number == self.target else [number]
 
     def members(self) -> Bool[np.ndarray, "arms silos"]:
-        """Whose sums make an arm."""
+        """Silos whose sums make an arm."""
         made = np.eye(self.silos, dtype=bool)
         made[:, self.target] = True
         return made
@@ -345,7 +345,7 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
         return f"look-newton-{self.step + 1}"
 
     def reached(self, state: LookState) -> bool:
-        """Whether all models are those of the largest penalised likelihood."""
+        """True if all models are those of the largest penalised likelihood."""
         return bool((np.abs(state.step) <= _CONVERGED).all())
 
     @override
@@ -475,7 +475,7 @@ def look_of(config: SilosConfig, experiment: SiloExperiment, target: int | None 
 
 
 def first_looks(experiment: SiloExperiment) -> dict[str, Any]:
-    """What a first look finds for each target of a run, by name.
+    """Result of a first look for each target of a run, by name.
 
     Raises:
         DataError: A target has too few rows of one label.

@@ -53,7 +53,7 @@ _LARGEST = 80.0
 
 
 class LeaveOneOutState(NamedTuple):
-    """What the server keeps between rounds.
+    """State of the server between rounds.
 
     Attributes:
         round: Number of the round.

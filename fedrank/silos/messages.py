@@ -1,4 +1,4 @@
-"""What crosses between a server and silos that average models: models, numbers of rows, performances.
+"""Messages between a server and silos that average models: models, numbers of rows, performances.
 
 Shared by MAB-FL (:mod:`fedrank.silos.bandit_fedavg`) and the methods that it is compared with. No message has an axis
 of rows: a silo's patients or customers never cross. What a *model* gives away of the rows that it was trained on is

@@ -233,7 +233,7 @@ class SiloModel(Model):
         silo: str = "",
         folder: str | os.PathLike[str] | None = None,
     ) -> dict[str, dict[str, float]]:
-        """What the model is worth on labelled rows.
+        """Measures of the model on labelled rows.
 
         Args:
             data: The path of a CSV or parquet file, a data frame, ``(features, labels)`` or ``(features, labels,

@@ -65,13 +65,13 @@ class TabularNetwork:
 
     @property
     def trainable(self) -> int:
-        """How many numbers gradients change; they come first in the vector."""
+        """Number of weights that gradients change; they come first in the vector."""
         affine = 0 if self.norm == "none" else 2 * sum(self.widths)
         return affine + sum(before * after + after for before, after in self.layers)
 
     @property
     def statistics(self) -> int:
-        """How many running means and variances there are; they come last."""
+        """Number of running means and variances; they come last."""
         return 2 * sum(self.widths) if self.norm == "batch" else 0
 
     @property

@@ -1,4 +1,4 @@
-"""What a silo is to every protocol that averages models of silos: its rows, its local model, training and judging.
+"""A silo as all protocols see it that average models of silos: its rows, its local model, training and judging.
 
 A silo keeps its rows and its own last model. Which numbers of a model cross is one of :data:`CROSSING`; what does not
 cross stays as the silo has it. That is how batch normalisation's statistics, its γ and β, or a last layer stay local.
@@ -58,7 +58,7 @@ _LOCAL_SEED = 0
 
 
 class SiloOwn(NamedTuple):
-    """What a silo keeps for itself; in a simulator every leaf has leading axes [silos] or [runs, silos].
+    """State of silos; in a simulator every leaf has leading axes [silos] or [runs, silos].
 
     Attributes:
         number: Which silo of the arrays it is.
@@ -254,7 +254,7 @@ class SiloProtocol(Protocol):
 
     @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What everybody gets to know."""
+        """Privacy report of a number of rounds."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ def update_rows(
 
 
 def is_finite(models: Float[np.ndarray, "*lead size"]) -> Bool[np.ndarray, "*lead"]:
-    """Which models have no NaN and no infinity."""
+    """Mask of models without NaN and infinity."""
     return np.asarray(np.isfinite(models).all(axis=-1))
 
 

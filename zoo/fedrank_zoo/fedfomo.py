@@ -103,7 +103,7 @@ class FomoOwn(NamedTuple):
 
 
 class FomoState(NamedTuple):
-    """What the server keeps between rounds; a message holds ``models`` models.
+    """State of the server between rounds; a message holds ``models`` models.
 
     Attributes:
         round: Number of the round.
@@ -201,7 +201,7 @@ class FedFomo(PersonalisedProtocol):
     def _choose_for(
         self, affinity: Float[np.ndarray, " silos"], silo: int, key: UInt32[np.ndarray, "2"]
     ) -> Int[np.ndarray, " models"]:
-        """Whose models one silo is sent."""
+        """Silos whose models one silo is sent."""
         tries, ties, luck = split(key, 3)
         explore = uniforms(stream(tries, self.sent_models)) < np.float32(self.epsilon)
         order = np.lexsort((uniforms(stream(ties, self.silos)), affinity))

@@ -48,7 +48,7 @@ Release = Callable[[Bool[np.ndarray, " rows"]], Float[np.ndarray, " rows"]]
 
 @dataclass(frozen=True)
 class Membership:
-    """What an attack found.
+    """Result of an attack.
 
     Attributes:
         mode: One of :data:`~fedrank.silos.attacks.settings.MODES`.
@@ -124,7 +124,7 @@ def _all(release: Release, used: Bool[np.ndarray, "shadows rows"]) -> Float[np.n
 
 
 def _signed(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-    """How sure a model is of each record's label, in log-odds: near to normal, unlike a loss."""
+    """Log-odds of each record's own label: near to normal, unlike a loss."""
     return np.where(y > 0, scores, -scores)
 
 
@@ -167,7 +167,7 @@ def _noisy(mode: str, own: Own, ranges: Ranges, epsilon: float, delta: float, rn
 def _matched(
     features: Float[np.ndarray, "rows numbers"], total: Float[np.ndarray, " numbers"]
 ) -> Float[np.ndarray, " rows"]:
-    """How much of each record is in a sum, beyond what records have in common."""
+    """Share of each record in a sum, beyond what records have in common."""
     centred = features - features.mean(axis=0)
     # Directions in which records vary much hide one record behind the others.
     values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))

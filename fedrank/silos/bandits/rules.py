@@ -69,7 +69,7 @@ class Rule(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What a bandit has learnt.
+    """State of a bandit.
 
     Attributes:
         pulls: Number of rewards seen of each arm.
@@ -295,7 +295,7 @@ def update(
 def explores(
     rule: Rule, round: int | Int[AnyArray, "*runs"], key: UInt32[np.ndarray, "*runs 2"]
 ) -> Bool[AnyArray, "*runs"]:
-    """Whether a round is an Extreme-Explore round.
+    """True if a round is an Extreme-Explore round.
 
     Args:
         rule: The rule; both Extreme-Explore kinds explore in every round.
@@ -307,7 +307,7 @@ def explores(
 
 
 def explores_always(rule: Rule) -> bool:
-    """Whether all rounds are Extreme-Explore rounds: those of both Extreme-Explore kinds are."""
+    """True if all rounds are Extreme-Explore rounds: those of both Extreme-Explore kinds are."""
     return KINDS[int(rule.kind)] in ("extreme-explore", "bayesian-extreme-explore")
 
 

@@ -90,7 +90,7 @@ class Intervals(NamedTuple):
 
 
 class Inverted(NamedTuple):
-    """Whether a silo's labels look inverted.
+    """Test of a silo's labels for inversion.
 
     Attributes:
         p: One-sided p-value; NaN if the AUC is undefined.
@@ -107,7 +107,7 @@ def differences(
     members: Bool[np.ndarray, "arms silos"],
     silo: int,
 ) -> Float[np.ndarray, " rounds"]:
-    """What a silo changed, round by round, all else equal.
+    """Paired difference that a silo makes, round by round, all else equal.
 
     Every arm with the silo is compared with the arm of the same silos without it, where both were observed in the
     round; the mean over such pairs is the round's difference. A pair {target, silo} whose counterpart, the target

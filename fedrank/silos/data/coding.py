@@ -62,7 +62,7 @@ def cell_number(value: Any) -> float | None:
 
 
 def is_date(values: Sequence[Any]) -> bool:
-    """Whether a column has a date written as text."""
+    """True if a column has a date written as text."""
     return any(isinstance(value, str) and _DATE.match(value) for value in values)
 
 
@@ -205,7 +205,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Coding:
-    """How columns become features: numbers stay numbers, text and codes become a column of 0 and 1 a level.
+    """Map of columns to features: numbers stay numbers, text and codes become a column of 0 and 1 a level.
 
     Attributes:
         levels: Column -> its levels. The feature of a level is named ``column=level``; not every level has one.
@@ -243,7 +243,7 @@ class Coding:
         )
 
     def sources(self, names: Sequence[str], columns: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-        """Where each feature comes from: a column of numbers, or a level of a column.
+        """Source of each feature: a column of numbers, or a level of a column.
 
         Args:
             names: Names of the features.

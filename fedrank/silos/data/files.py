@@ -187,7 +187,7 @@ class Features(NamedTuple):
 
     @property
     def varies(self) -> Bool[np.ndarray, " features"]:
-        """Which features have two values."""
+        """Mask of features with two values."""
         # fmin and fmax pass over NaN; a feature without any value compares as False.
         return np.fmax.reduce(self.matrix, initial=np.nan) > np.fmin.reduce(self.matrix, initial=np.nan)
 
@@ -341,7 +341,7 @@ def columns_of(frame: pl.DataFrame, drop: Sequence[str] = (), path: Path | None 
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value of a data frame is missing."""
+    """True if a value of a data frame is missing."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 

@@ -1,4 +1,4 @@
-"""What looks wrong in a table of silos: identifiers, copies of the label, codes for missing values, far outliers.
+"""Checks of a table of silos: identifiers, copies of the label, codes for missing values, far outliers.
 
 Nothing is changed here. Each finding names the column, says why, and which setting would mend it.
 """
@@ -82,7 +82,7 @@ def copies(x: Float[np.ndarray, "rows columns"]) -> Copies | None:
 
 
 def _repeats(values: Float[np.ndarray, " values"], counts: Int[np.ndarray, " values"]) -> bool:
-    """Whether more of a column's values, ascending, stand more than once than by chance, on no grid."""
+    """True if more of a column's values, ascending, stand more than once than by chance, on no grid."""
     known = np.isfinite(values)
     values, counts = values[known], counts[known]
     if len(values) < _VALUES:
@@ -161,7 +161,7 @@ def looks_wrong(
 
 
 def _tells(values: Float[np.ndarray, " rows"], y: Int[np.ndarray, " rows"]) -> bool:
-    """Whether the smallest value of one label is above the largest of the other."""
+    """True if the smallest value of one label is above the largest of the other."""
     ones, zeros = values[y > 0], values[y <= 0]
     if min(len(ones), len(zeros)) < _FEWEST // 4:
         return False

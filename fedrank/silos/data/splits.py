@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
     @property
     def where(self) -> Bool[np.ndarray, "*lead rows"]:
-        """Which rows are data rather than padding.
+        """Mask of rows that are data rather than padding.
 
         >>> Rows(np.zeros((3, 2), np.float32), np.zeros(3, np.float32), np.int32(2)).where
         array([ True,  True, False])
@@ -54,7 +54,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows of each silo go into which part.
+    """Number of rows of each silo in each part.
 
     A whole number is a number of rows and is taken first. A share is of the rows that are left after those: of all rows
     if there are only shares, as in the thesis (Lundahl 2021, section 4.1): 1 % to train, 40 % to validate, 59 % to

@@ -121,7 +121,7 @@ class FederatedFit:
         return tuple(out)
 
     def as_json(self, level: float = 0.95) -> dict[str, Json]:
-        """What ``--json`` prints, with intervals of a level."""
+        """JSON of ``--json``, with intervals of a level."""
         low, high = self.interval(level)
         number = [
             {

@@ -20,7 +20,7 @@ FAMILIES = {"logistic": "0 or 1", "linear": "a number"}
 
 
 class Sums(NamedTuple):
-    """What one silo adds to the sum, or the sum over silos.
+    """Terms of one silo, or their sum over silos.
 
     Attributes:
         value: Log-likelihood; of a linear model −½ Σ (y − xβ)², its residual deviation being unknown.
@@ -64,7 +64,7 @@ def sums(
     x: Float[np.ndarray, "rows p"],
     y: Float[np.ndarray, " rows"],
 ) -> Sums:
-    """What one silo adds: the log-likelihood of its rows at β, and its derivatives.
+    """Terms of one silo: the log-likelihood of its rows at β, and its derivatives.
 
     Args:
         family: One of :data:`FAMILIES`.
@@ -87,7 +87,7 @@ def firth_gradient(
     covariance: Float[np.ndarray, "p p"],
     x: Float[np.ndarray, "rows p"],
 ) -> Float[np.ndarray, " p"]:
-    """What one silo adds to the derivatives of ½ log det(Σ H) of a logistic model (Firth 1993): Σ h (½ − μ) x.
+    """Terms of one silo in the derivatives of ½ log det(Σ H) of a logistic model (Firth 1993): Σ h (½ − μ) x.
 
     Args:
         beta: β.

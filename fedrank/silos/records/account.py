@@ -1,4 +1,4 @@
-"""What a silo's releases promise its records, all together."""
+"""Privacy accounts of a silo's releases, and of a run's trainings, for its records."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _FORMAT, _VERSION = "fedrank-silo-statistics", 2
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What one silo sends.
+    """Message of one silo.
 
     Attributes:
         silo: Its name.
@@ -159,7 +159,7 @@ def _by(column: str | None) -> str:
 
 
 def _releases(book: Path) -> list[dict[str, Any]]:
-    """What a book says was sent; nothing where there is none.
+    """Releases that a book holds; empty without a book.
 
     Raises:
         FormatError: It cannot be read, so that what was sent is not known.

@@ -344,7 +344,7 @@ class NoisyJudgements:
 
     @property
     def length(self) -> float:
-        """How far a record moves one AUC, in steps of the grid on which σ is :data:`SIGMA`."""
+        """Distance that a record moves one AUC, in steps of the grid on which σ is :data:`SIGMA`."""
         return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
 
     def noised(

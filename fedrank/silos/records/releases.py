@@ -1,4 +1,4 @@
-"""What a silo sends once with noise: sums of squares and products, a logistic model, an AUC; all hide each record.
+"""Noisy releases of a silo: sums of squares and products, a logistic model, an AUC; all hide each record.
 
 Gaussian noise is drawn on a grid: exact from the operating system, quick in a simulation. A number is rounded to a
 multiple of a step and gets discrete Gaussian noise of many steps, so that no bit of a floating-point number tells what
@@ -103,7 +103,7 @@ _WEIGHT = 4.0
 
 
 class Statistics(NamedTuple):
-    """What one silo sends, or a sum of what several send.
+    """Statistics of one silo, or a sum over several.
 
     Attributes:
         first: t, noise included.

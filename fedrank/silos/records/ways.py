@@ -169,7 +169,7 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
 
 @dataclass(frozen=True, eq=False)
 class PrivateAnswer:
-    """What a silo gets to know.
+    """Result of a comparison for one silo.
 
     Attributes:
         rows: Way -> AUC on all own rows by models that have not seen them, and the same minus that of the silo alone.

@@ -87,7 +87,7 @@ def _together(answers: Sequence[Answer]) -> str:
 
 
 def _overview(answers: Sequence[Answer]) -> list[Html]:
-    """What each target should use, and who helps whom, of several targets."""
+    """Recommendations and verdicts of several targets."""
     names = answers[0].table.names
     use = Table(
         "What to use",

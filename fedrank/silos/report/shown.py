@@ -30,7 +30,7 @@ _BASELINES = {"alone": "target alone", "everyone": "everyone (federated averagin
 
 
 class SilosShown(Shown):
-    """Who helps whom, how the target's model learnt, which arms were played."""
+    """Figures and tables of a run: help between silos, curves of the target's model, arms."""
 
     party = ("silo", "silos")
     person = "person"

@@ -33,7 +33,7 @@ EXCHANGES = {
 
 
 def ledger_words(run: Run) -> list[str]:
-    """What crossed between silos and the server, exchange by exchange, in sentences: messages, models, bytes.
+    """Sentences on what crossed between silos and the server, by exchange: messages, models, bytes.
 
     A silo is asked in some rounds and not in others, so that nothing is said per silo and round.
     """
@@ -123,7 +123,7 @@ def helpers_table(run: Run, target: str) -> Table:
 
 
 def sceptic_table(run: Run, target: str) -> Table | None:
-    """What one tries first for a target, on the same rows, and what the run's model has more; None without any."""
+    """Table of simple baselines of a target on the same rows, with the run's difference to each; None without any."""
     about = run.details.sceptic.get(target)
     if not about:
         return None
@@ -171,13 +171,13 @@ def look_table(run: Run, target: str) -> Table | None:
 
 
 def difference_of(one: Any) -> Interval:
-    """What the run's model has more than a way of ``sceptic.json``."""
+    """Difference of the run's model to a baseline of ``sceptic.json``."""
     found = one["difference"]
     return Interval(float(found["mean"]), found["low"], found["high"])
 
 
 def explained(silos: Silos) -> list[str]:
-    """What the columns of :func:`helpers_table` mean, in sentences."""
+    """Sentences on the columns of :func:`helpers_table`."""
     out = [
         "Paired difference: on validation rows, the target's model averaged with the silo minus without it, in the "
         "same round, mean over the rounds and seeds in which both were judged. Above 0 the silo helps.",
@@ -208,7 +208,7 @@ def explained(silos: Silos) -> list[str]:
 
 
 def rows_table(run: Run) -> Table:
-    """How many rows each silo has, and the share of label 1."""
+    """Table of each silo's number of rows, and share of label 1."""
     rows = [{"silo": name, **of, "positive": _percent(of.get("positive"))} for name, of in run.details.rows.items()]
     columns = (
         Column("silo", "silo"),

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: Brier score, calibration intercept and slope, curve, net benefit, sets.
+"""Calibration of probabilities: Brier score, intercept and slope, curve, net benefit, prediction sets.
 
 All from cross-fitted log-odds of a silo's own rows. Conformal sets hold the true label with a probability of 1 − α for
 rows like the silo's own, of each label (Mondrian; Vovk, Gammerman, Shafer 2005): a label is in a row's set unless fewer
@@ -39,7 +39,7 @@ class Bin(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """What acting from a probability on does.
+    """Consequences of acting from a probability on.
 
     Attributes:
         probability: The threshold.
@@ -58,7 +58,7 @@ class Threshold(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """How probabilities agree with labels.
+    """Agreement of probabilities with labels.
 
     Attributes:
         brier: Mean squared difference.
@@ -119,7 +119,7 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
 
 
 def threshold(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], probability: float) -> Threshold:
-    """What acting on every row of at least this probability does.
+    """Consequences of acting on every row of at least this probability.
 
     Raises:
         ConfigError: It is not between 0 and 1.

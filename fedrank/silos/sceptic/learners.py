@@ -1,4 +1,4 @@
-"""What a silo can learn from its own rows: a regularised logistic model, boosted trees.
+"""Learners for a silo's own rows: a regularised logistic model, boosted trees.
 
 A model here is a vector of coefficients of standardised columns with the intercept first, and the moments that
 standardise; trees are a scikit-learn object. Both score rows by log-odds.
@@ -83,7 +83,7 @@ def folds(own: Own, count: int, rng: np.random.Generator) -> Int[np.ndarray, " r
 
 
 def split(y: Float[np.ndarray, " rows"], share: float, rng: np.random.Generator) -> Bool[np.ndarray, " rows"]:
-    """Which rows are for the test: this share of each label, at least one where there are two."""
+    """Mask of test rows: this share of each label, at least one of two or more."""
     test = np.zeros(len(y), bool)
     for label in (0.0, 1.0):
         own = rng.permutation(np.flatnonzero(y == label))

@@ -54,7 +54,7 @@ class Alarm(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """Whether two silos have the same coefficients.
+    """Test of two silos for the same coefficients.
 
     Attributes:
         statistic: χ² if they have.
@@ -131,7 +131,7 @@ def _tested(score: Float[np.ndarray, " slopes"], variance: Float[np.ndarray, "sl
 
 
 class Probes(NamedTuple):
-    """What probes say about the silos, seen from a target.
+    """Probes of the silos, seen from a target.
 
     Attributes:
         alarms: What looks wrong.

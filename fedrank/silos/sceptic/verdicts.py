@@ -1,4 +1,4 @@
-"""Who helps and who harms a silo, from one division of its rows, with what could have been seen.
+"""Verdicts on help and harm to a silo, from one division of its rows, with the smallest visible effect.
 
 For each other silo: the AUC of a logistic model of the target's rows and the other's, minus that of the target's alone,
 on all of the target's rows by cross-fitting, with DeLong's error of a paired difference. p-values are multiplied by the
@@ -27,7 +27,7 @@ FOLDS = 5
 
 
 class Verdict(NamedTuple):
-    """What one silo does to the target.
+    """Verdict on one silo for the target.
 
     Attributes:
         silo: Its number.

@@ -77,7 +77,7 @@ ROUNDS, STEPS = 15, 6
 
 @dataclass(eq=False)
 class Others:
-    """What does not depend on the target: the other silos' rows, and the penalty that each chose by itself.
+    """Parts that do not depend on the target: the other silos' rows, and the penalty that each chose by itself.
 
     Attributes:
         silos: Rows of each other silo.
@@ -291,7 +291,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
 
 
 def judged(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
-    """How bad scores are: log-loss once intercept and slope are set right, as AUC asks for order only."""
+    """Log-loss of scores after calibration of intercept and slope, as AUC asks for order only."""
     clipped = np.clip(scores, -12, 12)
     x = np.column_stack([np.ones(len(y)), (clipped - clipped.mean()) / max(float(clipped.std()), 1e-9)])
     beta = fit_glm([(x, y)], 0.1).beta

@@ -111,7 +111,7 @@ class CoxFit:
         return self.estimate - half, self.estimate + half
 
     def as_json(self, level: float = 0.95) -> dict[str, Json]:
-        """What ``--json`` prints."""
+        """JSON of ``--json``."""
         low, high = self.interval(level)
         columns = (self.estimate, self.error, low, high, self.p, self.proportional)
         keys = ("log_hazard_ratio", "error", "low", "high", "p", "proportional_p")
@@ -274,7 +274,7 @@ def _likelihood(risk: _Risk) -> Sums:
 
 
 def _followed(silo: Followed, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, " numbers"]:
-    """How many of a silo's rows were followed for less than each time, and how many for exactly so long."""
+    """Numbers of a silo's rows that were followed for less than each time, and for exactly that time."""
     sides = [np.searchsorted(np.sort(silo.time), times, side=side) for side in ("left", "right")]  # type: ignore[arg-type]
     return np.concatenate([sides[0], sides[1] - sides[0]]).astype(float)
 

@@ -47,7 +47,7 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
 
 def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, float]:
     """Test AUC alone, with others' rows without noise, and with others' messages of each mechanism and ε."""
-    from fedrank.silos.records.releases import perturbed, released
+    from fedrank.silos.records.releases import perturb, release_sums
     from fedrank.silos.records.ways import choose_privately
     from fedrank.silos.sceptic.auc import auc
     from fedrank.silos.sceptic.learners import split
@@ -67,7 +67,7 @@ def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, 
     ways = ("alone", "as-they-are", "federated", "shrunk", "stacked")
     chosen = choose(train, Others.of(others, rng), rng, ways)
     found = {"alone": measured(chosen.models["alone"]), "without noise": measured(chosen.models[chosen.best])}
-    for name, send in (("sums", released), ("model", perturbed)):
+    for name, send in (("sums", release_sums), ("model", perturb)):
         for epsilon in EPSILONS:
             sent = [send(one.x, one.y, ranges, epsilon, DELTA, rng) for one in others]
             made = choose_privately(train, sent, ranges, rng)

@@ -320,7 +320,7 @@ class BanditFedAvg(SiloProtocol):
         models = np.concatenate([own, self.whole_model(weights, own)], axis=1)
         values = self.performance(models, party)
         if self.judgements is not None:
-            values = self.judgements.noised(values, rows_of(party, "vali"), noise)
+            values = self.judgements.add_noise(values, rows_of(party, "vali"), noise)
         values = encode_undefined(values)
         return Judged(values[:, 0], values[:, 1:])
 
@@ -547,7 +547,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
             return state
         updates = np.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
         # Who was not heard has an update of zero, which is like nobody's; it may be heard in a later round.
-        return s.choose_arm(state._replace(members=sets.clustered(updates, state.target, s.clusters)))
+        return s.choose_arm(state._replace(members=sets.cluster_arms(updates, state.target, s.clusters)))
 
 
 @dataclass(frozen=True)

@@ -63,13 +63,13 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
         return []
     private = isinstance(experiment.protocol.sgd, PrivateSgd)
     if not experiment.conditions.dropout and not private:
-        return _trained(experiment, names, experiment.conditions) if names else []
+        return _train(experiment, names, experiment.conditions) if names else []
     # Who trains alone loses no round because somebody is not heard, and needs no noise.
     conditions = {"alone": Conditions(), "everyone": experiment.conditions}
-    return [baseline for name in names for baseline in _trained(experiment, (name,), conditions[name])]
+    return [baseline for name in names for baseline in _train(experiment, (name,), conditions[name])]
 
 
-def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
+def _train(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
     base, config = experiment.protocol, experiment.config
     common = {f.name: getattr(base, f.name) for f in dataclasses.fields(SiloProtocol)}
     if isinstance(base.sgd, PrivateSgd) and names == ("alone",):

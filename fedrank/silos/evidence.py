@@ -73,9 +73,9 @@ def evidence(
         first = None if probe is None else probe[place * seeds : (place + 1) * seeds]
         silos = {}
         for i, silo in enumerate(helpers):
-            about = _paired(rounds, silo, len(helpers), together)
+            about = _pair_rounds(rounds, silo, len(helpers), together)
             about["together"] = together
-            about["inverted"] = None if first is None else _inverted(experiment, first[:, silo], target, len(helpers))
+            about["inverted"] = None if first is None else _inversion(experiment, first[:, silo], target, len(helpers))
             about["shapley"] = None if shares is None else _interval(shares[:, i])
             silos[experiment.names[silo]] = about
         played = mine.filter(pl.col("played")).group_by("code").len().sort("code")
@@ -200,7 +200,7 @@ def _differences(
     return np.where(some, np.nansum(there, axis=1) / np.maximum(np.isfinite(there).sum(axis=1), 1), np.nan)
 
 
-def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Json]:
+def _pair_rounds(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Json]:
     """Evidence of the rounds of all seeds about one silo, as it stands in the file."""
     # Differences that are 0 but for the last bit of single precision have no sign.
     series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
@@ -278,7 +278,7 @@ def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarr
     return out if np.isfinite(out).any() else None
 
 
-def _inverted(
+def _inversion(
     experiment: SiloExperiment, aucs: Float[np.ndarray, " seeds"], target: int, helpers: int
 ) -> dict[str, Json] | None:
     """Test of a silo's labels for inversion, by the AUC of its first model on the target's rows.
@@ -344,7 +344,7 @@ def _of(experiment: SiloExperiment, target: int) -> dict[str, Json]:
         chosen = choose(mine, Others.of(rest, rng), rng, _CHOSEN)
         models = {**chosen.models, "trees": fit_trees(mine)}
         for way in ways:
-            values[way].append(_measured(experiment, models[way](test.x), test.y) if way in models else None)
+            values[way].append(_measure(experiment, models[way](test.x), test.y) if way in models else None)
         values["recommended"].append(values[chosen.best][-1])
         recommended.append(chosen.best)
         rows.append(mine.rows)
@@ -358,7 +358,7 @@ def _own(rows: Rows, division: int, silo: int) -> Own:
     )
 
 
-def _measured(experiment: SiloExperiment, scores: np.ndarray, y: np.ndarray) -> float | None:
+def _measure(experiment: SiloExperiment, scores: np.ndarray, y: np.ndarray) -> float | None:
     value = auc(scores, y).value if experiment.protocol.measure == "auc" else -log_loss(scores, y)
     return float(value) if np.isfinite(value) else None
 

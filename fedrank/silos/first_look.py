@@ -42,13 +42,13 @@ from fedrank.silos.sceptic.probes import LEVEL, below_half
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdict_of
 
 
-def packed(values: Float[np.ndarray, "*axes"]) -> UInt8[np.ndarray, "*axes bytes"]:
+def pack(values: Float[np.ndarray, "*axes"]) -> UInt8[np.ndarray, "*axes bytes"]:
     """Doubles as bytes."""
     return np.ascontiguousarray(values, "<f8")[..., None].view(np.uint8)
 
 
-def unpacked(octets: Integer[np.ndarray, "*axes bytes"]) -> Float[np.ndarray, "*axes"]:
-    """The inverse of :func:`packed`."""
+def unpack(octets: Integer[np.ndarray, "*axes bytes"]) -> Float[np.ndarray, "*axes"]:
+    """The inverse of :func:`pack`."""
     return np.ascontiguousarray(np.asarray(octets).astype(np.uint8)).view("<f8")[..., 0].astype(float)
 
 
@@ -307,12 +307,12 @@ class SendTotals(_HostExchange, request=Begin, reply=Totals):
         varies = made.moments.deviation > 0
         slopes = np.where(varies, made.beta[1:] / np.where(varies, made.moments.deviation, 1.0), 0.0)
         model = np.append(made.beta[0] - slopes @ made.moments.mean, slopes)
-        return party, Totals(packed(totals), packed(model))
+        return party, Totals(pack(totals), pack(model))
 
     @override
     def tell(self, state: LookState, replies: Totals, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         self.require(arrived, list(range(self.settings.silos)))
-        each = unpacked(replies.totals)
+        each = unpack(replies.totals)
         members = self.settings.members()
         count, total, squares = np.split(each, 3, axis=-1)
         there = np.maximum(np.einsum("as,sfc->afc", members, count), 1)
@@ -323,7 +323,7 @@ class SendTotals(_HostExchange, request=Begin, reply=Totals):
         deviation = np.sqrt(around / there)
         return replace(
             state,
-            own=unpacked(replies.model),
+            own=unpack(replies.model),
             means=means,
             deviations=np.where(deviation > _CONSTANT * np.abs(means), deviation, 0.0),
         )
@@ -354,12 +354,12 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
 
     @override
     def ask(self, state: LookState) -> Models:
-        return Models(packed(state.means), packed(state.deviations), packed(state.beta))
+        return Models(pack(state.means), pack(state.deviations), pack(state.beta))
 
     @override
     def respond(self, request: Models, party: Party, draws: PyTree) -> tuple[Party, Derivatives]:
         s, number = self.settings, self.number(party)
-        means, deviations, beta = (unpacked(one) for one in (request.means, request.deviations, request.weights))
+        means, deviations, beta = (unpack(one) for one in (request.means, request.deviations, request.weights))
         out = np.zeros((s.silos, FOLDS, s.sizes["numbers"]))
         parts = self.parts(party)
         for arm in s.arms(number):
@@ -370,14 +370,14 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
                     pull = ridge(len(at), float(party.own["penalty"][fold]))
                     got = got + Sums(-0.5 * float(at @ pull @ at), -pull @ at, pull)
                 out[arm, fold] = got.flat()
-        return party, Derivatives(packed(out))
+        return party, Derivatives(pack(out))
 
     @override
     def tell(self, state: LookState, replies: Derivatives, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         if self.reached(state):
             return state
         self.require(arrived, list(range(self.settings.silos)))
-        total = unpacked(replies.sums).sum(axis=0)
+        total = unpack(replies.sums).sum(axis=0)
         beta, before, value, step = (one.copy() for one in (state.beta, state.before, state.value, state.step))
         for arm, fold in np.ndindex(*value.shape):
             got = Sums.of(total[arm, fold], beta.shape[-1])
@@ -402,12 +402,12 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
 
     @override
     def ask(self, state: LookState) -> Shown:
-        return Shown(packed(state.means), packed(state.deviations), packed(state.beta), packed(state.own))
+        return Shown(pack(state.means), pack(state.deviations), pack(state.beta), pack(state.own))
 
     @override
     def respond(self, request: Shown, party: Party, draws: PyTree) -> tuple[Party, Judged]:
         s, own, fold = self.settings, party.shared, party.own["fold"]
-        means, deviations, beta = (unpacked(one) for one in (request.means, request.deviations, request.weights))
+        means, deviations, beta = (unpack(one) for one in (request.means, request.deviations, request.weights))
         scores = np.empty((s.silos, own.rows))
         for arm, number in np.ndindex(s.silos, FOLDS):
             test = fold == number
@@ -417,21 +417,21 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
         gains = [difference(one[first], scores[s.target, first], own.y[first], fold[first]) for one in scores]
         own_moments = moments_of([own.x])
         known = np.where(np.isnan(own.x), own_moments.mean, own.x)
-        as_they_are = [auc((known @ model[1:] + model[0])[first], own.y[first]) for model in unpacked(request.own)]
+        as_they_are = [auc((known @ model[1:] + model[0])[first], own.y[first]) for model in unpack(request.own)]
         values = (
             [one.value for one in gains],
             [one.error for one in gains],
             [one.value for one in as_they_are],
             [one.error for one in as_they_are],
         )
-        return party, Judged(*(packed(np.array(one, float)) for one in values))
+        return party, Judged(*(pack(np.array(one, float)) for one in values))
 
     @override
     def tell(self, state: LookState, replies: Judged, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         s = self.settings
         self.require(arrived, [s.target])
         told = (replies.gains, replies.errors, replies.scores, replies.score_errors)
-        gains, errors, scores, score_errors = (unpacked(one[s.target]) for one in told)
+        gains, errors, scores, score_errors = (unpack(one[s.target]) for one in told)
         others = [silo for silo in range(s.silos) if silo != s.target]
         many = max(1, len(others))
         judged = tuple(verdict_of(silo, Estimate(float(gains[silo]), float(errors[silo])), many) for silo in others)

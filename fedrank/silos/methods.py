@@ -97,7 +97,7 @@ def _local_only(config: LocalOnlyConfig, parts: Any) -> Any:
     return LocalOnly(**parts.common, crossing=config.network.crossing)
 
 
-def _pooled(config: PooledConfig, parts: Any) -> Any:
+def _make_pooled(config: PooledConfig, parts: Any) -> Any:
     from fedrank.silos.averaging import Pooled
 
     return Pooled(**parts.common, crossing=config.network.crossing)
@@ -171,7 +171,7 @@ POOLED = Method(
     name="pooled",
     task="silos",
     settings=PooledConfig,
-    make=_pooled,
+    make=_make_pooled,
     summary="Silos: one learner on the rows of all, a bound of what federating can reach.",
     crosses="everything: all rows",
     file="fedrank/silos/averaging.py",

@@ -253,7 +253,7 @@ class SiloModel(Model):
         """
         if self.mean is None:
             raise ModelError(_NO_STANDARDS)
-        table, labels, silos = self._labelled(data, label, positive, silo, folder)
+        table, labels, silos = self._label_rows(data, label, positive, silo, folder)
         found = self._scores(table)
         parts = {ALL_ROWS: np.ones(len(labels), bool)}
         if silos is not None and len(names := list(dict.fromkeys(silos))) > 1:
@@ -261,7 +261,7 @@ class SiloModel(Model):
             parts |= {called[name]: np.asarray(silos) == name for name in names}
         return {name: _measures(found[which], labels[which]) for name, which in parts.items()}
 
-    def _labelled(
+    def _label_rows(
         self, data: Any, label: str, positive: Any, silo: str, folder: Any
     ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
         """Features, labels 0 or 1, and the silo of each row where it is known."""

@@ -128,7 +128,7 @@ class TabularNetwork:
         logits = self.logits(weights, x)
         return logits[..., 1] - logits[..., 0]
 
-    def recalibrated(
+    def recalibrate(
         self,
         weights: Float[np.ndarray, "*lead size"],
         x: Float[np.ndarray, "*lead rows features"],

@@ -210,7 +210,7 @@ class SiloProtocol(Protocol):
             tail = leaf.shape[1:]
             return np.broadcast_to(leaf.reshape(silos, *(1 for _ in more), *tail), (silos, *more, *tail))
 
-        return self.network.recalibrated(models, beside(rows.x), beside(rows.where))
+        return self.network.recalibrate(models, beside(rows.x), beside(rows.where))
 
     def performance(
         self, models: Float[np.ndarray, "silos models size"], party: Party, part: Part = "vali", measure: str = ""

@@ -93,7 +93,7 @@ class Ditto(PersonalisedProtocol):
     def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
         return party.own.personal
 
-    def pulled(self, models: Float[np.ndarray, "models numbers"]) -> Any:
+    def pull_step(self, models: Float[np.ndarray, "models numbers"]) -> Any:
         """A step v ← v − η·(∇F_k(v) + λ·(v − θ)) of models that hold v and, after it, what gradients change of θ."""
         net, pull = self.network, np.float32(self.pull)
         v, near = models[:, : net.size], pull * models[:, net.size :]
@@ -124,7 +124,7 @@ class TrainBoth(Train, request=Model, reply=Trained):
         before = np.where(first[:, None], start, own.personal)
         model = s.train(start, party, draws[:, :epochs])
         beside = np.concatenate([before, start[:, : s.network.trainable]], axis=1)
-        personal = s.train(beside, party, draws[:, epochs:], s.pulled)[:, : s.network.size]
+        personal = s.train(beside, party, draws[:, epochs:], s.pull_step)[:, : s.network.size]
         own = own._replace(model=finite_or(model, own.model), personal=finite_or(personal, before))
         return party._replace(own=own), Trained(s.shared_part(model), row_count(party))
 

@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.privacy.audit import Audit
 from fedrank.silos.records.ranges import Ranges, ranges_of
-from fedrank.silos.records.releases import perturbed, released
+from fedrank.silos.records.releases import perturb, release_sums
 
 _WORLDS = "one record of a silo's table has label 0, or label 1"
 #: Steps of the number that is judged.
@@ -42,7 +42,7 @@ def record_statistics(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
     ranges = _ranges()
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        told = (released(*_world(world), ranges, epsilon, delta) for _ in range(trials))
+        told = (release_sums(*_world(world), ranges, epsilon, delta) for _ in range(trials))
         return np.rint([one.first.sum() / one.sigma_first * _STEPS for one in told]).astype(np.int64)
 
     return Audit("record-statistics", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
@@ -58,7 +58,7 @@ def record_model(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
     ranges = _ranges()
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        made = (perturbed(*_world(world), ranges, epsilon, delta) for _ in range(trials))
+        made = (perturb(*_world(world), ranges, epsilon, delta) for _ in range(trials))
         return np.rint([one.beta.sum() / one.sigma * _STEPS for one in made]).astype(np.int64)
 
     return Audit("record-model", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
@@ -135,7 +135,7 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         scores[-1] = 2 * n if world else -2 * n
         told = np.full((1, _TOLD), host_auc(scores, y, np.ones(n, bool)), np.float32)
         rows = Rows(scores[None, :, None], y[None], np.array([n], np.int32))
-        values = noise.noised(told, rows, os_noise((trials, _TOLD))).astype(float)
+        values = noise.add_noise(told, rows, os_noise((trials, _TOLD))).astype(float)
         return np.rint(values.sum(axis=1) * _OF_EACH * _STEPS).astype(np.int64)
 
     worlds = "models rank one of a silo's rows of label 1 below all others, or above"

@@ -27,7 +27,7 @@ from fedrank.silos.attacks.settings import MODES, RecordAttack
 from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.records.private_sgd import largest_attack
 from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.releases import noise_of, perturbed, released
+from fedrank.silos.records.releases import noise_of, perturb, release_sums
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own, design, fit_glm
 
@@ -99,23 +99,23 @@ def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> l
             rng = np.random.default_rng([settings.seed, list(MODES).index(mode)])
             used = np.array([rng.permutation(own.rows) < own.rows // 2 for _ in range(settings.shadows)])
             if mode == "network":
-                out.append(_judged(mode, None, _networks(own, used, settings.seed), used, 1.0))
+                out.append(_judge(mode, None, _networks(own, used, settings.seed), used, 1.0))
             elif mode == "model":
-                out.append(_judged(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
+                out.append(_judge(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
             elif mode == "statistics-exact":
-                out.append(_judged(mode, None, _all(_sums(own), used), used, 1.0))
+                out.append(_judge(mode, None, _all(_sums(own), used), used, 1.0))
             elif mode == "noisy-network" and ranges is not None:
                 for epsilon in settings.epsilon:
                     sgd = _private(own, int(used[0].sum()), epsilon, settings.delta)
                     ((_, z),) = sgd.multipliers
                     most = largest_attack(z, sgd.share(own.rows // 2), sgd.steps(own.rows // 2))
-                    out.append(_judged(mode, epsilon, _networks(own, used, settings.seed, sgd, ranges), used, most))
+                    out.append(_judge(mode, epsilon, _networks(own, used, settings.seed, sgd, ranges), used, most))
             elif ranges is not None:
                 for epsilon in settings.epsilon:
                     make = _noisy(mode, own, ranges, epsilon, settings.delta, rng)
                     rho = noise_of(ranges, epsilon, settings.delta).rho
                     most = float(stats.norm.cdf(np.sqrt(rho)))
-                    out.append(_judged(mode, epsilon, _all(make, used), used, most))
+                    out.append(_judge(mode, epsilon, _all(make, used), used, most))
     return out
 
 
@@ -123,7 +123,7 @@ def _all(release: Release, used: Bool[np.ndarray, "shadows rows"]) -> Float[np.n
     return np.array([release(one) for one in used])
 
 
-def _signed(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+def _by_label(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
     """Log-odds of each record's own label: near to normal, unlike a loss."""
     return np.where(y > 0, scores, -scores)
 
@@ -132,7 +132,7 @@ def _model(own: Own, penalty: float) -> Release:
     def release(used: np.ndarray) -> np.ndarray:
         train = own[used]
         moments = moments_of([train.x])
-        return _signed(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
+        return _by_label(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
 
     return release
 
@@ -144,7 +144,7 @@ def _sums(own: Own) -> Release:
     features = np.column_stack([u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(u.shape[1]))])
 
     def release(used: np.ndarray) -> np.ndarray:
-        return _matched(features, features[used].sum(axis=0))
+        return _match_records(features, features[used].sum(axis=0))
 
     return release
 
@@ -152,19 +152,19 @@ def _sums(own: Own) -> Release:
 def _noisy(mode: str, own: Own, ranges: Ranges, epsilon: float, delta: float, rng: np.random.Generator) -> Release:
     u = ranges.rows(own.x)
     if mode == "noisy-model":
-        return lambda used: _signed(u @ perturbed(own.x[used], own.y[used], ranges, epsilon, delta, rng).beta, own.y)
+        return lambda used: _by_label(u @ perturb(own.x[used], own.y[used], ranges, epsilon, delta, rng).beta, own.y)
     p = u.shape[1]
 
     def release(used: np.ndarray) -> np.ndarray:
-        sent = released(own.x[used], own.y[used], ranges, epsilon, delta, rng)
+        sent = release_sums(own.x[used], own.y[used], ranges, epsilon, delta, rng)
         c = sent.sigma_second / sent.sigma_first
         features = np.column_stack([c * u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(p))])
-        return _matched(features, np.concatenate([c * sent.first, sent.second.ravel()]))
+        return _match_records(features, np.concatenate([c * sent.first, sent.second.ravel()]))
 
     return release
 
 
-def _matched(
+def _match_records(
     features: Float[np.ndarray, "rows numbers"], total: Float[np.ndarray, " numbers"]
 ) -> Float[np.ndarray, " rows"]:
     """Share of each record in a sum, beyond what records have in common."""
@@ -208,11 +208,11 @@ def _networks(
         held = Rows(x[rows], y[rows], np.full(len(rows), size, np.int32))
         draws = sgd.draw(folded(key, 1), sgd.rng_shape(size))
         made = sgd.train(sgd.network.initial(folded(key, 0)), held, draws)
-        out += [_signed(scores, own.y) for scores in sgd.network.scores(made, x[None]).astype(float)]
+        out += [_by_label(scores, own.y) for scores in sgd.network.scores(made, x[None]).astype(float)]
     return np.array(out)
 
 
-def _judged(
+def _judge(
     mode: str,
     epsilon: float | None,
     scores: Float[np.ndarray, "shadows rows"],

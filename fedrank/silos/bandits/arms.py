@@ -151,7 +151,7 @@ def name(members: Sequence[bool] | Bool[np.ndarray, " silos"], names: Sequence[s
     return " + ".join(names[silo] for silo in inside)
 
 
-def clustered(
+def cluster_arms(
     updates: Float[np.ndarray, "silos parameters"], target: int | Int[AnyArray, ""], clusters: int
 ) -> Bool[np.ndarray, "arms silos"]:
     """Arms for many silos: the target alone, then the target with each cluster of silos whose updates are alike.

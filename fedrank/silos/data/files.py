@@ -224,7 +224,7 @@ def features_of(
             continue
         codes = _codes(name, values, name in categorical, path)
         levels[name] = tuple(_in_order(set(codes) - {None}))
-        for level, column in _encoded(name, codes):
+        for level, column in _encode(name, codes):
             names.append(level)
             features.append(column)
     if not features:
@@ -413,7 +413,7 @@ def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | Non
     return codes
 
 
-def _encoded(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
+def _encode(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
     """A column of names as one or more named columns of 0 and 1, NaN where missing."""
     levels = _in_order(set(codes) - {None})
     of = np.array([-1 if code is None else levels.index(code) for code in codes])

@@ -201,8 +201,8 @@ def split(
         train, vali, test, _ = np.split(order, np.cumsum(taken))
         x = standardised(silo.features, *(moments(silo.features[train]) if public is None else public))
         y = silo.labels.astype(np.float32)
-        silos.append([_padded(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
-    return SiloArrays(*(_stacked([silo[part] for silo in silos]) for part in range(len(_PARTS))))
+        silos.append([_pad(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
+    return SiloArrays(*(_stack([silo[part] for silo in silos]) for part in range(len(_PARTS))))
 
 
 def split_many(
@@ -223,7 +223,7 @@ def split_many(
     if not len(seeds):
         raise ConfigError("dividing silos needs one seed at least, got none.")
     many = [split(table, seed, sizes, stratified, public) for seed in seeds]
-    return SiloArrays(*(_stacked([getattr(arrays, part) for arrays in many]) for part in _PARTS))
+    return SiloArrays(*(_stack([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 
 
 def pooled(arrays: SiloArrays, target: int) -> SiloArrays:
@@ -361,12 +361,12 @@ def moments(
     return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
 
 
-def _padded(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:
+def _pad(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:
     """Rows of one silo, padded with zeros to a length."""
     extra = rows - len(y)
     return Rows(np.pad(x, ((0, extra), (0, 0))), np.pad(y, (0, extra)), np.asarray(len(y), np.int32))
 
 
-def _stacked(many: Sequence[Rows]) -> Rows:
+def _stack(many: Sequence[Rows]) -> Rows:
     """Rows with a leading axis more."""
     return Rows(*(np.stack(arrays) for arrays in zip(*many, strict=True)))

@@ -153,7 +153,7 @@ def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, 
     return np.diag(penalty)
 
 
-def _solved(matrix: Float[np.ndarray, "p p"], gradient: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+def _solve(matrix: Float[np.ndarray, "p p"], gradient: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
     """The Newton step; the shortest one where the matrix is singular or nearly so, as columns explain each other."""
     try:
         pivots = np.linalg.cholesky(matrix).diagonal()
@@ -205,7 +205,7 @@ class Newton:
         converged = False
         while rounds < self.most and not converged:
             gradient = at.gradient - penalty @ (beta - centre)
-            step = _solved(at.information + penalty, gradient)
+            step = _solve(at.information + penalty, gradient)
             converged = float(gradient @ step) < _CLOSE * max(1.0, abs(at.value))
             there = beta + step
             new = ask(there)

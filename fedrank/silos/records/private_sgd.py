@@ -347,7 +347,7 @@ class NoisyJudgements:
         """Distance that a record moves one AUC, in steps of the grid on which σ is :data:`SIGMA`."""
         return SIGMA / (_multiple(self.epsilon, self.delta) * math.sqrt(self.values))
 
-    def noised(
+    def add_noise(
         self, values: Float[np.ndarray, "#silos models"], rows: Rows, noise: Int32[np.ndarray, "silos models"]
     ) -> Float[np.ndarray, "silos models"]:
         """The AUCs with noise, in [0, 1]; of rows of one label, of which there is none, one half with noise.

@@ -168,7 +168,7 @@ def noise_of(ranges: Ranges, epsilon: float, delta: float) -> RecordNoise:
     return _noise(epsilon, delta, len(ranges.names), ranges.clip)
 
 
-def released(
+def release_sums(
     x: Float[np.ndarray, "rows columns"],
     y: Float[np.ndarray, " rows"],
     ranges: Ranges,
@@ -234,7 +234,7 @@ def penalty_of(ranges: Ranges, epsilon: float, delta: float) -> float:
     return 2 * float(np.sqrt(1 + ranges.clip**2)) * one * p**0.5 / _LENGTH
 
 
-def perturbed(
+def perturb(
     x: Float[np.ndarray, "rows columns"],
     y: Float[np.ndarray, " rows"],
     ranges: Ranges,

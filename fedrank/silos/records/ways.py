@@ -75,7 +75,7 @@ def candidates(
         out["as-they-are", float(number)] = Linear(beta, ranges)
     sizes = np.array([one.rows for one in sent], float)
     p = u.shape[1]
-    mine = _fitted(u, own.y, ridge(p, 3.0), np.zeros(p))
+    mine = _fit(u, own.y, ridge(p, 3.0), np.zeros(p))
     out["averaged", 0.0] = Linear((own.rows * mine + sizes @ np.array(betas)) / (own.rows + sizes.sum()), ranges)
     return out | _with_others(own, sent, ranges, _SHARES, _PENALTIES)
 
@@ -97,17 +97,17 @@ def _with_others(
                 # share·(t'β − ½β'Cβ) − ½β'Λβ, as a distance from where it is largest.
                 weight = share * curvature + np.diag([1e-6, *[penalty] * slopes])
                 centre = np.linalg.solve(weight, share * total.first)
-                out["federated", float(len(out))] = Linear(_fitted(u, own.y, weight, centre), ranges)
+                out["federated", float(len(out))] = Linear(_fit(u, own.y, weight, centre), ranges)
         return out
     sizes = np.array([one.rows for one in sent], float)
     centre = sizes @ np.array([one.beta for one in sent]) / sizes.sum()  # type: ignore[union-attr]
     for share in shares:
         weight = np.diag([1e-6, *[100 * share] * slopes])
-        out["federated", float(len(out))] = Linear(_fitted(u, own.y, weight, centre), ranges)
+        out["federated", float(len(out))] = Linear(_fit(u, own.y, weight, centre), ranges)
     return out
 
 
-def _fitted(
+def _fit(
     u: Float[np.ndarray, "rows p"],
     y: Float[np.ndarray, " rows"],
     penalty: Float[np.ndarray, "p p"],

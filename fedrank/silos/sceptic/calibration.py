@@ -103,8 +103,8 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
     probability = expit(scores)
     share = float(y.mean())
     # The intercept with the slope held at 1, the slope with its own intercept (Cox 1958; Van Calster et al. 2019).
-    held = _fitted(np.ones((len(y), 1)), y, scores)
-    free = _fitted(np.column_stack([np.ones(len(y)), scores]), y, np.zeros(len(y)))
+    held = _fit(np.ones((len(y), 1)), y, scores)
+    free = _fit(np.column_stack([np.ones(len(y)), scores]), y, np.zeros(len(y)))
     order = np.argsort(probability, kind="stable")
     parts = [part for part in np.array_split(order, max(1, min(bins, len(y) // 10))) if len(part)]
     curve = tuple(Bin(float(probability[p].mean()), float(y[p].mean()), len(p)) for p in parts)
@@ -195,7 +195,7 @@ def conformal(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"],
     return Sets(level, zero, one, float(holds.mean()), (by_label[0], by_label[1]), float((zero ^ one).mean()))
 
 
-def _fitted(
+def _fit(
     x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], offset: Float[np.ndarray, " rows"]
 ) -> list[Estimate]:
     """Coefficients of a logistic model with an offset, and their errors."""

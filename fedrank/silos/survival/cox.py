@@ -192,7 +192,7 @@ def fit_cox(
     proportional = np.full(p, np.nan)
     if not strata and not ends:
         risk = _unflat(add([_flat(_risk(silo, made.beta, times)) for silo in at]), len(times), p)
-        proportional = _proportional(risk, _ranks(add([_followed(silo, times) for silo in at])))
+        proportional = _proportional(risk, _ranks(add([_count_followed(silo, times) for silo in at])))
     return CoxFit(
         names=names,
         estimate=made.beta / moments.deviation,
@@ -273,7 +273,7 @@ def _likelihood(risk: _Risk) -> Sums:
     return Sums(value, gradient, information)
 
 
-def _followed(silo: Followed, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, " numbers"]:
+def _count_followed(silo: Followed, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, " numbers"]:
     """Numbers of a silo's rows that were followed for less than each time, and for exactly that time."""
     sides = [np.searchsorted(np.sort(silo.time), times, side=side) for side in ("left", "right")]  # type: ignore[arg-type]
     return np.concatenate([sides[0], sides[1] - sides[0]]).astype(float)

@@ -13,7 +13,7 @@ from fedrank.silos.config import BanditFedAvgConfig, Network, RecordPrivacy, Sil
 from fedrank.silos.deployment import read_table, silos_node
 from fedrank.silos.records.messages import Message, read_message
 from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
-from fedrank.silos.records.releases import noise_of, released
+from fedrank.silos.records.releases import noise_of, release_sums
 
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
 NAMES = ("age", "sex", "ward", "hiv", "ill", "silo")
@@ -121,7 +121,7 @@ def test_a_record_changes_its_own_row_alone_and_no_sum_by_more_than_the_noise_is
         others = np.arange(40) != 7
         np.testing.assert_array_equal(found.x[others], base.own.x[others], err_msg=name)
         np.testing.assert_array_equal(found.y[others], base.own.y[others], err_msg=name)
-        sums = [released(own.x, own.y, ranges, 1.0, 1e-6, Silent()) for own in (found, base.own)]
+        sums = [release_sums(own.x, own.y, ranges, 1.0, 1e-6, Silent()) for own in (found, base.own)]
         upper = np.triu_indices(len(ranges.names) + 1)
         weight = np.where(upper[0] == upper[1], np.sqrt(2.0), 1.0)
         flat = [np.append(one.first / one.sigma_first, one.second[upper] / weight / one.sigma_second) for one in sums]
@@ -251,7 +251,7 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
 def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
     path, out = tables["a level that no other has"], tmp_path / "north.json"
     ranges, made = coded(path)
-    Message("north", "ill = 1", ranges, 4.0, 1e-6, released(*made.own[:2], ranges, 4.0, 1e-6)).write(out)
+    Message("north", "ill = 1", ranges, 4.0, 1e-6, release_sums(*made.own[:2], ranges, 4.0, 1e-6)).write(out)
     assert read_message(out).ranges.levels == {"sex": ("f", "m"), "ward": ("A", "B", "C")}
     own = tmp_path / "own.csv"
     with_silo = path.read_text()

@@ -46,13 +46,13 @@ def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_p
 def test_everyone_beside_a_private_run_is_chosen_by_noised_aucs_and_alone_by_its_own(monkeypatch):
     config = BanditFedAvgConfig(rounds=2, silos=Silos(rows=66, count=3), network=NETWORK, privacy=PRIVACY).resolved()
     noised: list[tuple[int, ...]] = []
-    right = NoisyJudgements.noised
+    right = NoisyJudgements.add_noise
 
     def counted(self, values, rows, noise):
         noised.append((self.values, *values.shape))
         return right(self, values, rows, noise)
 
-    monkeypatch.setattr(NoisyJudgements, "noised", counted)
+    monkeypatch.setattr(NoisyJudgements, "add_noise", counted)
     experiment = build_silos(config)
     run_baselines(experiment, ("alone",))
     assert not noised

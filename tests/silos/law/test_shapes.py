@@ -5,7 +5,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.silos.averaging import average
-from fedrank.silos.bandits.arms import clustered, members_of
+from fedrank.silos.bandits.arms import cluster_arms, members_of
 from fedrank.silos.bandits.rules import make_rule, start, update
 from fedrank.silos.bandits.statistics import differences
 from fedrank.silos.data.splits import Rows
@@ -32,7 +32,7 @@ WRONG = {
     "an average like the models": lambda: average(np.zeros((3, 5)), np.ones(3), np.ones(3, bool), np.zeros(4)),
     "a row of features": lambda: NETWORK.logits(np.zeros(NETWORK.size), np.zeros(3)),
     "a label a row": lambda: Gradient(NETWORK, zeros(1, NETWORK.size))(zeros(1, 4, 3), np.zeros((1, 5), bool)),
-    "rows that are marked": lambda: NETWORK.recalibrated(
+    "rows that are marked": lambda: NETWORK.recalibrate(
         np.zeros(NETWORK.size), np.zeros((4, 3)), np.ones((4, 1), bool)
     ),
     "random bits of every epoch": lambda: LocalSgd(NETWORK).train(
@@ -40,7 +40,7 @@ WRONG = {
     ),
     "random bits and not numbers": lambda: LocalSgd(NETWORK).train(zeros(1, NETWORK.size), rows(4), zeros(1, 6, 4)),
     "an increment an arm": lambda: update(RULE, start(RULE, 3), np.zeros(3), np.ones(4, bool)),
-    "updates of silos": lambda: clustered(np.zeros(7), 0, 1),
+    "updates of silos": lambda: cluster_arms(np.zeros(7), 0, 1),
     "one target": lambda: members_of(np.ones((2, 3), bool), np.zeros(2, np.int32), 4),
     "members of every arm": lambda: differences(np.zeros((2, 3)), np.ones((2, 3), bool), np.ones((4, 2), bool), 0),
     "increments by round": lambda: differences(np.zeros(3), np.ones(3, bool), np.ones((3, 2), bool), 0),

@@ -189,7 +189,7 @@ def test_what_a_target_tells_has_the_epsilon_of_gaussian_noise():
     rows = silo(7)
     rarer = min(int(rows.y[0, :7].sum()), 7 - int(rows.y[0, :7].sum()))
     values = np.full((1, 4000), 0.5, np.float32)
-    noisy = noise.noised(values, rows, np.rint(SIGMA / 50 * rng.standard_normal((1, 4000))).astype(np.int32))
+    noisy = noise.add_noise(values, rows, np.rint(SIGMA / 50 * rng.standard_normal((1, 4000))).astype(np.int32))
     sigma = noisy.std() * 50
     # 60 AUCs, each moved by 1/rarer at most.
     apart = 60**0.5 / rarer / sigma
@@ -197,7 +197,7 @@ def test_what_a_target_tells_has_the_epsilon_of_gaussian_noise():
     assert noise.spent(60, 1e-6) == pytest.approx(4.0, rel=1e-4) and noise.spent(15, 1e-6) < 2.0
     for move in (0, 40):
         told = [
-            noise.noised(np.array([[value]], np.float32), rows, np.array([[move]], np.int32))[0, 0]
+            noise.add_noise(np.array([[value]], np.float32), rows, np.array([[move]], np.int32))[0, 0]
             for value in (np.nan, 0.5)
         ]
         assert told[0] == told[1], "an AUC of rows of one label is one half, with noise"

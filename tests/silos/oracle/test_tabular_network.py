@@ -147,18 +147,18 @@ def test_the_gradients_of_many_models_are_those_of_each(norm):
 
 def test_recalibrated_statistics_are_those_of_the_rows_layer_by_layer_and_nothing_else_changes():
     where, weights, (x, _) = masks()["first five"], vector("batch"), table()
-    new = network("batch").recalibrated(weights, x, where)
+    new = network("batch").recalibrate(weights, x, where)
     cut = TRAINABLE["batch"]
     np.testing.assert_array_equal(new[:cut], weights[:cut])
     np.testing.assert_allclose(new[cut:], written_out(weights, x, "batch", where)[1], rtol=1e-4, atol=1e-5)
     assert np.abs(new[cut:] - weights[cut:]).max() > 0.1
-    np.testing.assert_allclose(network("batch").recalibrated(new, x, where), new, rtol=1e-6)
+    np.testing.assert_allclose(network("batch").recalibrate(new, x, where), new, rtol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_without_batch_norm_there_is_nothing_to_recalibrate(norm):
     weights, (x, _) = vector(norm), table()
-    np.testing.assert_array_equal(network(norm).recalibrated(weights, x, np.ones(ROWS, bool)), weights)
+    np.testing.assert_array_equal(network(norm).recalibrate(weights, x, np.ones(ROWS, bool)), weights)
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -241,14 +241,12 @@ def layouts() -> dict[str, list[Layout]]:
 
 def silos() -> dict[str, Any]:
     """The protocols of silos, likewise: four silos, 40 rows of 10 features each, the network of the defaults."""
+    from fedrank.silos.averaging import FedAvg
     from fedrank.silos.bandit_fedavg import BanditFedAvg
     from fedrank.silos.bandits.rules import make_rule
-    from fedrank.silos.fedfomo import FedFomo
-    from fedrank.silos.ifca import Ifca
     from fedrank.silos.leave_one_out import LeaveOneOut
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.personalised import FedAvg
 
     common = {"sgd": LocalSgd(TabularNetwork(10)), "silos": 4, "most_rows": 40}
     explore = make_rule("extreme-explore")
@@ -259,9 +257,7 @@ def silos() -> dict[str, Any]:
         "MAB-FL, Extreme Explore on pairs, with a probe": BanditFedAvg(**common, rule=explore, probe=True),
         "MAB-FL, Extreme Explore with rewards a round late": BanditFedAvg(**common, rule=explore, delayed=True),
         "MAB-FL, normalisations stay at the silos": BanditFedAvg(**common, rule=make_rule("ucb"), crossing="local"),
-        "FedAvg, fine-tuned FedAvg, Ditto, APFL": FedAvg(**common),
-        "FedFomo": FedFomo(**common),
-        "IFCA, two clusters": Ifca(**common),
+        "FedAvg, fine-tuned FedAvg": FedAvg(**common),
         "Leave one out": LeaveOneOut(**common),
     }
 

@@ -277,7 +277,7 @@ def records(
     """
     from fedrank.silos.attacks.membership import attack_records
     from fedrank.silos.records.ranges import parsed, ranges_of
-    from fedrank.silos.sceptic.rows import rows_of
+    from fedrank.silos.sceptic.learners import rows_of
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0

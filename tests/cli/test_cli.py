@@ -215,9 +215,10 @@ def test_protocols_are_listed(capsys):
     devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "pdgd", "dbgd", "mgd", "fedper-pdgd"]
     zoo = ["foltr-es-2019", "foltr-nes", "foltr-cma", "foltr-pdgd-2021", "async-pdgd", "rankguard"]
     zoo += ["coltr", "foltr-coltr", "mdprank"]
-    silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca"]
+    zoo += ["apfl", "ditto", "fedbn", "fedfomo", "ifca"]
+    silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper"]
     silos += ["leave-one-out", "local-only", "pooled", "silo-sketch"]
-    assert {row["name"] for row in rows} == {
+    assert {row["name"] for row in rows if not row["file"].startswith("zoo/")} == {
         *devices,
         *zoo,
         *silos,

@@ -26,6 +26,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
+from fedrank.core.streams import folded, run_words
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.kept_answers import (
     AnswersFile,
@@ -325,13 +326,24 @@ def _answers(
     parts = []
     for start in range(0, len(numbers), chunk):
         own = jax.tree.map(lambda leaf, start=start: leaf[start : start + chunk], parties.own)
-        if chance == "seed":
+        if chance == "seed" and exchange.batched:
+            which = numbers[start : start + chunk]
+            words = np.broadcast_to(folded(run_words([seed]), question.round), (len(which), 2))
+            words = folded(words, which, question.exchange) if several else folded(words, which)
+            draws = exchange.draw(words)  # type: ignore[arg-type] - words of keys, as a batched exchange takes them
+        elif chance == "seed":
             which = numbers[start : start + chunk].astype(np.uint32)
             draws = _drawn(exchange, several, key, np.uint32(question.round), which, np.uint32(question.exchange))
         else:
             each = [exchange.draw_from_os() for _ in numbers[start : start + chunk]]
             draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
-        parts.append(jax.device_get(_respond(exchange, request, parties.shared, own, draws)))
+        if exchange.batched:
+            asked = [request] * len(numbers[start : start + chunk])
+            each = jax.tree.map(lambda *leaves: np.stack(leaves), *asked)
+            party, reply = exchange.respond(each, Party(parties.shared, own), draws)
+            parts.append((party.own, reply))
+        else:
+            parts.append(jax.device_get(_respond(exchange, request, parties.shared, own, draws)))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 

@@ -389,8 +389,12 @@ def _everybody(block: Int64[np.ndarray, " parties"]) -> Bool[np.ndarray, " parti
     return np.ones(len(block), bool)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
+    return exchange.tell(state, replies, arrived) if exchange.batched else _compiled(exchange, state, replies, arrived)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)
 
 

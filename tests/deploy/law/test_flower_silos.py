@@ -16,7 +16,8 @@ from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
-from fedrank.engine.simulator import Conditions, Simulator, run_keys
+from fedrank.engine.native import NativeSimulator
+from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.data.generate import generate_silos
@@ -29,8 +30,13 @@ SEED, SILOS, ROUNDS = 3, 4, 3
 
 def simulated(protocol, parties, rounds, absent=()):
     """The state after the rounds, and how many requests and replies crossed, [rounds, exchanges, 2]."""
-    simulator, keys = Simulator(protocol, conditions=Conditions(absent=absent)), run_keys([SEED])
-    states, own = simulator.start(keys, parties)
+    conditions = Conditions(absent=absent)
+    batched = all(exchange.batched for exchange in protocol.exchanges)
+    simulator = (
+        NativeSimulator(protocol, parties, 16, conditions) if batched else Simulator(protocol, conditions=conditions)
+    )
+    keys = simulator.keys([SEED])
+    states, own = simulator.begin(keys, parties)
     first = jax.tree.map(lambda leaf: leaf[0], states)
     states, _, seen = simulator.advance(keys, states, parties.shared, own, 0, rounds)
     return first, jax.tree.map(lambda leaf: leaf[0], states), np.asarray(seen["crossed"])[:, 0]

@@ -1,4 +1,18 @@
-"""The first look as a protocol of one round, on the host."""
+"""Before the first round: who helps and who harms the target, and whose labels look inverted, as messages.
+
+The verdicts of :mod:`fedrank.silos.sceptic.verdicts`, from sums that cross instead of rows. Each other silo is an arm,
+and so is the target alone; of each arm there is a model for every fold of the target's rows::
+
+    totals     server asks; silos send counts and totals of their columns, and their own model      → means
+    squares    server sends means; silos send squares around them                                   → deviations
+    newton …   server sends β of every arm and fold; a silo sends derivatives for its arm, the target for all of
+               them, its own penalty included; β ← β + H⁻¹g                                          a few times
+    judge      server sends the models to the target alone; it sends AUC differences with their errors
+
+Everything crosses as double precision, and a verdict is that of the rows at one place. Which rows are in which fold
+stays at the target, and so do all scores. A setup of a run (:attr:`fedrank.core.protocol.Protocol.setup`): it runs in a
+simulator and over Flower.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +22,100 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer, UInt8
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import RunError
+from fedrank.core.errors import DataError, RunError
+from fedrank.core.messages import Array, field, message, u1, u4
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.trees import Json
-from fedrank.silos.first_look.messages import (
-    Begin,
-    Derivatives,
-    Judged,
-    Models,
-    Shown,
-    Totals,
-    packed,
-    unpacked,
-)
-from fedrank.silos.glm.families import Sums, sums
-from fedrank.silos.glm.moments import Moments, moments_of
-from fedrank.silos.glm.newton import ridge
+from fedrank.engine.setup import run_setup
+from fedrank.silos.build import SiloExperiment
+from fedrank.silos.config import SilosConfig
+from fedrank.silos.glm.newton import Sums, ridge, sums
+from fedrank.silos.glm.sums import Moments, moments_of
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
-from fedrank.silos.sceptic.learners import choose_penalty, design, fit_alone
+from fedrank.silos.sceptic.learners import Own, choose_penalty, design, fit_alone, folds, rows_of
 from fedrank.silos.sceptic.probes import LEVEL, below_half
-from fedrank.silos.sceptic.rows import Own, folds
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdict_of
+
+
+def pack(values: Float[np.ndarray, "*axes"]) -> UInt8[np.ndarray, "*axes bytes"]:
+    """Doubles as bytes."""
+    return np.ascontiguousarray(values, "<f8")[..., None].view(np.uint8)
+
+
+def unpack(octets: Integer[np.ndarray, "*axes bytes"]) -> Float[np.ndarray, "*axes"]:
+    """The inverse of :func:`pack`."""
+    return np.ascontiguousarray(np.asarray(octets).astype(np.uint8)).view("<f8")[..., 0].astype(float)
+
+
+@message(kind=1)
+class Begin:
+    """Server to silos: a first look begins."""
+
+    target: Array = field(u4, "number of the silo that asks", largest="largest_silo")
+
+
+@message(kind=2)
+class Totals:
+    """Silo to server: counts, totals and squares of its columns, by fold for the target, and its own model.
+
+    Squares are around the silo's own means, so that no digits are lost, and are brought to common means by the server.
+    """
+
+    totals: Array = field(u1["models", "cells":"thrice", "bytes":8], "values of a column, their sum, and squares")
+    model: Array = field(u1["parameters", "bytes":8], "coefficients of the silo's own model, in the columns' units")
+
+
+@message(kind=3)
+class Models:
+    """Server to silos: a model of each arm and fold, and what its columns are standardised by."""
+
+    means: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "means of columns")
+    deviations: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "deviations of columns")
+    weights: Array = field(u1["silos", "models", "parameters", "bytes":8], "coefficients of standardised columns")
+
+
+@message(kind=4)
+class Derivatives:
+    """Silo to server: log-likelihood, gradient and information at the models, summed over its rows."""
+
+    sums: Array = field(u1["silos", "models", "cells":"numbers", "bytes":8], "sums over the silo's rows")
+
+
+@message(kind=5)
+class Shown:
+    """Server to the target: the models of all arms, and each silo's own."""
+
+    means: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "means of columns")
+    deviations: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "deviations of columns")
+    weights: Array = field(u1["silos", "models", "parameters", "bytes":8], "coefficients of standardised columns")
+    own: Array = field(u1["silos", "parameters", "bytes":8], "each silo's own model, in the columns' units")
+
+
+@message(kind=6)
+class Judged:
+    """Target to server: what each arm's models are worth on its rows."""
+
+    gains: Array = field(u1["silos", "bytes":8], "AUC of the arm minus that of the target alone")
+    errors: Array = field(u1["silos", "bytes":8], "standard errors of these")
+    scores: Array = field(u1["silos", "bytes":8], "AUC of each silo's own model as it is")
+    score_errors: Array = field(u1["silos", "bytes":8], "standard errors of these")
+
 
 #: Rounds of Newton's method; penalised models take five to seven.
 _STEPS = 7
 #: Where no coefficient moves by more, the next step moves them by rounding errors: Newton's method squares its error.
 _CONVERGED = 1e-7
-#: A column is constant where its deviation is below this share of its mean, as in :mod:`fedrank.silos.glm.moments`.
+#: A column is constant where its deviation is below this share of its mean, as in :mod:`fedrank.silos.glm.sums`.
 _CONSTANT = 1e-12
 
 
 class Looked(NamedTuple):
-    """What the target gets to know, and the server with it.
+    """Result of the first look, seen by target and server.
 
     Attributes:
         target: Its number.
@@ -82,7 +153,7 @@ class Looked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LookState:
-    """What the server knows so far; axes: arms, folds, and columns or coefficients.
+    """State of the server; axes: arms, folds, and columns or coefficients.
 
     Attributes:
         own: Each silo's own model.
@@ -172,7 +243,7 @@ class FirstLook(Protocol):
         return list(range(self.silos)) if number == self.target else [number]
 
     def members(self) -> Bool[np.ndarray, "arms silos"]:
-        """Whose sums make an arm."""
+        """Silos whose sums make an arm."""
         made = np.eye(self.silos, dtype=bool)
         made[:, self.target] = True
         return made
@@ -236,12 +307,12 @@ class SendTotals(_HostExchange, request=Begin, reply=Totals):
         varies = made.moments.deviation > 0
         slopes = np.where(varies, made.beta[1:] / np.where(varies, made.moments.deviation, 1.0), 0.0)
         model = np.append(made.beta[0] - slopes @ made.moments.mean, slopes)
-        return party, Totals(packed(totals), packed(model))
+        return party, Totals(pack(totals), pack(model))
 
     @override
     def tell(self, state: LookState, replies: Totals, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         self.require(arrived, list(range(self.settings.silos)))
-        each = unpacked(replies.totals)
+        each = unpack(replies.totals)
         members = self.settings.members()
         count, total, squares = np.split(each, 3, axis=-1)
         there = np.maximum(np.einsum("as,sfc->afc", members, count), 1)
@@ -252,7 +323,7 @@ class SendTotals(_HostExchange, request=Begin, reply=Totals):
         deviation = np.sqrt(around / there)
         return replace(
             state,
-            own=unpacked(replies.model),
+            own=unpack(replies.model),
             means=means,
             deviations=np.where(deviation > _CONSTANT * np.abs(means), deviation, 0.0),
         )
@@ -274,7 +345,7 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
         return f"look-newton-{self.step + 1}"
 
     def reached(self, state: LookState) -> bool:
-        """Whether all models are those of the largest penalised likelihood."""
+        """True if all models are those of the largest penalised likelihood."""
         return bool((np.abs(state.step) <= _CONVERGED).all())
 
     @override
@@ -283,12 +354,12 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
 
     @override
     def ask(self, state: LookState) -> Models:
-        return Models(packed(state.means), packed(state.deviations), packed(state.beta))
+        return Models(pack(state.means), pack(state.deviations), pack(state.beta))
 
     @override
     def respond(self, request: Models, party: Party, draws: PyTree) -> tuple[Party, Derivatives]:
         s, number = self.settings, self.number(party)
-        means, deviations, beta = (unpacked(one) for one in (request.means, request.deviations, request.weights))
+        means, deviations, beta = (unpack(one) for one in (request.means, request.deviations, request.weights))
         out = np.zeros((s.silos, FOLDS, s.sizes["numbers"]))
         parts = self.parts(party)
         for arm in s.arms(number):
@@ -299,14 +370,14 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
                     pull = ridge(len(at), float(party.own["penalty"][fold]))
                     got = got + Sums(-0.5 * float(at @ pull @ at), -pull @ at, pull)
                 out[arm, fold] = got.flat()
-        return party, Derivatives(packed(out))
+        return party, Derivatives(pack(out))
 
     @override
     def tell(self, state: LookState, replies: Derivatives, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         if self.reached(state):
             return state
         self.require(arrived, list(range(self.settings.silos)))
-        total = unpacked(replies.sums).sum(axis=0)
+        total = unpack(replies.sums).sum(axis=0)
         beta, before, value, step = (one.copy() for one in (state.beta, state.before, state.value, state.step))
         for arm, fold in np.ndindex(*value.shape):
             got = Sums.of(total[arm, fold], beta.shape[-1])
@@ -331,12 +402,12 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
 
     @override
     def ask(self, state: LookState) -> Shown:
-        return Shown(packed(state.means), packed(state.deviations), packed(state.beta), packed(state.own))
+        return Shown(pack(state.means), pack(state.deviations), pack(state.beta), pack(state.own))
 
     @override
     def respond(self, request: Shown, party: Party, draws: PyTree) -> tuple[Party, Judged]:
         s, own, fold = self.settings, party.shared, party.own["fold"]
-        means, deviations, beta = (unpacked(one) for one in (request.means, request.deviations, request.weights))
+        means, deviations, beta = (unpack(one) for one in (request.means, request.deviations, request.weights))
         scores = np.empty((s.silos, own.rows))
         for arm, number in np.ndindex(s.silos, FOLDS):
             test = fold == number
@@ -346,21 +417,21 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
         gains = [difference(one[first], scores[s.target, first], own.y[first], fold[first]) for one in scores]
         own_moments = moments_of([own.x])
         known = np.where(np.isnan(own.x), own_moments.mean, own.x)
-        as_they_are = [auc((known @ model[1:] + model[0])[first], own.y[first]) for model in unpacked(request.own)]
+        as_they_are = [auc((known @ model[1:] + model[0])[first], own.y[first]) for model in unpack(request.own)]
         values = (
             [one.value for one in gains],
             [one.error for one in gains],
             [one.value for one in as_they_are],
             [one.error for one in as_they_are],
         )
-        return party, Judged(*(packed(np.array(one, float)) for one in values))
+        return party, Judged(*(pack(np.array(one, float)) for one in values))
 
     @override
     def tell(self, state: LookState, replies: Judged, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         s = self.settings
         self.require(arrived, [s.target])
         told = (replies.gains, replies.errors, replies.scores, replies.score_errors)
-        gains, errors, scores, score_errors = (unpacked(one[s.target]) for one in told)
+        gains, errors, scores, score_errors = (unpack(one[s.target]) for one in told)
         others = [silo for silo in range(s.silos) if silo != s.target]
         many = max(1, len(others))
         judged = tuple(verdict_of(silo, Estimate(float(gains[silo]), float(errors[silo])), many) for silo in others)
@@ -385,3 +456,39 @@ def _design(
     x: Float[np.ndarray, "rows columns"], mean: Float[np.ndarray, " columns"], deviation: Float[np.ndarray, " columns"]
 ) -> Float[np.ndarray, "rows p"]:
     return design(x, Moments(np.ones_like(mean), mean, deviation))
+
+
+#: Fewest rows of the rarer label at the target.
+_FEWEST = 4
+
+
+def look_of(config: SilosConfig, experiment: SiloExperiment, target: int | None = None) -> FirstLook:
+    """The first look of a run.
+
+    Args:
+        config: The run.
+        experiment: The run, built; of a stand-in only numbers are taken.
+        target: Number of the silo that asks; None: the run's first.
+    """
+    first = experiment.targets[0] if target is None else target
+    return FirstLook(experiment.n_parties, experiment.table.n_features, first, config.seed)
+
+
+def first_looks(experiment: SiloExperiment) -> dict[str, Any]:
+    """Result of a first look for each target of a run, by name.
+
+    Raises:
+        DataError: A target has too few rows of one label.
+    """
+    rows, out = rows_of(experiment.table), {}
+    for target in experiment.targets:
+        if rows[target].rarer < _FEWEST:
+            raise DataError(
+                f"silos.first_look: {experiment.names[target]} has {rows[target].rarer} rows of the rarer label, and "
+                f"{_FEWEST} are needed; take another target, or leave it out."
+            )
+        look = look_of(experiment.config, experiment, target)
+        parties = [look.party(own, number) for number, own in enumerate(rows)]
+        state, _, _ = run_setup(look, parties, np.random.default_rng([experiment.config.seed, target]))
+        out[experiment.names[target]] = state.looked.named(experiment.names)
+    return out

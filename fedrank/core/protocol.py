@@ -73,7 +73,7 @@ import numpy as np
 from jaxtyping import Bool, Key, Shaped, UInt32
 
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, NotNativeError
 from fedrank.core.lazy import register_waiting
 from fedrank.core.messages import Layout, sizes_of
 from fedrank.core.privacy_report import PrivacyReport
@@ -342,8 +342,6 @@ class Protocol(abc.ABC, Generic[State]):
         Raises:
             NotNativeError: There are none, or none for these settings.
         """
-        from fedrank.core.native import NotNativeError
-
         del parties
         raise NotNativeError(f"the protocol {self.name!r}")
 

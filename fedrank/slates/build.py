@@ -15,7 +15,7 @@ from fedrank.core.protocol import Party
 from fedrank.core.registry import Registry
 from fedrank.engine.methods import method
 from fedrank.engine.simulator import Conditions, run_keys
-from fedrank.privacy.noise.values import ValueNoise
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.config import BASELINES, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.learner import ValueLearner

@@ -15,7 +15,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Exchange
 from fedrank.privacy.audit import Audit
-from fedrank.privacy.noise.values import ValueNoise
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.attacks.sums import Parties, due, first_parties, play_round
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.learner import SumLearner, clip_stay, norm_bin

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.calibration import laplace_scale
-from fedrank.privacy.noise.values import ValueNoise
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.attacks.leak import Accuracy, Leak, accuracy, leak_of
 from fedrank.slates.attacks.leakage import (
     Records,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import optax
-from fedrank.privacy.noise.values import ValueNoise
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.fedslate_2024 import PAST, Fault
 from fedrank.slates.networks import FederatedQ, LocalQ
 from fedrank.slates.world.best_slate import OPTIMISERS, TARGETS

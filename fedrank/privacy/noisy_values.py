@@ -30,7 +30,7 @@ from fedrank.privacy.accounts.vectors import value_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
 from fedrank.privacy.noise.arrays import exact_gaussian, exact_laplace
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_discrete_laplace
-from fedrank.privacy.noise.sums import MECHANISMS
+from fedrank.privacy.noisy_sums import MECHANISMS
 from fedrank.privacy.quantise import check_steps
 
 

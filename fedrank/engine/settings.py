@@ -160,10 +160,10 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
                 f"{where}.{next(iter(settings))} means nothing: {where} = {start.name!r} has no settings."
             )
         return start
-    own = _settings(cls)
+    own = names_of_part(cls)
     for key in settings:
         if key not in own:
-            having = [name for name, cls in known.items() if key in _settings(cls)]
+            having = [name for name, cls in known.items() if key in names_of_part(cls)]
             if having:
                 raise ConfigError(
                     f"{where}.{key} means nothing with {where}.name = {start.name!r}; it is a setting of "
@@ -189,7 +189,7 @@ def setting_names(base: Any) -> list[str]:
     names = [name for name, _, _ in settings_of(base)]
     for part, one in parts_in(base).items():
         for cls in parts_of(one).values():
-            names += [full for name in _settings(cls) if (full := f"{part}.{name}") not in names]
+            names += [full for name in names_of_part(cls) if (full := f"{part}.{name}") not in names]
     return names
 
 
@@ -227,8 +227,8 @@ def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _settings(cls: type) -> set[str]:
-    """Names of the settings of a part's class."""
+def names_of_part(cls: type) -> set[str]:
+    """Names of the settings of a part's class, without those that a run fills in."""
     return (
         {one.name for one in dataclasses.fields(cls) if not is_bound(one)} if dataclasses.is_dataclass(cls) else set()
     )
@@ -236,7 +236,7 @@ def _settings(cls: type) -> set[str]:
 
 def _implied(settings: dict[str, Json], base: Any, known: dict[str, type]) -> type:
     """The class of the part that a table without a name means."""
-    if settings.keys() <= _settings(type(base)):
+    if settings.keys() <= names_of_part(type(base)):
         return type(base)
     implied = [cls for cls in known.values() if set(getattr(cls, "implied_by", ())) & settings.keys()]
     return implied[0] if len(implied) == 1 else type(base)
@@ -344,7 +344,7 @@ def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) 
     known = parts_of(one)
     if changed == "name":
         cls = known.get(table["name"])
-    elif changed in _settings(type(now)):
+    elif changed in names_of_part(type(now)):
         return
     else:
         cls = _implied({changed: None}, now, known)

@@ -32,7 +32,10 @@ from fedrank.engine.settings import (
     as_dict,
     defaults,
     from_dict,
+    names_of_part,
+    part_class,
     parts_in,
+    parts_of,
     setting_hints,
     with_setting,
 )
@@ -130,9 +133,8 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
         UnknownNameError: A name that is no setting.
     """
     base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
-    for part in parts_in(base):
-        if f"{part}-name" in values:
-            base = with_setting(base, f"{part}.name", values[f"{part}-name"])
+    for name, one in parts_in(base).items():
+        base, values = _with_part(base, values, name, one)
     names, hints = flat_names(base), _hints(base)
     own = {f.name.replace("_", "-"): f.name for f in dataclasses.fields(FlowerSettings)}
     nested: dict[str, Json] = {"seeds": 1}
@@ -154,6 +156,42 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
     if reason := task_of(config).no_network:
         raise ConfigError(f"{config.protocol!r} does not run through Flower: {reason}")
     return config, from_dict(told, FlowerSettings)
+
+
+def _with_part(
+    base: Any, values: Mapping[str, Scalar], name: str, one: dataclasses.Field
+) -> tuple[Any, Mapping[str, Scalar]]:
+    """The configuration with the part that a table means, and the table without what it says of other parts.
+
+    An app's table lists the settings of the default part; where another one is named, they are left out if they have
+    their defaults.
+
+    Args:
+        base: The configuration of the run's protocol.
+        values: The table.
+        name: Name of the field.
+        one: The field.
+
+    Raises:
+        UnknownNameError: There is no such part.
+    """
+    flat = {f"{name}-{key.replace('_', '-')}": key for cls in parts_of(one).values() for key in names_of_part(cls)}
+    given = {key: None for flat_name, key in flat.items() if flat_name in values}
+    chosen = values.get(f"{name}-name")
+    before = getattr(getattr(base, "method", base), name)
+    cls = part_class(given, None if chosen is None else str(chosen), before, one, name)
+    if cls is None:
+        return base, values
+    changed, default = with_setting(base, f"{name}.name", cls.name), _hints(base)
+    own = names_of_part(cls)
+    at_default = {
+        flat_name
+        for flat_name, key in flat.items()
+        if key not in own
+        and f"{name}.{key}" in default
+        and values.get(flat_name) == _as_scalar(_value(base, f"{name}.{key}"), default[f"{name}.{key}"])
+    }
+    return changed, {flat_name: value for flat_name, value in values.items() if flat_name not in at_default}
 
 
 def read_node(values: Mapping[str, Scalar]) -> NodeSettings:

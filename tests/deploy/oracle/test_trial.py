@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from fake_hub import ANYTHING, ENROLMENT, HUB, FakeHub
+from short_settings import es_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
@@ -111,7 +112,12 @@ def test_a_rounds_message_is_the_protocols_to_the_byte(kind, reward, mechanism, 
     if mechanism == "piecewise":
         settings = {"mechanism": "piecewise", "piecewise": Piecewise(1.5, 2, 4), "p": 1.0, "clip": 0.4}
     protocol = FoltrES(
-        ranker, cascade("perfect", depth=metric.depth), metric=metric, interactions=6, sigma=0.01, **settings
+        ranker,
+        cascade("perfect", depth=metric.depth),
+        metric=metric,
+        interactions=6,
+        sigma=0.01,
+        **es_settings(**settings),
     )
     (exchange,) = protocol.exchanges
     halves = [[0, 2, 4], [1, 3, 5]]  # even interactions tried θ + σv

@@ -50,7 +50,7 @@ def values(folder, split="test", measure="nDCG@10"):
 
 def test_an_object_with_its_own_ranker_and_data_runs_without_registration(package, tmp_path):
     data = generated(3)
-    protocol = package[1].Protocol(Reciprocal(data.train.n_features))
+    protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
     folder = run(protocol, tmp_path / "run", data=data, clients=6, rounds=4, seeds=1, evaluation={"every": 4})
     first, last = values(folder)
     assert last > first
@@ -69,7 +69,7 @@ def test_debug_mode_gives_the_same_model(package, tmp_path):
     for debug in (False, True):
         folder = tmp_path / f"debug-{debug}"
         compute = {"debug": debug}
-        protocol = package[1].Protocol(Reciprocal(data.train.n_features))
+        protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
         run(protocol, folder, data=data, clients=3, rounds=2, seeds=1, evaluation={"every": 2}, compute=compute)
         ends.append(values(folder)[-1])
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)

@@ -5,14 +5,19 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from fedrank.cli.main import call
+from fedrank.core import plugins
 from fedrank.core.ledger import Ledger
 from fedrank.engine.run import resume, run
+from fedrank.engine.settings import read_config
 from fedrank.ranking.data.generate import generated
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.report.page import write_page
@@ -84,6 +89,82 @@ def test_a_name_that_no_command_line_takes_is_refused(name, tmp_path, capsys):
 def test_a_folder_that_is_taken_is_left_alone(package, capsys):
     assert call(["new", "protocol", "my-idea", "--out", str(package[0])]) == 1
     assert "--out" in capsys.readouterr().err
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """Make the entry points of a package's folder known, as its installation would."""
+
+    def forget():
+        plugins._points.cache_clear()
+        plugins.get.cache_clear()
+
+    def install(folder):
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        about = tmp_path / "site" / f"{project['name'].replace('-', '_')}-0.1.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+        groups = project["entry-points"].items()
+        lines = [f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in of.items()) for group, of in groups]
+        (about / "entry_points.txt").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
+        monkeypatch.syspath_prepend(str(folder))
+        forget()
+        return [(group, name) for group, of in groups for name in of]
+
+    yield install
+    monkeypatch.undo()
+    forget()
+
+
+def test_a_class_is_a_protocol_by_name_with_its_settings(package, installed, tmp_path):
+    installed(package[0])
+    short = {"clients": 6, "rounds": 4, "seeds": 1, "evaluation": {"every": 4}, "learning_rate": 0.25}
+    folder = run("my-idea", tmp_path / "run", **short)
+    first, last = values(folder)
+    assert last > first
+    assert read_config(folder / "config.toml").method.learning_rate == 0.25
+
+
+#: A package with a part of each kind, one a file.
+PARTS = Path(__file__).parents[3] / "examples" / "parts"
+
+
+def test_parts_of_another_package_run_by_name(installed, tmp_path):
+    named = installed(PARTS)
+    assert len(named) == len(list((PARTS / "my_parts").glob("[!_]*.py")))
+    short = ("--clients", "5", "--rounds", "2", "--seeds", "1", "--evaluation.every", "2")
+    short = (*short, "--quiet", "--clicks", "first-result")
+    learns = ("--privacy", "local-gauss", "--privacy.sigma", "0.5", "--server", "momentum", "--objective", "anchored")
+    assert call(["run", "foltr-pdgd", *learns, *short, "--out", str(tmp_path / "pdgd")]) == 0
+    assert call(["run", "foltr-es", "--presentation", "top-three", *short, "--out", str(tmp_path / "es")]) == 0
+    method = read_config(tmp_path / "pdgd" / "config.toml").method
+    assert (method.privacy.name, method.privacy.sigma, method.server.beta) == ("local-gauss", 0.5, 0.9)
+    privacy = json.loads((tmp_path / "pdgd" / "privacy.json").read_text())
+    assert privacy["mechanism"] == "Gaussian noise at each device" and privacy["trust"] == "nobody"
+    # Two releases of vectors at most 2 apart, with σ = 0.5: a Gaussian mechanism with Δ/σ = 4 √2.
+    assert privacy["promises"][0]["epsilon"] == pytest.approx(_gaussian_epsilon(4 * 2**0.5, 1e-6), rel=1e-3)
+
+
+def _gaussian_epsilon(apart, delta):
+    """ε at δ of a Gaussian mechanism whose outputs' means are ``apart`` deviations apart (Balle and Wang, Theorem 8)."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def excess(e):
+        return norm.cdf(apart / 2 - e / apart) - np.exp(e) * norm.cdf(-apart / 2 - e / apart) - delta
+
+    return brentq(excess, 0, 200)
+
+
+def test_a_server_step_of_another_package_moves_as_its_equation_says(installed):
+    installed(PARTS)
+    step = plugins.get("fedrank.server_steps", "momentum")(learning_rate=0.5, beta=0.5)
+    weights = np.zeros(2, np.float32)
+    state = step.init(weights)
+    for heard, expected in ((True, [0.5, 1]), (False, [0.5, 1]), (True, [1.25, 2.5])):
+        weights, state = step.step(state, weights, np.array([1, 2], np.float32), np.array(heard))
+        assert weights.tolist() == expected
 
 
 @pytest.mark.slow

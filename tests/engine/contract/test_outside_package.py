@@ -130,12 +130,19 @@ def test_a_class_is_a_protocol_by_name_with_its_settings(package, installed, tmp
 PARTS = Path(__file__).parents[3] / "examples" / "parts"
 
 
-def test_parts_of_another_package_run_by_name(installed, tmp_path):
+def test_a_part_is_one_file_and_one_entry_point(installed):
     named = installed(PARTS)
-    assert len(named) == len(list((PARTS / "my_parts").glob("[!_]*.py")))
+    assert {plugins.get(group, name).__module__ for group, name in named} == {
+        f"my_parts.{file.stem}" for file in (PARTS / "my_parts").glob("[!_]*.py")
+    }
+
+
+@pytest.mark.slow
+def test_parts_of_another_package_run_by_name(installed, tmp_path):
+    installed(PARTS)
     short = ("--clients", "5", "--rounds", "2", "--seeds", "1", "--evaluation.every", "2")
     short = (*short, "--quiet", "--clicks", "first-result")
-    learns = ("--privacy", "local-gauss", "--privacy.sigma", "0.5", "--server", "momentum", "--objective", "anchored")
+    learns = ("--interactions", "1", "--privacy", "local-gauss", "--privacy.sigma", "0.5", "--server", "momentum", "--objective", "anchored")
     assert call(["run", "foltr-pdgd", *learns, *short, "--out", str(tmp_path / "pdgd")]) == 0
     assert call(["run", "foltr-es", "--presentation", "top-three", *short, "--out", str(tmp_path / "es")]) == 0
     method = read_config(tmp_path / "pdgd" / "config.toml").method

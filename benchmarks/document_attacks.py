@@ -23,11 +23,9 @@ import numpy as np
 from scipy import stats
 
 from fedrank.data import load
-from fedrank.texts.attacks.documents.collection import Holdings, holdings_of
-from fedrank.texts.attacks.documents.served import statistics_tell
-from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.documents.sketches import attack_as_owner
-from fedrank.texts.attacks.documents.told import FOUND, READABLE
+from fedrank.texts.attacks.documents import Holdings, attack_as_owner, holdings_of
+from fedrank.texts.attacks.served import statistics_tell
+from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
 from fedrank.texts.attacks.world import Finding
 from fedrank.texts.data.reader import TextReader
 

@@ -30,7 +30,7 @@ from benchmarks.served_search import Text, documents_of, ndcg
 from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import Statistics, bm25
 from fedrank.texts.served.documents import Words, words_of
-from fedrank.texts.served.scoring import counts_of
+from fedrank.texts.served.owner import counts_of
 from fedrank.texts.served.statistics import cells_of
 
 CELLS = (0, 1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10)

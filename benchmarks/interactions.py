@@ -248,7 +248,6 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
 def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
     from fedrank.ranking.native import foltr_es
     from fedrank.ranking.native.adam import Adam
-
     from fedrank.ranking.sessions.kernel import HostSessions
 
     best = {"whole round": float("inf")}

@@ -26,12 +26,11 @@ from fedrank.engine.run import run
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.attacks.suite import attack_slates
+from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.planning import PlanLearner
-from fedrank.slates.visits import LearnedPolicy
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.rollout import played
+from fedrank.slates.world.policies import BASELINES, play_compiled
+from fedrank.slates.world.satisfaction import preset
 
 RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 #: First of the eight seeds; none of them was used while the method was made.
@@ -221,7 +220,7 @@ ATTACKS = {
         "planned-slates",
         ("slates.design=sent", "slates.explorers=160", "sharing.bounders=40"),
     ),
-    "least squares, five releases": ("learned-slates", ("slates.releases=5",)),
+    "least squares, five releases": ("planned-slates", ("slates.learner=least-squares", "slates.releases=5")),
 }
 
 
@@ -238,13 +237,13 @@ def by_exact_weights(both: tuple[float, float], known: bool, users: int = 2000) 
     keys = jax.random.split(jax.random.key(DIFFER_SEED), users)
 
     def total(policy):
-        return float(np.asarray(played(world, policy, keys).engagement).sum(axis=1).mean())
+        return float(np.asarray(play_compiled(world, policy, keys).engagement).sum(axis=1).mean())
 
     low, high = total(BASELINES.get("random")(world)), total(OptimalPolicy(world, solve(world, seed=DIFFER_SEED)))
     own = jax.vmap(lambda number: learner.first_state(None, number))(jnp.arange(2))
     lists = jax.random.uniform(jax.random.key(DIFFER_SEED), own.learnt.lists.shape)
     own = own._replace(learnt=own.learnt._replace(lists=lists))
-    improved = jax.jit(jax.vmap(learner.improved))
+    improved = jax.jit(jax.vmap(learner.improve))
     out = {}
     for factor in (0.7, 0.85, 1.0, 1.1, 1.2, 1.35):
         # At c = ½ and no exposure the log-engagement is 4.5 σ, and 0.9 of a click is left at the next own tick.

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedrank.deploy.platforms.planning.schedule import schedule, sum_steps
+from fedrank.deploy.platforms.planning_platform import schedule, sum_steps
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
@@ -20,14 +20,13 @@ from fedrank.slates.build import experiment_of
 RESULT = Path(__file__).with_suffix(".json")
 _THREE = {"world": {"platforms": 3}, "slates": {"feedback": "all"}}
 _SECRET = {**_THREE, "sharing": {"secure_sum": True}}
-_LEAST_SQUARES = {"protocol": "learned-slates", "world": {"platforms": 3}}
-_FIVE = {"feedback": "all", "releases": 5}
+_LEAST_SQUARES = {"protocol": "planned-slates", "world": {"platforms": 3}}  # with fedrank-zoo installed
+_FIVE = {"learner": "least-squares", "feedback": "all", "releases": 5}
 #: Settings by name.
 RUNS: dict[str, dict[str, Any]] = {
     "FedSlate, two platforms, B blind": {"protocol": "vertical-slate"},
     "planned slates, two platforms, B blind": {"protocol": "planned-slates"},
     "FedSlate, three platforms": {"protocol": "vertical-slate", **_THREE},
-    "FedSlate, three platforms, secure sums": {"protocol": "vertical-slate", **_SECRET},
     "planned slates, three platforms": {"protocol": "planned-slates", **_THREE},
     "planned slates, three platforms, a secure sum": {"protocol": "planned-slates", **_SECRET},
     "least squares, three platforms, five releases": {**_LEAST_SQUARES, "slates": _FIVE},

@@ -27,10 +27,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines.tantivy import TantivyEngine
-from fedrank.texts.served.envelopes import Question
+from fedrank.texts.served.envelopes import Question, Tickets
 from fedrank.texts.served.owner import Owner, OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms
-from fedrank.texts.served.tickets import Tickets
 
 EXPONENT, VOCABULARY, QUERIES, CHANGED, DECOYS = 1.07, 200_000, 200, 1000, 7
 

@@ -24,7 +24,7 @@ from fedrank.privacy.calibration import gaussian_sigma
 from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import Statistics, bm25
 from fedrank.texts.served.documents import Words, words_of
-from fedrank.texts.served.scoring import counts_of
+from fedrank.texts.served.owner import counts_of
 from fedrank.texts.served.statistics import MOST_BODY, StatisticsTerms, cells_of
 
 COLLECTIONS = ("cranfield", "cisi")

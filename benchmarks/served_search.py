@@ -37,10 +37,9 @@ from fedrank.texts.data.silos import cut
 from fedrank.texts.served.documents import Document, Words
 from fedrank.texts.served.encoder import MINILM, Encoder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
-from fedrank.texts.served.features import COSINE, NAMES
-from fedrank.texts.served.owner import Owner, OwnerSettings
+from fedrank.texts.served.envelopes import Tickets
+from fedrank.texts.served.owner import COSINE, NAMES, Owner, OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms
-from fedrank.texts.served.tickets import Tickets
 
 COLLECTIONS = ("adi", "cisi", "cranfield", "vaswani")
 PAIRS = (("adi", "cisi"), ("cranfield", "cisi"), ("adi", "cranfield"))

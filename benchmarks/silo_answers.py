@@ -41,7 +41,7 @@ FEDERATIONS: dict[str, tuple[tuple[int, ...], str]] = {
 
 def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any], Any]:
     """Silos of one logistic model, with the second one spoilt."""
-    from fedrank.silos.sceptic.rows import Own
+    from fedrank.silos.sceptic.learners import Own
 
     rng = np.random.default_rng(seed)
     beta = rng.standard_normal(COLUMNS)
@@ -110,7 +110,7 @@ def tables() -> dict[str, Callable[[], Any]]:
 def divided(silos: list[Any], target: int, seed: int) -> dict[str, Any]:
     """Test AUC of every way and of what is recommended, 70 % of the target's rows to train on."""
     from fedrank.silos.sceptic.auc import auc
-    from fedrank.silos.sceptic.rows import split
+    from fedrank.silos.sceptic.learners import split
     from fedrank.silos.sceptic.ways import Others, choose
 
     rng = np.random.default_rng([FIRST + seed, target])
@@ -171,7 +171,7 @@ def main() -> None:
     asked = parser.parse_args()
     import sklearn.ensemble  # noqa: F401  # before its threads are limited
 
-    from fedrank.silos.sceptic.rows import rows_of
+    from fedrank.silos.sceptic.learners import rows_of
 
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and not asked.again else {}
     results: dict[str, Any] = {"verdicts": kept.get("verdicts", {}), "tables": kept.get("tables", {})}

@@ -47,11 +47,10 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
 
 def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, float]:
     """Test AUC alone, with others' rows without noise, and with others' messages of each mechanism and ε."""
-    from fedrank.silos.records.perturbed import perturbed
-    from fedrank.silos.records.statistics import released
+    from fedrank.silos.records.releases import perturb, release_sums
     from fedrank.silos.records.ways import choose_privately
     from fedrank.silos.sceptic.auc import auc
-    from fedrank.silos.sceptic.rows import split
+    from fedrank.silos.sceptic.learners import split
     from fedrank.silos.sceptic.ways import Others, choose
 
     rng = np.random.default_rng([FIRST + seed, target])
@@ -68,7 +67,7 @@ def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, 
     ways = ("alone", "as-they-are", "federated", "shrunk", "stacked")
     chosen = choose(train, Others.of(others, rng), rng, ways)
     found = {"alone": measured(chosen.models["alone"]), "without noise": measured(chosen.models[chosen.best])}
-    for name, send in (("sums", released), ("model", perturbed)):
+    for name, send in (("sums", release_sums), ("model", perturb)):
         for epsilon in EPSILONS:
             sent = [send(one.x, one.y, ranges, epsilon, DELTA, rng) for one in others]
             made = choose_privately(train, sent, ranges, rng)
@@ -78,13 +77,10 @@ def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, 
 
 def networks(table: Any, name: str, seeds: int, way: str) -> dict[str, list[float]]:
     """Test AUC of each silo that has one, by division, of the networks of one way."""
-    import jax
-    import jax.numpy as jnp
-
-    from fedrank.engine.simulator import Simulator, run_keys
+    from fedrank.engine.native import NativeSimulator
     from fedrank.silos.build import build_silos
     from fedrank.silos.config import FedAvgConfig, LocalOnlyConfig, Network, RecordPrivacy, Silos
-    from fedrank.silos.evaluate import SiloEvaluator, models_of
+    from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
     settings: dict[str, Any] = {
         "data": name, "seed": FIRST, "seeds": seeds, "rounds": ROUNDS, "learning_rate": RATE,
@@ -95,14 +91,14 @@ def networks(table: Any, name: str, seeds: int, way: str) -> dict[str, list[floa
         settings["privacy"] = RecordPrivacy(epsilon=float(way[4:]), delta=DELTA, ranges=ranges)
     config = (LocalOnlyConfig if way == "alone" else FedAvgConfig)(**settings)
     made = build_silos(config.resolved(), data=table)
-    simulator, parties = Simulator(made.protocol, 1000), made.parties_of_runs()
-    keys = run_keys(made.seeds_of_runs)
-    states, own = simulator.start(keys, parties, per_run=True)
-    states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, ROUNDS)
+    parties = made.parties_of_runs()
+    simulator = NativeSimulator(made.protocol, parties, 1000, made.conditions)
+    keys, states = begin_runs(made.protocol, made.seeds_of_runs, made.targets_of_runs)
+    states, own, _ = simulator.advance(keys, states, parties.shared, parties.own, 0, ROUNDS)
     targets = np.tile(made.targets, (seeds, 1)).astype(np.int32)
-    found = models_of(made.protocol, simulator.server(states), parties.shared, own, jnp.asarray(targets))[1]
+    found = models_of_runs(made.protocol, states, parties.shared, own, targets)
     measure = SiloEvaluator(made.protocol, made.arrays, np.arange(seeds), targets)
-    values = measure(jax.device_get({"last": found["last"]}))["test: last"]
+    values = measure({"last": found["last"]})["test: last"]
     return {made.names[target]: [round(float(v), 5) for v in values[:, k]] for k, target in enumerate(made.targets)}
 
 
@@ -155,7 +151,7 @@ def main() -> None:
     from fedrank.silos.attacks.membership import attack_records
     from fedrank.silos.attacks.settings import MODES, RecordAttack
     from fedrank.silos.records.ranges import ranges_of
-    from fedrank.silos.sceptic.rows import rows_of
+    from fedrank.silos.sceptic.learners import rows_of
 
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and not asked.again else {}
     runs, attacks, nets = kept.get("runs", {}), kept.get("attacks", []), kept.get("networks", {})

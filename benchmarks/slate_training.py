@@ -29,8 +29,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.world.policies import BASELINES
-from fedrank.slates.world.rollout import returns
+from fedrank.slates.world.policies import BASELINES, returns
 
 #: Multiplications of a backward pass through weights, in forward passes.
 _BACKWARD = 2
@@ -122,8 +121,7 @@ def main() -> None:
     found = {"the world, random": len(keys) / (time.process_time() - started)}
     found["networks"] = per_second(networks, given.seeds, given.episodes)
     found["networks, floor: products alone"] = multiplied_per_second() / multiplications(networks)
-    for name in ("learned-slates", "planned-slates"):
-        found[name] = per_second(protocol_of(name, _OF_SUMS), given.seeds, _OF_SUMS)
+    found["planned-slates"] = per_second(protocol_of("planned-slates", _OF_SUMS), given.seeds, _OF_SUMS)
     widths = f"{networks.settings.local.widths}, {networks.settings.head.widths}"  # type: ignore[attr-defined]
     title = f"N = {given.candidates}, n = {given.slate}, {given.seeds} seeds, widths {widths}"
     print(title)

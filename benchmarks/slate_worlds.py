@@ -100,7 +100,7 @@ def _ours(candidates: int, slate: int, users: int) -> tuple[Callable[[int], floa
     import jax
     import jax.numpy as jnp
 
-    from fedrank.slates.world.presets import preset
+    from fedrank.slates.world.satisfaction import preset
 
     world = preset("recsim", candidates=candidates, slate=slate)
     rounds = world.rounds_per_episode

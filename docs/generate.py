@@ -282,14 +282,12 @@ def layouts() -> dict[str, list[Layout]]:
 
 def silos() -> dict[str, Any]:
     """The protocols of silos, likewise: four silos, 40 rows of 10 features each, the network of the defaults."""
+    from fedrank.silos.averaging import FedAvg
     from fedrank.silos.bandit_fedavg import BanditFedAvg
     from fedrank.silos.bandits.rules import make_rule
-    from fedrank.silos.fedfomo import FedFomo
-    from fedrank.silos.ifca import Ifca
     from fedrank.silos.leave_one_out import LeaveOneOut
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.personalised import FedAvg
 
     common = {"sgd": LocalSgd(TabularNetwork(10)), "silos": 4, "most_rows": 40}
     explore = make_rule("extreme-explore")
@@ -300,9 +298,7 @@ def silos() -> dict[str, Any]:
         "MAB-FL, Extreme Explore on pairs, with a probe": BanditFedAvg(**common, rule=explore, probe=True),
         "MAB-FL, Extreme Explore with rewards a round late": BanditFedAvg(**common, rule=explore, delayed=True),
         "MAB-FL, normalisations stay at the silos": BanditFedAvg(**common, rule=make_rule("ucb"), crossing="local"),
-        "FedAvg, fine-tuned FedAvg, Ditto, APFL": FedAvg(**common),
-        "FedFomo": FedFomo(**common),
-        "IFCA, two clusters": Ifca(**common),
+        "FedAvg, fine-tuned FedAvg": FedAvg(**common),
         "Leave one out": LeaveOneOut(**common),
     }
 
@@ -330,19 +326,17 @@ def texts() -> dict[str, Any]:
 def platforms() -> dict[str, tuple[Any, int]]:
     """The protocols of platforms that share users, each with their number: 10 candidates, 32 transitions a batch."""
     from fedrank.slates.build import experiment_of
-    from fedrank.slates.config import FederatedSlates, FedSlateConfig, Sharing, World
+    from fedrank.slates.config import FederatedSlates, FedSlateConfig
 
     def made(**sections: Any) -> Any:
         return experiment_of(FedSlateConfig(**sections).resolved()).protocol
 
     corrected, moving = made(), made(slates=FederatedSlates(mode="published"))
-    sums = made(world=World(platforms=3), sharing=Sharing(secure_sum=True))
     replies = [e.reply for e in corrected.exchanges]
     differ = types.SimpleNamespace(exchanges=[e for e in moving.exchanges if e.reply not in replies])
     return {
         "FedSlate, two platforms; N = 10 candidates, B = 32 transitions": (corrected, 2),
         "FedSlate as published, with targets that move; what differs": (differ, 2),
-        "FedSlate by sums, three platforms; a federated network of 1,251 numbers": (sums, 3),
     }
 
 

@@ -89,7 +89,7 @@ def _import_what_devices_run():
         "privacy.noise.discrete",
         "ranking.on_device.scores",
         "deploy.device.trial",
-        "deploy.fleet.device",
+        "deploy.fleet_device",
     ):
         importlib.import_module(f"fedrank.{module}")
     typing.TYPE_CHECKING = False

@@ -25,9 +25,8 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 
 from benchmarks.hub.hubs import make_hub, random_replies, served
 from benchmarks.hub.load import _drive
-from fedrank.deploy.oblivious.binary_http import BinaryRequest, encode_request
+from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH, BinaryRequest, encode_request
 from fedrank.deploy.oblivious.encapsulation import encapsulate
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.oblivious.tokens import NONCE, TOKEN_TYPE, ask_for, epoch_challenge, header_of, key_id
 
 

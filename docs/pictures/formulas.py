@@ -122,7 +122,7 @@ def search_of_seeds() -> Any:
 
 def greed() -> Any:
     """What a round brings over a user's stay, by the part of chocolate, in the world ``tension``, without noise."""
-    from fedrank.slates.world.presets import preset
+    from fedrank.slates.world.satisfaction import preset
 
     world = preset("tension")
     rounds = np.arange(1, world.rounds_per_episode + 1)

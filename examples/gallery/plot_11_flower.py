@@ -13,7 +13,7 @@ import numpy as np
 
 import fedrank
 from fedrank.deploy.flower.local import LocalNetwork
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 
 folder = Path(tempfile.mkdtemp())
 table = {"protocol": "foltr-es", "clients": 20, "num-server-rounds": 5, "checkpoint-dir": str(folder)}

@@ -17,12 +17,13 @@ honest one. Medians over groups of messages bound the effect of such attackers, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from fedrank.aggregation.robust import median
-from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import AnyArray, ArrayT, module_of
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
@@ -55,8 +56,8 @@ def in_range(
 
 @ES_DEFENCES.register("mean", summary="Every message counts alike.", citation="kharitonov2019foltr")
 def mean(
-    differences: Float[AnyArray, "*runs parties"], arrived: Bool[AnyArray, "*runs parties"]
-) -> Float[AnyArray, "*runs parties"]:
+    differences: Float[ArrayT, "*runs parties"], arrived: Bool[AnyArray, "*runs parties"]
+) -> Float[ArrayT, "*runs parties"]:
     """dᵢ / N over the N messages that arrived: the estimator of the paper (equations (4)–(6)).
 
     Args:
@@ -182,8 +183,8 @@ CLIP = 0.5
 
 def coefficients(
     rule: str | Defence,
-    differences: Float[AnyArray, "*runs parties"],
-    arrived: Bool[AnyArray, "*runs parties"],
+    differences: Any,
+    arrived: Any,
     largest: float,
     byzantine: int,
 ) -> Float[AnyArray, "groups *runs parties"]:

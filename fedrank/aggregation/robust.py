@@ -15,11 +15,12 @@ Only ``mean`` looks at ``weights``. A party may send a wrong weight as well, so 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import AnyArray, ArrayT, module_of
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
@@ -95,11 +96,11 @@ def check(name: str | Rule, parties: int, byzantine: int) -> None:
 
 
 def mean(
-    vectors: Float[AnyArray, "*runs parties n"],
+    vectors: Float[ArrayT, "*runs parties n"],
     weights: Float[AnyArray, "*runs parties"],
-    arrived: Bool[AnyArray, "*runs parties"],
+    arrived: Bool[ArrayT, "*runs parties"],
     byzantine: int,
-) -> Float[AnyArray, "*runs n"]:
+) -> Float[ArrayT, "*runs n"]:
     """Σ wᵢ vᵢ / Σ wᵢ over the parties that arrived.
 
     Args:
@@ -116,7 +117,7 @@ def mean(
     """
     del byzantine
     vectors, heard = _heard(vectors, arrived)
-    xp = module_of(vectors, weights)
+    xp: Any = module_of(vectors, weights)
     weights = xp.where(heard, weights, np.float32(0))
     total = xp.sum(weights, axis=-1, keepdims=True)
     shares = weights / xp.where(total > 0, total, np.float32(1))
@@ -275,10 +276,10 @@ def krum_scores(
 
 
 def _heard(
-    vectors: Float[AnyArray, "*runs parties n"], arrived: Bool[AnyArray, "*runs parties"]
-) -> tuple[Float[AnyArray, "*runs parties n"], Bool[AnyArray, "*runs parties"]]:
+    vectors: Float[ArrayT, "*runs parties n"], arrived: Bool[ArrayT, "*runs parties"]
+) -> tuple[Float[ArrayT, "*runs parties n"], Bool[ArrayT, "*runs parties"]]:
     """The vectors, with zeros in place of those that do not count, and which count: arrived, with finite numbers."""
-    xp = module_of(vectors, arrived)
+    xp: Any = module_of(vectors, arrived)
     heard = arrived & xp.all(xp.isfinite(vectors), axis=-1)
     return xp.where(heard[..., None], vectors, np.float32(0)), heard
 

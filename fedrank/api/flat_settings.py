@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.fields import settings_of
-from fedrank.engine.settings import parts_in, parts_of
+from fedrank.engine.settings import setting_names
 
 
 def nested(settings: dict[str, Any], base: Any) -> dict[str, Any]:
@@ -21,11 +19,7 @@ def nested(settings: dict[str, Any], base: Any) -> dict[str, Any]:
     Raises:
         ConfigError: Several tables have a setting of that name; says which.
     """
-    dotted = [name for name, _, _ in settings_of(base)]
-    for part, one in parts_in(base).items():
-        for known in parts_of(one).values():
-            more = settings_of(known()) if dataclasses.is_dataclass(known) else ()
-            dotted += [full for name, _, _ in more if (full := f"{part}.{name}") not in dotted]
+    dotted = setting_names(base)
     tables = {name.partition(".")[0] for name in dotted if "." in name}
     out: dict[str, Any] = {
         name: dict(value) if isinstance(value, dict) else value for name, value in settings.items() if name in tables

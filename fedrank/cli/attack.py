@@ -13,12 +13,11 @@ from cyclopts import App, Parameter
 from fedrank.cli.flags import AsJson
 from fedrank.cli.silo_tables import LabelledColumns, table_of
 from fedrank.cli.terminal import print_json
-from fedrank.deploy.linking.settings import LinkAttack
+from fedrank.deploy.linking import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
-from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.settings import SketchAttack
+from fedrank.texts.attacks.settings import DocumentAttack, SketchAttack
 
 if TYPE_CHECKING:
     import rich.console
@@ -115,13 +114,13 @@ def documents(
         out: Also write a page there, such as attack.html.
         as_json: Print JSON instead of a table.
     """
-    from fedrank.texts.attacks.documents.suite import attack_documents
+    from fedrank.texts.attacks.served import attack_documents
 
     found = attack_documents(collection, settings)
     if out is not None:
-        from fedrank.texts.attacks.documents.page import write_page
+        from fedrank.texts.attacks.page import write_documents_page
 
-        write_page(found, collection, settings, out)
+        write_documents_page(found, collection, settings, out)
     if as_json:
         print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
         return
@@ -278,7 +277,7 @@ def records(
     """
     from fedrank.silos.attacks.membership import attack_records
     from fedrank.silos.records.ranges import parsed, ranges_of
-    from fedrank.silos.sceptic.rows import rows_of
+    from fedrank.silos.sceptic.learners import rows_of
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
@@ -322,9 +321,8 @@ def links(
     """
     import numpy as np
 
-    from fedrank.deploy.linking.attacks import attack
-    from fedrank.deploy.linking.settings import MODES
-    from fedrank.deploy.linking.world import observe
+    from fedrank.deploy.linking import MODES
+    from fedrank.deploy.linking.world import attack, observe
 
     found = {}
     for mode in settings.modes:

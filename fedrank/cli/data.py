@@ -227,7 +227,7 @@ def check(
 def _kind(spec: str) -> str:
     """The kind of data that a name or a path stands for."""
     from fedrank.data.catalogue import CATALOGUE, is_described
-    from fedrank.texts.data.files import is_text_path
+    from fedrank.texts.data.reader import is_text_path
 
     if spec.lower() in CATALOGUE:
         dataset = CATALOGUE.get(spec.lower())

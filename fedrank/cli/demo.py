@@ -25,7 +25,7 @@ def web(*, port: int = 8780, browser: Annotated[bool, Parameter(negative="")] = 
     """
     import webbrowser
 
-    from fedrank.deploy.demo.service import run_demo
+    from fedrank.deploy.demo import run_demo
 
     def ready(url: str) -> None:
         print(f"page  {url}/", f"hub   {url}/status", "Ctrl-C ends it.", sep="\n", flush=True)

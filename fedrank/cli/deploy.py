@@ -224,7 +224,7 @@ def simulate_fleet(
     """
     from fedrank.cli.terminal import print_json
     from fedrank.data import load
-    from fedrank.deploy.fleet.processes import FleetSettings, crashes, fleet, look, watch
+    from fedrank.deploy.fleet import FleetSettings, crashes, fleet, look, watch
     from fedrank.ranking.build import user_for
     from fedrank.ranking.clicks.cascade import MAX_GRADES
     from fedrank.ranking.data.reader import QueryReader
@@ -360,7 +360,7 @@ class _Speaker:
 
 def _log_to_stderr() -> None:
     """Warnings and errors of the hub, one line each, with the time."""
-    from fedrank.deploy.log_lines import LogLine
+    from fedrank.deploy.folder import LogLine
 
     handler = logging.StreamHandler()
     handler.setFormatter(LogLine("%(asctime)s %(levelname)s %(message)s"))

@@ -87,7 +87,7 @@ def flags_of(base: Any) -> type:
     hints = get_type_hints(type(base), include_extras=True)
     fields: list[Any] = []
     for one in dataclasses.fields(base):
-        value = getattr(base, one.name)
+        value: Any = getattr(base, one.name)
         if is_bound(one):
             continue
         if one.metadata.get("flat"):

@@ -28,8 +28,7 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
         folder: Of the hub, which must be running.
         ca: File with the certificates to trust, where the hub's is its own.
     """
-    from fedrank.deploy.hub.folder import HubFolder
-    from fedrank.deploy.hub.operator import Operator
+    from fedrank.deploy.hub.folder import HubFolder, Operator
 
     answer = Operator(HubFolder(folder), ca).ask("POST", "/v1/admin/resume", ignore=("not-halted",))
     if answer.status == 409:
@@ -84,7 +83,7 @@ def add(
         as_json: Print JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.admission import Credentials
     from fedrank.deploy.hub.folder import HubFolder
 
     _, store = HubFolder(folder).open()
@@ -107,7 +106,7 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
         as_json: Print JSON for machines.
     """
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.hub.credentials import Credentials
+    from fedrank.deploy.hub.admission import Credentials
     from fedrank.deploy.hub.folder import HubFolder
 
     settings, store = HubFolder(folder).open(read_only=True)
@@ -137,9 +136,8 @@ def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path |
         and_devices: Remove the devices that enrolled with it too; the hub must be running.
         ca: File with the certificates to trust, where the hub's is its own.
     """
-    from fedrank.deploy.hub.credentials import Credentials
-    from fedrank.deploy.hub.folder import HubFolder
-    from fedrank.deploy.hub.operator import Operator
+    from fedrank.deploy.hub.admission import Credentials
+    from fedrank.deploy.hub.folder import HubFolder, Operator
 
     home = HubFolder(folder)
     _, store = home.open()
@@ -179,7 +177,7 @@ def conformance(
     import shlex
 
     from fedrank.cli.terminal import print_json
-    from fedrank.deploy.conformance.run import conformance as played
+    from fedrank.deploy.conformance import conformance as played
 
     outcomes = []
     for outcome in played(shlex.split(command), only or ()):

@@ -30,8 +30,8 @@ def log(hub: str = "hub", /, *, replay: bool = True, allow_http: _Flag = False, 
     """
     from fedrank.cli.terminal import print_json
     from fedrank.deploy.http.client import HttpClient
-    from fedrank.deploy.log.audit import as_json as in_json
-    from fedrank.deploy.log.audit import audit_folder, audit_hub
+    from fedrank.deploy.hub.audit import as_json as in_json
+    from fedrank.deploy.hub.audit import audit_folder, audit_hub
 
     try:
         far = hub.startswith(("http://", "https://"))
@@ -87,8 +87,7 @@ def witness(
         as_json: With --check, print JSON for machines.
     """
     from fedrank.deploy.http.server import serve
-    from fedrank.deploy.log.witness import Witness, WitnessFolder
-    from fedrank.deploy.log.witness_app import WitnessApp
+    from fedrank.deploy.log.witness import Witness, WitnessApp, WitnessFolder
 
     refuse_half_tls(certificate, key)
     home = WitnessFolder(folder)

@@ -75,7 +75,7 @@ def platform(
         chance: Where chance comes from. With seed it repeats a simulation and protects nobody.
     """
     from fedrank.deploy.platforms.folder import PlatformFolder
-    from fedrank.deploy.platforms.process import ListenAt, run_platform
+    from fedrank.deploy.platforms.service import ListenAt, run_platform
 
     refuse_half_tls(certificate, key)
     _log_to_stderr()
@@ -182,7 +182,7 @@ def coordinate(
         quiet: No progress.
     """
     from fedrank.deploy.platforms.folder import PlatformFolder
-    from fedrank.deploy.platforms.process import Asking, coordinate, coordinate_plans, ledger_of
+    from fedrank.deploy.platforms.service import Asking, coordinate, coordinate_plans, ledger_of
 
     _log_to_stderr()
     terms = terms_of(config)
@@ -240,8 +240,7 @@ def simulate_visits(
     """
     import numpy as np
 
-    from fedrank.deploy.platforms.client import PlatformClient
-    from fedrank.deploy.platforms.users import visits
+    from fedrank.deploy.platforms.client import PlatformClient, visits
 
     _log_to_stderr()
     terms = terms_of(config)

@@ -56,7 +56,7 @@ def send(
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import Message, refuse_other_books, spend
     from fedrank.silos.records.ranges import as_each, public_rows
-    from fedrank.silos.records.statistics import noise_of, released
+    from fedrank.silos.records.releases import noise_of, release_sums
 
     if not of:
         raise ConfigError("say whose rows are sent: --of NAME; the name must not come from the rows.")
@@ -79,7 +79,7 @@ def send(
     # Counted before anything is drawn: a process that dies now has counted.
     total = spend(book, noise, delta, limit, {"silo": of, "column": column, "file": str(out)})
     own = made.own
-    statistics = released(own.x, own.y, ranges, epsilon, delta)
+    statistics = release_sums(own.x, own.y, ranges, epsilon, delta)
     Message(of, f"{meaning.label} = {meaning.positive}", ranges, epsilon, delta, statistics).write(out)
     _say(made.notes)
     report = record_account({"sums of the silo's rows": noise}, delta)
@@ -160,11 +160,9 @@ def private(
     from fedrank.core.errors import ConfigError, DataError, UnknownNameError
     from fedrank.silos.data.files import names_in, read_columns
     from fedrank.silos.records.account import record_account
-    from fedrank.silos.records.answer import private_answer
-    from fedrank.silos.records.auc import noisy_auc
     from fedrank.silos.records.messages import check_ranges, read_message
-    from fedrank.silos.records.statistics import noise_of, released
-    from fedrank.silos.records.ways import Linear
+    from fedrank.silos.records.releases import noise_of, noisy_auc, release_sums
+    from fedrank.silos.records.ways import Linear, private_answer
     from fedrank.silos.sceptic.compare import FEWEST
 
     if seed < 0:
@@ -192,7 +190,7 @@ def private(
         own = silos.pop(mine)
         names = list(silos)
         rng = np.random.default_rng([seed, 1])
-        sent = [released(one.x, one.y, ranges, epsilon, delta, rng) for one in silos.values()]
+        sent = [release_sums(one.x, one.y, ranges, epsilon, delta, rng) for one in silos.values()]
         spent = [{"epsilon": epsilon, "delta": delta}] * len(sent)
     if own.rarer < FEWEST:
         raise DataError(f"silo {mine} has {own.rarer} rows of the rarer label, {FEWEST} are needed to judge by.")
@@ -219,8 +217,8 @@ def private(
 def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str]) -> dict[str, Any]:
     """Labelled rows of some silos in public columns, by name."""
     from fedrank.core.errors import UnknownNameError
+    from fedrank.silos.data.coding import as_codes
     from fedrank.silos.data.files import positive_of
-    from fedrank.silos.data.values import as_codes
     from fedrank.silos.records.ranges import public_rows
 
     if meaning.label not in columns:
@@ -243,7 +241,7 @@ def _simulated(
     from fedrank.data.sources import is_known
     from fedrank.silos.data.files import names_in, read_columns
     from fedrank.silos.records.ranges import parsed, ranges_of
-    from fedrank.silos.sceptic.rows import rows_of
+    from fedrank.silos.sceptic.learners import rows_of
 
     if is_known(data, "silos"):
         table = table_of(data, meaning)

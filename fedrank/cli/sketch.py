@@ -37,13 +37,13 @@ def sketch(
         as_json: Print JSON instead of a table.
     """
     from fedrank.core.errors import ConfigError
-    from fedrank.texts.sketch.error import expected_error
     from fedrank.texts.sketch.noise import SHARES
     from fedrank.texts.sketch.sizing import (
         Advice,
         advise,
         anonymity_set,
         cell_noise,
+        expected_error,
         residual,
         theorem_2,
         zipf_document,

@@ -48,10 +48,7 @@ def evaluate_logged(
     """
     from fedrank.cli.console import Console
     from fedrank.core.errors import ConfigError
-    from fedrank.slates.logged.clicks import counts
-    from fedrank.slates.logged.estimators import ESTIMATORS, Estimate, judge
-    from fedrank.slates.logged.log import read_logs
-    from fedrank.slates.logged.made_up import write_logs
+    from fedrank.slates.logged import ESTIMATORS, Estimate, counts, judge, read_logs, write_logs
 
     if not 0.0 < learn < 1.0:
         raise ConfigError(f"learn must be between 0 and 1, got {learn}.")
@@ -100,16 +97,15 @@ def _learns(name: str) -> bool:
 
 
 def _policy(name: str, counted: Any, log: Any, seed: int) -> Any:
-    from fedrank.slates.logged import policies
-    from fedrank.slates.logged.clicks import mean_rewards
+    from fedrank.slates.logged import best, mean_rewards, read_policy, thompson, uniform
 
     if name == "uniform":
-        return policies.uniform(len(log.item_ids), len(log.position_ids))
+        return uniform(len(log.item_ids), len(log.position_ids))
     if name == "thompson":
-        return policies.thompson(counted, seed)
+        return thompson(counted, seed)
     if _learns(name):
-        return policies.best(mean_rewards(counted), int(name.removeprefix("best-")))
-    return policies.read_policy(name, log.item_ids, log.position_ids)
+        return best(mean_rewards(counted), int(name.removeprefix("best-")))
+    return read_policy(name, log.item_ids, log.position_ids)
 
 
 def _plain(one: Any) -> dict[str, Any]:
@@ -142,7 +138,7 @@ def _verdict(judgements: list[Any]) -> str:
     Args:
         judgements: At each platform, and last at all of them.
     """
-    from fedrank.slates.logged.estimators import FEW
+    from fedrank.slates.logged import FEW
 
     one, said = judgements[-1], []
     low, high, fewest = one.gain.low, one.gain.high, min(each.effective_clicks for each in judgements)

@@ -42,6 +42,10 @@ class ConfigError(FedrankError, ValueError):
     """A setting is out of range, or two settings contradict each other."""
 
 
+class NotNativeError(ConfigError):
+    """Settings that need JAX; the message says which of them does, as the end of a sentence."""
+
+
 class UnknownNameError(ConfigError):
     """A name that no registry entry has.
 

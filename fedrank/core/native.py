@@ -20,14 +20,10 @@ from jaxtyping import Bool, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import NotNativeError as NotNativeError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import INIT
 from fedrank.core.streams import folded
-
-
-class NotNativeError(ConfigError):
-    """These settings need JAX; the message says which of them does, as the end of a sentence."""
 
 
 class NativeRounds(abc.ABC):

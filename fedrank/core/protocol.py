@@ -70,10 +70,10 @@ from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Key, Shaped
+from jaxtyping import Bool, Key, Shaped, UInt32
 
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, NotNativeError
 from fedrank.core.lazy import register_waiting
 from fedrank.core.messages import Layout, sizes_of
 from fedrank.core.privacy_report import PrivacyReport
@@ -83,8 +83,9 @@ Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 M = TypeVar("M")
 
-#: Source of a simulated party's random numbers: a typed key of JAX, or a generator where the exchange is on the host.
-Randomness: TypeAlias = Key[JaxArray, ""] | np.random.Generator
+#: Source of a simulated party's random numbers: a typed key of JAX, a generator where the exchange is on the host, or
+#: both words of each party's key where it is batched.
+Randomness: TypeAlias = Key[JaxArray, ""] | np.random.Generator | UInt32[np.ndarray, "parties 2"]
 
 
 class Party(NamedTuple):
@@ -157,6 +158,8 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         silent: Nothing crosses: each party does it by itself, and no message is counted.
         host: It computes on the host, with NumPy, for one party at a time: text, keys and hashes are no work for a
             compiled program. Its ``draw`` gets a ``numpy.random.Generator``, its ``draw_from_os`` returns None.
+        batched: ``draw`` and ``respond`` compute with NumPy, for several parties at once: keys are uint32 [parties, 2],
+            and ``own``, draws, the request's fields and the reply's have a leading axis of parties.
         personal: ``ask`` returns a question for each party: leaves with a leading axis of parties.
         environment: What happens among the parties once the exchange, which must be due in every round, is over.
         turn: What of a round it is, where several exchanges stand for each other, of which a round has one; empty: it
@@ -166,6 +169,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
     name: str
     silent: bool = False
     host: bool = False
+    batched: bool = False
     personal: bool = False
     environment: Environment | None = None
     turn: str = ""
@@ -338,8 +342,6 @@ class Protocol(abc.ABC, Generic[State]):
         Raises:
             NotNativeError: There are none, or none for these settings.
         """
-        from fedrank.core.native import NotNativeError
-
         del parties
         raise NotNativeError(f"the protocol {self.name!r}")
 

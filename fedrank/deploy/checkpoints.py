@@ -84,7 +84,11 @@ class Checkpoints:
                     f"{path}: belongs to other settings or data than those here. Give another folder, or the settings "
                     "and data it was made with."
                 )
-            yield number, jax.tree.map(jnp.asarray, state)
+            # What a compiled program takes stays an array of JAX, what NumPy computes one of NumPy.
+            yield (
+                number,
+                jax.tree.map(lambda new, old: jnp.asarray(new) if isinstance(old, jax.Array) else new, state, like),
+            )
 
     def newest(self, like: PyTree) -> tuple[int, Any] | None:
         """Round and state of the newest checkpoint; None if there is none. Arguments and errors as :meth:`states`."""

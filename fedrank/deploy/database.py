@@ -1,4 +1,4 @@
-"""How hubs, platforms and devices open and write their SQLite databases. Needs the standard library only."""
+"""SQLite databases of hubs, platforms and devices: opening, versions, transactions. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def create_private(path: Path, *, exclusive: bool = False) -> None:
 
     Args:
         path: The file; its folder is made as well.
-        exclusive: Do not open a file that is there. To close it would drop the locks of whoever has it open in this
+        exclusive: Do not open a file that exists. To close it would drop the locks of whoever has it open in this
             process.
 
     Raises:
@@ -44,7 +44,7 @@ def open_database(
     keep_copy: bool = False,
     fill: Callable[[sqlite3.Connection], None] | None = None,
 ) -> sqlite3.Connection:
-    """Open a database in write-ahead mode, with every statement a transaction of its own.
+    """Open a database in write-ahead mode, in which every statement is one transaction.
 
     A database of an earlier version is brought to the present one first, in one transaction: a process that dies in it
     leaves the earlier version as it was.
@@ -121,7 +121,7 @@ def _in_present_version(db: sqlite3.Connection, steps: Sequence[str]) -> sqlite3
 
 
 def _keep_copy(path: Path, version: int) -> None:
-    """Copy a database whose version is about to change; nobody can write to it meanwhile, and no copy is lost."""
+    """Copy a database whose version is about to change; it cannot be written to meanwhile, and no copy is lost."""
     partial = path.with_name(f"{path.name}.version-{version}.partial")
     partial.unlink(missing_ok=True)
     copy_database(path, partial)
@@ -170,11 +170,11 @@ def sync_folder(path: Path) -> None:
 
 @runtime_checkable
 class Connection(Protocol):
-    """What a transaction needs of a connection: SQLite's, or another one in its shape."""
+    """A connection as a transaction needs it: SQLite's, or another one in its shape."""
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         ...
 
     def execute(self, statement: str, values: Any = (), /) -> Any:

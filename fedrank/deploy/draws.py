@@ -1,6 +1,6 @@
 """Draws that a device makes by itself and a hub can make again: is it due, does it check, what does it try.
 
-A draw is HMAC-SHA256 (RFC 2104, FIPS 180-4) with a key that belongs to the device and a message that nobody knows
+A draw is HMAC-SHA256 (RFC 2104, FIPS 180-4) with a key that belongs to the device and a message that is not known
 before the round is there: its *beacon*, the SHA-256 of the model message that the round asks about. The key is the
 SHA-256 of the device's token, which the hub drew when the device enrolled and has in its log: the device could not
 choose it, and cannot choose another for this round, since a device that enrolled after a round was opened is not due in
@@ -29,7 +29,7 @@ def beacon_of(model: bytes) -> bytes:
 
 
 def threshold(share: float) -> int:
-    """How many of the 2³² words are drawn: ⌊share · 2³²⌋, at least 1; the product is exact in doubles.
+    """Number of the 2³² words that are drawn: ⌊share · 2³²⌋, at least 1; the product is exact in doubles.
 
     >>> threshold(1.0) == 2**32, threshold(0.25) == 2**30
     (True, True)
@@ -43,7 +43,7 @@ def word(key: bytes, purpose: bytes, beacon: bytes) -> int:
 
 
 def drawn(key: bytes, purpose: bytes, beacon: bytes, share: float) -> bool:
-    """Whether a device is drawn.
+    """True if a device is drawn.
 
     Args:
         key: :func:`key_of` its token.

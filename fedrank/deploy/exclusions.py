@@ -53,7 +53,7 @@ OF_TERMS: tuple[Exclusion, ...] = (
         (_DUE, _SEEDS, _CHECKS),
         "a draw is made of the token that a device enrolled with, and blind tokens hide which device reports",
     ),
-    Exclusion(_BATCH, (_NO_TOKENS,), "a relay hides nothing while devices show tokens of their own"),
+    Exclusion(_BATCH, (_NO_TOKENS,), "a relay hides nothing while devices show their own tokens"),
     Exclusion(
         _CHECKS,
         (_case("mechanism = laplace", lambda s: s.mechanism == "laplace"),),
@@ -71,7 +71,7 @@ OF_HUBS: tuple[Exclusion, ...] = (
     Exclusion(
         _case("deadline = 0", lambda s: not s.deadline),
         (_DUE, _SEEDS),
-        "a round in which nobody is due has to end by itself",
+        "a round in which no device is due has to end by itself",
     ),
     Exclusion(_RELAY, (_CHECKS,), "a hub that collects for a coordinator does not learn, and has no best model"),
     Exclusion(_RELAY, (_BATCH,), "a hub that collects for a coordinator has no gateway for an oblivious relay"),

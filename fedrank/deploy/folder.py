@@ -1,14 +1,18 @@
-"""A folder that a process is served from: its tokens, the addresses it listens at, and its lock."""
+"""A folder that a process is served from: its tokens, the addresses it listens at, and its lock; lines of its log."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from typing_extensions import override
+
 from fedrank.core.errors import RunError
+from fedrank.core.words import printable
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -131,3 +135,11 @@ def read_token(path: Path, shortest: int = 1) -> str:
     if len(token) < shortest or not token.isprintable() or " " in token:
         raise RunError(f"{path}: must hold one token of at least {shortest} characters, without spaces.")
     return token
+
+
+class LogLine(logging.Formatter):
+    """A line of a log, in which control characters do nothing; arguments as of the base class."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), lines=True)

@@ -2,7 +2,7 @@
 
 A hub hands its terms out when a device enrols, and never changes them: other terms need another hub, with other
 devices. A device computes itself what they promise its user (:attr:`Terms.epsilon_message`), sends nothing where that
-is not enough, and does not rely on an ε that somebody else computed.
+is not enough, and does not rely on an ε that another party computed.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ LARGEST_MODEL = 1_000_000
 
 @dataclass(frozen=True)
 class Agreement:
-    """What a hub and its devices agree on about the protocol: settings of a hub, and terms that it hands out."""
+    """Terms that a hub and its devices agree on about the protocol: settings of a hub, and terms that it hands out."""
 
     n_features: int = setting(0, "Features of a document; needed to make a hub.")
     ranker: Literal["linear", "mlp"] = setting("linear", "Ranker: linear or mlp.")
     hidden: int = setting(0, "Hidden units of the mlp; 0: 10 for the mlp.")
     reward: str = setting("MaxRR", "Metric of an interaction's clicks that is maximised: MaxRR, DCG, nDCG or MeanRR.")
-    reward_values: int | None = setting(None, "Round the reward to so many values.")
+    reward_values: int | None = setting(None, "Number of values that the reward is rounded to.")
     depth: int = setting(10, "Ranks that are shown and looked at.")
     interactions: int = setting(4, "B, interactions in a message; even unless interleaved.")
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
@@ -80,14 +80,14 @@ class Agreement:
     participations: int | None = setting(None, "Most messages that a device ever sends; any number if nothing is said.")
     tokens: int = setting(
         0,
-        "Rounds of an epoch, in each of which a device reports once, with a token that nobody can link to it; 0: none.",
+        "Rounds of an epoch, in each of which a device reports once, with a token not linked to it; 0: none.",
     )
     gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
     batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
     log: str = setting("", "Public key of the public log of terms and models, made with the hub; no: there is no log.")
     due: float = setting(1.0, "Part of the devices that are due in a round, by a draw of each; others do not report.")
     drawn_seeds: bool = setting(
-        False, "The seed of a device's perturbation is a draw, so that nobody can search for one that suits him."
+        False, "The seed of a device's perturbation is a draw, so that no one can search for a favourable one."
     )
     checks: float = setting(
         0.0, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
@@ -217,20 +217,20 @@ class Terms(Agreement):
 
     @functools.cached_property
     def clicks_to_reply(self) -> ClicksToReply:
-        """What turns a user's clicks into a reply, on a device as in a simulation."""
+        """Function of a user's clicks that makes a reply, on a device as in a simulation."""
         noisy = self.mechanism == "laplace"
         return ClicksToReply(self.metric, self.per_half, True, self.p, noisy, self.piecewise, self.clip)
 
     @functools.cached_property
     def piecewise(self) -> Piecewise | None:
-        """What privatises the difference of the halves; None with other mechanisms."""
+        """Mechanism for the difference of the halves; None with other mechanisms."""
         if self.mechanism != "piecewise" or self.epsilon is None:
             return None
         return Piecewise(self.epsilon, self.inside, self.outside)
 
     @property
     def at_once(self) -> bool:
-        """Whether each interaction is privatised when it is over; else true sums are held until the message is made."""
+        """True if each interaction is privatised when it is over; else true sums are held until the message is made."""
         return self.mechanism == "randomised-response"
 
     @functools.cached_property
@@ -240,7 +240,7 @@ class Terms(Agreement):
 
     @property
     def draws(self) -> bool:
-        """Whether draws decide what a device reports, so that one that enrolled after a round was opened waits."""
+        """True if draws decide what a device reports, so that one that enrolled after a round was opened waits."""
         return self.due < 1 or self.drawn_seeds
 
     @functools.cached_property
@@ -248,10 +248,13 @@ class Terms(Agreement):
         """Layout of a check, from a device to the hub; None where the terms have none."""
         return self.clicks_to_reply.check_layout if self.checks else None
 
+    def is_check(self, body: bytes) -> bool:
+        """True if a message from a device compares two models, so that no model learns from it."""
+        return self.check is not None and body[:1] == self.check.head
+
     def layout_of(self, body: bytes) -> Layout[Any]:
         """The layout of a message from a device, a reply or a check."""
-        check = self.check
-        return check if check is not None and body[:1] == check.head else self.reply
+        return self.check if self.check is not None and self.is_check(body) else self.reply
 
     @property
     def epsilon_interaction(self) -> float:

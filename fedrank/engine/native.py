@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +11,14 @@ from jaxtyping import Bool, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError
-from fedrank.core.native import NativeRounds, NotNativeError, native_rounds
-from fedrank.core.protocol import Party, Protocol
-from fedrank.core.rng import FATE
+from fedrank.core.errors import AnswerError, ConfigError
+from fedrank.core.native import NativeRounds, NotNativeError, mapped, native_rounds
+from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.rng import FATE, INIT
 from fedrank.core.streams import folded, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
+from fedrank.engine.simulator import selective
 
 
 class NativeSimulator(Rounds):
@@ -27,19 +29,23 @@ class NativeSimulator(Rounds):
         parties: All of its parties.
         chunk: Parties that answer at once.
         conditions: What happens to replies on their way: some may not arrive.
+        debug: One party after another, so that an error says whose answer failed; for batched exchanges only.
 
     Raises:
         NotNativeError: The protocol, its settings, or the conditions need JAX.
     """
 
-    def __init__(self, protocol: Protocol, parties: Party, chunk: int, conditions: Conditions):
+    def __init__(self, protocol: Protocol, parties: Party, chunk: int, conditions: Conditions, debug: bool = False):
         if conditions.late:
             raise NotNativeError("late replies")
         if conditions.attack is not None:
             raise NotNativeError("attacks on replies")
         if chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {chunk}.")
-        self.native: NativeRounds = native_rounds(protocol, parties)
+        batched = all(exchange.batched for exchange in protocol.exchanges)
+        self.native: NativeRounds = (
+            BatchedRounds(protocol, parties, debug) if batched else native_rounds(protocol, parties)
+        )
         self.backend = self.native.backend
         self.protocol, self.chunk, self.conditions = protocol, chunk, conditions
 
@@ -79,6 +85,116 @@ class NativeSimulator(Rounds):
     @override
     def on_host(self, tree: PyTree) -> PyTree:
         return tree
+
+
+class BatchedRounds(NativeRounds):
+    """Rounds of a protocol whose exchanges all answer for several parties at once (:attr:`Exchange.batched`).
+
+    The server's part is the exchanges' own ``ask``, ``asked`` and ``tell``, run by run.
+
+    Args:
+        protocol: The protocol.
+        parties: All of its parties.
+        debug: One party after another.
+    """
+
+    backend = "numpy"
+
+    def __init__(self, protocol: Protocol, parties: Party, debug: bool = False):
+        self.protocol, self._shared, self._debug = protocol, parties.shared, debug
+
+    @override
+    def begin(self, keys, parties):
+        own = mapped(lambda leaf: np.broadcast_to(leaf, (len(keys), *np.shape(leaf))), parties.own)
+        return stacked([self.protocol.init(key) for key in folded(keys, INIT)]), own
+
+    @override
+    def round(self, state, own, keys, number, arrived, chunk):
+        exchanges, (runs, parties) = self.protocol.exchanges, arrived.shape
+        at_once = 1 if self._debug else chunk * runs
+        states = [mapped(lambda leaf, run=run: leaf[run], state) for run in range(runs)]
+        crossed = np.zeros((runs, len(exchanges), 2), np.int32)
+        keys = folded(keys, number)
+        with np.errstate(all="ignore"):  # numbers of models that diverged
+            for index, exchange in enumerate(exchanges):
+                if not exchange.due(number):
+                    continue
+                asked = [exchange.asked(one, parties) for one in states]
+                asked = np.stack([np.ones(parties, bool) if one is None else one for one in asked])
+                requests = [exchange.ask(one) for one in states]
+                request = _with_fields(requests[0], lambda name, r=requests: np.stack([getattr(x, name) for x in r]))
+                run, party = np.nonzero(asked)
+                mine = folded(keys[run], party)
+                mine = mine if len(exchanges) == 1 else folded(mine, index)
+                parts = []
+                for first in range(0, max(1, len(run)), at_once):
+                    here = slice(first, first + at_once)
+                    parts.append(self._answer(exchange, number, request, own, mine[here], run[here], party[here]))
+                befores, afters, replies = zip(*parts, strict=True)
+
+                def keep(old: Any, *leaves: Any, at: Any = (run, party)) -> Any:
+                    before, after = leaves[: len(leaves) // 2], leaves[len(leaves) // 2 :]
+                    if all(a is b for a, b in zip(before, after, strict=True)):
+                        return old  # a large memory that no answer changes is not copied
+                    return _put(np.array(old), at, np.concatenate(after))
+
+                own = mapped(keep, own, *befores, *afters)
+                heard = arrived & asked
+                for one in range(runs):
+                    at = run == one
+
+                    def of_run(name: str, at: Any = at, replies: Any = replies, party: Any = party) -> np.ndarray:
+                        new = np.concatenate([getattr(reply, name) for reply in replies])
+                        return _put(np.zeros((parties, *new.shape[1:]), new.dtype), party[at], new[at])
+
+                    states[one] = exchange.tell(states[one], _with_fields(replies[0], of_run), heard[one])
+                if not exchange.silent:
+                    crossed[:, index] = np.stack([asked.sum(1), heard.sum(1)], axis=-1)
+            watched = [self.protocol.watch(one) for one in states]
+            experience = self.protocol.experience(Party(self._shared, own))
+        told: dict[str, Any] = {name: np.mean(each, axis=1) for name, each in experience.items()}
+        if watched[0]:
+            told["watched"] = {name: np.stack([one[name] for one in watched]) for name in watched[0]}
+        if selective(self.protocol):
+            told["crossed"] = crossed
+        return stacked(states, state), own, told
+
+    def _answer(
+        self, exchange: Exchange, number: int, request: Any, own: PyTree, keys: Any, run: Any, party: Any
+    ) -> tuple[PyTree, PyTree, Any]:
+        """What some parties kept and keep, and their replies: leading axis [parties that answer]."""
+        mine = Party(self._shared, mapped(lambda leaf: leaf[run, party], own))
+        arguments = (_with_fields(request, lambda name: getattr(request, name)[run]), mine, keys)
+        try:
+            after, reply = exchange.answer(*arguments)
+        except Exception as error:
+            if not self._debug:
+                raise
+            raise AnswerError(exchange.name, int(party[0]), number, error, arguments) from error
+        return mine.own, after.own, reply
+
+    @override
+    def models(self, state: PyTree) -> PyTree:
+        runs = len(state[0])
+        each = [self.protocol.weights(mapped(lambda leaf, run=run: leaf[run], state)) for run in range(runs)]
+        return np.stack(each)
+
+
+def _with_fields(message: Any, make: Any) -> Any:
+    """A message of the same type, whose fields are made from their names."""
+    return type(message)(**{f.name: make(f.name) for f in dataclasses.fields(message)})
+
+
+def _put(into: np.ndarray, at: Any, new: np.ndarray) -> np.ndarray:
+    into[at] = new
+    return into
+
+
+def stacked(states: Sequence[PyTree], like: PyTree | None = None) -> PyTree:
+    """States of runs as one with a leading axis, of the types of numbers of ``like``."""
+    if like is None:
+        return mapped(lambda *leaves: np.stack(leaves), *states)
+    return mapped(lambda old, *leaves: np.stack(leaves).astype(old.dtype, copy=False), like, *states)
 
 
 def _stacked(rounds: Sequence[Any]) -> Any:

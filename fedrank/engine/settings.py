@@ -113,7 +113,7 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
             arguments[key] = _typed(value, hints[key], where + key)
     for name, given in below.items():
         arguments[name] = from_dict(given, inner[name], where)
-    return cls(**arguments) if base is cls else dataclasses.replace(base, **arguments)
+    return cls(**arguments) if base is cls else dataclasses.replace(base, **arguments)  # type: ignore[type-var]
 
 
 def parts_of(one: dataclasses.Field) -> dict[str, type]:
@@ -182,6 +182,15 @@ def parts_in(config: Any) -> dict[str, dataclasses.Field]:
         elif one.metadata.get("flat") and dataclasses.is_dataclass(value):
             found |= parts_in(value)
     return found
+
+
+def setting_names(base: Any) -> list[str]:
+    """Dotted names of all settings of a configuration's protocol, those of every part that it may have among them."""
+    names = [name for name, _, _ in settings_of(base)]
+    for part, one in parts_in(base).items():
+        for cls in parts_of(one).values():
+            names += [full for name in _settings(cls) if (full := f"{part}.{name}") not in names]
+    return names
 
 
 def part_class(

@@ -17,14 +17,17 @@ Braces in a measure, as in ``"train: expected MaxRR ({clicks})"``, stand for the
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
 import pkgutil
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 from fedrank.core.errors import ConfigError, UnknownNameError
@@ -85,14 +88,29 @@ class Study:
         if not self.program:
             return None
         try:
-            function = pkgutil.resolve_name(self.program)
-        except (ImportError, AttributeError, ValueError) as error:
+            module, _, name = self.program.partition(":")
+            beside = module.endswith(".py")
+            resolved = getattr(load_file(self.path.parent / module), name) if beside else None
+            function = resolved if beside else pkgutil.resolve_name(self.program)
+        except (ImportError, AttributeError, ValueError, OSError) as error:
             raise ConfigError(
-                f"{self.path}: program: no function {self.program!r} ({error}). Name one as package.module:function."
+                f"{self.path}: program: no function {self.program!r} ({error}). Name one as package.module:function, "
+                "or as file.py:function of a file in the study's folder."
             ) from error
         if not callable(function):
             raise ConfigError(f"{self.path}: program: {self.program!r} is not a function.")
         return cast("Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]]", function)
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module of a Python file that is in no package, such as a reproduction's own code."""
+    name = f"fedrank_study_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.calibration import shared_gaussian_sigma
 from fedrank.privacy.noise.discrete import discrete_gaussian, laplace_shares
-from fedrank.privacy.noise.sums import NoisyValues
+from fedrank.privacy.noisy_sums import NoisyValues
 from fedrank.privacy.piecewise import WORDS, Piecewise, best_clipped
 from fedrank.privacy.randomised_response import os_words, probability
 from fedrank.ranking.on_device.reply import CLIP, ClicksToReply

@@ -166,7 +166,7 @@ def build(
     config: RankingRun,
     folder: str | os.PathLike[str] | None = None,
     *,
-    protocol: Protocol | None = None,
+    protocol: Any = None,
     data: Any = None,
     own: Mapping[str, Any] | None = None,
 ) -> Experiment:
@@ -268,7 +268,7 @@ def _objects(config: RankingRun, own: Mapping[str, Any]) -> Mapping[str, Any]:
     return own
 
 
-def _check_rule(config: DeviceRun, rule: Any, size: int) -> None:
+def _check_rule(config: RankingRun, rule: Any, size: int) -> None:
     """Refuse a rule of the caller's own that cannot be computed for the round's arrays, or gives another shape."""
     parties = config.clients
     one_each = [jax.ShapeDtypeStruct((parties,), kind) for kind in (jnp.float32, bool)]

@@ -145,7 +145,7 @@ class Central(RankingProtocol):
         if isinstance(key, np.ndarray):
             if self.draws_rankings and not linear:
                 weights = weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
-            return ServerState(np.uint32(0), weights)
+            return ServerState(np.asarray(0, np.uint32), weights)
         weights = jnp.asarray(weights)
         if self.draws_rankings and not linear:
             weights = weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
@@ -197,7 +197,7 @@ class Central(RankingProtocol):
             words: Random words of the interactions, purpose by purpose after the query's, each [K, width].
         """
 
-    def learn_cohort(self, known: tuple, about: Any, active: Any, words: tuple) -> tuple[Any, ...]:
+    def learn_cohort(self, known: tuple[Any, ...], about: Any, active: Any, words: tuple) -> tuple[Any, ...]:
         """:meth:`learn` with the compiled kernel: weights, clicks and quality of what was shown.
 
         Args:
@@ -316,14 +316,13 @@ class PDGD(Central):
 
     @override
     def learn(self, party, weights, rate, about, active, words):
-        bits = PdgdDraws(*words)
-        return pdgd_steps(
-            self.ranker, self.users, party.own.user, party.shared[0], weights, rate, about, active, bits, self.batch
-        )
+        known: tuple[Any, ...] = (self.ranker, self.users, party.own.user, party.shared[0], weights, rate)
+        return pdgd_steps(*known, about, active, PdgdDraws(*words), self.batch)
 
     @override
     def learn_cohort(self, known, about, active, words):
-        return host_steps(*known, about, active, *words, batch=self.batch)
+        documents, clicks = words
+        return host_steps(*known, about, active, documents, clicks, batch=self.batch)
 
 
 @dataclass(frozen=True)
@@ -351,8 +350,8 @@ class DBGD(Central):
     @override
     def learn(self, party, weights, rate, about, active, words):
         (data, _), bits = party.shared, DuelDraws(*words)
-        known = (self.ranker, self.users, party.own.user, data, weights, rate, self.radius, self.candidates)
-        return dueling_steps(*known, about, active, bits)
+        known: tuple[Any, ...] = (self.ranker, self.users, party.own.user, data, weights, rate)
+        return dueling_steps(*known, self.radius, self.candidates, about, active, bits)
 
     @override
     def learn_cohort(self, known, about, active, words):

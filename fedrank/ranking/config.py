@@ -10,13 +10,31 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.fields import setting
+from fedrank.core.fields import bound, setting
 from fedrank.core.privacy_report import DELTA
+from fedrank.core.protocol import Protocol
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
 
 #: Rounds: 2 million interactions of 2,000 devices with 4 each, as in the experiments of FOLtR-ES.
 ROUNDS = 250
+
+
+@dataclass(frozen=True)
+class OwnProtocol:
+    """A protocol of the caller's own as the method of a run: any :class:`~fedrank.core.protocol.Protocol`.
+
+    Attributes:
+        protocol: The protocol.
+    """
+
+    protocol: Protocol = bound()
+    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
+
+    @property
+    def name(self) -> str:
+        """Name of the protocol."""
+        return self.protocol.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +141,7 @@ class RankingRun(RunConfig):
         Args:
             method: A method of this wing, or any protocol.
         """
-        from fedrank.ranking.protocol import OwnProtocol, RankingProtocol
-
-        return cls(method=method if isinstance(method, RankingProtocol | OwnProtocol) else OwnProtocol(method))
+        return cls(method=method if hasattr(method, "interactions") else OwnProtocol(method))
 
     @property
     def interactions(self) -> int:

@@ -84,7 +84,8 @@ _BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "presentation": {"name": 
 WAYS: Mapping[str, Way] = {
     "nobody": Way("foltr-es", "server.learning_rate", 0.004, {}, _BARE_ES, "nobody is trusted", _ONE_BIT, False),
     "channel": Way(
-        "foltr-es", "server.learning_rate", 0.004, {"channel": "anonymous"}, _BARE_ES, "nobody learns whose a message is", _ONE_BIT, True
+        "foltr-es", "server.learning_rate", 0.004, {"channel": "anonymous"}, _BARE_ES,
+        "nobody learns whose a message is", _ONE_BIT, True
     ),
     "secure-sum": Way(
         "foltr-pdgd", "learning_rate", 0.3, {}, {}, "a secure sum shows the server nothing else",

@@ -170,20 +170,3 @@ class RankingProtocol(Protocol):
     @override
     def experience(self, party: Party) -> dict[str, Any]:
         return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
-
-
-@dataclass(frozen=True)
-class OwnProtocol:
-    """A protocol of the caller's own as the method of a run: any :class:`~fedrank.core.protocol.Protocol`.
-
-    Attributes:
-        protocol: The protocol.
-    """
-
-    protocol: Protocol = bound()
-    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
-
-    @property
-    def name(self) -> str:
-        """Name of the protocol."""
-        return self.protocol.name

@@ -1,4 +1,4 @@
-"""What the methods of one exchange a round have in common: all silos train, the server averages.
+"""Methods with one exchange a round, in which all silos train and the server averages: what MAB-FL is compared with.
 
 One round::
 
@@ -7,52 +7,63 @@ One round::
              keep it if it is their best so far; train from θ; send weights and rows n_k      Trained
     server   θ ← Σ n_k θ_k / Σ n_k over the silos that were heard
 
-A method (:mod:`fedrank.silos.personalised`) says what a silo trains and which model it uses in the end. Every silo
-is personalised for in one run.
+With F_k the mean loss on the silo's rows and E epochs of SGD on F_k written ``train``:
+
+=================  ================================================  ====================================
+method             a silo's training                                 the model that it uses
+=================  ================================================  ====================================
+FedAvg             θ_k ← train(θ)                                    θ
+FedPer             the same; the last layer never crosses            θ with its own last layer
+FedAvg, fine-tune  θ_k ← train(θ)                                    θ_k
+local only         θ_k ← train(θ_k)                                  θ_k
+=================  ================================================  ====================================
+
+Pooled data, the upper bound, is "local only" with one silo and the rows of :func:`fedrank.silos.data.splits.pooled`.
 
 **One evaluator.** Every method has the same setup as MAB-FL (before round 0 all silos train the same fresh network
 for E epochs and go on from there in round 0) and the same choice in the end: the last model, or the best so far. What
 is best a silo finds out with its own validation rows; no message is needed.
 
-**Drop-outs.** Silos that were not heard, or sent something that is not finite, are left out of the average. If nobody
+**Drop-outs.** Silos that were not heard, or sent something that is not finite, are left out of the average. If none
 is left θ stays.
+
+Sources:
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from
+    decentralized data*, AISTATS 2017, Algorithm 1. Arivazhagan, Aggarwal, Singh, Choudhary: *Federated learning with
+    personalization layers*, arXiv 1912.00818, 2019.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key, UInt32
+from jaxtyping import Bool, Float, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray, PyTree, module_of
-from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.metrics.auc import log_loss
-from fedrank.silos.data.splits import SiloArrays
-from fedrank.silos.messages import SEEN, Model, Trained
+from fedrank.core.streams import folded, stream
+from fedrank.privacy.randomised_response import os_words
+from fedrank.silos.messages import SEEN, Model, Nothing, Trained
 from fedrank.silos.party import (
-    Part,
     Pretrain,
     SiloExchange,
     SiloProtocol,
     finite_or,
     is_finite,
     row_count,
-    rows_of,
+    some_of,
     update_rows,
 )
-from fedrank.silos.private_sgd import PrivateSgd
 from fedrank.silos.records.account import run_account
+from fedrank.silos.records.private_sgd import PrivateSgd
 
 
 class ServerState(NamedTuple):
-    """What the server keeps between rounds.
+    """State of the server between rounds.
 
     Attributes:
         round: Number of the round.
@@ -61,28 +72,8 @@ class ServerState(NamedTuple):
     """
 
     round: UInt32[AnyArray, ""]
-    weights: Float[AnyArray, "*models parameters"]
-    rows: Float[AnyArray, " silos"]
-
-
-class PersonalOwn(NamedTuple):
-    """What a silo keeps for itself; in a simulator every leaf has leading axes [silos] or [runs, silos].
-
-    Attributes:
-        number, split, model: As :class:`~fedrank.silos.party.SiloOwn` has them.
-        best: Performance of the best model so far on the silo's validation rows; −∞ before.
-        best_model: That model.
-        personal: A second model that never crosses; [0] where a method needs none.
-        share: APFL's α.
-    """
-
-    number: Int[AnyArray, "*lead"]
-    split: Int[AnyArray, "*lead"]
-    model: Float[AnyArray, "*lead size"]
-    best: Float[AnyArray, "*lead"]
-    best_model: Float[AnyArray, "*lead size"]
-    personal: Float[AnyArray, "*lead personal"]
-    share: Float[AnyArray, "*lead"]
+    weights: Float[np.ndarray, "*models parameters"]
+    rows: Float[np.ndarray, " silos"]
 
 
 @dataclass(frozen=True)
@@ -97,10 +88,6 @@ class PersonalisedProtocol(SiloProtocol):
 
     pretrain: bool = True
 
-    #: Whether a silo keeps a second model.
-    keeps_second: ClassVar[bool] = False
-    #: Number of local trainings in a round.
-    trainings: ClassVar[int] = 1
     #: What silos see of each other, in sentences.
     revealed: ClassVar[str] = (
         "No row is in a message. Every silo is shown averages of silos' models; of two it can work out the other."
@@ -112,69 +99,50 @@ class PersonalisedProtocol(SiloProtocol):
         return (*((Pretrain(self),) if self.pretrain else ()), Train(self))
 
     @override
-    def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, " runs"] | None = None) -> Party:
-        party = super().parties(arrays, splits)
-        silo = party.own
-        shape = silo.model.shape[:-1]
-        own = PersonalOwn(
-            *silo,
-            personal=silo.model if self.keeps_second else np.zeros((*shape, 0), np.float32),
-            share=np.full(shape, self.first_share, np.float32),
-        )
-        return party._replace(own=own)
-
-    @property
-    def first_share(self) -> float:
-        """APFL's α before the first round."""
-        return 0.0
-
-    @override
-    def init(self, key: Key[Array, ""]) -> PyTree:
+    def init(self, key: UInt32[np.ndarray, "2"] | None) -> PyTree:
         # The same network as MAB-FL's under the same key.
-        weights = self.first_model(jax.random.split(key)[0])
-        return self.first_state(weights)
-
-    def first_state(self, weights: Float[AnyArray, " parameters"]) -> PyTree:
-        """The state before the first round, with arrays of JAX or NumPy as the weights are."""
-        xp = module_of(weights)
-        return ServerState(xp.uint32(0), weights, xp.zeros(self.silos, np.float32))
+        assert key is not None
+        return ServerState(np.asarray(0, np.uint32), self.first_model(folded(key, 0)), np.zeros(self.silos, np.float32))
 
     @override
-    def weights(self, state: PyTree) -> Float[AnyArray, "*models parameters"]:
+    def weights(self, state: PyTree) -> Float[np.ndarray, "*models parameters"]:
         return state.weights
 
-    def personal_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
-        """The model that a silo would use, given the weights handed out after a round and what it has itself."""
-        return self.whole_model(weights, party.own)
+    def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
+        """The model that each silo would use, given the weights handed out after a round and what it has itself."""
+        return self.whole_model(weights, party.own.model)
 
-    def local_update(self, start: Float[AnyArray, " size"], party: Party, rng_bits: PyTree) -> PersonalOwn:
-        """A silo after its training of a round.
+    def local_update(self, start: Float[np.ndarray, "silos size"], party: Party, draws: PyTree) -> PyTree:
+        """The silos after their training of a round.
 
         Args:
             start: What the round's training starts from.
-            party: The silo.
-            rng_bits: Random numbers of all trainings of the round, as the exchange draws them.
+            party: The silos.
+            draws: Random numbers of all trainings of the round, as the exchange draws them.
         """
-        return party.own._replace(model=self.train(start, party, rng_bits))
+        return party.own._replace(model=self.train(start, party, draws))
 
     def remember_best(
-        self, model: Float[AnyArray, " size"], party: Party, when: bool | Bool[AnyArray, ""] = True
+        self, models: Float[np.ndarray, "silos size"], party: Party, when: Bool[np.ndarray, " silos"] | None = None
     ) -> Party:
-        """The silo with its best model so far, after it has judged one more; where AUC is undefined it has none."""
-        own, value = party.own, self.performance(model, party)
-        better = (value > own.best) & when
-        return party._replace(
-            own=own._replace(
-                best=jnp.where(better, value, own.best),
-                best_model=jnp.where(better, model, own.best_model),
-            )
-        )
+        """The silos with their best models so far, after those of ``when`` (None: all) have judged one more.
+
+        A silo whose AUC is undefined has no best model.
+        """
+        own, value = party.own, np.full(len(models), np.nan, np.float32)
+        which = np.ones(len(models), bool) if when is None else when
+        if which.any():
+            value[which] = self.performance(models[which][:, None], some_of(party, which))[:, 0]
+        better = value > own.best
+        best_model = np.where(better[:, None], models, own.best_model)
+        return party._replace(own=own._replace(best=np.where(better, value, own.best), best_model=best_model))
 
     @override
-    def models(self, state: PyTree, party: Party) -> dict[str, Float[AnyArray, " size"]]:
-        last = self.personal_model(self.offer(state).weights, party)
+    def models(self, state: PyTree, party: Party) -> dict[str, Float[np.ndarray, "silos size"]]:
+        weights = self.offer(state).weights
+        last = self.personal_model(np.broadcast_to(weights, (len(party.own.model), *weights.shape)), party)
         own = self.remember_best(last, party).own
-        best = jnp.where(own.best > -jnp.inf, own.best_model, last)
+        best = np.where((own.best > -np.inf)[:, None], own.best_model, last)
         return {"last": self.usable(last, party), "best": self.usable(best, party)}
 
     @override
@@ -191,32 +159,29 @@ class Train(SiloExchange, request=Model, reply=Trained):
     name = "train"
 
     @override
-    def rng_shape(self) -> tuple[int, int]:
-        epochs, rows = super().rng_shape()
-        return epochs * self.settings.trainings, rows
-
-    @override
     def ask(self, state: PyTree) -> PyTree:
         return self.settings.offer(state)
 
-    @override
-    def respond(self, request: PyTree, party: Party, draws: PyTree) -> tuple[Party, Any]:
-        s, first = self.settings, request.round == 0
+    def begin(self, request: PyTree, party: Party) -> tuple[Party, Float[np.ndarray, "silos size"]]:
+        """The silos after judging the last model, and the models from which they train."""
+        s, first = self.settings, np.asarray(request.round) == 0
         party = s.remember_best(s.personal_model(request.weights, party), party, ~first)
         start = s.starting_model(request.weights, party)
         if s.pretrain:
-            start = jnp.where(first, party.own.model, start)
-        if s.keeps_second:
-            party = party._replace(own=party.own._replace(personal=jnp.where(first, start, party.own.personal)))
-        after, before = s.local_update(start, party, draws), party.own
+            start = np.where(first[:, None], party.own.model, start)
+        return party, start
+
+    @override
+    def respond(self, request: PyTree, party: Party, draws: PyTree) -> tuple[Party, Any]:
+        s = self.settings
+        party, start = self.begin(request, party)
+        after = s.local_update(start, party, draws)
         # A model that diverged is sent, and not heard; the silo keeps the one before.
-        kept = after._replace(
-            model=finite_or(after.model, before.model), personal=finite_or(after.personal, before.personal)
-        )
+        kept = after._replace(model=finite_or(after.model, party.own.model))
         return party._replace(own=kept), Trained(s.shared_part(after.model), row_count(party))
 
     @override
-    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> PyTree:
+    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> PyTree:
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
         weights = average(replies.weights, rows, heard, state.weights)
@@ -224,38 +189,152 @@ class Train(SiloExchange, request=Model, reply=Trained):
 
 
 def average(
-    models: Float[AnyArray, "silos parameters"],
-    rows: Float[AnyArray, " silos"],
-    which: Bool[AnyArray, "*averages silos"],
-    otherwise: Float[AnyArray, "*averages parameters"],
-) -> Float[AnyArray, "*averages parameters"]:
+    models: Float[np.ndarray, "silos parameters"],
+    rows: Float[np.ndarray, " silos"],
+    which: Bool[np.ndarray, "*averages silos"],
+    otherwise: Float[np.ndarray, "*averages parameters"],
+) -> Float[np.ndarray, "*averages parameters"]:
     """Federated averages, weighted by rows (McMahan et al. 2017, Algorithm 1).
 
     Args:
         models: Models of the silos.
         rows: n_k.
         which: Whose models are in each average.
-        otherwise: The result where nobody is.
+        otherwise: The result of an average of no models.
     """
-    xp = module_of(models)
-    anybody = xp.any(which, axis=tuple(range(which.ndim - 1)))
-    amounts = xp.where(which, xp.maximum(rows.reshape((1,) * (which.ndim - 1) + (-1,)), 1.0), 0.0)
-    total = xp.sum(amounts, -1, keepdims=True)
-    sent = xp.where(anybody[:, None], models, 0.0)  # zero times NaN is NaN
-    return xp.where(total > 0, weighted(amounts / xp.maximum(total, 1.0), sent), otherwise)
+    used = np.any(which, axis=tuple(range(which.ndim - 1)))
+    amounts = np.where(which, np.maximum(rows.reshape((1,) * (which.ndim - 1) + (-1,)), 1.0), 0.0)
+    total = np.sum(amounts, -1, keepdims=True)
+    sent = np.where(used[:, None], models, 0.0)  # zero times NaN is NaN
+    return np.where(total > 0, (amounts / np.maximum(total, 1.0)) @ sent, otherwise)
 
 
-def weighted(
-    amounts: Float[AnyArray, "*averages silos"], models: Float[AnyArray, "silos parameters"]
-) -> Float[AnyArray, "*averages parameters"]:
-    """Sums of models with weights, in single precision on every processor."""
-    if module_of(models) is np:
-        return amounts @ models
-    return jnp.matmul(amounts, models, precision=jax.lax.Precision.HIGHEST)
+@dataclass(frozen=True)
+class FedAvg(PersonalisedProtocol):
+    """Federated averaging."""
+
+    name = "fedavg"
 
 
-def loss_on(protocol: SiloProtocol, model: Float[AnyArray, " size"], party: Party, part: Part) -> Float[AnyArray, ""]:
-    """Mean cross-entropy of a model on a silo's rows of a part; NaN without rows."""
-    rows = rows_of(party, part)
-    logits = protocol.network.logits(protocol.usable(model, party), rows.x)
-    return log_loss(logits, rows.y, jnp.arange(rows.x.shape[0]) < rows.n)
+@dataclass(frozen=True)
+class FedPer(PersonalisedProtocol):
+    """Federated averaging of all layers but the last: FedAvg with ``crossing="head-local"``."""
+
+    crossing: str = "head-local"
+
+    name = "fedper"
+
+
+@dataclass(frozen=True)
+class FineTuned(PersonalisedProtocol):
+    """Federated averaging and E epochs of training at each silo: the local model of the round is the fine-tuned θ.
+
+    After t + 1 rounds a silo has θ of t rounds and E epochs from there, as many epochs as θ of t + 1 rounds has had.
+    The last average is of no use to it and need not be sent.
+    """
+
+    name = "fedavg-finetune"
+
+    @override
+    def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
+        return party.own.model
+
+
+@dataclass(frozen=True)
+class LocalOnly(PersonalisedProtocol):
+    """Every silo trains by itself; nothing crosses.
+
+    A silo draws its own fresh network. Rounds are rounds of E epochs, so that it has trained as much as in any other
+    method. The exchanges are *silent*: a simulator lets every silo answer and must count no message.
+    """
+
+    name = "local-only"
+
+    @property
+    @override
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return (DrawNetwork(self), TrainAlone(self))
+
+    @override
+    def init(self, key: UInt32[np.ndarray, "2"] | None) -> ServerState:
+        # The server has no model; the key is not needed.
+        return ServerState(np.asarray(0, np.uint32), np.zeros(0, np.float32), np.zeros(self.silos, np.float32))
+
+    @override
+    def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
+        return party.own.model
+
+    @override
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(
+            rounds, "Nothing crosses. What is done with a silo's model is the silo's own affair.", ()
+        )
+
+
+@dataclass(frozen=True)
+class Pooled(LocalOnly):
+    """One learner with the rows of all silos (:func:`fedrank.silos.data.splits.pooled`): nothing is federated."""
+
+    name = "pooled"
+
+    @override
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        return PrivacyReport.none(
+            rounds, "The training rows of all silos lie in one place, as they are. For comparison only."
+        )
+
+
+@dataclass(frozen=True)
+class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
+    """A round of a silo that trains by itself."""
+
+    name = "train"
+
+    #: The messages are empty and are not sent.
+    silent = True
+
+    @override
+    def ask(self, state: ServerState) -> Nothing:
+        return Nothing()
+
+    @override
+    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
+        s = self.settings
+        party = s.keep(party, s.train(party.own.model, party, draws))
+        return s.remember_best(party.own.model, party), Nothing()
+
+    @override
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[np.ndarray, " silos"]) -> ServerState:
+        return state._replace(round=state.round + 1)
+
+
+@dataclass(frozen=True)
+class DrawNetwork(TrainAlone):
+    """Before round 0 a silo draws a fresh network and, if there is pre-training, trains it for the first time."""
+
+    name = "pretrain"
+
+    @override
+    def due(self, number: Any) -> Any:
+        return number == 0
+
+    @override
+    def draw(self, key: UInt32[np.ndarray, "silos 2"]) -> PyTree:
+        # A key of a network is two random words.
+        return super().draw(folded(key, 0)), stream(folded(key, 1), 2)
+
+    @override
+    def draw_from_os(self) -> PyTree:
+        return super().draw_from_os(), os_words((2,))
+
+    @override
+    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
+        s, (bits, network) = self.settings, draws
+        model = s.network.initial(network)
+        if s.pretrain:
+            model = s.train(model, party, bits)
+        return party._replace(own=party.own._replace(model=model)), Nothing()
+
+    @override
+    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[np.ndarray, " silos"]) -> ServerState:
+        return state

@@ -13,16 +13,14 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.trees import Json
-from fedrank.engine.backend import rounds_of
 from fedrank.engine.conditions import Conditions
+from fedrank.engine.native import NativeSimulator
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.evaluate import SiloEvaluator
 from fedrank.silos.party import SiloProtocol
-from fedrank.silos.private_sgd import PrivateSgd
-from fedrank.silos.records.judgements import noise_beside
-from fedrank.silos.rounds import begun, models_of_runs
+from fedrank.silos.records.private_sgd import PrivateSgd, noise_beside
+from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
 BASELINES = {
@@ -65,13 +63,13 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
         return []
     private = isinstance(experiment.protocol.sgd, PrivateSgd)
     if not experiment.conditions.dropout and not private:
-        return _trained(experiment, names, experiment.conditions) if names else []
+        return _train(experiment, names, experiment.conditions) if names else []
     # Who trains alone loses no round because somebody is not heard, and needs no noise.
     conditions = {"alone": Conditions(), "everyone": experiment.conditions}
-    return [baseline for name in names for baseline in _trained(experiment, (name,), conditions[name])]
+    return [baseline for name in names for baseline in _train(experiment, (name,), conditions[name])]
 
 
-def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
+def _train(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
     base, config = experiment.protocol, experiment.config
     common = {f.name: getattr(base, f.name) for f in dataclasses.fields(SiloProtocol)}
     if isinstance(base.sgd, PrivateSgd) and names == ("alone",):
@@ -81,15 +79,14 @@ def _trained(experiment: SiloExperiment, names: tuple[str, ...], conditions: Con
     protocol = dataclasses.replace(protocol, judgements=noise_beside(protocol.sgd, protocol.measure, 2 * config.rounds))
     seeds = np.asarray(config.all_seeds)
     shape = (len(names), len(experiment.targets), len(seeds))
-    arms = np.broadcast_to(np.array([BASELINES[name][0] for name in names])[:, None, None], shape).reshape(-1)
+    rules = [make_rule("fixed", fixed=BASELINES[name][0]) for name in names for _ in range(shape[1] * shape[2])]
     targets = np.broadcast_to(np.asarray(experiment.targets)[None, :, None], shape).reshape(-1)
     which = np.broadcast_to(np.arange(len(seeds))[None, None], shape).reshape(-1)
     parties = protocol.parties(experiment.arrays, which)
-    compute, chunk = config.compute, max(1, config.compute.chunk // len(which))
-    rounds = rounds_of(protocol, parties, chunk, conditions, compute.backend)
-    keys, states, own = begun(rounds, protocol, parties, seeds[which], targets, arms)
-    states, own, _ = rounds.advance(keys, states, parties.shared, own, 0, config.rounds)
-    usable = models_of_runs(rounds, protocol, states, parties.shared, own, targets[:, None])[1]
+    rounds = NativeSimulator(protocol, parties, max(1, config.compute.chunk // len(which)), conditions)
+    keys, states = begin_runs(protocol, seeds[which], targets, rules)
+    states, own, _ = rounds.advance(keys, states, parties.shared, parties.own, 0, config.rounds)
+    usable = models_of_runs(protocol, states, parties.shared, own, targets[:, None])
     values = SiloEvaluator(protocol, experiment.arrays, which, targets[:, None])(usable)
     return [
         SiloBaseline(

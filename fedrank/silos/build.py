@@ -15,8 +15,9 @@ from jaxtyping import Int
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.data import load
+from fedrank.engine.conditions import Conditions
 from fedrank.engine.methods import method, method_names
-from fedrank.engine.simulator import Conditions
+from fedrank.silos.averaging import Pooled
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.config import ALL, SILO_BASELINES, SilosConfig
 from fedrank.silos.data.reader import SiloReader
@@ -26,7 +27,6 @@ from fedrank.silos.leave_one_out import LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import SiloProtocol
-from fedrank.silos.personalised import Pooled
 
 #: Range of a column of generated data.
 _GENERATED_RANGE = (-3.0, 3.0)
@@ -34,7 +34,7 @@ _GENERATED_RANGE = (-3.0, 3.0)
 
 @dataclass(frozen=True)
 class Parts:
-    """What a protocol of silos is made from, beside its own settings.
+    """Parts that a protocol of silos is made from, beside its own settings.
 
     Attributes:
         sgd: Local training, and the network.
@@ -60,7 +60,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class SiloExperiment:
-    """What a configuration of silos names, built.
+    """Everything that a configuration of silos names, built.
 
     Attributes:
         config: The configuration, resolved.
@@ -94,7 +94,7 @@ class SiloExperiment:
 
     @property
     def personalises_one(self) -> bool:
-        """Whether a run is for one target; other protocols personalise for all silos at once."""
+        """True if a run is for one target; other protocols personalise for all silos at once."""
         return isinstance(self.protocol, BanditFedAvg)
 
     @property
@@ -178,7 +178,7 @@ def build_silos(
     }
     sgd = LocalSgd(**training)
     if (privacy := config.record_privacy) is not None and protocol is None:
-        from fedrank.silos.private_sgd import PrivateSgd
+        from fedrank.silos.records.private_sgd import PrivateSgd
 
         assert privacy.epsilon is not None  # else there is no privacy
         sgd = PrivateSgd(
@@ -294,7 +294,7 @@ def _large_enough(table: SiloTable, config: SilosConfig) -> SiloTable:
 
 
 def sizes(config: SilosConfig) -> Sizes:
-    """How many rows of each silo go into which part."""
+    """Number of rows of each silo in each part."""
     s = config.silos
     if s.train is None:
         raise ConfigError("silos.train is open; sizes are those of a configuration that is resolved.")

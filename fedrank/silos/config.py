@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
-from fedrank.engine.config import Compute, Evaluation, NamedRunConfig
+from fedrank.engine.config import Evaluation, NamedRunConfig
 
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
@@ -32,7 +32,7 @@ _NAME = "The protocol; see fedrank protocols."
 
 @dataclass(frozen=True, kw_only=True)
 class Silos:
-    """Which rows each silo has."""
+    """Settings of the silos' rows."""
 
     target: str = setting(
         "",
@@ -96,7 +96,7 @@ class Network(LocalNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class Bandit:
-    """Which silos are averaged with the target, and what is learnt from it."""
+    """Settings of the bandit that chooses the silos to average with the target."""
 
     rule: Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"] = (
         setting("extreme-explore", "Decision rule.")
@@ -141,7 +141,7 @@ class Bandit:
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """What happens to the silos' replies."""
+    """Faults of the silos' replies."""
 
     dropout: float = setting(0.0, "Probability that a silo is not heard in a round.")
 
@@ -166,7 +166,7 @@ class RecordPrivacy:
 
 @dataclass(frozen=True, kw_only=True)
 class SilosEvaluation(Evaluation):
-    """What is measured about the models while they learn."""
+    """Settings of the evaluation."""
 
     baselines: tuple[str, ...] = setting(
         SILO_BASELINES, "What the target is compared with: alone, by itself; everyone, federated averaging."
@@ -174,16 +174,6 @@ class SilosEvaluation(Evaluation):
     sceptic: bool = setting(
         True,
         "Also try what one tries first: logistic regression, boosted trees, one average.",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SilosCompute(Compute):
-    """How the run is computed. Nothing here changes what a silo draws."""
-
-    backend: Literal["auto", "numpy", "jax"] = setting(
-        "auto",
-        "numpy needs no compilation; jax is needed for some settings, which say so.",
     )
 
 
@@ -198,7 +188,6 @@ class SilosConfig(NamedRunConfig):
     rounds: int = setting(15, "Rounds; a round is one step of the server.", low=1, high=10**6)
     learning_rate: float = setting(0.05, "Step size of local training; the thesis names none.")
     devices: Devices = field(default_factory=Devices)
-    compute: SilosCompute = field(default_factory=SilosCompute)
     evaluation: SilosEvaluation = field(default_factory=SilosEvaluation)
     silos: Silos = field(default_factory=Silos)
     network: LocalNetwork = field(default_factory=LocalNetwork)
@@ -223,7 +212,7 @@ class SilosConfig(NamedRunConfig):
 
     @property
     def bound_to_rounds(self) -> bool:
-        """Whether noise is made for the number of rounds of the run."""
+        """True if noise is made for the number of rounds of the run."""
         return self.record_privacy is not None
 
     @property
@@ -286,13 +275,6 @@ class FedPerConfig(SilosConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedBnConfig(SilosConfig):
-    """Settings of FedBN, whose normalisations never cross."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedbn", _NAME)
-
-
-@dataclass(frozen=True, kw_only=True)
 class LocalOnlyConfig(AveragingConfig):
     """Settings of silos that train by themselves."""
 
@@ -304,68 +286,6 @@ class PooledConfig(AveragingConfig):
     """Settings of one learner on the rows of all silos."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("pooled", _NAME)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DittoSettings:
-    """Settings that only Ditto has."""
-
-    pull: float = setting(1.0, "λ, how strongly a silo's model is pulled to everybody's.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DittoConfig(AveragingConfig):
-    """Settings of Ditto: a personal model kept near the global one by a penalty."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("ditto", _NAME)
-    personal: DittoSettings = field(default_factory=DittoSettings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApflSettings:
-    """Settings that only APFL has."""
-
-    share: float = setting(0.5, "α, the part of a silo's own model before the first round.")
-    adaptive: bool = setting(True, "Let every silo adapt α.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApflConfig(AveragingConfig):
-    """Settings of APFL: a mixture of a personal and the global model."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("apfl", _NAME)
-    personal: ApflSettings = field(default_factory=ApflSettings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedFomoSettings:
-    """Settings that only FedFomo has."""
-
-    downloads: int | None = setting(None, "Number of other silos' models that a silo is sent; without it all.")
-    explore: float = setting(0.3, "Probability that one of them is random.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedFomoConfig(AveragingConfig):
-    """Settings of FedFomo: other silos' models weighted by their gain on own rows."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedfomo", _NAME)
-    personal: FedFomoSettings = field(default_factory=FedFomoSettings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfcaSettings:
-    """Settings that only IFCA has."""
-
-    clusters: int = setting(2, "Number of models that silos choose from.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfcaConfig(AveragingConfig):
-    """Settings of IFCA: silos are clustered, one model for each cluster."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("ifca", _NAME)
-    personal: IfcaSettings = field(default_factory=IfcaSettings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Who helped whom, with evidence: what ``evidence.json`` of a run of silos says.
+"""Evidence on which silos helped which: ``evidence.json`` of a run of silos.
 
 A silo's *paired difference* in a round is what it changed, all else equal: see
 :func:`fedrank.silos.bandits.statistics.differences`.
@@ -19,19 +19,23 @@ of them is wrong with a probability of at most 5 %.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
+from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.contributions import shapley
-from fedrank.silos.bandits.statistics import differences, intervals, inverted
+from fedrank.silos.bandits.statistics import differences, intervals, inverted, shapley
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.sceptic.in_runs import title
+from fedrank.silos.data.splits import Rows
+from fedrank.silos.sceptic.auc import auc
+from fedrank.silos.sceptic.learners import Own, fit_trees, log_loss
 from fedrank.silos.sceptic.verdicts import POWER
-from fedrank.silos.sceptic.ways import WAYS
+from fedrank.silos.sceptic.ways import WAYS, Others, choose
 
 #: Largest probability of a wrong verdict about any silo of a target.
 LEVEL = 0.05
@@ -69,9 +73,9 @@ def evidence(
         first = None if probe is None else probe[place * seeds : (place + 1) * seeds]
         silos = {}
         for i, silo in enumerate(helpers):
-            about = _paired(rounds, silo, len(helpers), together)
+            about = _pair_rounds(rounds, silo, len(helpers), together)
             about["together"] = together
-            about["inverted"] = None if first is None else _inverted(experiment, first[:, silo], target, len(helpers))
+            about["inverted"] = None if first is None else _inversion(experiment, first[:, silo], target, len(helpers))
             about["shapley"] = None if shares is None else _interval(shares[:, i])
             silos[experiment.names[silo]] = about
         played = mine.filter(pl.col("played")).group_by("code").len().sort("code")
@@ -111,12 +115,12 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
 def with_differences(
     experiment: SiloExperiment, final: dict[str, np.ndarray], tried: dict[str, Json]
 ) -> dict[str, Json]:
-    """What a sceptic tries first, with what the run's model has more, paired by seed.
+    """Simple baselines, with the run's difference to each, paired by seed.
 
     Args:
         experiment: The run.
         final: Performances [runs, targets] by name, such as ``"test: last"``.
-        tried: As :func:`~fedrank.silos.sceptic.in_runs.sceptics_rows` made it.
+        tried: As :func:`~fedrank.silos.evidence.sceptics_rows` made it.
 
     Returns:
         Target -> ``rows``, ``recommended``, ``best`` (the best way of a sceptic, by its mean) and ``ways``: way ->
@@ -196,8 +200,8 @@ def _differences(
     return np.where(some, np.nansum(there, axis=1) / np.maximum(np.isfinite(there).sum(axis=1), 1), np.nan)
 
 
-def _paired(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Json]:
-    """What the rounds of all seeds say about one silo, as it stands in the file."""
+def _pair_rounds(rounds: list[Rounds], silo: int, helpers: int, together: bool) -> dict[str, Json]:
+    """Evidence of the rounds of all seeds about one silo, as it stands in the file."""
     # Differences that are 0 but for the last bit of single precision have no sign.
     series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
     seen = [one[np.isfinite(one)] for one in series]
@@ -274,10 +278,10 @@ def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarr
     return out if np.isfinite(out).any() else None
 
 
-def _inverted(
+def _inversion(
     experiment: SiloExperiment, aucs: Float[np.ndarray, " seeds"], target: int, helpers: int
 ) -> dict[str, Json] | None:
-    """Whether a silo's labels look inverted, by the AUC of its first model on the target's rows.
+    """Test of a silo's labels for inversion, by the AUC of its first model on the target's rows.
 
     With one number a seed, Student's t test that their mean is ½ or more; with one seed, Mann and Whitney's of its
     rows.
@@ -295,3 +299,70 @@ def _inverted(
     p = min(1.0, p * helpers)
     verdict = "labels look inverted" if p < LEVEL else "no sign of inverted labels"
     return {"auc": float(np.nanmean(aucs)), "p": p, "verdict": verdict}
+
+
+#: Ways that choose by cross-validation; trees are fitted once.
+_CHOSEN = ("alone", "as-they-are", "averaged", "fedavg", "federated", "shrunk", "ditto", "stacked")
+#: Most silos for which it is done: with hundreds it would take longer than the run.
+MOST_SILOS = 16
+#: Fewest training rows of the rarer label.
+_FEWEST = 2
+
+
+def sceptics_rows(experiment: SiloExperiment) -> dict[str, Json]:
+    """Test performance of every way, by target and seed; larger is better.
+
+    Args:
+        experiment: The run.
+
+    Returns:
+        Target -> ``rows`` (that train, mean over seeds), ``ways`` (way -> value of each seed, None where there is
+        none) and ``recommended`` (of each seed). Targets with too few rows of one label are left out; empty with
+        more than :data:`MOST_SILOS` silos, and of pooled rows.
+    """
+    if not 2 <= experiment.n_parties <= MOST_SILOS:
+        return {}
+    import_module("sklearn.ensemble")  # a limit holds for libraries that are loaded by then
+    with threadpool_limits(1):
+        made = {experiment.names[target]: _of(experiment, target) for target in experiment.targets}
+    return {name: about for name, about in made.items() if about}
+
+
+def _of(experiment: SiloExperiment, target: int) -> dict[str, Json]:
+    ways = (*_CHOSEN, "trees")
+    values: dict[str, list[float | None]] = {way: [] for way in (*ways, "recommended")}
+    recommended: list[str] = []
+    rows = []
+    for division, seed in enumerate(experiment.config.all_seeds):
+        rng = np.random.Generator(np.random.PCG64([seed, target]))
+        parts = [_own(part, division, target) for part in (experiment.arrays.train, experiment.arrays.vali)]
+        mine = Own(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
+        test = _own(experiment.arrays.test, division, target)
+        if mine.rarer < _FEWEST:
+            return {}
+        rest = [_own(experiment.arrays.train, division, k) for k in range(experiment.n_parties) if k != target]
+        chosen = choose(mine, Others.of(rest, rng), rng, _CHOSEN)
+        models = {**chosen.models, "trees": fit_trees(mine)}
+        for way in ways:
+            values[way].append(_measure(experiment, models[way](test.x), test.y) if way in models else None)
+        values["recommended"].append(values[chosen.best][-1])
+        recommended.append(chosen.best)
+        rows.append(mine.rows)
+    return {"rows": float(np.mean(rows)), "ways": values, "recommended": recommended}
+
+
+def _own(rows: Rows, division: int, silo: int) -> Own:
+    n = int(np.asarray(rows.n)[division, silo])
+    return Own(
+        np.asarray(rows.x)[division, silo, :n].astype(float), np.asarray(rows.y)[division, silo, :n].astype(float)
+    )
+
+
+def _measure(experiment: SiloExperiment, scores: np.ndarray, y: np.ndarray) -> float | None:
+    value = auc(scores, y).value if experiment.protocol.measure == "auc" else -log_loss(scores, y)
+    return float(value) if np.isfinite(value) else None
+
+
+def title(way: str) -> str:
+    """Title of a way in tables."""
+    return "recommended" if way == "recommended" else WAYS[way].title

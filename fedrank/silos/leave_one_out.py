@@ -27,17 +27,16 @@ on their mean would take hundreds of rounds.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Key, UInt32
+from jaxtyping import Bool, Float, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
-from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, Train, average
 from fedrank.silos.messages import Candidates, Judged, decode_undefined, encode_undefined
@@ -54,7 +53,7 @@ _LARGEST = 80.0
 
 
 class LeaveOneOutState(NamedTuple):
-    """What the server keeps between rounds.
+    """State of the server between rounds.
 
     Attributes:
         round: Number of the round.
@@ -71,16 +70,16 @@ class LeaveOneOutState(NamedTuple):
     """
 
     round: UInt32[AnyArray, ""]
-    weights: Float[AnyArray, " parameters"]
-    rows: Float[AnyArray, " silos"]
-    active: Bool[AnyArray, " silos"]
-    heard: Bool[AnyArray, " silos"]
-    models: Float[AnyArray, "silos+1 parameters"]
-    capital: Float[AnyArray, "silos stakes"]
-    judged: Float[AnyArray, "silos+1"]
-    increments: Float[AnyArray, " silos"]
+    weights: Float[np.ndarray, " parameters"]
+    rows: Float[np.ndarray, " silos"]
+    active: Bool[np.ndarray, " silos"]
+    heard: Bool[np.ndarray, " silos"]
+    models: Float[np.ndarray, "silos+1 parameters"]
+    capital: Float[np.ndarray, "silos stakes"]
+    judged: Float[np.ndarray, "silos+1"]
+    increments: Float[np.ndarray, " silos"]
     best: Float[AnyArray, ""]
-    best_weights: Float[AnyArray, " parameters"]
+    best_weights: Float[np.ndarray, " parameters"]
 
 
 @dataclass(frozen=True)
@@ -119,31 +118,31 @@ class LeaveOneOut(PersonalisedProtocol):
         return (*((Pretrain(self),) if self.pretrain else ()), TrainActive(self), JudgeAll(self))
 
     @override
-    def init(self, key: Key[Array, ""]) -> LeaveOneOutState:
+    def init(self, key: UInt32[np.ndarray, "2"] | None) -> LeaveOneOutState:
         first, k = super().init(key), self.silos
         return LeaveOneOutState(
             *first,
-            active=jnp.ones(k, bool),
-            heard=jnp.zeros(k, bool),
-            models=jnp.broadcast_to(first.weights, (k + 1, self.parameters)),
-            capital=jnp.zeros((k, len(STAKES)), jnp.float32),
-            judged=jnp.full(k + 1, jnp.nan, jnp.float32),
-            increments=jnp.full(k, jnp.nan, jnp.float32),
-            best=jnp.float32(-jnp.inf),
+            active=np.ones(k, bool),
+            heard=np.zeros(k, bool),
+            models=np.broadcast_to(first.weights, (k + 1, self.parameters)),
+            capital=np.zeros((k, len(STAKES)), np.float32),
+            judged=np.full(k + 1, np.nan, np.float32),
+            increments=np.full(k, np.nan, np.float32),
+            best=np.asarray(-np.inf, np.float32),
             best_weights=first.weights,
         )
 
     @override
     def remember_best(
-        self, model: Float[AnyArray, " size"], party: Party, when: bool | Bool[AnyArray, ""] = True
+        self, models: Float[np.ndarray, "silos size"], party: Party, when: Bool[np.ndarray, " silos"] | None = None
     ) -> Party:
         return party  # the server knows what all silos judged and remembers the best model itself
 
     @override
-    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[AnyArray, " size"]]:
+    def models(self, state: LeaveOneOutState, party: Party) -> dict[str, Float[np.ndarray, "silos size"]]:
         # Dropped silos may use the models, too.
-        best = jnp.where(state.best > -jnp.inf, state.best_weights, state.weights)
-        last, best = (self.usable(self.whole_model(w, party.own), party) for w in (state.weights, best))
+        best = state.best_weights if state.best > -np.inf else state.weights
+        last, best = (self.usable(self.whole_model(w, party.own.model), party) for w in (state.weights, best))
         return {"last": last, "best": best}
 
     @override
@@ -151,24 +150,26 @@ class LeaveOneOut(PersonalisedProtocol):
         return {
             "judged": state.judged,
             "increments": state.increments,
-            "evidence": jnp.exp(jnp.minimum(self.log_evidence(state), _LARGEST)),
+            "evidence": np.exp(np.minimum(self.log_evidence(state), _LARGEST)),
             "active": state.active,
         }
 
-    def log_evidence(self, state: LeaveOneOutState) -> Float[AnyArray, " silos"]:
+    def log_evidence(self, state: LeaveOneOutState) -> Float[np.ndarray, " silos"]:
         """Logarithm of each silo's e-value."""
-        return jax.scipy.special.logsumexp(state.capital, axis=1) - jnp.log(jnp.float32(len(STAKES)))
+        largest = state.capital.max(axis=1)
+        mean = np.exp(state.capital - largest[:, None]).mean(axis=1)
+        return (largest + np.log(mean)).astype(np.float32)
 
     def bet(self, state: LeaveOneOutState) -> LeaveOneOutState:
         """The state after the round's bets; the silo with the largest e-value is dropped if that is large enough."""
-        x = jnp.where(jnp.isfinite(state.increments), state.increments, 0.0)
-        x = jnp.sign(x) if self.by == "sign" else x
-        stakes = jnp.asarray(STAKES, jnp.float32)[None]
-        state = state._replace(capital=state.capital + jnp.log1p(stakes * x[:, None]))
-        strength = jnp.where(state.active, self.log_evidence(state), -jnp.inf)
-        worst = jnp.argmax(strength)
-        enough = (strength[worst] >= jnp.log(self.evidence)) & (jnp.sum(~state.active) < self.silos - 2)
-        return state._replace(active=state.active & ~(enough & (jnp.arange(self.silos) == worst)))
+        x = np.where(np.isfinite(state.increments), state.increments, 0.0)
+        x = np.sign(x) if self.by == "sign" else x
+        stakes = np.asarray(STAKES, np.float32)[None]
+        state = state._replace(capital=state.capital + np.log1p(stakes * x[:, None]))
+        strength = np.where(state.active, self.log_evidence(state), -np.inf)
+        worst = np.argmax(strength)
+        enough = (strength[worst] >= np.log(self.evidence)) & (np.sum(~state.active) < self.silos - 2)
+        return state._replace(active=state.active & ~(enough & (np.arange(self.silos) == worst)))
 
 
 @dataclass(frozen=True)
@@ -176,16 +177,16 @@ class TrainActive(Train):
     """Every active silo trains; the server averages all of them, and all but each."""
 
     @override
-    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[AnyArray, " silos"]:
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[np.ndarray, " silos"]:
         return state.active
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> LeaveOneOutState:
         k = self.settings.silos
         heard = arrived & is_finite(replies.weights)
         rows = update_rows(state.rows, replies.rows, heard)
-        all_but = jnp.concatenate([jnp.ones((1, k), bool), ~jnp.eye(k, dtype=bool)])
-        otherwise = jnp.broadcast_to(state.weights, state.models.shape)
+        all_but = np.concatenate([np.ones((1, k), bool), ~np.eye(k, dtype=bool)])
+        otherwise = np.broadcast_to(state.weights, state.models.shape)
         models = average(replies.weights, rows, all_but & heard[None], otherwise)
         return state._replace(rows=rows, heard=heard, models=models)
 
@@ -198,7 +199,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
     trains = False
 
     @override
-    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[AnyArray, " silos"]:
+    def asked(self, state: LeaveOneOutState, parties: int) -> Bool[np.ndarray, " silos"]:
         return state.active
 
     @override
@@ -207,22 +208,22 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
 
     @override
     def respond(self, request: Candidates, party: Party, draws: PyTree) -> tuple[Party, Judged]:
-        s = self.settings
-        judged = jax.vmap(lambda w: s.performance(s.whole_model(w, party.own), party))(request.models)
-        own = s.performance(party.own.model, party)
-        return party, Judged(encode_undefined(own), encode_undefined(judged))
+        s, own = self.settings, party.own
+        models = s.whole_model(request.models, own.model[:, None])
+        judged = encode_undefined(s.performance(np.concatenate([own.model[:, None], models], axis=1), party))
+        return party, Judged(judged[:, 0], judged[:, 1:])
 
     @override
-    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[AnyArray, " silos"]) -> LeaveOneOutState:
+    def tell(self, state: LeaveOneOutState, replies: Judged, arrived: Bool[np.ndarray, " silos"]) -> LeaveOneOutState:
         s = self.settings
-        values = jnp.where(arrived[:, None], decode_undefined(replies.models), jnp.nan)
-        judged = jnp.nanmedian(values, axis=0)
+        values = np.where(arrived[:, None], decode_undefined(replies.models), np.nan)
+        judged = nanmedian(values)
         # Without j there must be somebody left, and j must have been there before.
-        observed = state.heard & (jnp.sum(state.heard) > 1)
-        increments = jnp.nanmedian(values[:, 1:] - values[:, :1], axis=0)
-        increments = jnp.where(observed, increments, jnp.nan)
-        gains = jnp.concatenate([jnp.zeros(1), jnp.where(jnp.isfinite(increments), increments, -jnp.inf)])
-        arm = jnp.argmax(gains)  # of equals the first: all silos
+        observed = state.heard & (np.sum(state.heard) > 1)
+        increments = nanmedian(values[:, 1:] - values[:, :1])
+        increments = np.where(observed, increments, np.nan)
+        gains = np.concatenate([np.zeros(1), np.where(np.isfinite(increments), increments, -np.inf)])
+        arm = np.argmax(gains)  # of equals the first: all silos
         theta, value = state.models[arm], judged[arm]
         won = value > state.best
         state = state._replace(
@@ -230,7 +231,14 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
             weights=theta,
             judged=judged,
             increments=increments,
-            best=jnp.where(won, value, state.best),
-            best_weights=jnp.where(won, theta, state.best_weights),
+            best=np.where(won, value, state.best),
+            best_weights=np.where(won, theta, state.best_weights),
         )
         return s.bet(state)
+
+
+def nanmedian(values: Float[np.ndarray, "silos models"]) -> Float[np.ndarray, " models"]:
+    """Median over silos; NaN where no silo has a value."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmedian(values, axis=0).astype(np.float32)

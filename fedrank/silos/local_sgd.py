@@ -1,20 +1,31 @@
-"""Local training at a silo: some epochs of mini-batch SGD over its rows (Lundahl 2021, Algorithm 5)."""
+"""Local training at a silo: some epochs of mini-batch SGD over its rows (Lundahl 2021, Algorithm 5).
+
+Many silos are trained at once. Silos with equally many rows are trained together, so that batches have the same size
+and no row is padded; one step is then a stack of small matrix products for each layer.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from jaxtyping import Bool, Float, Key, UInt32
+import numpy as np
+from jaxtyping import Bool, Float, Float32, UInt32
 
-from fedrank.core.arrays import AnyArray, PyTree
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.streams import stream
 from fedrank.privacy.randomised_response import os_words
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.network import TabularNetwork
+from fedrank.silos.data.splits import Rows
+from fedrank.silos.network import Gradient, TabularNetwork
+
+#: Numbers of a layer's activations, over all models, that are computed at once: what stays in a processor's cache.
+_AT_ONCE = 1 << 16
+
+#: A step on one batch: changes models in place, given features [models, batch, features] and labels [models, batch].
+Step: TypeAlias = Callable[[Float[np.ndarray, "models batch features"], Bool[np.ndarray, "models batch"]], None]
 
 
 @dataclass(frozen=True)
@@ -53,67 +64,88 @@ class LocalSgd:
         """Shape of the random bits of one training, [epochs, rows]: rows are shuffled in every epoch."""
         return self.epochs, rows
 
-    def draw(self, key: Key[Array, ""], shape: tuple[int, int]) -> PyTree:
-        """The random numbers of a simulated silo's training, or of several.
+    def draw(self, keys: UInt32[np.ndarray, "silos 2"], shape: tuple[int, int]) -> PyTree:
+        """The random numbers of simulated silos' trainings: uint32 [silos, epochs, rows].
 
         Args:
-            key: Consumed.
+            keys: Both words of each silo's key, consumed.
             shape: As of :meth:`rng_shape`, with the epochs of all trainings.
         """
-        return jax.random.bits(key, shape, jnp.uint32)
+        return stream(keys, shape[0] * shape[1]).reshape(-1, *shape)
 
     def draw_from_os(self, shape: tuple[int, int]) -> PyTree:
-        """The same of a real silo, from the operating system. The order of rows protects nobody."""
-        return jnp.asarray(os_words(shape))
+        """The same of one real silo, from the operating system. The order of rows protects nothing."""
+        return os_words(shape)
 
     def train(
         self,
-        weights: Float[AnyArray, " size"],
+        models: Float[np.ndarray, "silos numbers"],
         rows: Rows,
-        rng_bits: UInt32[AnyArray, "epochs rows"],
-        *,
-        penalty: Callable[[Float[AnyArray, " trainable"]], Float[AnyArray, ""]] | None = None,
-        frozen: Bool[AnyArray, " trainable"] | None = None,
-    ) -> Float[AnyArray, " size"]:
-        """The model after E epochs; a silo without rows returns the model that it got.
+        draws: UInt32[np.ndarray, "silos epochs rows"],
+        stepper: Callable[[Float32[np.ndarray, "models numbers"]], Step] | None = None,
+    ) -> Float32[np.ndarray, "silos numbers"]:
+        """Models after E epochs, each at a silo; a silo without rows returns the model that it got.
 
         Args:
-            weights: The model to start from.
-            rows: The silo's training rows: x [rows, features], y [rows], n.
-            rng_bits: Random bits of the shuffles.
-            penalty: A term of the loss, a function of the numbers that gradients change, such as Ditto's pull.
-            frozen: Which of these numbers stay as they are.
+            models: The models to start from: vectors of the network, or whatever ``stepper`` takes.
+            rows: Training rows of each silo: leading axis [silos].
+            draws: Random bits of the shuffles.
+            stepper: A method's training: makes the step of some models, which changes them in place; by default
+                :meth:`descent`.
         """
-        rows = Rows(*(jnp.asarray(leaf) for leaf in rows))
-        net, most = self.network, rows.x.shape[0]
+        out = np.array(models, np.float32)
+        counts, most = np.asarray(rows.n), rows.x.shape[-2]
         width = min(self.batch, most)
-        batches = -(-most // width)
-        cut = net.trainable
-        valid = jnp.arange(most) < rows.n
-        # Rows with equal bits are kept in the order of the rows: a stable sort, the same on every machine.
-        order = jnp.argsort(jnp.where(valid[None], rng_bits >> 1, jnp.uint32(0xFFFFFFFF)), axis=-1, stable=True)
-        mine = jnp.maximum(-(-rows.n // width), 1)  # batches of this silo
-        number = jnp.arange(batches)
-        first, end = (-(-(number + more) * rows.n // mine) for more in (0, 1))
-        position = first[:, None] + jnp.arange(width)[None]
-        where = (position < end[:, None]) & (number < mine)[:, None]
-        position = jnp.minimum(position, most - 1)
+        together = max(1, _AT_ONCE // (max(self.network.n_features, 1, *self.network.widths) * width))
+        with np.errstate(all="ignore"):  # a training that diverges is recognised by its result
+            for n in np.unique(counts[counts > 0]).tolist():
+                (same,) = np.nonzero(counts == n)
+                batches = -(-n // width)
+                ends = [-(-number * n // batches) for number in range(batches + 1)]
+                for first in range(0, len(same), together):
+                    part = same[first : first + together]
+                    each = np.arange(len(part))[:, None]
+                    # Rows with equal bits are kept in the order of the rows: a stable sort, on every machine.
+                    order = np.argsort(draws[part, :, :n] >> np.uint32(1), axis=-1, kind="stable")
+                    x, y = rows.x[part, :n], rows.y[part, :n] > 0.5
+                    mine = out[part]
+                    step = (stepper or self.descent)(mine)
+                    for epoch in range(self.epochs):
+                        shuffled = order[:, epoch]
+                        xs, ys = x[each, shuffled], y[each, shuffled]
+                        for begin, end in itertools.pairwise(ends):
+                            step(xs[:, begin:end], ys[:, begin:end])
+                    out[part] = mine
+        return out
 
-        def objective(trainable, x, y, where):
-            loss, statistics = net.loss(trainable, x, y, where)
-            if self.weight_decay:
-                loss = loss + 0.5 * self.weight_decay * jnp.sum(trainable * trainable)
-            return loss if penalty is None else loss + penalty(trainable), statistics
+    def descent(self, models: Float32[np.ndarray, "models size"]) -> Step:
+        """A step of SGD, which changes models in place."""
+        gradient = Gradient(self.network, models)
 
-        def step(model, batch):
-            chosen, where = batch
-            gradient, seen = jax.grad(objective, has_aux=True)(model[:cut], rows.x[chosen], rows.y[chosen], where)
-            if frozen is not None:
-                gradient = jnp.where(frozen, 0.0, gradient)
-            moved = model[:cut] - self.learning_rate * gradient
-            running = model[cut:] + net.momentum * (seen - model[cut:])
-            return jnp.where(jnp.any(where), jnp.concatenate([moved, running]), model), None
+        def step(x: Any, y: Any) -> None:
+            self.move(models, gradient(x, y), gradient.statistics)
 
-        chosen = order[:, position].reshape(-1, width)
-        always = jnp.broadcast_to(where, (self.epochs, batches, width)).reshape(-1, width)
-        return jax.lax.scan(step, weights, (chosen, always))[0]
+        return step
+
+    def move(
+        self,
+        models: Float32[np.ndarray, "models size"],
+        slopes: Float32[np.ndarray, "models trainable"],
+        statistics: Float32[np.ndarray, "models statistics"],
+    ) -> None:
+        """Change models by a step along slopes, with weight decay, and running statistics towards a batch's.
+
+        Args:
+            models: Changed in place.
+            slopes: The gradient; consumed.
+            statistics: Those of the batch; consumed.
+        """
+        net, cut = self.network, self.network.trainable
+        if self.weight_decay:
+            slopes += np.float32(self.weight_decay) * models[:, :cut]
+        slopes *= np.float32(self.learning_rate)
+        models[:, :cut] -= slopes
+        if net.statistics:
+            statistics -= models[:, cut:]
+            statistics *= np.float32(net.momentum)
+            models[:, cut:] += statistics

@@ -1,16 +1,17 @@
-"""What crosses between a server and silos that average models: models, numbers of rows, performances.
+"""Messages between a server and silos that average models: models, numbers of rows, performances.
 
 Shared by MAB-FL (:mod:`fedrank.silos.bandit_fedavg`) and the methods that it is compared with. No message has an axis
 of rows: a silo's patients or customers never cross. What a *model* gives away of the rows that it was trained on is
-another matter: only DP-SGD bounds it (:mod:`fedrank.silos.private_sgd`).
+another matter: only DP-SGD bounds it (:mod:`fedrank.silos.records.private_sgd`).
 """
 
 from __future__ import annotations
 
+import numpy as np
 from jaxtyping import Float
 
 from fedrank.core import messages as wire
-from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import AnyArray
 from fedrank.core.messages import f4, field, message, u4
 
 #: Stands for a number that does not exist, such as the AUC of rows of one class: what is not finite cannot cross.
@@ -25,14 +26,12 @@ SEEN = (
 
 def encode_undefined(numbers: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     """Numbers as they cross: :data:`UNDEFINED` for NaN and infinity."""
-    xp = module_of(numbers)
-    return xp.where(xp.isfinite(numbers), numbers, UNDEFINED)
+    return np.where(np.isfinite(numbers), numbers, UNDEFINED)
 
 
 def decode_undefined(numbers: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
     """Numbers as they crossed: NaN for :data:`UNDEFINED`."""
-    xp = module_of(numbers)
-    return xp.where(numbers > UNDEFINED / 2, numbers, xp.nan)
+    return np.where(numbers > UNDEFINED / 2, numbers, np.nan)
 
 
 # ------------------------------------------------------------------------------------------------ training, judging
@@ -95,44 +94,6 @@ class TrainedAndJudged:
     models: wire.Array = field(f4["models"], "how good each of them is on the target's validation rows")
 
 
-# ----------------------------------------------------------------------------------- methods with several models
-
-
 @message(kind=8)
 class Nothing:
     """The message of silos that train alone: it has no field."""
-
-
-@message(kind=9)
-class Models:
-    """IFCA's server to silos: the model of each cluster."""
-
-    round: wire.Array = field(u4, "number of the round")
-    weights: wire.Array = field(f4["models", "parameters"], "the models to choose from, one a cluster")
-
-
-@message(kind=10)
-class TrainedInCluster:
-    """IFCA's silo to server: its local model, and the cluster whose model it started from."""
-
-    weights: wire.Array = field(f4["parameters"], "the model after training on the silo's rows")
-    rows: wire.Array = field(u4, "number of rows that the silo trains on")
-    cluster: wire.Array = field(u4, "which model fits the silo's training rows best", largest="largest_cluster")
-
-
-@message(kind=11)
-class Others:
-    """FedFomo's server to a silo: models of other silos."""
-
-    round: wire.Array = field(u4, "number of the round")
-    who: wire.Array = field(u4["models"], "whose models these are")
-    weights: wire.Array = field(f4["models", "parameters"], "silos' models as they were sent")
-
-
-@message(kind=12)
-class TrainedOnMix:
-    """FedFomo's silo to server: its local model, and what it mixed before; the weights add up to at most 1."""
-
-    weights: wire.Array = field(f4["parameters"], "the model after training on the silo's rows")
-    rows: wire.Array = field(u4, "number of rows that the silo trains on")
-    mixed: wire.Array = field(f4["models"], "how much of each model the silo mixed into its own")

@@ -10,15 +10,10 @@ from typing import Any
 
 from fedrank.engine.methods import Method
 from fedrank.silos.config import (
-    ApflConfig,
     BanditFedAvgConfig,
-    DittoConfig,
     FedAvgConfig,
-    FedBnConfig,
-    FedFomoConfig,
     FedPerConfig,
     FineTunedConfig,
-    IfcaConfig,
     LeaveOneOutConfig,
     LocalOnlyConfig,
     PooledConfig,
@@ -64,7 +59,7 @@ def _bandit_fedavg(config: BanditFedAvgConfig, parts: Any) -> Any:
     )
     if (privacy := config.record_privacy) is None:
         return made
-    from fedrank.silos.records.judgements import NoisyJudgements
+    from fedrank.silos.records.private_sgd import NoisyJudgements
 
     assert privacy.epsilon is not None
     noise = NoisyJudgements(privacy.epsilon, privacy.delta, made.values_judged(parts.rounds))
@@ -72,53 +67,21 @@ def _bandit_fedavg(config: BanditFedAvgConfig, parts: Any) -> Any:
 
 
 def _fedavg(config: FedAvgConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import FedAvg
+    from fedrank.silos.averaging import FedAvg
 
     return FedAvg(**parts.common, crossing=config.network.crossing)
 
 
 def _fedavg_finetune(config: FineTunedConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import FineTuned
+    from fedrank.silos.averaging import FineTuned
 
     return FineTuned(**parts.common, crossing=config.network.crossing)
 
 
 def _fedper(config: FedPerConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import FedAvg
+    from fedrank.silos.averaging import FedPer
 
-    return FedAvg(**parts.common, crossing="head-local")
-
-
-def _fedbn(config: FedBnConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import FedAvg
-
-    return FedAvg(**parts.common, crossing="local")
-
-
-def _ditto(config: DittoConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import Ditto
-
-    return Ditto(**parts.common, crossing=config.network.crossing, pull=config.personal.pull)
-
-
-def _apfl(config: ApflConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import Apfl
-
-    p = config.personal
-    return Apfl(**parts.common, crossing=config.network.crossing, share=p.share, adaptive=p.adaptive)
-
-
-def _fedfomo(config: FedFomoConfig, parts: Any) -> Any:
-    from fedrank.silos.fedfomo import FedFomo
-
-    p = config.personal
-    return FedFomo(**parts.common, crossing=config.network.crossing, downloads=p.downloads, epsilon=p.explore)
-
-
-def _ifca(config: IfcaConfig, parts: Any) -> Any:
-    from fedrank.silos.ifca import Ifca
-
-    return Ifca(**parts.common, crossing=config.network.crossing, clusters=config.personal.clusters)
+    return FedPer(**parts.common)
 
 
 def _leave_one_out(config: LeaveOneOutConfig, parts: Any) -> Any:
@@ -129,13 +92,13 @@ def _leave_one_out(config: LeaveOneOutConfig, parts: Any) -> Any:
 
 
 def _local_only(config: LocalOnlyConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import LocalOnly
+    from fedrank.silos.averaging import LocalOnly
 
     return LocalOnly(**parts.common, crossing=config.network.crossing)
 
 
-def _pooled(config: PooledConfig, parts: Any) -> Any:
-    from fedrank.silos.personalised import Pooled
+def _make_pooled(config: PooledConfig, parts: Any) -> Any:
+    from fedrank.silos.averaging import Pooled
 
     return Pooled(**parts.common, crossing=config.network.crossing)
 
@@ -148,7 +111,7 @@ BANDIT_FEDAVG = Method(
     summary="Silos: a bandit finds whose models to average with the target's (MAB-FL).",
     paper="Lundahl: Personalization by Combination, master's thesis, Stockholm University, 2021",
     crosses="models, and how good the target finds them",
-    file="fedrank/silos/bandit_fedavg/__init__.py",
+    file="fedrank/silos/bandit_fedavg.py",
     citation="lundahl2021mabfl",
 )
 FEDAVG = Method(
@@ -159,7 +122,7 @@ FEDAVG = Method(
     summary="Silos: the average of everybody's models.",
     paper="McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017",
     crosses="models",
-    file="fedrank/silos/personalised.py",
+    file="fedrank/silos/averaging.py",
     citation="mcmahan2017fedavg",
 )
 FEDAVG_FINETUNE = Method(
@@ -170,7 +133,7 @@ FEDAVG_FINETUNE = Method(
     summary="Silos: everybody's average, trained on at each silo.",
     paper="McMahan et al., AISTATS 2017, and local training afterwards",
     crosses="models",
-    file="fedrank/silos/personalised.py",
+    file="fedrank/silos/averaging.py",
     citation="mcmahan2017fedavg",
 )
 FEDPER = Method(
@@ -181,63 +144,8 @@ FEDPER = Method(
     summary="Silos: everybody's average, but for the last layer.",
     paper="Arivazhagan et al.: Federated Learning with Personalization Layers, 2019",
     crosses="models",
-    file="fedrank/silos/personalised.py",
+    file="fedrank/silos/averaging.py",
     citation="arivazhagan2019fedper",
-)
-FEDBN = Method(
-    name="fedbn",
-    task="silos",
-    settings=FedBnConfig,
-    make=_fedbn,
-    summary="Silos: everybody's average, but for the normalisations.",
-    paper="Li et al.: FedBN, ICLR 2021",
-    crosses="models",
-    file="fedrank/silos/personalised.py",
-    citation="li2021fedbn",
-)
-DITTO = Method(
-    name="ditto",
-    task="silos",
-    settings=DittoConfig,
-    make=_ditto,
-    summary="Silos: a model of one's own, pulled to everybody's average.",
-    paper="Li et al.: Ditto, ICML 2021",
-    crosses="models",
-    file="fedrank/silos/personalised.py",
-    citation="li2021ditto",
-)
-APFL = Method(
-    name="apfl",
-    task="silos",
-    settings=ApflConfig,
-    make=_apfl,
-    summary="Silos: a mixture of a model of one's own and everybody's average.",
-    paper="Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020",
-    crosses="models",
-    file="fedrank/silos/personalised.py",
-    citation="deng2020apfl",
-)
-FEDFOMO = Method(
-    name="fedfomo",
-    task="silos",
-    settings=FedFomoConfig,
-    make=_fedfomo,
-    summary="Silos: each mixes the others' models by how much they help it.",
-    paper="Zhang et al.: Personalized Federated Learning with First Order Model Optimization, ICLR 2021",
-    crosses="models",
-    file="fedrank/silos/fedfomo.py",
-    citation="zhang2021fedfomo",
-)
-IFCA = Method(
-    name="ifca",
-    task="silos",
-    settings=IfcaConfig,
-    make=_ifca,
-    summary="Silos: several averages, each silo picks the one that suits it.",
-    paper="Ghosh et al.: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020",
-    crosses="models",
-    file="fedrank/silos/ifca.py",
-    citation="ghosh2020ifca",
 )
 LEAVE_ONE_OUT = Method(
     name="leave-one-out",
@@ -257,14 +165,14 @@ LOCAL_ONLY = Method(
     make=_local_only,
     summary="Silos: every silo by itself.",
     crosses="nothing",
-    file="fedrank/silos/personalised.py",
+    file="fedrank/silos/averaging.py",
 )
 POOLED = Method(
     name="pooled",
     task="silos",
     settings=PooledConfig,
-    make=_pooled,
+    make=_make_pooled,
     summary="Silos: one learner on the rows of all, a bound of what federating can reach.",
     crosses="everything: all rows",
-    file="fedrank/silos/personalised.py",
+    file="fedrank/silos/averaging.py",
 )

@@ -21,14 +21,12 @@ from fedrank.engine.features import array_of, in_single_precision, need_names
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
 from fedrank.engine.model import Model, ModelParts, tensor
 from fedrank.metrics.auc import host_auc, host_log_loss
-from fedrank.silos.data.coding import Coding
+from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.data.splits import moments, standardised
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.data.values import as_codes
-from fedrank.silos.network import EPSILON, TabularNetwork
-from fedrank.silos.scoring import blocks, scores
+from fedrank.silos.network import EPSILON, TabularNetwork, blocks, scores
 
 #: Name of all rows together in what :meth:`SiloModel.evaluate` returns.
 ALL_ROWS = "all"
@@ -235,7 +233,7 @@ class SiloModel(Model):
         silo: str = "",
         folder: str | os.PathLike[str] | None = None,
     ) -> dict[str, dict[str, float]]:
-        """What the model is worth on labelled rows.
+        """Measures of the model on labelled rows.
 
         Args:
             data: The path of a CSV or parquet file, a data frame, ``(features, labels)`` or ``(features, labels,
@@ -255,7 +253,7 @@ class SiloModel(Model):
         """
         if self.mean is None:
             raise ModelError(_NO_STANDARDS)
-        table, labels, silos = self._labelled(data, label, positive, silo, folder)
+        table, labels, silos = self._label_rows(data, label, positive, silo, folder)
         found = self._scores(table)
         parts = {ALL_ROWS: np.ones(len(labels), bool)}
         if silos is not None and len(names := list(dict.fromkeys(silos))) > 1:
@@ -263,7 +261,7 @@ class SiloModel(Model):
             parts |= {called[name]: np.asarray(silos) == name for name in names}
         return {name: _measures(found[which], labels[which]) for name, which in parts.items()}
 
-    def _labelled(
+    def _label_rows(
         self, data: Any, label: str, positive: Any, silo: str, folder: Any
     ) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
         """Features, labels 0 or 1, and the silo of each row where it is known."""

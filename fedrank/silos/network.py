@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Float32, Int, UInt32
 
-from fedrank.core.arrays import AnyArray, module_of
-from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.streams import normals, stream
 
 #: How layers are normalised: over the batch (Ioffe and Szegedy 2015), over a row's units (Ba et al. 2016), or not.
 NORMS = ("batch", "layer", "none")
@@ -67,13 +65,13 @@ class TabularNetwork:
 
     @property
     def trainable(self) -> int:
-        """How many numbers gradients change; they come first in the vector."""
+        """Number of weights that gradients change; they come first in the vector."""
         affine = 0 if self.norm == "none" else 2 * sum(self.widths)
         return affine + sum(before * after + after for before, after in self.layers)
 
     @property
     def statistics(self) -> int:
-        """How many running means and variances there are; they come last."""
+        """Number of running means and variances; they come last."""
         return 2 * sum(self.widths) if self.norm == "batch" else 0
 
     @property
@@ -81,18 +79,14 @@ class TabularNetwork:
         """Length of the vector of all the network's numbers."""
         return self.trainable + self.statistics
 
-    def initial(self, key: Key[Array, ""]) -> Float[AnyArray, " size"]:
+    def initial(self, keys: UInt32[np.ndarray, "*lead 2"]) -> Float32[np.ndarray, "*lead size"]:
         """Fresh weights: W ~ N(0, 2 / inputs) (He et al. 2015), biases 0, normalisations the identity.
 
         The thesis says "normal" and no more; with a fixed variance of 1 the logits would be in the hundreds.
-        """
-        # The barrier keeps the compiler from joining factors: the same bits in a program as by itself.
-        normal = jax.lax.optimization_barrier(jax.random.normal(key, (self.size,), jnp.float32))
-        return self.initial_of(normal)
 
-    def initial_of(self, normal: Float[AnyArray, "*lead size"]) -> Float[AnyArray, "*lead size"]:
-        """Fresh weights of standard normal numbers, as :meth:`initial` draws them."""
-        xp = module_of(normal)
+        Args:
+            keys: Both words of a key for each network, consumed.
+        """
         scale, constant = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
         at = 0
         for name, shape in self._shapes:
@@ -101,7 +95,7 @@ class TabularNetwork:
                 scale[here] = np.sqrt(2 / shape[0])
             elif name.endswith((".weight", ".running_var")):
                 constant[here] = 1.0
-        return xp.asarray(constant) + xp.asarray(scale) * normal
+        return constant + scale * normals(stream(keys, self.size))
 
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -117,8 +111,8 @@ class TabularNetwork:
         return shapes
 
     def logits(
-        self, weights: Float[AnyArray, "*#lead size"], x: Float[AnyArray, "*#lead rows features"]
-    ) -> Float[AnyArray, "*lead rows 2"]:
+        self, weights: Float[np.ndarray, "*#lead size"], x: Float[np.ndarray, "*#lead rows features"]
+    ) -> Float[np.ndarray, "*lead rows 2"]:
         """Logits as finished models give them, with the running statistics.
 
         Args:
@@ -128,41 +122,18 @@ class TabularNetwork:
         return self._forward(weights[..., : self.trainable], x, running=weights[..., self.trainable :])[0]
 
     def scores(
-        self, weights: Float[AnyArray, "*#lead size"], x: Float[AnyArray, "*#lead rows features"]
-    ) -> Float[AnyArray, "*lead rows"]:
+        self, weights: Float[np.ndarray, "*#lead size"], x: Float[np.ndarray, "*#lead rows features"]
+    ) -> Float[np.ndarray, "*lead rows"]:
         """The log-odds of label 1: the difference of the logits; arguments as of :meth:`logits`."""
         logits = self.logits(weights, x)
         return logits[..., 1] - logits[..., 0]
 
-    def loss(
+    def recalibrate(
         self,
-        trainable: Float[AnyArray, " trainable"],
-        x: Float[AnyArray, "rows features"],
-        y: Float[AnyArray, " rows"],
-        where: Bool[AnyArray, " rows"],
-    ) -> tuple[Float[AnyArray, ""], Float[AnyArray, " statistics"]]:
-        """Mean cross-entropy of a batch, normalised by the batch's own statistics.
-
-        Args:
-            trainable: The numbers that gradients change.
-            x: Features.
-            y: Labels, 0 or 1.
-            where: Which rows count.
-
-        Returns:
-            The loss, and the batch's statistics, with unbiased variances as in PyTorch.
-        """
-        logits, statistics = self._forward(trainable, x, where=where)
-        margin = logits[:, 1] - logits[:, 0]
-        each = jax.nn.softplus(jnp.where(y > 0.5, -margin, margin))
-        return jnp.sum(jnp.where(where, each, 0.0)) / jnp.maximum(jnp.sum(where), 1), statistics
-
-    def recalibrated(
-        self,
-        weights: Float[AnyArray, "*lead size"],
-        x: Float[AnyArray, "*lead rows features"],
-        where: Bool[AnyArray, "*lead rows"],
-    ) -> Float[AnyArray, "*lead size"]:
+        weights: Float[np.ndarray, "*lead size"],
+        x: Float[np.ndarray, "*lead rows features"],
+        where: Bool[np.ndarray, "*lead rows"],
+    ) -> Float[np.ndarray, "*lead size"]:
         """The same model with running statistics that are those of the rows ``x``; without batch norm, unchanged.
 
         An average of models has averaged means and variances, which are those of no data at all. Layer after layer,
@@ -170,21 +141,18 @@ class TabularNetwork:
         """
         if self.norm != "batch":
             return weights
-        xp = module_of(weights, x)
         statistics = self._forward(weights[..., : self.trainable], x, where=where)[1]
-        kept = xp.where(xp.any(where, axis=-1)[..., None], statistics, weights[..., self.trainable :])
-        return xp.concatenate([weights[..., : self.trainable], kept], axis=-1)
+        kept = np.where(np.any(where, axis=-1)[..., None], statistics, weights[..., self.trainable :])
+        return np.concatenate([weights[..., : self.trainable], kept], axis=-1)
 
     def _forward(
         self,
-        trainable: Float[AnyArray, "*#lead trainable"],
-        x: Float[AnyArray, "*#lead rows features"],
-        where: Bool[AnyArray, "*#lead rows"] | None = None,
-        running: Float[AnyArray, "*#lead statistics"] | None = None,
-    ) -> tuple[Float[AnyArray, "*lead rows 2"], Float[AnyArray, "*lead batch_statistics"]]:
+        trainable: Float[np.ndarray, "*#lead trainable"],
+        x: Float[np.ndarray, "*#lead rows features"],
+        where: Bool[np.ndarray, "*#lead rows"] | None = None,
+        running: Float[np.ndarray, "*#lead statistics"] | None = None,
+    ) -> tuple[Float[np.ndarray, "*lead rows 2"], Float[np.ndarray, "*lead batch_statistics"]]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
-        xp = module_of(trainable, x)
-        x = xp.asarray(x)
         at, seen, statistics, lead = 0, 0, [], trainable.shape[:-1]
 
         def take(*shape):
@@ -200,7 +168,7 @@ class TabularNetwork:
             if self.norm != "none":
                 scale, shift = take(1, after), take(1, after)
                 if self.norm == "layer":
-                    mean, variance = xp.mean(x, -1, keepdims=True), xp.var(x, -1, keepdims=True)
+                    mean, variance = np.mean(x, -1, keepdims=True), np.var(x, -1, keepdims=True)
                 elif running is not None:
                     both = running[..., seen : seen + 2 * after].reshape(*lead, 2, 1, after)
                     mean, variance = both[..., 0, :, :], both[..., 1, :, :]
@@ -208,11 +176,11 @@ class TabularNetwork:
                 else:
                     mean, variance, unbiased = _batch_moments(x, where)
                     statistics += [mean[..., 0, :], unbiased[..., 0, :]]
-                x = (x - mean) * (_inverse_root(variance + EPSILON) * scale) + shift
-            x = np.maximum(x, 0) if xp is np else jax.nn.relu(x)
-        return x, xp.concatenate(statistics, axis=-1) if statistics else xp.zeros((*lead, 0), np.float32)
+                x = (x - mean) * (1 / np.sqrt(variance + EPSILON) * scale) + shift
+            x = np.maximum(x, 0)
+        return x, np.concatenate(statistics, axis=-1) if statistics else np.zeros((*lead, 0), np.float32)
 
-    def tensors(self, weights: Float[AnyArray, " size"] | Int[np.ndarray, " size"]) -> dict[str, np.ndarray]:
+    def tensors(self, weights: Float[np.ndarray, " size"] | Int[np.ndarray, " size"]) -> dict[str, np.ndarray]:
         """The vector as named tensors, for a file: ``layer1.weight`` [inputs, outputs], ``layer1.bias``, and so on."""
         ends = np.cumsum([int(np.prod(shape)) for _, shape in self._shapes])
         parts = np.split(np.asarray(weights), ends[:-1])
@@ -236,17 +204,166 @@ class TabularNetwork:
 
 
 def _batch_moments(
-    x: Float[AnyArray, "*lead rows units"], where: Bool[AnyArray, "*#lead rows"] | None
-) -> tuple[Float[AnyArray, "*lead 1 units"], Float[AnyArray, "*lead 1 units"], Float[AnyArray, "*lead 1 units"]]:
+    x: Float[np.ndarray, "*lead rows units"], where: Bool[np.ndarray, "*#lead rows"] | None
+) -> tuple[Float[np.ndarray, "*lead 1 units"], Float[np.ndarray, "*lead 1 units"], Float[np.ndarray, "*lead 1 units"]]:
     """Mean, variance and unbiased variance of the rows that count."""
     assert where is not None  # batch statistics are of a batch
-    xp = module_of(x, where)
     weight = where.astype(x.dtype)[..., None]
-    count = xp.maximum(xp.sum(weight, axis=-2, keepdims=True), 1.0)
-    mean = xp.sum(x * weight, axis=-2, keepdims=True) / count
-    squares = xp.sum((x - mean) ** 2 * weight, axis=-2, keepdims=True)
-    return mean, squares / count, squares / xp.maximum(count - 1.0, 1.0)
+    count = np.maximum(np.sum(weight, axis=-2, keepdims=True), 1.0)
+    mean = np.sum(x * weight, axis=-2, keepdims=True) / count
+    squares = np.sum((x - mean) ** 2 * weight, axis=-2, keepdims=True)
+    return mean, squares / count, squares / np.maximum(count - 1.0, 1.0)
 
 
-def _inverse_root(x: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
-    return 1 / np.sqrt(x) if module_of(x) is np else jax.lax.rsqrt(x)
+@dataclass(frozen=True)
+class _Layer:
+    """Numbers of one layer in flat vectors [*lead, …]: views, [*lead, inputs, outputs] or [*lead, 1, units].
+
+    Attributes:
+        weight, bias: Of the linear layer.
+        scale, shift: Of its normalisation; None without one.
+    """
+
+    weight: Float[np.ndarray, "*lead inputs outputs"]
+    bias: Float[np.ndarray, "*lead 1 outputs"]
+    scale: Float[np.ndarray, "*lead 1 outputs"] | None = None
+    shift: Float[np.ndarray, "*lead 1 outputs"] | None = None
+
+
+def _layers(network: TabularNetwork, vectors: Float[np.ndarray, "*lead numbers"]) -> list[_Layer]:
+    """The layers of vectors that begin with the numbers that gradients change."""
+    at, out = 0, []
+
+    def take(*shape: int) -> np.ndarray:
+        nonlocal at
+        size = shape[0] * shape[1]
+        at += size
+        return vectors[..., at - size : at].reshape(*vectors.shape[:-1], *shape)
+
+    for number, (before, after) in enumerate(network.layers):
+        parts = [take(before, after), take(1, after)]
+        if number < len(network.widths) and network.norm != "none":
+            parts += [take(1, after), take(1, after)]
+        out.append(_Layer(*parts))
+    return out
+
+
+class Gradient:
+    """Gradient of a batch's mean cross-entropy at many models, written out by hand.
+
+    Args:
+        network: The network of all models.
+        models: Vectors [*lead, numbers] that begin with what gradients change. They are looked at in each call.
+
+    Attributes:
+        slopes: The last gradient, [*lead, trainable].
+        statistics: Means and unbiased variances of the last batch, as in PyTorch, [*lead, statistics].
+    """
+
+    def __init__(self, network: TabularNetwork, models: Float[np.ndarray, "*lead numbers"]):
+        self.network, lead = network, models.shape[:-1]
+        self.slopes = np.empty((*lead, network.trainable), np.float32)
+        self.statistics = np.empty((*lead, network.statistics), np.float32)
+        self._layers, self._into = _layers(network, models), _layers(network, self.slopes)
+
+    def __call__(
+        self, x: Float[np.ndarray, "*lead batch features"], y: Bool[np.ndarray, "*lead batch"]
+    ) -> Float32[np.ndarray, "*lead trainable"]:
+        """:attr:`slopes` of one batch for each model; :attr:`statistics` change, too."""
+        inputs: list[Any] = [x]
+        kept: list[tuple[Any, Any]] = []
+        rows, layers, at = np.float32(x.shape[-2]), self._layers, 0
+        for layer in layers[:-1]:
+            z = inputs[-1] @ layer.weight
+            z += layer.bias
+            if self.network.norm == "none":
+                normal = inverse = None
+            else:
+                axis, many = (-2, rows) if self.network.norm == "batch" else (-1, np.float32(z.shape[-1]))
+                mean = z.sum(axis, keepdims=True) / many
+                z -= mean
+                squares = np.square(z).sum(axis, keepdims=True)
+                inverse = 1 / np.sqrt(squares / many + np.float32(EPSILON))
+                if self.network.norm == "batch":
+                    units = z.shape[-1]
+                    self.statistics[..., at : at + units] = mean[..., 0, :]
+                    unbiased = squares[..., 0, :] / np.maximum(rows - 1, np.float32(1))
+                    self.statistics[..., at + units : at + 2 * units] = unbiased
+                    at += 2 * units
+                normal = np.multiply(z, inverse, out=z)
+                z = normal * layer.scale
+                z += layer.shift
+            kept.append((normal, inverse))
+            inputs.append(np.maximum(z, 0, out=z))
+        logits = inputs[-1] @ layers[-1].weight + layers[-1].bias
+        margin = logits[..., 1] - logits[..., 0]
+        slope = (1 / (1 + np.exp(-margin)) - y) / rows
+        above = np.stack([-slope, slope], axis=-1)
+        for number in range(len(layers) - 1, -1, -1):
+            into = self._into[number]
+            np.matmul(inputs[number].swapaxes(-1, -2), above, out=into.weight)
+            above.sum(-2, keepdims=True, out=into.bias)
+            if number == 0:
+                break
+            below = above @ layers[number].weight.swapaxes(-1, -2)
+            below *= inputs[number] > 0
+            normal, inverse = kept[number - 1]
+            above = self._through_norm(number - 1, normal, inverse, below)
+        return self.slopes
+
+    def _through_norm(self, number: int, normal: Any, inverse: Any, below: Any) -> Any:
+        """The slope with respect to a normalisation's input, from that of its output."""
+        layer, into = self._layers[number], self._into[number]
+        if layer.scale is None or into.scale is None or into.shift is None:
+            return below
+        shift, product = into.shift, below * normal
+        below.sum(-2, keepdims=True, out=shift)
+        product.sum(-2, keepdims=True, out=into.scale)
+        if self.network.norm == "batch":
+            rows = np.float32(below.shape[-2])
+            below -= shift / rows
+            below -= np.multiply(normal, into.scale / rows, out=product)
+            below *= layer.scale * inverse
+            return below
+        units = np.float32(below.shape[-1])
+        below *= layer.scale
+        np.multiply(below, normal, out=product)
+        mean = product.sum(-1, keepdims=True) / units
+        below -= below.sum(-1, keepdims=True) / units
+        below -= np.multiply(normal, mean, out=product)
+        below *= inverse
+        return below
+
+
+#: Rows of a block: a silo's validation rows are few.
+ROWS = 128
+
+
+def blocks(x: Float[np.ndarray, "rows features"]) -> Float32[np.ndarray, "blocks block_rows features"]:
+    """Rows in blocks of :data:`ROWS`, the last one filled up with zeros."""
+    x = np.asarray(x, np.float32)
+    filled = np.zeros((-(-max(1, len(x)) // ROWS) * ROWS, x.shape[1]), np.float32)
+    filled[: len(x)] = x
+    return filled.reshape(-1, ROWS, x.shape[1])
+
+
+def scores(
+    network: TabularNetwork,
+    weights: Float[np.ndarray, " size"],
+    parts: Float[np.ndarray, "blocks block_rows features"],
+    n_rows: int,
+) -> Float32[np.ndarray, " rows"]:
+    """Log-odds of label 1.
+
+    Args:
+        network: The network.
+        weights: All of its numbers.
+        parts: The rows as :func:`blocks` makes them.
+        n_rows: Number of rows in all blocks, without what fills up the last one.
+
+    Returns:
+        float32 [n_rows].
+    """
+    model = np.ascontiguousarray(weights, np.float32)
+    with np.errstate(all="ignore"):  # a model that diverged scores no numbers
+        return np.concatenate([network.scores(model, part) for part in parts])[:n_rows]

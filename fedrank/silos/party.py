@@ -1,7 +1,9 @@
-"""What a silo is to every protocol that averages models of silos: its rows, its local model, training and judging.
+"""A silo as all protocols see it that average models of silos: its rows, its local model, training and judging.
 
 A silo keeps its rows and its own last model. Which numbers of a model cross is one of :data:`CROSSING`; what does not
 cross stays as the silo has it. That is how batch normalisation's statistics, its γ and β, or a last layer stay local.
+
+All of it is computed with NumPy for several silos at once: the leaves of ``party.own`` have a leading axis [silos].
 
 Axes of arrays: ``size`` numbers of a whole model, ``parameters`` of them cross, ``silos``, ``epochs``, ``rows``.
 """
@@ -15,19 +17,17 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
+from jaxtyping import Bool, Float, Float32, Int, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray, PyTree, module_of
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jnp
+from fedrank.core.native import mapped
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
-from fedrank.core.streams import normals, run_words, stream
-from fedrank.metrics.auc import auc, log_loss
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.core.streams import run_words
+from fedrank.metrics.auc import host_auc, host_log_loss
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.messages import Model, Ready
 from fedrank.silos.network import TabularNetwork
@@ -47,6 +47,9 @@ _LOCAL_PARTS: dict[str, Literal["norm", "statistics", "head"]] = {
 #: What a model is judged by on validation rows: larger is better. The log-loss is negated.
 MEASURES = ("auc", "log-loss")
 
+#: Numbers of a layer's units, over all rows and models, that are judged at once.
+_AT_ONCE = 1 << 22
+
 #: Which rows of a silo.
 Part = Literal["train", "vali", "test"]
 
@@ -55,7 +58,7 @@ _LOCAL_SEED = 0
 
 
 class SiloOwn(NamedTuple):
-    """What a silo keeps for itself; in a simulator every leaf has leading axes [silos] or [runs, silos].
+    """State of silos; in a simulator every leaf has leading axes [silos] or [runs, silos].
 
     Attributes:
         number: Which silo of the arrays it is.
@@ -65,11 +68,11 @@ class SiloOwn(NamedTuple):
         best_model: Its local model when it judged that one: it holds the numbers that do not cross.
     """
 
-    number: Int[AnyArray, "*lead"]
-    split: Int[AnyArray, "*lead"]
-    model: Float[AnyArray, "*lead size"]
-    best: Float[AnyArray, "*lead"]
-    best_model: Float[AnyArray, "*lead size"]
+    number: Int[np.ndarray, "*lead"]
+    split: Int[np.ndarray, "*lead"]
+    model: Float[np.ndarray, "*lead size"]
+    best: Float[np.ndarray, "*lead"]
+    best_model: Float[np.ndarray, "*lead size"]
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,8 @@ class SiloProtocol(Protocol):
         shape = (silos,) if splits is None else (len(splits), silos)
         which = np.zeros(1, np.int32) if splits is None else np.asarray(splits, np.int32)[:, None]
         # What never crosses begins here: γ = 1, statistics that do nothing, a last layer that is the same everywhere.
-        words = stream(run_words([_LOCAL_SEED]), self.network.size)[0]
-        model = np.broadcast_to(self.network.initial_of(normals(words)), (*shape, self.network.size))
+        fresh = self.network.initial(run_words([_LOCAL_SEED]))[0]
+        model = np.broadcast_to(fresh, (*shape, self.network.size))
         own = SiloOwn(
             np.broadcast_to(np.arange(silos, dtype=np.int32), shape),
             np.broadcast_to(which, shape),
@@ -155,68 +158,103 @@ class SiloProtocol(Protocol):
         )
         return Party(arrays, own)
 
-    def first_model(self, key: Key[Array, ""]) -> Float[AnyArray, " parameters"]:
-        """The numbers of a fresh network that cross."""
+    def first_model(self, key: UInt32[np.ndarray, "*lead 2"]) -> Float32[np.ndarray, "*lead parameters"]:
+        """The numbers of fresh networks that cross; both words of each key are consumed."""
         return self.shared_part(self.network.initial(key))
 
-    def shared_part(self, model: Float[AnyArray, " size"]) -> Float[AnyArray, " parameters"]:
-        """The numbers of a model that cross."""
-        return model if self.parameters == self.network.size else model[self.crosses]
+    def shared_part(self, models: Float[np.ndarray, "*lead size"]) -> Float[np.ndarray, "*lead parameters"]:
+        """The numbers of models that cross."""
+        return models if self.parameters == self.network.size else models[..., self.crosses]
 
-    def whole_model(self, weights: Float[AnyArray, " parameters"], own: PyTree) -> Float[AnyArray, " size"]:
-        """A model from the numbers that crossed and those that the silo kept of its own."""
+    def whole_model(
+        self, weights: Float[np.ndarray, "*#lead parameters"], models: Float[np.ndarray, "*#lead size"]
+    ) -> Float[np.ndarray, "*lead size"]:
+        """Models from the numbers that crossed, and those of silos' own models that do not."""
+        lead = np.broadcast_shapes(weights.shape[:-1], models.shape[:-1])
         if self.parameters == self.network.size:
-            return weights
-        return jnp.asarray(own.model).at[self.crosses].set(jnp.asarray(weights))
+            return np.broadcast_to(weights, (*lead, self.network.size))
+        out = np.array(np.broadcast_to(models, (*lead, self.network.size)))
+        out[..., self.crosses] = weights
+        return out
 
     def offer(self, state: PyTree) -> Any:
         """The message with which the server hands out what training starts from."""
         return Model(state.round, state.weights)
 
-    def starting_model(self, weights: Float[AnyArray, "..."], party: Party) -> Float[AnyArray, " size"]:
-        """The model that a silo's training starts from, given the weights of :meth:`offer`."""
-        return self.whole_model(weights, party.own)
+    def starting_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
+        """The model that each silo's training starts from, given the weights of :meth:`offer`."""
+        return self.whole_model(weights, party.own.model)
 
     def train(
-        self, model: Float[AnyArray, " size"], party: Party, rng_bits: PyTree, **how: Any
-    ) -> Float[AnyArray, " size"]:
-        """A model after the silo's local training; ``rng_bits`` and ``how`` as :meth:`LocalSgd.train` has them.
+        self, models: Float[np.ndarray, "silos numbers"], party: Party, draws: PyTree, stepper: Any = None
+    ) -> Float32[np.ndarray, "silos numbers"]:
+        """Models after the silos' local training; ``draws`` and ``stepper`` as :meth:`LocalSgd.train` has them.
 
-        Where the training diverges it is not finite. It cannot cross then and the silo is not heard; see :meth:`keep`.
+        Where the training diverges a model is not finite. It cannot cross then and the server leaves the silo out; see
+        :meth:`keep`.
         """
-        return self.sgd.train(model, rows_of(party, "train"), rng_bits, **how)
+        return self.sgd.train(models, rows_of(party, "train"), draws, stepper)
 
-    def keep(self, party: Party, after: Float[AnyArray, " size"]) -> Party:
-        """The silo with its new local model; with its old one where training diverged."""
+    def keep(self, party: Party, after: Float[np.ndarray, "silos size"]) -> Party:
+        """The silos with their new local models; with the old ones where training diverged."""
         return party._replace(own=party.own._replace(model=finite_or(after, party.own.model)))
 
-    def usable(self, model: Float[AnyArray, " size"], party: Party) -> Float[AnyArray, " size"]:
-        """A model as the silo would use it: where ``recalibrate``, with statistics of its own training rows."""
+    def usable(self, models: Float[np.ndarray, "silos *more size"], party: Party) -> Float[np.ndarray, "..."]:
+        """Models as the silos would use them: where ``recalibrate``, with statistics of their own training rows."""
         if self.crossing != "recalibrate":
-            return model
+            return models
         rows = rows_of(party, "train")
-        return self.network.recalibrated(model, rows.x, jnp.arange(rows.x.shape[0]) < rows.n)
+        silos, *more = models.shape[:-1]
 
-    def performance(self, model: Float[AnyArray, " size"], party: Party, part: Part = "vali") -> Float[AnyArray, ""]:
-        """The measure of a model on the silo's rows of a part, larger is better; NaN where it is undefined."""
-        rows = rows_of(party, part)
-        where = jnp.arange(rows.x.shape[0]) < rows.n
-        model = self.usable(model, party)
-        if self.measure == "auc":
-            scores = self.network.scores(model, rows.x)
-            if self.sgd.draws_noise:
+        def beside(leaf: np.ndarray) -> np.ndarray:
+            tail = leaf.shape[1:]
+            return np.broadcast_to(leaf.reshape(silos, *(1 for _ in more), *tail), (silos, *more, *tail))
+
+        return self.network.recalibrate(models, beside(rows.x), beside(rows.where))
+
+    def performance(
+        self, models: Float[np.ndarray, "silos models size"], party: Party, part: Part = "vali", measure: str = ""
+    ) -> Float32[np.ndarray, "silos models"]:
+        """A measure of models on each silo's rows of a part, larger is better; NaN where it is undefined.
+
+        Args:
+            models: Some models for each silo.
+            party: The silos.
+            part: The rows.
+            measure: One of :data:`MEASURES`; by default the protocol's.
+        """
+        by_auc = (measure or self.measure) == "auc"
+        usable = self.usable(models, party)
+        out = np.empty(models.shape[:2], np.float32)
+        widest = max(self.network.n_features, 2, *self.network.widths)
+        size = widest * getattr(party.shared, part).x.shape[-2] * max(1, models.shape[1])
+        step = max(1, _AT_ONCE // size)
+        for first in range(0, len(models), step):
+            here = slice(first, first + step)
+            rows = rows_of(some_of(party, here), part)
+            most = max(1, int(rows.n.max(initial=0)))  # no more padding than needed
+            with np.errstate(all="ignore"):  # numbers of models that diverged
+                found = self.network.scores(usable[here], rows.x[:, None, :most])
+            if self.sgd.draws_noise and by_auc:
                 # One row whose score is no number must not decide, without noise, whether there is an AUC.
-                scores = jnp.where(jnp.isfinite(scores), scores, 0.0)
-            return auc(scores, rows.y, where)
-        return -log_loss(self.network.logits(model, rows.x), rows.y, where)
+                found = np.where(np.isfinite(found), found, np.float32(0))
+            labels, where = rows.y[:, None, :most], rows.where[:, None, :most]
+            judged = host_auc(found, labels, where) if by_auc else -host_log_loss(found, labels, where)
+            out[here] = judged
+        return out
 
     @abc.abstractmethod
-    def models(self, state: PyTree, party: Party) -> dict[str, Float[AnyArray, " size"]]:
-        """The models that a silo could use now, by name: at least ``"last"``, that of the last round."""
+    def models(self, state: PyTree, party: Party) -> dict[str, Float[np.ndarray, "silos size"]]:
+        """The models that silos could use now, by name: at least ``"last"``, that of the last round.
+
+        Args:
+            state: The server's state of one run.
+            party: The silos that are asked about.
+        """
 
     @abc.abstractmethod
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What everybody gets to know."""
+        """Privacy report of a number of rounds."""
 
 
 @dataclass(frozen=True)
@@ -229,11 +267,13 @@ class SiloExchange(Exchange):
 
     settings: Any
 
+    batched = True
+
     #: Whether the answer takes the random numbers of a local training.
     trains = True
 
     @override
-    def draw(self, key: Key[Array, ""]) -> PyTree:
+    def draw(self, key: Any) -> PyTree:
         return self.settings.sgd.draw(key, self.rng_shape()) if self.trains else ()
 
     @override
@@ -259,8 +299,8 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
     def ask(self, state: PyTree) -> PyTree:
         return self.settings.offer(state)
 
-    def train(self, request: PyTree, party: Party, draws: PyTree) -> Float[AnyArray, " size"]:
-        """Train the silo's first model from the common start."""
+    def train(self, request: PyTree, party: Party, draws: PyTree) -> Float32[np.ndarray, "silos size"]:
+        """Train the silos' first models from the common start."""
         return self.settings.train(self.settings.starting_model(request.weights, party), party, draws)
 
     @override
@@ -268,38 +308,39 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
         return self.settings.keep(party, self.train(request, party, draws)), Ready(row_count(party))
 
     @override
-    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[AnyArray, " silos"]) -> PyTree:
+    def tell(self, state: PyTree, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> PyTree:
         return state._replace(rows=update_rows(state.rows, replies.rows, arrived))
 
 
+def some_of(party: Party, which: Any) -> Party:
+    """Some of several silos, by an index of NumPy."""
+    return party._replace(own=mapped(lambda leaf: leaf[which], party.own))
+
+
 def rows_of(party: Party, part: Part) -> Rows:
-    """A silo's own rows of ``train``, ``vali`` or ``test``."""
-    return Rows(*(_of_silo(leaf, party.own) for leaf in getattr(party.shared, part)))
+    """The silos' own rows of ``train``, ``vali`` or ``test``: leading axis [silos]."""
+    return Rows(*(np.asarray(leaf)[party.own.split, party.own.number] for leaf in getattr(party.shared, part)))
 
 
-def row_count(party: Party) -> UInt32[AnyArray, ""]:
-    """Number of rows that a silo has to train on."""
-    return _of_silo(party.shared.train.n, party.own).astype(jnp.uint32)
-
-
-def _of_silo(leaf: Shaped[AnyArray, "divisions silos ..."], own: PyTree) -> Shaped[AnyArray, "..."]:
-    """A silo's part of an array; the numbers of silo and division may be traced by JAX where the array is NumPy's."""
-    return module_of(own.number).asarray(leaf)[own.split, own.number]
+def row_count(party: Party) -> UInt32[np.ndarray, " silos"]:
+    """Number of rows that each silo has to train on."""
+    return np.asarray(party.shared.train.n)[party.own.split, party.own.number].astype(np.uint32)
 
 
 def update_rows(
-    known: Float[AnyArray, " silos"], told: UInt32[AnyArray, " silos"], heard: Bool[AnyArray, " silos"]
-) -> Float[AnyArray, " silos"]:
-    """n_k as far as the server knows: what the silos that were heard said, else what was known before."""
-    return module_of(known).where(heard, told.astype(np.float32), known)
+    known: Float[np.ndarray, " silos"], reported: UInt32[np.ndarray, " silos"], heard: Bool[np.ndarray, " silos"]
+) -> Float[np.ndarray, " silos"]:
+    """n_k as far as the server knows: what the silos that were heard reported, else what was known before."""
+    return np.where(heard, reported.astype(np.float32), known)
 
 
-def is_finite(models: Float[AnyArray, "*lead size"]) -> Bool[AnyArray, "*lead"]:
-    """Which models have no NaN and no infinity."""
-    xp = module_of(models)
-    return xp.all(xp.isfinite(models), axis=-1)
+def is_finite(models: Float[np.ndarray, "*lead size"]) -> Bool[np.ndarray, "*lead"]:
+    """Mask of models without NaN and infinity."""
+    return np.asarray(np.isfinite(models).all(axis=-1))
 
 
-def finite_or(after: Float[AnyArray, " size"], before: Float[AnyArray, " size"]) -> Float[AnyArray, " size"]:
-    """A model after training; the one before where training diverged."""
-    return jnp.where(jnp.all(jnp.isfinite(after)), after, before)
+def finite_or(
+    after: Float[np.ndarray, "silos size"], before: Float[np.ndarray, "silos size"]
+) -> Float[np.ndarray, "silos size"]:
+    """Models after training; those before where training diverged."""
+    return np.where(is_finite(after)[:, None], after, before)

@@ -1,126 +1,121 @@
-"""Runs of silos by whatever computes them: how they begin, each with a target of its own, and the models they give."""
+"""Runs of silos: how they begin, each with a target and a rule, the models they give, and how good these are."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Int
 
-from fedrank.core.arrays import AnyArray, PyTree
-from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.arrays import PyTree
+from fedrank.core.native import mapped
 from fedrank.core.protocol import Party
-from fedrank.engine.native import NativeSimulator
-from fedrank.engine.rounds import Rounds
-from fedrank.engine.simulator import Simulator
-from fedrank.silos import native as native
+from fedrank.core.rng import INIT
+from fedrank.core.streams import folded, run_words
+from fedrank.engine.native import stacked
+from fedrank.metrics.auc import host_auc, host_log_loss
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.native.bandit import NativeBandit
-from fedrank.silos.native.rounds import NativeSilos
+from fedrank.silos.bandits.rules import Rule
+from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.network import blocks, scores
 from fedrank.silos.party import SiloProtocol
 
 
-def begun(
-    rounds: Rounds,
+def begin_runs(
     protocol: SiloProtocol,
-    parties: Party,
     seeds: Sequence[int] | Int[np.ndarray, " runs"],
     targets: Int[np.ndarray, " runs"],
-    fixed: Int[np.ndarray, " runs"] | None = None,
-) -> tuple[PyTree, PyTree, PyTree]:
-    """Keys [runs], states, and what the silos have for themselves, before the first round.
-
-    Args:
-        rounds: Compute the rounds.
-        protocol: The protocol.
-        parties: Leaves of ``own`` are [runs, silos, ...].
-        seeds: Of the runs.
-        targets: The target of each run; looked at by a bandit only.
-        fixed: The arm that each run always plays, where a bandit's rule is of that kind.
-    """
-    keys = rounds.keys(np.asarray(seeds).tolist())
-    if isinstance(rounds, NativeSimulator):
-        if isinstance(rounds.native, NativeBandit):
-            rounds.native.personalise(targets.tolist(), None if fixed is None else fixed.tolist())
-        return keys, *rounds.begin(keys, parties)
-    assert isinstance(rounds, Simulator)  # there are no others
-    if not isinstance(protocol, BanditFedAvg):
-        return keys, *started(rounds, keys, parties)
-    rule = protocol.rule
-    arms = np.broadcast_to(rule.fixed if fixed is None else fixed, targets.shape)
-    each = (jnp.asarray(arms, jnp.int32), jnp.asarray(targets, jnp.int32))
-    return keys, *started(rounds, keys, parties, functools.partial(_begin, protocol), each)
-
-
-def _begin(protocol: BanditFedAvg, key: Any, arm: Any, target: Any) -> Any:
-    return protocol.begin(key, protocol.rule._replace(fixed=arm), target)
-
-
-def started(
-    simulator: Simulator,
-    keys: Key[Array, " runs"],
-    parties: Party,
-    begin: Callable[..., PyTree] | None = None,
-    each: tuple[PyTree, ...] = (),
+    rules: Sequence[Rule] | None = None,
 ) -> tuple[PyTree, PyTree]:
-    """:meth:`Simulator.start` of silos that have other rows in each run, as one program instead of a hundred.
+    """Keys uint32 [runs, 2] and server states [runs, ...] before the first round.
 
     Args:
-        simulator: With the protocol.
-        keys: Typed keys [runs].
-        parties: Leaves of ``own`` are [runs, silos, ...].
-        begin: As of :meth:`Simulator.start`.
-        each: Its further arguments.
+        protocol: The protocol.
+        seeds: Of the runs.
+        targets: The target of each run; used by a bandit only.
+        rules: The rule of each run, where a bandit plays several; None: the protocol's own.
     """
-
-    def first(keys: Any, each: Any) -> PyTree:
-        return simulator.start(keys, parties, per_run=True, begin=begin, each=each)[0]
-
-    if simulator.world is not None or simulator.debug:
-        return simulator.start(keys, parties, per_run=True, begin=begin, each=each)
-    return jax.jit(first)(keys, each), parties.own
+    keys = run_words(np.asarray(seeds).tolist())
+    each = folded(keys, INIT)
+    if not isinstance(protocol, BanditFedAvg):
+        return keys, stacked([protocol.init(key) for key in each])
+    rules = [protocol.rule] * len(keys) if rules is None else rules
+    begun = zip(each, rules, np.asarray(targets).tolist(), strict=True)
+    return keys, stacked([protocol.begin(key, rule, target) for key, rule, target in begun])
 
 
 def models_of_runs(
-    rounds: Rounds,
-    protocol: SiloProtocol,
-    states: PyTree,
-    shared: PyTree,
-    own: PyTree,
-    targets: Int[np.ndarray, "runs targets"],
-) -> tuple[dict[str, Float[np.ndarray, "runs targets size"]], dict[str, Float[np.ndarray, "runs targets size"]]]:
-    """The models that each target could use, by name, as arrays of NumPy.
+    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[np.ndarray, "runs targets"]
+) -> dict[str, Float[np.ndarray, "runs targets size"]]:
+    """The models that each target could use, by name, as it uses them.
 
     Args:
-        rounds: What computed the rounds.
         protocol: The protocol.
-        states: As the rounds have them.
+        states: Server states [runs, ...].
         shared: The rows.
         own: What the silos keep, [runs, silos, ...].
         targets: Numbers of the silos that each run is measured for.
-
-    Returns:
-        The models, and the same as the target uses them: where ``recalibrate``, with statistics of its own rows.
     """
-    states = rounds.server(states)
-    if isinstance(rounds, NativeSimulator) and isinstance(rounds.native, NativeSilos):
-        models = rounds.native.usable_models(states, own, targets)
-        return models, models
-    return jax.device_get(models_of(protocol, states, shared, own, jnp.asarray(targets, jnp.int32)))
+    each = []
+    with np.errstate(all="ignore"):  # numbers of models that diverged
+        for run, silos in enumerate(targets):
+            party = Party(shared, mapped(lambda leaf, at=(run, silos): leaf[at], own))
+            each.append(protocol.models(mapped(lambda leaf, run=run: leaf[run], states), party))
+    return {name: np.stack([one[name] for one in each]) for name in each[0]}
 
 
-@functools.partial(jit, static_argnums=0)
-def models_of(
-    protocol: SiloProtocol, states: PyTree, shared: PyTree, own: PyTree, targets: Int[AnyArray, "runs targets"]
-) -> tuple[dict[str, Float[AnyArray, "runs targets size"]], dict[str, Float[AnyArray, "runs targets size"]]]:
-    """:func:`models_of_runs` with JAX: states are the protocol's own, [runs, ...]."""
+_PARTS = ("vali", "test")
 
-    def one(state, own, target):
-        party = Party(shared, jax.tree.map(lambda leaf: leaf[target], own))
-        models = protocol.models(state, party)
-        return models, {name: protocol.usable(model, party) for name, model in models.items()}
 
-    return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(states, own, targets)
+class SiloEvaluator:
+    """Measures models on the validation and the test rows of the silos that they are for.
+
+    Args:
+        protocol: The protocol, which says by what models are judged.
+        arrays: The rows, leading axes [divisions, silos].
+        splits: Division of each run, [runs].
+        targets: Numbers of the silos that each run is measured for.
+    """
+
+    def __init__(
+        self,
+        protocol: SiloProtocol,
+        arrays: SiloArrays,
+        splits: Int[np.ndarray, " runs"],
+        targets: Int[np.ndarray, "runs targets"],
+    ):
+        self._protocol, self._splits, self._targets = protocol, splits, targets
+        wanted = {(int(s), int(t)) for s, row in zip(splits, targets, strict=True) for t in row}
+        self._rows = {part: getattr(arrays, part) for part in _PARTS}
+        self._counts = {part: np.asarray(rows.n) for part, rows in self._rows.items()}
+        self._blocks = {
+            (part, where): blocks(np.asarray(rows.x)[where][: self._counts[part][where]])
+            for part, rows in self._rows.items()
+            for where in wanted
+        }
+
+    def __call__(self, models: dict[str, Float[np.ndarray, "runs targets size"]]) -> dict[str, np.ndarray]:
+        """The measure of each model, larger is better.
+
+        Args:
+            models: Models as the silos use them, by name.
+
+        Returns:
+            ``"vali: last"``, ``"test: last"`` and so on -> float32 [runs, targets]; NaN where it is undefined.
+        """
+        out = {}
+        for part, rows in self._rows.items():
+            where = np.broadcast_to(self._splits[:, None], self._targets.shape), self._targets
+            labels = np.asarray(rows.y)[where]
+            counts = self._counts[part][where]
+            valid = np.arange(labels.shape[-1]) < counts[..., None]
+            every = np.zeros((len(models), *labels.shape), np.float32)
+            for number, weights in enumerate(models.values()):
+                for place in np.ndindex(self._targets.shape):
+                    rows_of_one = self._blocks[part, (int(where[0][place]), int(where[1][place]))]
+                    n = int(counts[place])
+                    every[(number, *place, slice(n))] = scores(self._protocol.network, weights[place], rows_of_one, n)
+            auc = self._protocol.measure == "auc"
+            values = host_auc(every, labels, valid) if auc else -host_log_loss(every, labels, valid)
+            out |= {f"{part}: {name}": row for name, row in zip(models, values, strict=True)}
+        return out

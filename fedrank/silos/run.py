@@ -7,7 +7,7 @@ Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`
     crossed.parquet  long form: seed, target, round, exchange, requests, replies
     evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
     first_look.json  who helps and who harms, from one division, of each target (where ``silos.first_look``)
-    sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.sceptic.in_runs`)
+    sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.evidence`)
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.core.native import mapped
 from fedrank.core.trees import Json
-from fedrank.engine.backend import rounds_of
 from fedrank.engine.deployment import delta_of
 from fedrank.engine.model import provenance
+from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
+from fedrank.silos.averaging import Pooled
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits.rules import KINDS
@@ -37,12 +38,9 @@ from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, public_standards, sizes
 from fedrank.silos.config import ALL, SilosConfig
 from fedrank.silos.data.splits import standards
-from fedrank.silos.evaluate import SiloEvaluator
-from fedrank.silos.evidence import against, evidence, with_differences
+from fedrank.silos.evidence import against, evidence, sceptics_rows, with_differences
 from fedrank.silos.model import SiloModel
-from fedrank.silos.personalised import Pooled
-from fedrank.silos.rounds import begun, models_of_runs
-from fedrank.silos.sceptic.in_runs import sceptics_rows
+from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far"}
@@ -81,9 +79,7 @@ class SiloRunner(Runner):
         runs = len(experiment.targets_of_runs)
         compute, chunk = config.compute, max(1, config.compute.chunk // runs)
         parties = experiment.parties_of_runs()
-        rounds = rounds_of(
-            experiment.protocol, parties, chunk, experiment.conditions, compute.backend, debug=compute.debug
-        )
+        rounds = NativeSimulator(experiment.protocol, parties, chunk, experiment.conditions, compute.debug)
         super().__init__(config, home, listener, rounds, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
         self.experiment, self.parties = experiment, parties
         # The silos that each run is measured for: its target, or all targets where a run is for all silos.
@@ -115,14 +111,14 @@ class SiloRunner(Runner):
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
         if self.config.silos.first_look:
-            from fedrank.silos.first_look.simulated import first_looks
+            from fedrank.silos.first_look import first_looks
 
             looks = first_looks(self.experiment)
             self.home.json("first_look.json", looks)
             for said in (said for look in looks.values() for said in look["warnings"]):
                 self.listener.stage(f"Look at this first: {said}")
         e = self.experiment
-        return begun(self.simulator, e.protocol, self.parties, e.seeds_of_runs, e.targets_of_runs)
+        return *begin_runs(e.protocol, e.seeds_of_runs, e.targets_of_runs), self.parties.own
 
     def _names(self, run: int) -> tuple[int, str]:
         target = self.experiment.targets_of_runs[run]
@@ -199,14 +195,13 @@ class SiloRunner(Runner):
                         out.append((seed, round_, int(sent[0]), int(sent[1]), None, split, name, float(value)))
         return pl.DataFrame(out, schema=SCHEMA, orient="row")
 
-    def _models(self, states: PyTree, own: PyTree) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def _models(self, states: PyTree, own: PyTree) -> dict[str, np.ndarray]:
         """:func:`models_of_runs` of this run's states."""
-        protocol = self.experiment.protocol
-        return models_of_runs(self.simulator, protocol, states, self.shared, own, self.measured_for)
+        return models_of_runs(self.experiment.protocol, states, self.shared, own, self.measured_for)
 
     def performances(self, states: PyTree, own: PyTree) -> dict[str, Float[np.ndarray, "runs targets"]]:
         """The performance of the models of all runs for their targets, as :class:`SiloEvaluator` has them."""
-        return self.evaluator(self._models(states, own)[1])
+        return self.evaluator(self._models(states, own))
 
     @override
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
@@ -370,7 +365,7 @@ class SiloRunner(Runner):
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:
         """Write the model that each target would keep: the best by its validation rows, else the last."""
-        models, usable = self._models(states, own)
+        models = self._models(states, own)
         kept = "best" if "best" in models else "last"
         e = self.experiment
         for run in range(self.runs):
@@ -379,7 +374,7 @@ class SiloRunner(Runner):
                 # A name comes from the user's file and must not lead out of the folder.
                 slug = re.sub(r"[^a-z0-9]+", "-", e.names[target].lower()).strip("-")
                 name = f"{target}-{slug}-seed{seed}" if self._several else ""
-                self.home.model(silo_model(e, models[kept][run, i], usable[kept][run, i], seed, target), seed, name)
+                self.home.model(silo_model(e, models[kept][run, i], seed, target), seed, name)
 
     @property
     def _several(self) -> bool:
@@ -389,7 +384,6 @@ class SiloRunner(Runner):
 def silo_model(
     experiment: SiloExperiment,
     weights: Float32[np.ndarray, " size"],
-    usable: Float32[np.ndarray, " size"],
     seed: int,
     target: int,
 ) -> SiloModel:
@@ -397,8 +391,7 @@ def silo_model(
 
     Args:
         experiment: The run.
-        weights: The network's numbers.
-        usable: The same as the silo uses them.
+        weights: The network's numbers, as the silo uses them.
         seed: Seed of the run.
         target: Number of the silo.
     """
@@ -420,7 +413,7 @@ def silo_model(
         weights=weights,
         mean=mean,
         deviation=deviation,
-        statistics=usable[network.trainable :] if recalibrated else None,
+        statistics=weights[network.trainable :] if recalibrated else None,
         names=e.table.feature_names,
         coding=e.table.coding,
         label=e.table.label,

@@ -15,24 +15,29 @@ from fedrank.core.protocol import Party
 from fedrank.core.registry import Registry
 from fedrank.engine.methods import method
 from fedrank.engine.simulator import Conditions, run_keys
-from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.alone import AloneSlates
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.config import BASELINES, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.learner import ValueLearner
-from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, PUBLISHED, PUBLISHED_WIDTHS, Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
 from fedrank.slates.learner import SlateLearner
-from fedrank.slates.networks import DuellingQ, FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
-from fedrank.slates.planning import PlanLearner
+from fedrank.slates.networks import (
+    FederatedQ,
+    IdentityHead,
+    ItemHead,
+    ItemLinearHead,
+    ItemQ,
+    LocalQ,
+    PositionalHead,
+    PositionalLinearHead,
+    PositionalQ,
+)
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.world.choice import CHOICES
-from fedrank.slates.world.presets import PRESETS, preset
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.world.satisfaction import PRESETS, Satisfaction, preset
 
 #: The others' part of a federated value before anything is learnt, where their item is the same.
 _SHARE = 0.5
@@ -44,7 +49,7 @@ PLATFORMS = 0xFFFFFFF2
 
 @dataclass(frozen=True, eq=False)
 class SlateExperiment:
-    """What a configuration of platforms names.
+    """Users, protocol and notes of a configuration of platforms.
 
     Attributes:
         config: The configuration, resolved.
@@ -101,7 +106,7 @@ class SlateExperiment:
             PRESETS.entry(c.world.preset).citation,
             CHOICES.entry(c.world.choice).citation,
             "bonawitz2017secagg"
-            if isinstance(self.protocol, FedSlate | SummedSlates) and self.protocol.settings.secure_sum
+            if isinstance(self.protocol, SummedSlates) and self.protocol.settings.secure_sum
             else "",
         )
         return tuple(dict.fromkeys(key for key in keys if key))
@@ -165,14 +170,13 @@ def world_of(config: PlatformsConfig) -> Satisfaction:
     )
 
 
-def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, central: bool) -> FedSlate:
+def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool = False) -> FedSlate:
     """The protocol of a configuration, with its networks.
 
     Args:
         config: The configuration, resolved.
         world: Its users.
         silent: Nothing crosses: each platform learns by itself.
-        central: Each platform sees the user as all of them do.
 
     Raises:
         ConfigError: Settings contradict each other.
@@ -196,9 +200,6 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
         clock=s.clock,
         optimiser=s.optimiser,
         target=s.target,
-        steps=s.steps,
-        double=s.double,
-        polyak=s.polyak,
         choice=s.choice,
         objective=s.objective,
         others=s.others if federated else "aligned",
@@ -206,9 +207,8 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
         reward_scale=s.reward_scale,
         centred=s.centred,
         silent=silent,
-        central=central,
+        central=silent and s.central,
         noise=None if sharing is None or privacy is None else _noise(sharing, privacy.delta),
-        secure_sum=SecureSum() if sharing is not None and sharing.secure_sum else None,
         faults=s.faults,
     )
     local = _local(s, settings.user_features, settings.item_features, world.candidates)
@@ -216,118 +216,52 @@ def protocol_of(config: PlatformsConfig, world: Satisfaction, *, silent: bool, c
 
 
 def planned_slates(config: Any, world: Satisfaction) -> SummedSlates:
-    """The protocol of platforms that plan; arguments as of :func:`protocol_of`."""
-    s = config.slates
-    given = _of_sums(config, world, (s.explorers,))
-    more = {name: getattr(s, name) for name in ("scale", "design", "caution", "observed", "differ")}
-    learner = PlanLearner(**given, **more)
-    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta, config.sharing.secure_sum))
-
-
-def learned_slates(config: Any, world: Satisfaction) -> PlatformProtocol:
-    """The protocol of platforms with a learner by name; arguments as of :func:`protocol_of`.
+    """The protocol of platforms that learn from sums over users; arguments as of :func:`protocol_of`.
 
     Raises:
-        ConfigError: There is no such learner, it has no such settings, or what it needs is another protocol's.
+        ConfigError: There is no such learner, or what it needs is another protocol's.
     """
-    s = config.slates
-    made = LEARNERS.get(s.learner)
-    if not issubclass(made, SlateLearner):
-        raise ConfigError(f"slates.learner: {s.learner} must be a class of SlateLearner, got {made!r}.")
-    if issubclass(made, ValueLearner):
+    s, sharing = config.slates, config.sharing
+    made: Any = LEARNERS.get(s.learner)
+    if not (isinstance(made, type) and issubclass(made, SumLearner)):
         raise ConfigError(
-            f"slates.learner: {s.learner} needs other platforms' values in every round; take the protocol "
-            "vertical-slate, where it is slates.critic."
+            f"slates.learner: {s.learner} must be a class of SumLearner, got {made!r}. Learners from other platforms' "
+            "values are slates.critic of the protocol vertical-slate."
         )
     each, more = divmod(s.explorers, s.releases)
     if each < 1:
         raise ConfigError(f"slates.releases must be at most slates.explorers = {s.explorers}, got {s.releases}.")
-    explorers = tuple(each + (place < more) for place in range(s.releases))
-    given = _of_sums(config, world, explorers)
-    if not issubclass(made, SumLearner):
-        given = {"world": world, "feedback": given["feedback"]}
-    fields = dataclasses.fields(made)  # type: ignore[arg-type]
-    known, defaults = {one.name for one in fields} - set(given) - {"clip"}, {one.name: one.default for one in fields}
-    for option in s.options:
-        name, equals, value = option.partition("=")
-        if not equals or name not in known:
-            raise ConfigError(
-                f"slates.options must be NAME=VALUE, with one of {', '.join(sorted(known)) or 'no name'} of the "
-                f"learner {s.learner}; got {option!r}."
-            )
-        given[name] = _option(option, _number(value), defaults.get(name))
-    try:
-        learner: Any = made(**given)
-    except TypeError as error:
-        raise ConfigError(f"slates.options: the learner {s.learner} cannot be made: {error}.") from error
-    if not isinstance(learner, SumLearner):
-        return AloneSlates(learner)
-    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta, config.sharing.secure_sum))
-
-
-def _of_sums(config: Any, world: Satisfaction, explorers: tuple[int, ...]) -> dict[str, Any]:
-    """What all learners from sums are made of."""
-    s, sharing = config.slates, config.sharing
-    clip = {} if sharing.clip is None else {"clip": sharing.clip}
-    return {
+    given: dict[str, Any] = {
         "world": world,
         "feedback": tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
-        "explorers": explorers,
+        "explorers": tuple(each + (place < more) for place in range(s.releases)),
         "hold": s.hold,
-        "fade": s.fade,
         "bounders": sharing.bounders,
-        **clip,
     }
-
-
-def _number(value: str) -> bool | int | float | str:
-    """A number where it is one, yes or no where it is true or false, else the word."""
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
-
-
-def _option(option: str, value: bool | int | float | str, default: Any) -> bool | int | float | str:
-    """The value of an option, where it is of the type of the learner's default.
-
-    Raises:
-        ConfigError: It is of another.
-    """
-    wanted = next((kind for kind in (bool, int, float, str) if isinstance(default, kind)), None)
-    if wanted is bool and value in (0, 1):
-        return bool(value)
-    fits = wanted is None or isinstance(value, (int, float) if wanted is float else wanted)
-    if not fits or (wanted in (int, float) and isinstance(value, bool)):
-        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-        raise ConfigError(f"slates.options: {option!r} must have {names[wanted]}, such as {default}.")  # type: ignore
-    return value
+    if sharing.clip is not None:
+        given["clip"] = sharing.clip
+    # Settings of a plan, which other learners have none or all of.
+    known = {one.name for one in dataclasses.fields(made)}
+    plan = ("scale", "design", "caution", "observed", "differ")
+    given |= {name: getattr(s, name) for name in plan if set(plan) <= known}
+    learner = made(**given)
+    return SummedSlates(SumSettings(learner, config.sharing.epsilon, config.privacy.delta, config.sharing.secure_sum))
 
 
 def _critic(name: str) -> Any:
     found: Any = LEARNERS.get(name)
     if not (isinstance(found, type) and issubclass(found, ValueLearner)):
         raise ConfigError(
-            f"slates.critic: {name} is no learner from other platforms' values; take the protocol learned-slates."
+            f"slates.critic: {name} is no learner from other platforms' values; take the protocol planned-slates, "
+            "where it is slates.learner."
         )
     return found
 
 
 def _local(s: Any, user: int, item: int, candidates: int) -> LocalQ:
     if Fault.POSITIONAL in s.faults:
-        if s.network != "items":
-            raise ConfigError(
-                f"slates.network = {s.network!r} is for networks of single items; the fault positional has one over "
-                "all places. Leave one of them out."
-            )
         return PositionalQ(user, item, candidates, s.local_widths, Fault.TANH in s.faults)
-    if s.network == "duelling":
-        return DuellingQ(user, item, s.local_widths)
-    return ItemQ(user, item, () if s.network == "linear" else s.local_widths)
+    return ItemQ(user, item, s.local_widths)
 
 
 def _head(s: Any, world: Satisfaction) -> FederatedQ:

@@ -29,8 +29,6 @@ EPISODE = 61
 EXPLORING = 1 / 3
 #: The smallest ε that a decay leads to; below it, exploration counts as none.
 _NO_EXPLORATION = 0.01
-#: What is left of the past after a tick where platforms are not told: β of RecSim's users (Ie et al. 2019).
-_FADE_A_TICK = 0.9
 #: Largest bound of a value.
 _LARGEST = 1e6
 
@@ -120,7 +118,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Slates:
-    """How platforms learn which slates to show. Defaults in brackets follow from the mode: corrected, published."""
+    """Learning of slates. Defaults in brackets follow from the mode: corrected, published."""
 
     #: Faults that the protocol can have.
     possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
@@ -147,16 +145,6 @@ class Slates:
     target: Literal["sarsa", "greedy", "top-k", "optimal"] = setting(
         "greedy", "The slate that the next round is valued by: the shown one, or that of an optimiser."
     )
-    steps: int = setting(1, "Rounds that a target counts as they were before it asks the networks.", low=1, high=100)
-    double: bool = setting(
-        False, "The networks that learn choose the next slate of a target, target networks value it."
-    )
-    polyak: float = setting(1.0, "Part of the way that target networks move when they are copied; 1: all of it.")
-    network: Literal["items", "duelling", "linear"] = setting(
-        "items",
-        "A platform's network: layers shared by items; a value of the state beside advantages of items; or no layer. "
-        "Without the fault positional.",
-    )
     choice: Literal["true", "learned", "published"] | None = setting(
         None, "Choice model: users', learned, or upside down (true; published)."
     )
@@ -174,8 +162,6 @@ class Slates:
     def __post_init__(self):
         if self.decay == 0:
             raise ConfigError("slates.decay must be above 0, got 0; for no exploration set slates.explore = 0.")
-        if not 0 < self.polyak <= 1:
-            raise ConfigError(f"slates.polyak must be above 0 and at most 1, got {self.polyak}.")
         if self.discount == 1:
             raise ConfigError("slates.discount must be below 1, got 1: values would have no bound.")
         for name in ("local_widths", "head_widths"):
@@ -216,7 +202,7 @@ class FederatedSlates(Slates):
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """What is done to values before they leave a platform."""
+    """Clipping of values before they leave a platform, and noise on them."""
 
     clip: float | None = setting(None, "Values are cut to this range around centre, ±. Default: sent as they are.")
     centre: float = setting(0.0, "Middle of that range: a public number.", needs=("sharing.clip", ()))
@@ -225,10 +211,6 @@ class Sharing:
     )
     mechanism: Literal["gaussian", "laplace"] = setting(
         "gaussian", "The noise; Gaussian noise at privacy.delta.", needs=("sharing.epsilon", ())
-    )
-    secure_sum: bool = setting(
-        False,
-        "The coordinator sees sums over platforms only; needs three. Simulated only.",
     )
 
     def __post_init__(self):
@@ -246,7 +228,7 @@ class Sharing:
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What the account of noise assumes."""
+    """δ of the account of noise."""
 
     delta: float = setting(DELTA, "δ of Gaussian noise, and of the tighter bound for a user over the whole run.")
 
@@ -257,7 +239,7 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(engine.Evaluation):
-    """What is measured of the networks while they learn: engagement of fresh users without exploration."""
+    """Evaluation of the networks while they learn: engagement of fresh users without exploration."""
 
     every: int = setting(
         20 * EPISODE,
@@ -278,7 +260,6 @@ class PlatformsConfig(NamedRunConfig):
     rounds: int = setting(
         400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**6
     )
-    learning_rate: float | None = setting(None, "Step size of Adam. Default: 0.0003; 0.01 as published.")
     world: World = field(default_factory=World)
     slates: Slates = field(default_factory=Slates)
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -295,11 +276,7 @@ class PlatformsConfig(NamedRunConfig):
             ConfigError: Settings contradict each other.
         """
         super().resolved()
-        return dataclasses.replace(
-            self,
-            slates=resolved_slates(self.slates, self.rounds, self.world),
-            learning_rate=rate_of(self.slates.mode) if self.learning_rate is None else self.learning_rate,
-        )
+        return dataclasses.replace(self, slates=resolved_slates(self.slates, self.rounds, self.world))
 
     @classmethod
     def without_derived(cls, values: dict[str, Any]) -> None:
@@ -318,12 +295,31 @@ class PlatformsConfig(NamedRunConfig):
             value = slates.get(name)
             if value is not None and (tuple(value) if isinstance(value, list) else value) == usual:
                 slates.pop(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworksConfig(PlatformsConfig):
+    """Settings of platforms whose networks take steps."""
+
+    learning_rate: float | None = setting(None, "Step size of Adam. Default: 0.0003; 0.01 as published.")
+
+    def resolved(self) -> NetworksConfig:
+        """As :meth:`PlatformsConfig.resolved`."""
+        filled: Any = super().resolved()
+        return filled if self.learning_rate else dataclasses.replace(filled, learning_rate=rate_of(self.slates.mode))
+
+    @classmethod
+    def without_derived(cls, values: dict[str, Any]) -> None:
+        """As :meth:`PlatformsConfig.without_derived`."""
+        slates = values.get("slates")
+        mode = slates.get("mode", "corrected") if isinstance(slates, dict) else "corrected"
+        super().without_derived(values)
         if values.get("learning_rate") == rate_of(mode):
             values.pop("learning_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSlateConfig(PlatformsConfig):
+class FedSlateConfig(NetworksConfig):
     """FedSlate: platforms that share users learn which slates to show, one of them without feedback."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("vertical-slate", "The protocol; see fedrank protocols.")
@@ -336,33 +332,25 @@ class FedSlateConfig(PlatformsConfig):
         """δ of the account of a run."""
         return self.privacy.delta
 
-    def resolved(self) -> FedSlateConfig:
-        """As :meth:`PlatformsConfig.resolved`."""
-        if self.sharing.secure_sum and self.world.platforms < 3:
-            raise ConfigError(
-                f"sharing.secure_sum needs three platforms, and world.platforms = {self.world.platforms}: the sum of "
-                "what one other platform sends is what it sends."
-            )
-        return super().resolved()  # type: ignore[return-value] - the same class
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSlates(Slates):
+    """The same where each platform has its network for itself."""
+
+    central: bool = setting(False, "Each platform sees the user as all of them do: no federation, to compare with.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlateQConfig(PlatformsConfig):
+class SlateQConfig(NetworksConfig):
     """SlateQ: platforms that share users learn each by itself."""
 
     protocol: Annotated[str, Parameter(show=False)] = setting("slateq", "The protocol; see fedrank protocols.")
+    slates: LocalSlates = field(default_factory=LocalSlates)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CentralSlateQConfig(PlatformsConfig):
-    """SlateQ at platforms that see the user as all of them do."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("slateq-central", "The protocol; see fedrank protocols.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exploring:
-    """How platforms that learn from sums over users find out what these like."""
+class Planning:
+    """Exploration, learning and planning of platforms that learn from sums over users."""
 
     mode: ClassVar[str] = "corrected"
     faults: ClassVar[tuple[Fault, ...]] = ()
@@ -372,27 +360,18 @@ class Exploring:
     )
     explorers: int | None = setting(
         None,
-        "Users who are served to find out what they like; models are made of them, and nobody explores again. "
+        "Users who are served to find out what they like; models are made of them, and no platform explores again. "
         "Default: 200, or all users of the run if there are fewer.",
         low=1,
         high=65_536,
     )
     hold: float = setting(0.2, "Probability a round that a platform which explores draws another taste.")
-    fade: float | None = setting(
-        None, "What is left of the trace of clicks after a round. Default: 0.9 a tick, 0.81 with two platforms."
+    learner: str = setting(
+        "planned-slates", "The learner: planned-slates, or one from sums over users that an installed package names."
     )
-
-    def __post_init__(self):
-        if not 0 < self.hold <= 1:
-            raise ConfigError(f"slates.hold must be above 0 and at most 1, got {self.hold}.")
-        if self.fade is not None and not 0 <= self.fade < 1:
-            raise ConfigError(f"slates.fade must be in [0, 1), got {self.fade}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planning(Exploring):
-    """The same of platforms that plan."""
-
+    releases: int = setting(
+        1, "Times that sums cross, each of as many explorers; planned-slates plans by the last.", low=1, high=1000
+    )
     scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
     observed: bool = setting(
         True, "What platforms observe of the satisfaction says what the past does, beside engagement."
@@ -410,23 +389,14 @@ class Planning(Exploring):
         "Whether the matrix of least squares follows from how users choose, or crosses, clipped and noised like sums.",
     )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Learned(Exploring):
-    """The same of platforms with a learner of one's choice."""
-
-    learner: str = setting(
-        "least-squares", "The learner: planned-slates, least-squares, constant, or one that an installed package names."
-    )
-    releases: int = setting(
-        1, "Times that sums cross, each of as many explorers; planned-slates plans by the last.", low=1, high=1000
-    )
-    options: tuple[str, ...] = setting((), "Further settings of the learner, NAME=NUMBER or NAME=WORD.")
+    def __post_init__(self):
+        if not 0 < self.hold <= 1:
+            raise ConfigError(f"slates.hold must be above 0 and at most 1, got {self.hold}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumSharing:
-    """What is done to a platform's sums before they leave it."""
+    """Clipping and noise of a platform's sums, before they leave it."""
 
     clip: float | None = setting(
         None,
@@ -456,11 +426,11 @@ class SumSharing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummedSlatesConfig(PlatformsConfig):
-    """Settings of platforms that learn from sums over users."""
+class PlannedSlatesConfig(PlatformsConfig):
+    """Planned slates: platforms that share users fit one model of engagement together, and plan the stay alone."""
 
-    learning_rate: float | None = setting(None, "Nothing here takes steps: leave it out.")
-    slates: Exploring = field(default_factory=Exploring)  # type: ignore[assignment] - settings of another protocol
+    protocol: Annotated[str, Parameter(show=False)] = setting("planned-slates", "The protocol; see fedrank protocols.")
+    slates: Planning = field(default_factory=Planning)  # type: ignore[assignment] - settings of another protocol
     sharing: SumSharing = field(default_factory=SumSharing)
     privacy: Privacy = field(default_factory=Privacy)
 
@@ -469,17 +439,13 @@ class SummedSlatesConfig(PlatformsConfig):
         """δ of the account of a run."""
         return self.privacy.delta
 
-    def resolved(self) -> SummedSlatesConfig:
+    def resolved(self) -> PlannedSlatesConfig:
         """The same with everything filled in that follows from the world and the rounds.
 
         Raises:
             ConfigError: The run is shorter than a user's stay, or than its explorers' stays.
         """
         NamedRunConfig.resolved(self)
-        if self.learning_rate is not None:
-            raise ConfigError(
-                f"learning_rate means nothing to {self.protocol}, which solves for its model; leave it out."
-            )
         stay = self.world.ticks // self.world.platforms
         users, bounders = self.rounds // stay - self.sharing.bounders, self.sharing.bounders
         if users < 1:
@@ -494,8 +460,8 @@ class SummedSlatesConfig(PlatformsConfig):
                 f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: models are made "
                 f"when they have left. A user stays {stay} rounds; raise rounds."
             )
-        fade = _FADE_A_TICK**self.world.platforms if self.slates.fade is None else self.slates.fade
-        return dataclasses.replace(self, slates=dataclasses.replace(self.slates, explorers=explorers, fade=fade))
+        differ = not self.sharing.secure_sum if self.slates.differ is None else self.slates.differ
+        return dataclasses.replace(self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ))
 
     @classmethod
     def without_derived(cls, values: dict[str, Any]) -> None:
@@ -510,40 +476,8 @@ class SummedSlatesConfig(PlatformsConfig):
         users -= sharing.get("bounders", 0) if isinstance(sharing, dict) else 0
         if slates.get("explorers") == min(200, users):
             slates.pop("explorers")
-        if slates.get("fade") == _FADE_A_TICK**platforms:
-            slates.pop("fade")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedSlatesConfig(SummedSlatesConfig):
-    """Planned slates: platforms that share users fit one model of engagement together, and plan the stay alone."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("planned-slates", "The protocol; see fedrank protocols.")
-    slates: Planning = field(default_factory=Planning)  # type: ignore[assignment] - as above
-
-    def resolved(self) -> PlannedSlatesConfig:
-        """The same with everything filled in; errors as of the class that it extends."""
-        filled = super().resolved()
-        assert isinstance(filled, PlannedSlatesConfig)
-        differ = not self.sharing.secure_sum if self.slates.differ is None else self.slates.differ
-        return dataclasses.replace(filled, slates=dataclasses.replace(filled.slates, differ=differ))
-
-    @classmethod
-    def without_derived(cls, values: dict[str, Any]) -> None:
-        """Take out, in place, what :meth:`resolved` fills in anyway."""
-        super().without_derived(values)
-        slates, sharing = values.get("slates"), values.get("sharing")
-        secret = isinstance(sharing, dict) and bool(sharing.get("secure_sum"))
-        if isinstance(slates, dict) and slates.get("differ") is (not secret):
+        if slates.get("differ") is (not (isinstance(sharing, dict) and bool(sharing.get("secure_sum")))):
             slates.pop("differ")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedSlatesConfig(SummedSlatesConfig):
-    """Learned slates: platforms that share users learn by a learner of one's choice, from sums over users or alone."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("learned-slates", "The protocol; see fedrank protocols.")
-    slates: Learned = field(default_factory=Learned)  # type: ignore[assignment] - as above
 
 
 # -- what follows from the mode ----------------------------------------------------------------------------------------
@@ -555,7 +489,7 @@ def rate_of(mode: str) -> float:
 
 
 def bundle_of(mode: str, explore: float | None, world: World, possible: tuple[Fault, ...]) -> dict[str, Any]:
-    """What settings of ``[slates]`` are where nothing is given.
+    """Settings of ``[slates]`` where none is given.
 
     Args:
         mode: ``corrected`` or ``published``.
@@ -608,9 +542,8 @@ def resolved_slates(slates: Slates, rounds: int, world: World) -> Slates:
     if filled.decay is None:
         filled = dataclasses.replace(filled, decay=decay_of(filled.explore, filled.floor, rounds))
     for name, value in (("slates.memory", filled.memory), ("slates.burn_in", filled.burn_in)):
-        if value < filled.batch + filled.steps:  # the newest round has no next one yet
-            most = "slates.batch" if filled.steps == 1 else "slates.batch + slates.steps - 1"
-            raise ConfigError(f"{name} must be above {most} = {filled.batch + filled.steps - 1}, got {value}.")
+        if value <= filled.batch:  # the newest round has no next one yet
+            raise ConfigError(f"{name} must be above slates.batch = {filled.batch}, got {value}.")
     return filled
 
 

@@ -2,36 +2,45 @@
 
 A learner is written for *one* platform, as functions of arrays::
 
-    greeted     what the platform knows of a user who has just come                       state features
-    view_after  what it knows after a round
-    remembered  what it keeps of a round to learn from                                    memory
+    first_view  what the platform knows of a user who has just come                       state features
+    next_view   what it knows after a round
+    record      what it keeps of a round to learn from                                    memory
     values      how much a click on each candidate is worth now                           critic
     best        the slate that follows from values                                        improvement
 
-How it learns depends on what its critic needs from other platforms, which is why there are three kinds:
+How it learns depends on what its critic needs from other platforms, which is why there are two kinds:
 
-* nothing: a :class:`SlateLearner` that keeps to itself, played by :class:`fedrank.slates.alone.AloneSlates`;
 * sums over users, now and then: a :class:`fedrank.slates.sums.learner.SumLearner`, played by
   :class:`fedrank.slates.sums.SummedSlates`, which clips each user's part, adds noise, and accounts for both;
 * values of candidates in every round, and gradients of them: a :class:`fedrank.slates.fedslate.learner.ValueLearner`,
   played by :class:`fedrank.slates.fedslate.FedSlate`.
 
 The users, the runs, their baselines and their reports are the same for all.
+
+:class:`UserVisits` plays users between showing and learning, :class:`LearnedPolicy` in fresh episodes. Nothing of that
+crosses. Each platform learns which slate it showed, and, if it has feedback, what was clicked.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.slates.world.satisfaction import Satisfaction, Turn
+from fedrank.core.protocol import Environment
+from fedrank.slates.world.policies import Policy
+from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
 
 class SlateLearner(abc.ABC):
-    """What one platform of several learns, and how it fills its slates.
+    """A learner of slates at one platform of several.
 
     A platform's state is a NamedTuple with at least ``view``, what is known of the user who is there and of the
     candidates, and ``slate``, int32 [n], what it shows in this round. Hashable, as a frozen dataclass is: compiled
@@ -57,7 +66,7 @@ class SlateLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def greeted(self, own: Any, observed: Float[Array, ""], documents: Float[Array, " candidates"]) -> PyTree:
+    def first_view(self, own: Any, observed: Float[Array, ""], documents: Float[Array, " candidates"]) -> PyTree:
         """The view of a user who has just come.
 
         Args:
@@ -67,7 +76,7 @@ class SlateLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def view_after(
+    def next_view(
         self,
         own: Any,
         turn: Turn,
@@ -75,7 +84,7 @@ class SlateLearner(abc.ABC):
         documents: Float[Array, " candidates"],
         over: Bool[Array, ""],
     ) -> PyTree:
-        """The view after a round; other arguments as of :meth:`greeted`.
+        """The view after a round; other arguments as of :meth:`first_view`.
 
         Args:
             own: The platform's state in the round.
@@ -85,11 +94,11 @@ class SlateLearner(abc.ABC):
             over: Whether another user has come.
         """
 
-    def together(self, views: PyTree) -> PyTree:
+    def pool_views(self, views: PyTree) -> PyTree:
         """Views of all platforms, leaves [K, ...], where they see each other's; by default none does."""
         return views
 
-    def remembered(self, own: Any, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]) -> Any:
+    def record(self, own: Any, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]) -> Any:
         """The state with what is kept of a round, the view of which is still there; by default nothing is kept.
 
         Args:
@@ -102,9 +111,9 @@ class SlateLearner(abc.ABC):
 
     @abc.abstractmethod
     def values(self, own: Any) -> Float[Array, " values"]:
-        """How much a click on each candidate is worth now; one more where a round without a click is worth anything."""
+        """Value of a click on each candidate now; one more where a round without a click is worth anything."""
 
-    def joined(
+    def join_values(
         self, shared: PyTree, values: Float[Array, "platforms values"], key: PRNGKeyArray
     ) -> Float[Array, "platforms values"]:
         """Values of all platforms as slates are made by them; by default each platform's own.
@@ -119,3 +128,104 @@ class SlateLearner(abc.ABC):
     @abc.abstractmethod
     def best(self, own: Any, values: Float[Array, " values"]) -> Int[Array, " slots"]:
         """The slate that follows from values; places of candidates in slot order."""
+
+
+@dataclass(frozen=True)
+class UserVisits(Environment):
+    """One user visits all platforms, round by round; a new one comes when the time is over.
+
+    Attributes:
+        learner: What platforms make of it.
+        world: The users; None: the learner's.
+    """
+
+    learner: SlateLearner
+    world: Satisfaction | None = None
+
+    @property
+    def users(self) -> Satisfaction:
+        """The users."""
+        return self.world or self.learner.world
+
+    @override
+    def begin(self, key, own):
+        scene = self.users.first(self.users.draw(key))
+        views = jax.vmap(self.learner.first_view)(own, scene.observed, scene.documents)
+        return scene, own._replace(view=self.learner.pool_views(views))
+
+    @override
+    def happen(self, world, own, key, number):
+        after, turns, over = self.users.round(world, own.slate, self.users.draw(key))
+        number = jnp.asarray(number, jnp.int32)
+
+        def of_platform(own, turn, observed, documents):
+            view = self.learner.next_view(own, turn, observed, documents, over)
+            return self.learner.record(own, turn, number, over)._replace(view=view)
+
+        own = jax.vmap(of_platform)(own, turns, after.observed, after.documents)
+        own = own._replace(view=self.learner.pool_views(own.view))
+        return after, own, {"engagement": turns.engagement, "over": over}
+
+
+class LastRound(NamedTuple):
+    """Memory of a policy: the round before.
+
+    Attributes:
+        none: There was none: a user has just come.
+        views: What the platforms saw, leaves [K, ...].
+        slates: What they showed.
+        turns: The outcome, leaves [K].
+    """
+
+    none: Bool[Array, ""]
+    views: PyTree
+    slates: Int[Array, "platforms slots"]
+    turns: Turn
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("shared", "own"), meta_fields=("learner",))
+@dataclass(frozen=True)
+class LearnedPolicy(Policy):
+    """Slates of the platforms of a learner without exploration, for fresh episodes.
+
+    Attributes:
+        learner: The learner.
+        shared: The coordinator's model.
+        own: What each platform has, leaves [K, ...].
+    """
+
+    learner: SlateLearner
+    shared: Any  # JAX also puts its own placeholders into pytrees
+    own: Any
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.learner.name
+
+    @override
+    def begin(self) -> LastRound:
+        k, world = self.learner.world.platforms, self.learner.world
+        zero, documents = jnp.zeros(k), jnp.zeros((k, world.candidates))
+        views = self.learner.pool_views(jax.vmap(self.learner.first_view)(self.own, zero, documents))
+        nothing = Turn(jnp.zeros(k, jnp.int32), jnp.zeros(k, jnp.int32), zero, zero)
+        return LastRound(jnp.bool_(True), views, jnp.zeros((k, world.slate), jnp.int32), nothing)
+
+    def _views(self, memory: LastRound, scene: Scene) -> PyTree:
+        """Views of the platforms now."""
+        learner = self.learner
+        own = self.own._replace(view=memory.views, slate=memory.slates)
+        later = partial(learner.next_view, over=jnp.bool_(False))
+        after = learner.pool_views(jax.vmap(later)(own, memory.turns, scene.observed, scene.documents))
+        first = learner.pool_views(jax.vmap(learner.first_view)(own, scene.observed, scene.documents))
+        return jax.tree.map(lambda a, b: jnp.where(memory.none, a, b), first, after)
+
+    @override
+    def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
+        learner, own = self.learner, self.own._replace(view=self._views(memory, scene))
+        values: Float[Array, "platforms values"] = jax.vmap(learner.values)(own)
+        return jax.vmap(learner.best)(own, learner.join_values(self.shared, values, key))
+
+    @override
+    def notice(self, memory, scene, slates, turns):
+        return LastRound(jnp.bool_(False), self._views(memory, scene), slates, turns)

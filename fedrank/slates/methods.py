@@ -8,9 +8,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Protocol
 from fedrank.engine.methods import Method, PrivacyMode
 from fedrank.slates.config import (
-    CentralSlateQConfig,
     FedSlateConfig,
-    LearnedSlatesConfig,
     PlannedSlatesConfig,
     SlateQConfig,
 )
@@ -21,31 +19,19 @@ _SLATEQ = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendati
 def _fedslate(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import protocol_of
 
-    return protocol_of(config, world, silent=False, central=False)
+    return protocol_of(config, world)
 
 
 def _slateq(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import protocol_of
 
-    return protocol_of(config, world, silent=True, central=False)
+    return protocol_of(config, world, silent=True)
 
 
-def _slateq_central(config: Any, world: PyTree) -> Protocol:
-    from fedrank.slates.build import protocol_of
-
-    return protocol_of(config, world, silent=True, central=True)
-
-
-def _planned(config: Any, world: PyTree) -> Protocol:
+def _make_planned(config: Any, world: PyTree) -> Protocol:
     from fedrank.slates.build import planned_slates
 
     return planned_slates(config, world)
-
-
-def _learned(config: Any, world: PyTree) -> Protocol:
-    from fedrank.slates.build import learned_slates
-
-    return learned_slates(config, world)
 
 
 VERTICAL_SLATE = Method(
@@ -66,21 +52,9 @@ SLATEQ = Method(
     task="slates",
     settings=SlateQConfig,
     make=_slateq,
-    summary="Platforms that share users, each by itself (SlateQ).",
+    summary="Platforms that share users, each by itself, or each seeing the user as all of them do (SlateQ).",
     paper=_SLATEQ,
     crosses="nothing",
-    file="fedrank/slates/fedslate/__init__.py",
-    citation="ie2019slateq",
-)
-
-SLATEQ_CENTRAL = Method(
-    name="slateq-central",
-    task="slates",
-    settings=CentralSlateQConfig,
-    make=_slateq_central,
-    summary="Platforms that see the user as all of them do, to compare with (SlateQ).",
-    paper=_SLATEQ,
-    crosses="everything: states, clicks and engagement",
     file="fedrank/slates/fedslate/__init__.py",
     citation="ie2019slateq",
 )
@@ -89,24 +63,11 @@ PLANNED_SLATES = Method(
     name="planned-slates",
     task="slates",
     settings=PlannedSlatesConfig,
-    make=_planned,
+    make=_make_planned,
     summary="Platforms that share users fit one model of engagement together, once, and each plans the stay alone.",
     paper="Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003",
     crosses="five sums over all users of a platform, once",
     file="fedrank/slates/planning/__init__.py",
-    citation="lagoudakis2003lspi",
-    modes=(PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),),
-)
-
-LEARNED_SLATES = Method(
-    name="learned-slates",
-    task="slates",
-    settings=LearnedSlatesConfig,
-    make=_learned,
-    summary="Platforms that share users learn by a learner of one's choice or making, from sums over users.",
-    paper="Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003; or the learner's own",
-    crosses="sums over users, as many as the learner has numbers",
-    file="fedrank/slates/sums/__init__.py",
     citation="lagoudakis2003lspi",
     modes=(PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),),
 )

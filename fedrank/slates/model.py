@@ -20,8 +20,7 @@ from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.equations import joint_values, others_mean
-from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
+from fedrank.slates.fedslate.learner import SlateQ, ValueLearner, joint_values, others_mean
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState, View, empty_view
 
@@ -36,7 +35,7 @@ class SlateModel(Model):
     Attributes:
         settings: What the platforms have agreed on.
         federated: Weights of Ω, float32 [H].
-        platforms: Name of each platform -> weights of its own network, float32 [weights].
+        platforms: Name of each platform -> weights of its network, float32 [weights].
         choices: Name of each platform -> its choice model, float32 [2]: slope, logit of no click.
         config: Settings of the run as a nested dictionary, of which ``settings`` are made.
         about: Where the model comes from.
@@ -65,7 +64,7 @@ class SlateModel(Model):
 
     @property
     def learner(self) -> ValueLearner:
-        """What values candidates and puts slates together."""
+        """The learner, which values candidates and puts slates together."""
         return self.critic(self.settings)
 
     @property
@@ -75,7 +74,7 @@ class SlateModel(Model):
             "n_features": self.settings.user_features + self.settings.item_features,
             "platforms": list(self.platforms),
             "config": dict(self.config),
-            "critic": _called(self.learner),
+            "critic": _class_name(self.learner),
         }
 
     @property
@@ -94,7 +93,7 @@ class SlateModel(Model):
         if not isinstance(protocol, FedSlate):
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
         # A critic that came as an object is not among the settings: by another one its weights would mean nothing.
-        trained, here = parts.architecture.get("critic", _called(protocol.learner)), _called(protocol.learner)
+        trained, here = parts.architecture.get("critic", _class_name(protocol.learner)), _class_name(protocol.learner)
         if trained != here:
             raise ModelError(
                 f"its networks are those of the critic {trained}, got {here}. Hand over the protocol that the run was "
@@ -137,7 +136,7 @@ class SlateModel(Model):
         engaged: float = 0.0,
         into: int = 0,
     ) -> View:
-        """What a platform knows of a user, and the candidates that it can show.
+        """A platform's knowledge of a user, and the candidates that it can show.
 
         Args:
             documents: The feature of each candidate, in [0, 1].
@@ -172,7 +171,7 @@ class SlateModel(Model):
             view: As :meth:`view` makes it.
             platform: The platform; by default the first.
         """
-        return np.asarray(_own_values(self.learner, *self._of(platform), self._repeated(view)))[0]
+        return np.asarray(_own_values(self.learner, *self._of(platform), self._repeat(view)))[0]
 
     @override
     def score(
@@ -189,18 +188,18 @@ class SlateModel(Model):
             DataError: The others' values are missing, or not as many as there are candidates.
         """
         given = self._others(others)
-        own = _own_values(self.learner, *self._of(platform), self._repeated(features))
-        return np.asarray(_joined(self.settings, jnp.asarray(self.federated), own, self._repeated(given)))[0]
+        own = _own_values(self.learner, *self._of(platform), self._repeat(features))
+        return np.asarray(_join_values(self.settings, jnp.asarray(self.federated), own, self._repeat(given)))[0]
 
     def slate(self, features: View, others: Any = None, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
         """Places of the candidates that the platform shows, in order; arguments and errors as of :meth:`score`."""
         values = jnp.asarray(self.score(features, others, platform=platform))
         choice = jnp.asarray(self.choices[self._platform(platform)])
-        repeated = self._repeated((choice, features, values))
+        repeated = self._repeat((choice, features, values))
         return np.asarray(_slates(self.learner, *self._of(platform), *repeated))[0]
 
     def act(self, views: Sequence[View]) -> tuple[Float32[np.ndarray, "platforms candidates"], np.ndarray]:
-        """What all platforms do together, without noise and without exploration.
+        """Values and slates of all platforms together, without noise and without exploration.
 
         Args:
             views: What each platform knows, in order.
@@ -221,11 +220,11 @@ class SlateModel(Model):
         numbers = jnp.arange(len(names))
         own = _own_values(self.learner, numbers, weights, seen)
         others = jnp.stack([others_mean(self.settings, own, place) for place in range(len(names))])
-        values = _joined(self.settings, jnp.asarray(self.federated), own, others)
+        values = _join_values(self.settings, jnp.asarray(self.federated), own, others)
         return np.asarray(values), np.asarray(_slates(self.learner, numbers, weights, choices, seen, values))
 
-    def _repeated(self, of_one: Any) -> Any:
-        """What one platform has, as often as there are platforms: programs are compiled for all of them side by side.
+    def _repeat(self, of_one: Any) -> Any:
+        """One platform's data, repeated for all: programs are compiled for all platforms side by side.
 
         A run computes them so; with another number of rows a product of matrices may add up in another order.
         """
@@ -235,7 +234,7 @@ class SlateModel(Model):
     def _of(self, platform: str | None) -> tuple[Int[Array, " platforms"], Float[Array, "platforms weights"]]:
         """Number and weights of a platform, repeated."""
         name = self._platform(platform)
-        return self._repeated((jnp.int32(list(self.platforms).index(name)), jnp.asarray(self.platforms[name])))
+        return self._repeat((jnp.int32(list(self.platforms).index(name)), jnp.asarray(self.platforms[name])))
 
     def _others(self, others: Any) -> Float[Array, " candidates"]:
         n = self.n_candidates
@@ -249,7 +248,7 @@ class SlateModel(Model):
         return jnp.asarray(found, jnp.float32)
 
 
-def _called(learner: ValueLearner) -> str:
+def _class_name(learner: ValueLearner) -> str:
     """A learner's class, by which files know it."""
     return f"{type(learner).__module__}:{type(learner).__qualname__}"
 
@@ -272,7 +271,7 @@ def _own_values(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _joined(
+def _join_values(
     s: SlateSettings,
     federated: Float[Array, " parameters"],
     own: Float[Array, "platforms candidates"],

@@ -6,17 +6,18 @@ takes the values of the platform that acts ("own") and those of the others, and 
 
 The networks here share one small network over all items. Permute the candidates, and the values are permuted alike:
 where candidates are drawn anew every round, a place in the list means nothing. Their output is linear. The published
-networks, which have an output for each place, are in :mod:`fedrank.slates.fedslate_2024.networks`.
+networks, which have an output for each place, are in :mod:`fedrank.slates.networks`.
 
 Weights are one flat float32 vector, layer by layer: W [inputs, outputs] row by row, then b. They start as PyTorch's
 linear layers do: uniform on ±1/√inputs.
+
+Networks of the published FedSlate: over all places of the list of candidates at once.
 """
 
 from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
+from fedrank.slates.fedslate_2024 import PUBLISHED_WIDTHS
 
 #: Beyond this, exp would overflow when squared, and Mish is the identity to the last bit.
 _MISH_LINEAR = 20.0
@@ -54,10 +56,6 @@ def _mish_gate(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     e = jnp.exp(jnp.minimum(x, _MISH_LINEAR))
     square = e * (e + 2.0)
     return square / (square + 2.0)
-
-
-#: Activations of hidden layers by name.
-ACTIVATIONS: dict[str, Callable[[Float[Array, "*shape"]], Float[Array, "*shape"]]] = {"mish": mish, "relu": jax.nn.relu}
 
 
 class LocalQ(ABC):
@@ -151,16 +149,14 @@ class ItemQ(LayeredNetwork, LocalQ):
         user_features: F.
         item_features: d.
         widths: Units of each hidden layer.
-        activation: One of :data:`ACTIVATIONS`.
     """
 
     user_features: int
     item_features: int
     widths: tuple[int, ...] = (64, 64)
-    activation: str = "mish"
 
     def __post_init__(self):
-        check_network(self.widths, self.activation, user_features=self.user_features, item_features=self.item_features)
+        check_network(self.widths, user_features=self.user_features, item_features=self.item_features)
 
     @property
     @override
@@ -173,8 +169,8 @@ class ItemQ(LayeredNetwork, LocalQ):
         # The user's part of the first layer is the same for all items: once instead of N times, a tenth of the cost.
         shared = user @ matrix[: self.user_features] + bias
         hidden = items @ matrix[self.user_features :] + shared[None]
-        activate, later = ACTIVATIONS[self.activation], self.layers[1:]
-        return forward(rest, later, activate(hidden) if later else hidden, activate)[:, 0]
+        later = self.layers[1:]
+        return forward(rest, later, mish(hidden) if later else hidden)[:, 0]
 
     @override
     def of_batch(self, weights, user, items):
@@ -203,7 +199,7 @@ def _item_values_kept(net, weights, user, items):
     inputs, slopes, cut = [together.reshape(-1, together.shape[2])], [], together.shape[2] * after
     x, rest = inputs[0] @ weights[:cut].reshape(-1, after), weights[cut:]
     for layer in later:
-        x, slope = jax.jvp(ACTIVATIONS[net.activation], (x,), (jnp.ones_like(x),))
+        x, slope = jax.jvp(mish, (x,), (jnp.ones_like(x),))
         inputs.append(x)
         slopes.append(slope)
         matrix, bias, rest = _first(rest, (layer,))
@@ -229,51 +225,6 @@ def _item_values_back(net, kept, gradient):
 _item_values.defvjp(_item_values_kept, _item_values_back)
 
 
-@dataclass(frozen=True)
-class DuellingQ(LocalQ):
-    """V(user) + A(user, item) − mean of A over the items: a duelling network (Wang et al., ICML 2016).
-
-    Attributes:
-        user_features: F.
-        item_features: d.
-        widths: Units of each hidden layer, of V and of A alike.
-        activation: One of :data:`ACTIVATIONS`.
-    """
-
-    user_features: int
-    item_features: int
-    widths: tuple[int, ...] = (64, 64)
-    activation: str = "mish"
-
-    def __post_init__(self):
-        check_network(self.widths, self.activation, user_features=self.user_features, item_features=self.item_features)
-
-    @property
-    def _advantage(self) -> ItemQ:
-        return ItemQ(self.user_features, self.item_features, self.widths, self.activation)
-
-    @property
-    def _state(self) -> tuple[tuple[int, int], ...]:
-        return layer_pairs(self.user_features, self.widths, 1)
-
-    @property
-    @override
-    def size(self) -> int:  # weights of V, then those of A
-        return _count(self._state) + self._advantage.size
-
-    @override
-    def init(self, key):
-        one, two = jax.random.split(key)
-        return jnp.concatenate([_uniform(one, self._state), self._advantage.init(two)])
-
-    @override
-    def values(self, weights, user, items):
-        cut = _count(self._state)
-        state = forward(weights[:cut], self._state, user[None], ACTIVATIONS[self.activation])[0, 0]
-        advantages = self._advantage.values(weights[cut:], user, items)
-        return state + advantages - jnp.mean(advantages)
-
-
 #: Inputs of a head for one item.
 _HEAD_INPUTS = 4
 
@@ -283,20 +234,18 @@ class ItemHead(FederatedQ):
     """a·own_i + b·others_i + f(own_i, others_i, mean own, mean others): one small network, shared by all items.
 
     The last layer of f starts at zero, and a + b = 1: the first joint values are a mean of both platforms' values. A
-    platform without feedback begins with the others' opinion of an item, not with the chance of its own first weights.
+    platform without feedback begins with the others' opinion of an item, not with its random first weights.
 
     Attributes:
         widths: Units of each hidden layer.
-        activation: One of :data:`ACTIVATIONS`.
         share: b before anything is learnt, in [0, 1]; 0 where item i of the others is another item.
     """
 
     widths: tuple[int, ...] = (32, 32)
-    activation: str = "mish"
     share: float = 0.5
 
     def __post_init__(self):
-        check_network(self.widths, self.activation)
+        check_network(self.widths)
         _check_share(self.share)
 
     @property
@@ -319,11 +268,7 @@ class ItemHead(FederatedQ):
     @override
     def values(self, weights, own, others):
         inputs = _head_inputs(own, others)
-        return (
-            weights[-2] * own
-            + weights[-1] * others
-            + forward(weights[:-2], self.layers, inputs, ACTIVATIONS[self.activation])[:, 0]
-        )
+        return weights[-2] * own + weights[-1] * others + forward(weights[:-2], self.layers, inputs)[:, 0]
 
 
 @dataclass(frozen=True)
@@ -385,16 +330,14 @@ def _check_share(share: float) -> None:
         raise ConfigError(f"the others' share of a federated value must be in [0, 1], got {share}.")
 
 
-def check_network(widths: tuple[int, ...], activation: str = "mish", **counts: int) -> None:
-    """Refuse widths, an activation or numbers of inputs that no network has.
+def check_network(widths: tuple[int, ...], **counts: int) -> None:
+    """Refuse widths or numbers of inputs that no network has.
 
     Raises:
         ConfigError: Says which.
     """
     if any(not 1 <= width <= 65_536 for width in widths):
         raise ConfigError(f"widths of a value network must be in 1..65,536, got {widths}.")
-    if activation not in ACTIVATIONS:
-        raise ConfigError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}.")
     for name, count in counts.items():
         if count < 1:
             raise ConfigError(f"{name} of a value network must be at least 1, got {count}.")
@@ -428,18 +371,85 @@ def forward(
     weights: Float[Array, " weights"],
     layers: tuple[tuple[int, int], ...],
     x: Float[Array, "rows inputs"],
-    activate: Callable[[Float[Array, "*shape"]], Float[Array, "*shape"]],
 ) -> Float[Array, "rows outputs"]:
-    """The network's outputs for each row of inputs; no activation follows the last layer.
+    """The network's outputs for each row of inputs; :func:`mish` is between the layers, not after the last.
 
     Args:
         weights: Layer by layer, matrix and bias.
         layers: Inputs and outputs of each layer.
         x: Inputs.
-        activate: Applied between the layers.
     """
     while layers:
         matrix, bias, weights = _first(weights, layers)
         x, layers = x @ matrix + bias[None], layers[1:]
-        x = activate(x) if layers else x
+        x = mish(x) if layers else x
     return x
+
+
+@dataclass(frozen=True)
+class PositionalQ(LayeredNetwork, LocalQ):
+    """A platform's published network: one over [user ‖ items row by row], with an output for each place.
+
+    Attributes:
+        user_features: F.
+        item_features: d.
+        candidates: N.
+        widths: Units of each hidden layer; published: five of 4,096.
+        squash: Whether a hyperbolic tangent is applied to the outputs.
+    """
+
+    user_features: int
+    item_features: int
+    candidates: int
+    widths: tuple[int, ...] = PUBLISHED_WIDTHS[0]
+    squash: bool = True
+
+    def __post_init__(self):
+        check_network(self.widths, item_features=self.item_features, candidates=self.candidates)
+
+    @property
+    @override
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        return layer_pairs(self.user_features + self.candidates * self.item_features, self.widths, self.candidates)
+
+    @override
+    def values(self, weights, user, items):
+        together = jnp.concatenate([user, items.reshape(-1)])[None]
+        out = forward(weights, self.layers, together)[0]
+        return jnp.tanh(out) if self.squash else out
+
+
+@dataclass(frozen=True)
+class PositionalHead(LayeredNetwork, FederatedQ):
+    """The published federated network: one over [own ‖ others], with an output for each place.
+
+    Attributes:
+        candidates: N.
+        widths: Units of each hidden layer; published: four of 2,048, where the paper says five layers.
+        squash: Whether a hyperbolic tangent is applied to the outputs.
+    """
+
+    candidates: int
+    widths: tuple[int, ...] = PUBLISHED_WIDTHS[1]
+    squash: bool = True
+
+    def __post_init__(self):
+        check_network(self.widths, candidates=self.candidates)
+
+    @property
+    @override
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        return layer_pairs(2 * self.candidates, self.widths, self.candidates)
+
+    @override
+    def values(self, weights, own, others):
+        out = forward(weights, self.layers, jnp.concatenate([own, others])[None])[0]
+        return jnp.tanh(out) if self.squash else out
+
+
+@dataclass(frozen=True)
+class PositionalLinearHead(PositionalHead):
+    """The paper's ablation of the federated network: a single linear layer over [own ‖ others]."""
+
+    widths: tuple[int, ...] = ()
+    squash: bool = False

@@ -1,4 +1,4 @@
-"""What a protocol of platforms has beside its exchanges, so that its runs can be played and measured."""
+"""Protocols of platforms: their users, first states and policies, so that runs can be played and measured."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 from fedrank.core.arrays import PyTree
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
-from fedrank.slates.world.policies import Copying
-from fedrank.slates.world.rollout import Played, Policy, StayKeys, play
+from fedrank.slates.world.policies import Copying, Played, Policy, StayKeys, play
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -20,7 +19,7 @@ class PlatformProtocol(Protocol):
     """A protocol whose parties are platforms that show slates to the same users.
 
     One of its exchanges has an :class:`~fedrank.core.protocol.Environment` in which users act; what that shows of a
-    round has ``engagement``, float [K], and ``over``, whether the user has left. A protocol with users of its own has
+    round has ``engagement``, float [K], and ``over``, whether the user has left. A protocol that brings its users has
     them as ``world``; otherwise they are those of the run's settings.
     """
 
@@ -30,7 +29,7 @@ class PlatformProtocol(Protocol):
     @property
     @abc.abstractmethod
     def feedback(self) -> tuple[bool, ...]:
-        """Whether each platform sees clicks and engagement."""
+        """For each platform, true if it sees clicks and engagement."""
 
     @abc.abstractmethod
     def parties(self, keys: Key[Array, " runs"]) -> Party:
@@ -42,14 +41,14 @@ class PlatformProtocol(Protocol):
 
     @abc.abstractmethod
     def policy(self, state: PyTree, own: PyTree) -> Policy:
-        """What the platforms of one run show now without exploration.
+        """Policy of the platforms of one run now, without exploration.
 
         Args:
             state: The coordinator's.
             own: What the platforms have, leaves [K, ...].
         """
 
-    def evaluated(
+    def evaluate(
         self,
         world: Satisfaction,
         states: PyTree,
@@ -57,7 +56,7 @@ class PlatformProtocol(Protocol):
         keys: Key[Array, "runs episodes"] | StayKeys,
         copying: Bool[Array, ""] | bool = False,
     ) -> Played:
-        """What the platforms bring in fresh episodes without exploration: entries [runs, ...].
+        """Outcome of fresh episodes without exploration: entries [runs, ...].
 
         Args:
             world: The users.
@@ -74,7 +73,7 @@ class PlatformProtocol(Protocol):
         return jax.vmap(of_run)(states, own, keys)
 
     def changing(self, first: int, last: int) -> bool:
-        """Whether what platforms show without exploration may change in the rounds from ``first`` to before ``last``.
+        """True if slates without exploration may change in the rounds from ``first`` to before ``last``.
 
         Where it does not, it is not played again for the same fresh users.
         """
@@ -86,7 +85,7 @@ class PlatformProtocol(Protocol):
         return {"network": self.name}
 
     def platform_tensors(self, own: PyTree) -> Mapping[str, Float[Array, "runs platforms *shape"]]:
-        """What is kept of each platform in the files of a finished run, by name.
+        """Tensors of each platform in the files of a finished run, by name.
 
         Args:
             own: What the platforms have, leaves [runs, K, ...].

@@ -1,18 +1,243 @@
-"""Results of a run of platforms: intervals over seeds, regret, time to a threshold, the paper's legacy metrics."""
+"""Results of a run of platforms, and the fixed policies that it is compared with.
+
+Each policy is played for the same fresh users, and for the users that each run is judged by, so that a difference
+between a run and a baseline is one of slates and not of users. Results are intervals over seeds, regret, time to a
+threshold, and the paper's legacy metrics.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import polars as pl
+from jaxtyping import Array, Float, Key, UInt32
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import FedrankWarning, RunError
+from fedrank.core.streams import folded, run_words, split
 from fedrank.core.trees import Json
-from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, time_to_threshold
-from fedrank.slates.baselines import ENGAGEMENT, OPTIMUM, by_measure, interval, measures
+from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, mean_interval, time_to_threshold
 from fedrank.slates.build import SlateExperiment
+from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
+from fedrank.slates.world.policies import BASELINES, OneOf, Played, Policy, StayKeys, play_compiled, stay_keys
+from fedrank.slates.world.satisfaction import Satisfaction
+
+#: Fresh users that a baseline is played for.
+BASELINE_EPISODES = 2000
+#: Names of the optimal policy among the baselines, and of the one that plans for the tick alone.
+OPTIMUM, MYOPIC = "optimum", "myopic"
+#: Name of the row in which one platform serves by another's values, and of the run itself in ``stays.json``.
+COPYING, OURS = "copying", "run"
+#: Name of the measure.
+ENGAGEMENT = "engagement"
+
+#: Folds of a run's key that no round and no simulator uses.
+FRESH, USERS = 0xFFFFFFF0, 0xFFFFFFF1
+
+#: Smallest excess over an optimum that counts: part of the optimum, and number of standard errors.
+_LEAST, _ERRORS = 0.01, 4.0
+
+_NOTES = {
+    "random": "Every slate is drawn at random.",
+    "choc": "Every slate has the items with most chocolate.",
+    "kale": "Every slate has the items with least chocolate.",
+    MYOPIC: "The slate with the largest expected engagement of the tick, by the true user and the true model.",
+    COPYING: "The run's own last policy, but every platform shows what the first one with feedback would show of its "
+    "candidates. What platforms learn from each other is worth what they bring above this.",
+    OPTIMUM: "Dynamic programming over the user's exposure, which no platform sees, for the engagement of all "
+    "platforms together; its policy plans each round before the clicks of that round are known.",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SlateBaseline:
+    """One baseline.
+
+    Attributes:
+        name: One of the baselines of the configuration.
+        engagement: Engagement of each fresh user at each platform.
+        runs: Mean over the users that each run is evaluated with.
+        played: What was played, all users together.
+        solution: Of the optimum: its computed mean engagement of a user, all platforms together, and the standard error
+            of that.
+    """
+
+    name: str
+    engagement: Float[np.ndarray, "episodes platforms"]
+    runs: Float[np.ndarray, "runs platforms"]
+    played: Played
+    solution: tuple[float, float] | None = None
+
+    def as_json(self, names: Sequence[str]) -> dict[str, Json]:
+        """As it stands in ``baselines.json``: means over users with their intervals, and each run's users.
+
+        Args:
+            names: Of the platforms.
+        """
+        return {
+            "name": self.name,
+            "notes": [_NOTES[self.name]],
+            "values": [
+                {"split": "test", "measure": measure, **interval(values)}
+                for measure, values in by_measure(self.engagement, names).items()
+            ],
+            "episodes": len(self.engagement),
+            "runs": self.runs.tolist(),
+            **(
+                {} if self.solution is None else {"solution": dict(zip(("value", "error"), self.solution, strict=True))}
+            ),
+        }
+
+
+def measures(names: Sequence[str]) -> tuple[str, ...]:
+    """Engagement in all, and of each platform."""
+    return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
+
+
+def by_measure(
+    engagement: Float[np.ndarray, "*shape platforms"], names: Sequence[str]
+) -> dict[str, Float[np.ndarray, "*shape"]]:
+    """Values of all measures, by measure.
+
+    Args:
+        engagement: Of each platform.
+        names: Of the platforms.
+    """
+    each = np.asarray(engagement, np.float64)
+    return dict(zip(measures(names), (each.sum(axis=-1), *np.moveaxis(each, -1, 0)), strict=True))
+
+
+def interval(values: Any) -> dict[str, float | None]:
+    """Mean and 95 % t-interval of independent values, with None for ends that one value does not have."""
+    found = mean_interval(values)
+    return {
+        "value": found.mean,
+        "low": found.low if np.isfinite(found.low) else None,
+        "high": found.high if np.isfinite(found.high) else None,
+    }
+
+
+def fresh_users(keys: Key[Array, " runs"], episodes: int, rounds: int) -> StayKeys:
+    """The users that runs are evaluated with, [runs, episodes]: always the same, and never those of training.
+
+    Args:
+        keys: The runs' keys.
+        episodes: Users a run.
+        rounds: Of a stay.
+    """
+    return _stays(np.asarray(jax.random.key_data(keys)), FRESH, episodes, rounds)
+
+
+def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: int) -> StayKeys:
+    return stay_keys(split(folded(keys, number), users), rounds)
+
+
+def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: int) -> list[SlateBaseline]:
+    """Play every baseline.
+
+    An optimum that its own policy or another one beats is left out, with a warning: the world is not of the kind that
+    :mod:`fedrank.slates.world.optimum` solves.
+
+    Args:
+        world: The users.
+        names: Baselines of the configuration.
+        users: :func:`fresh_users` of the runs.
+        seed: Of the fresh users that all baselines share, and of the optimum's samples.
+    """
+    shared = _stays(run_words([seed]), USERS, BASELINE_EPISODES, world.rounds_per_episode)
+    together = StayKeys(
+        *(np.concatenate([all_[0], own.reshape(-1, *own.shape[2:])]) for all_, own in zip(shared, users, strict=True))
+    )
+    solved = solve(world, seed=seed) if OPTIMUM in names else None
+    policies = [_policy(world, name, solved) for name in names]
+    kinds = {jax.tree.structure(policy): policy for policy in policies}
+    out = []
+    for name, policy in zip(names, policies, strict=True):
+        mine = jax.tree.structure(policy)
+        one_of = OneOf(tuple({**kinds, mine: policy}.values()), np.int32(list(kinds).index(mine)))
+        all_of_it = jax.tree.map(np.asarray, play_compiled(world, one_of, together))
+        solution = (float(solved.total), float(solved.error)) if solved and name == OPTIMUM else None
+        found = all_of_it.engagement.astype(np.float64)
+        of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
+        out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
+    beaten = _beating_optimum(out)
+    if beaten:
+        warnings.warn(
+            f"The optimum of these users cannot be computed: {beaten}. It is left out. Dynamic programming here is for "
+            "engagement that is smooth in one feature of an item, with one hump or one dip.",
+            FedrankWarning,
+            stacklevel=2,
+        )
+    return [one for one in out if one.name != OPTIMUM or not beaten]
+
+
+def _beating_optimum(found: Sequence[SlateBaseline]) -> str:
+    """Sentence about a policy that brings more than the computed optimum, beyond chance; empty if none does."""
+    best = next((one for one in found if one.name == OPTIMUM), None)
+    if best is None or best.solution is None:
+        return ""
+    value, error = best.solution
+    ours = best.engagement.sum(axis=1)
+    if exceeds(ours, value, error):
+        return f"its policy brings {ours.mean():.1f}, more than the optimum of {value:.1f}"
+    for other in found:
+        more = other.engagement.sum(axis=1) - ours  # of the same users
+        if other is not best and exceeds(more, 0.0, 0.0, least=_LEAST * abs(ours.mean())):
+            return f"the policy {other.name} brings {more.mean():.1f} more than its policy"
+    return ""
+
+
+def exceeds(values: Float[np.ndarray, " users"], bound: float, error: float, least: float | None = None) -> bool:
+    """True if the mean of independent values is above a bound, beyond chance and beyond rounding.
+
+    Args:
+        values: Of users.
+        bound: The bound.
+        error: Its standard error.
+        least: How far above the mean must be; None: a hundredth of the bound.
+    """
+    least = _LEAST * abs(bound) if least is None else least
+    over = float(values.mean()) - bound
+    return over > max(least, _ERRORS * math.hypot(float(values.std(ddof=1)) / math.sqrt(len(values)), error))
+
+
+def copying(found: Played, experiment: SlateExperiment) -> dict[str, Json]:
+    """The row "B is served A's values", as a baseline stands in ``baselines.json``.
+
+    Args:
+        found: What the run's policy brings where all copy, [runs, ...].
+        experiment: The run.
+    """
+    each = np.asarray(found.engagement, np.float64)  # [runs, episodes, K]
+    all_users = each.reshape(-1, each.shape[-1])
+    return SlateBaseline(COPYING, all_users, each.mean(axis=1), found).as_json(experiment.names)
+
+
+def stay_json(found: Played, names: Sequence[str]) -> dict[str, Json]:
+    """Share of kale by platform and round, and satisfaction by round, of one run."""
+    kale, satisfaction = np.asarray(found.kale, np.float64), np.asarray(found.satisfaction, np.float64)
+    shares = {
+        name: [round(one, 4) if np.isfinite(one) else None for one in row.tolist()]
+        for name, row in zip(names, kale.T, strict=True)
+    }
+    return {"kale": shares, "satisfaction": satisfaction.round(5).tolist()}
+
+
+def _policy(world: Satisfaction, name: str, solved: Solution | None) -> Policy:
+    """A baseline's policy; with the optimum at hand, myopia is to plan with nothing to come: one kind for both."""
+    if solved is None or name not in (OPTIMUM, MYOPIC):
+        return BASELINES.get(name)(world)
+    return OptimalPolicy(
+        world, solved if name == OPTIMUM else solved._replace(series=np.zeros(solved.series.shape, np.float32))
+    )
+
 
 #: The threshold, as a share of the way from random slates to the optimum.
 SHARE = 0.5
@@ -28,6 +253,7 @@ def about(experiment: SlateExperiment) -> dict[str, Json]:
         "platforms": list(e.names),
         "feedback": list(e.protocol.feedback),
         "protocol": e.config.protocol,
+        "central": getattr(e.config.slates, "central", False),
         "mode": e.config.slates.mode,
         "faults": list(e.faults),
         "world": {
@@ -81,7 +307,7 @@ def results(
         metrics: ``metrics.parquet``.
         episodes: ``episodes.parquet``.
         known: :func:`read_baselines`.
-        copied: :func:`~fedrank.slates.baselines.copying`; None with a single platform.
+        copied: :func:`~fedrank.slates.results.copying`; None with a single platform.
 
     Returns:
         ``test``, the last networks' engagement of a fresh user; ``against``, differences to every baseline, paired by

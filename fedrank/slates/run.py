@@ -32,15 +32,24 @@ from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.baselines import ENGAGEMENT, OURS, baselines, by_measure, copying, fresh_users, stay_json
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.config import PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.results import (
+    ENGAGEMENT,
+    OURS,
+    baselines,
+    by_measure,
+    copying,
+    fresh_users,
+    read_baselines,
+    results,
+    stay_json,
+)
 from fedrank.slates.results import about as described_world
-from fedrank.slates.results import read_baselines, results
-from fedrank.slates.world.rollout import Played, StayKeys
+from fedrank.slates.world.policies import Played, StayKeys
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
@@ -60,7 +69,7 @@ _UNFINISHED = "checkpoint/unfinished.parquet"
 
 
 @functools.partial(jit, quick=True, static_argnums=(0, 1))
-def evaluated(
+def _evaluate(
     protocol: PlatformProtocol,
     world: Satisfaction,
     states: PyTree,
@@ -68,8 +77,8 @@ def evaluated(
     keys: StayKeys,
     copying: Bool[Array, ""],
 ) -> Played:
-    """What platforms bring of fresh users without exploration; arguments as of :meth:`PlatformProtocol.evaluated`."""
-    return protocol.evaluated(world, states, own, keys, copying)
+    """Outcome for fresh users without exploration; arguments as of :meth:`PlatformProtocol.evaluate`."""
+    return protocol.evaluate(world, states, own, keys, copying)
 
 
 class SlateRunner(Runner):
@@ -108,7 +117,7 @@ class SlateRunner(Runner):
         return None
 
     def start(self) -> tuple[jax.Array, Any, Any]:
-        """As :meth:`Runner.start`; each run has first networks of its own."""
+        """As :meth:`Runner.start`; each run has its first networks."""
 
         def first(keys: Key[Array, " runs"]) -> tuple[Any, Any]:
             return self.simulator.start(keys, self.experiment.first_parties(keys), per_run=True)
@@ -202,8 +211,8 @@ class SlateRunner(Runner):
     def _note_crossed(self, seen: dict[str, Any], rounds: int) -> np.ndarray:
         """Keep what crossed in the first run; returns the bytes that its platforms sent, int64 [rounds]."""
         exchanges = self.experiment.protocol.exchanges
-        everybody = np.full((rounds, 1, len(exchanges), 2), self.experiment.n_parties, np.int32)
-        mine = np.asarray(seen.get("crossed", everybody))[:, 0]
+        all_heard = np.full((rounds, 1, len(exchanges), 2), self.experiment.n_parties, np.int32)
+        mine = np.asarray(seen.get("crossed", all_heard))[:, 0]
         self.crossed.append(mine)
         return mine[..., 1].astype(np.int64) @ self._up
 
@@ -226,16 +235,16 @@ class SlateRunner(Runner):
         """Measure the mean engagement of fresh users without exploration, always the same users."""
         before, found = self.judged
         if before < 0 or self.experiment.protocol.changing(before, done):
-            found = self._played(states, own)
+            found = self._play_fresh(states, own)
         self.judged = done, found
         means = np.asarray(self.judged[1].engagement, np.float64).mean(axis=1)
         for measure, values in by_measure(means, self.experiment.names).items():
             rounds = np.full(self.runs, done)
             self.frames.append(self._rows(np.asarray(self.seeds), rounds, self.sent, "test", measure, values))
 
-    def _played(self, states: PyTree, own: PyTree, *, copying: bool = False) -> Played:
+    def _play_fresh(self, states: PyTree, own: PyTree, *, copying: bool = False) -> Played:
         e = self.experiment
-        return evaluated(e.protocol, e.world, self.simulator.server(states), own, self.users, np.bool_(copying))
+        return _evaluate(e.protocol, e.world, self.simulator.server(states), own, self.users, np.bool_(copying))
 
     # -- going on ------------------------------------------------------------------------------------------------
 
@@ -332,7 +341,7 @@ class SlateRunner(Runner):
         self._write_tables()
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
-        copied = copying(self._played(states, own, copying=True), e) if e.n_parties > 1 else None
+        copied = copying(self._play_fresh(states, own, copying=True), e) if e.n_parties > 1 else None
         found = results(e, self.metrics(), self.episodes[0], known, copied)
         self.home.json("slates.json", {**described_world(e), "results": found})
         self._write_stay(states, own)
@@ -351,7 +360,7 @@ class SlateRunner(Runner):
         """Add to ``stays.json`` when the run serves what; runs together, as they have as many fresh users each."""
         file, (done, ours) = self.home.path / "stays.json", self.judged
         if done != self.done:
-            ours = self._played(states, own)
+            ours = self._play_fresh(states, own)
         kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         together = jax.tree.map(lambda leaf: np.mean(np.asarray(leaf), axis=0), ours)
         self.home.json("stays.json", {**kept, OURS: stay_json(together, self.experiment.names)})

@@ -1,10 +1,10 @@
-"""From a configuration to silos that train over each other's texts: documents, queries, sketches, protocol."""
+"""From a configuration to silos that train over each other's texts: documents, queries, sketches, protocol, runs."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,19 +23,53 @@ from fedrank.texts.config import Texts as TextSettings
 from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import TextReader
-from fedrank.texts.data.silos import Federation, cut, joined, split_queries
+from fedrank.texts.data.silos import Federation, cut, join_collections, split_queries
 from fedrank.texts.graded import GradedLearner
-from fedrank.texts.rows import EXACT, POOLED, SetupResults, run_setups
-from fedrank.texts.silo_sketch import SiloSketch
+from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SKETCHED, SetupResults, run_setups
+from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
 from fedrank.texts.silo_sketch.setup.settings import allowed_questions
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
-from fedrank.texts.sketch.account import sketch_account
+from fedrank.texts.sketch.account import plan, sketch_account
 from fedrank.texts.sketch.noise import SketchNoise
-from fedrank.texts.sketch.query_budget import plan
-from fedrank.texts.variants import Variant, variants_of
+
+
+class Variant(NamedTuple):
+    """The protocol, or a control of it.
+
+    Attributes:
+        name: Name in result files and on pages.
+        features: Number of its feature set, as in :mod:`fedrank.texts.rows`.
+        beta: β; None for the protocol's.
+        truth: Whether cross pairs have their true labels.
+    """
+
+    name: str
+    features: int
+    beta: float | None
+    truth: bool
+
+
+#: Controls by their name among ``evaluation.baselines``.
+CONTROLS = {
+    "local": Variant("Local", ISOLATED, 0.0, False),
+    "global": Variant("Global (β = 0)", SKETCHED, 0.0, False),
+    "exact": Variant("exact features", EXACT, None, False),
+    "pooled": Variant("pooled data", POOLED, 1.0, True),
+}
+
+
+def variants_of(baselines: Sequence[str]) -> tuple[Variant, ...]:
+    """The protocol itself, then the controls that some baselines need.
+
+    Args:
+        baselines: ``evaluation.baselines``. BM25 takes its features from the control ``local``, the silo's own.
+    """
+    needed = ("local", *baselines) if "bm25" in baselines and "local" not in baselines else tuple(baselines)
+    return Variant(FEDERATED, SKETCHED, None, False), *(CONTROLS[name] for name in needed if name in CONTROLS)
+
 
 #: Between the names of several collections.
 JOIN = "+"
@@ -64,7 +98,7 @@ class FederationSizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TextExperiment:
-    """What a configuration of silos with texts names, built.
+    """Documents, queries and protocol of a configuration of silos with texts.
 
     Attributes:
         config: The configuration, resolved.
@@ -211,7 +245,7 @@ def build_texts(
     if len(corpora) > 1:
         if config.texts.cut != "random" or config.texts.silos not in (TextSettings().silos, len(corpora)):
             raise ConfigError(f"{called} names {len(corpora)} silos; leave texts.silos and texts.cut out.")
-        federations = [joined(corpora)] * len(seeds)
+        federations = [join_collections(corpora)] * len(seeds)
     else:
         federations = [cut(corpora[0], config.texts.silos, config.texts.cut, seed) for seed in seeds]
     texts = tuple(
@@ -224,7 +258,7 @@ def build_texts(
             if lacking:
                 raise DataError(
                     f"{name} of {federation.name!r} has {int((one.part != UNUSED).sum())} queries with a relevant "
-                    f"document of its own, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
+                    f"document at home, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
                 )
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:

@@ -31,7 +31,7 @@ _ASKED = ("sketch.mode", ("per-query", "paper"))
 
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Who has which documents and queries, and which query-document pairs are learnt from.
+    """Documents and queries of silos, and the query-document pairs that are learnt from.
 
     Raises:
         ConfigError: The shares of queries or the number of grades are out of range.
@@ -78,7 +78,7 @@ class Texts:
 
 @dataclass(frozen=True, kw_only=True)
 class Sketch:
-    """How silos see each other's documents, and what protects these."""
+    """Sketches of documents that other silos see, and their protection."""
 
     mode: Literal["publish-once", "per-query", "paper", "plain"] = setting(
         "publish-once",
@@ -135,7 +135,7 @@ class Sketch:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How the ranker is trained (Algorithm 3)."""
+    """Training of the ranker (Algorithm 3)."""
 
     loss: Literal["classification", "regression", "pairwise", "listwise"] = setting(
         "classification",
@@ -172,14 +172,14 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """What happens to replies; by default all silos are heard."""
+    """Faults of replies; by default all silos are heard."""
 
     dropout: float = setting(0.0, "Probability that a silo is not heard in a round.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(engine.Evaluation):
-    """What is measured about the rankers while they learn."""
+    """Evaluation of the rankers while they learn."""
 
     every: int = setting(
         100, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7

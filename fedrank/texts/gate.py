@@ -3,21 +3,31 @@
 Both papers report silos whose ranking a federation made worse. Only the silo knows its held-out queries, and decides
 by itself. It adopts where the lower end of an interval of the mean difference over queries is
 above 0; a few queries seldom show that, and then it keeps what it has.
+
+Cross-validation for the do-no-harm gate: a silo's queries but those of the test, each held out from learning once.
+
+The federation learns once for each fold, with the fold's queries held out at every silo; a query's value is that of
+rankers which did not learn from it. With four folds and a fifth of the queries for the test, a fold learns from three
+fifths of them, as the run does. Features keep their scale, which is that of the run's training rows and has no labels
+in it. In a federation each fold's models would cross as those of the run do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import jax
 import numpy as np
 from jaxtyping import Float, Integer
 from scipy import stats
 
 from fedrank.core.trees import Json
-from fedrank.texts.scores import UNTRAINED
-from fedrank.texts.silo_sketch import FEDERATED
-from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.texts.rows import ISOLATED, SKETCHED, TextRows
+from fedrank.texts.scores import UNTRAINED, score_all
+from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
+from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI, SketchRows, grown, places_of
 
 #: Probability with which a silo adopts a ranker that is no better than what it has, about: queries of different folds
 #: are ranked by rankers that share training rows.
@@ -32,14 +42,14 @@ def gate(
     names: Sequence[str],
     held: Mapping[str, Float[np.ndarray, "seeds silos queries"]] | None = None,
 ) -> dict[str, Json]:
-    """Which silos adopt the federation's ranker, and their gain on test queries.
+    """Decisions of silos to adopt the federation's ranker, and their gain on test queries.
 
     By itself a silo has its own ranker and plain BM25, and keeps whichever ranks its held-out queries better. It adopts
     the federation's ranker where that is better still, and the lower end of the interval says so. This is about ranking
     the silo's own documents; the gate does not decide whether to show documents of others.
 
     Held out are all queries but those of the test, each ranked by rankers that did not learn from it
-    (:mod:`fedrank.texts.folds`); without such values, the validation queries. Test queries never count.
+    (:mod:`fedrank.texts.gate`); without such values, the validation queries. Test queries never count.
 
     Args:
         values: Values of queries by method, scope and measure, float [seeds, silos, queries].
@@ -51,7 +61,7 @@ def gate(
 
     Returns:
         The content of ``gate.json``: ``measure``, and in ``decisions`` for each seed and silo ``against`` (the better
-        of its own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that on held-out and on
+        of the own ranker and BM25), ``vali`` and ``test`` (gain of the federation's ranker over that on held-out and on
         test queries), ``low`` (lower end of the one-sided 95 % interval of ``vali``), ``held`` (queries that decided),
         ``adopted``, and ``kept`` (gain on test queries with the gate).
     """
@@ -105,3 +115,86 @@ def lower_end(differences: Float[np.ndarray, " queries"]) -> float:
 def _mean(values: Float[np.ndarray, " queries"]) -> float:
     """Mean of values; NaN where there are none."""
     return float(values.mean()) if len(values) else float("nan")
+
+
+#: Keeps the random numbers of the folds apart from other uses of a run's seed.
+_SEED = 0xF01D
+
+
+def cross_validated(
+    protocol: SiloSketch,
+    arrays: TextRows,
+    seeds: Sequence[int],
+    rounds: int,
+    folds: int,
+    measure: str,
+    simulator: Simulator,
+    stage: Callable[[str], None],
+) -> dict[str, Float[np.ndarray, "seeds silos queries"]]:
+    """Values of queries by rankers that did not learn from them, of a silo's own documents.
+
+    Args:
+        protocol: The training.
+        arrays: Rows of the run.
+        seeds: Seeds of the run.
+        rounds: Rounds of a fold.
+        folds: Number of folds, at least 2.
+        measure: The measure, as :func:`~fedrank.metrics.offline.offline_metric` takes it.
+        simulator: What simulates.
+        stage: Called with what is being done.
+
+    Returns:
+        By the name of the ranker (the federation's, Local, BM25); NaN for queries of the test and of no part.
+    """
+    part = np.asarray(arrays.rows.part)[0]
+    fold_of = _folds(part, seeds, folds)
+    found = {name: np.full(part.shape, np.nan) for name in (FEDERATED, "Local", UNTRAINED)}
+    more = tuple(np.asarray(leaf)[[SKETCHED, ISOLATED]] for leaf in arrays[1:])
+    keys = run_keys(np.tile(np.asarray(seeds), 2))
+    for fold, rows in enumerate(_rows_of_folds(arrays.rows, fold_of, folds)):
+        stage(f"Cross-validation for the gate, fold {fold + 1} of {folds}")
+        parties = protocol.parties(rows, [protocol.beta, 0.0], [0, 1], [False, False])
+        states, own = simulator.start(keys, parties, per_run=True)
+        states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, rounds)
+        values = jax.device_get(score_all(protocol, (measure,), simulator.server(states), parties.shared, own, more))
+        # The first runs are the federation's; in the others each silo has its own statistics, as without one.
+        for name, runs in ((FEDERATED, slice(0, len(seeds))), ("Local", slice(len(seeds), None)),
+                           (UNTRAINED, slice(len(seeds), None))):  # fmt: skip
+            values_of = np.asarray(values[name]["own"][measure])[runs]
+            found[name] = np.where(fold_of == fold, values_of, found[name])
+    return found
+
+
+def _folds(
+    part: Integer[np.ndarray, "seeds silos queries"], seeds: Sequence[int], folds: int
+) -> Integer[np.ndarray, "seeds silos queries"]:
+    """The fold of each query, by lot and evenly; −1 for queries of the test and of no part."""
+    out = np.full(part.shape, -1)
+    for s, seed in enumerate(seeds):
+        for k in range(part.shape[1]):
+            queries = np.flatnonzero(np.isin(part[s, k], (TRAIN, VALI)))
+            lot = np.random.default_rng([int(seed), k, _SEED]).permutation(len(queries))
+            out[s, k, queries[lot]] = np.arange(len(queries)) % folds
+    return out
+
+
+def _rows_of_folds(
+    rows: SketchRows, fold_of: Integer[np.ndarray, "seeds silos queries"], folds: int
+) -> Iterator[SketchRows]:
+    """The rows with each fold in turn held out; of one shape, so that the folds share a compiled program."""
+    two = SketchRows(*(np.asarray(leaf)[[SKETCHED, ISOLATED]] for leaf in rows))
+    names = ("rows", "cross_rows", "queries")
+    made = []
+    for fold in range(folds):
+        part = np.where(fold_of == fold, VALI, np.where(fold_of >= 0, TRAIN, two.part))
+        made.append((part, {at: places_of(part[at], two.where[at], two.cross_where[at])
+                            for at in np.ndindex(part.shape[:-1])}))  # fmt: skip
+    widest = {name: max(1, *(len(one[name]) for _, places in made for one in places.values())) for name in names}
+    for part, places in made:
+        leaves = {name: np.zeros((*part.shape[:-1], widest[name]), np.int32) for name in names}
+        counts = np.zeros((*part.shape[:-1], len(names)), np.int32)
+        for at, one in places.items():
+            counts[at] = one["counts"]
+            for name in names:
+                leaves[name][at] = grown(one[name], (widest[name],), 0)
+        yield two._replace(part=part, counts=counts, **leaves)

@@ -78,7 +78,7 @@ class GradedLearner:
 
     @property
     def pointwise(self) -> bool:
-        """Whether the loss is over single documents, not lists."""
+        """True if the loss is over single documents, not lists."""
         return self.loss in _POINTWISE
 
     @property
@@ -162,7 +162,7 @@ class GradedLearner:
             return (
                 self.loss_of(model, labelled)
                 + weight * self.loss_of(model, guessed)
-                + self.l2 * jnp.sum(jnp.where(self._penalised, model, 0.0) ** 2)
+                + self.l2 * jnp.sum(jnp.where(self._penalty_mask, model, 0.0) ** 2)
             )
 
         return model - self.learning_rate * jax.grad(objective)(model)
@@ -172,8 +172,8 @@ class GradedLearner:
         return jnp.arange(self.grades, dtype=jnp.float32)
 
     @property
-    def _penalised(self) -> Bool[Array, " size"]:
-        """Which parameters the penalty is on: all but intercepts."""
+    def _penalty_mask(self) -> Bool[Array, " size"]:
+        """Parameters under the penalty: all but intercepts."""
         parts = [] if self.loss == "classification" else [jnp.arange(self._inputs) < self.features]
         if self.loss != "regression":
             parts.append(jnp.arange(self._inputs * self.grades) < self.features * self.grades)

@@ -1,6 +1,8 @@
-"""A trained model of texts as an object that scores: a ranker of 16 features, and how each silo scales them.
+"""Search of one collection: the documents that BM25 finds for each query, with the features by which a model ranks.
 
-It ranks what a search by BM25 finds in one collection (:mod:`fedrank.texts.search`), as a silo does at home.
+A trained model of texts as an object that scores: a ranker of 16 features, and how each silo scales them.
+
+It ranks what a search by BM25 finds in one collection (:mod:`fedrank.texts.model`), as a silo does at home.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,13 +28,52 @@ from fedrank.engine.trec import run_lines
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.data.collection import UniqueTexts, texts_of
 from fedrank.texts.data.corpus import Corpus, corpus_of
-from fedrank.texts.data.counts import TermColumns
-from fedrank.texts.data.features import NAMES, statistics_of
+from fedrank.texts.data.features import NAMES, TermColumns, bm25, search_list, statistics_of, text_features
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.scores import NOT_FOUND, PADDING, ROWS, depth_of
-from fedrank.texts.search import DEPTH, Found, search
 from fedrank.texts.silo_sketch.setup.rows import CONSTANT, scale_of
+
+#: Documents that BM25 finds for a query, unless told otherwise: as many as in a run.
+DEPTH = 30
+
+
+class Found(NamedTuple):
+    """Documents that BM25 finds in a collection, query after query.
+
+    Attributes:
+        queries: Number of the query of each row.
+        documents: Number of its document; those of a query in the order of BM25, best first.
+        features: Its features, not scaled.
+    """
+
+    queries: Int32[np.ndarray, " rows"]
+    documents: Int32[np.ndarray, " rows"]
+    features: Float32[np.ndarray, "rows features"]
+
+
+def search(corpus: Corpus, depth: int = DEPTH, as_published: bool = False) -> Found:
+    """Search a collection for each of its queries; how rare a word is, is told by the collection.
+
+    Args:
+        corpus: Documents and queries.
+        depth: Number of documents a query, or all if there are fewer.
+        as_published: See :func:`~fedrank.texts.data.features.text_features`.
+
+    Raises:
+        ConfigError: The depth is negative.
+    """
+    columns, statistics = TermColumns(corpus), statistics_of((corpus,), corpus.vocabulary)
+    lengths, distinct = corpus.lengths, corpus.distinct
+    queries, documents, features = [], [], [np.zeros((0, len(NAMES)))]
+    for query, terms in enumerate(corpus.queries):
+        counts, known = columns.counts(terms), statistics.of(terms)
+        best = search_list(bm25(counts, lengths, known).sum(axis=-1), depth)
+        queries.append(np.full(len(best), query, np.int32))
+        documents.append(best)
+        features.append(text_features(counts[:, best], lengths[best], distinct[best], known, as_published))
+    return Found(np.concatenate(queries), np.concatenate(documents), np.concatenate(features).astype(np.float32))
+
 
 #: Name of all queries together in what :meth:`TextModel.evaluate` returns.
 ALL_QUERIES = "all"
@@ -49,8 +90,8 @@ class TextModel(Model):
         learner: The ranker's settings.
         weights: float32 [learner.size].
         scaling: Rows by which features are scaled: ``silo``, ``federation`` or ``query``, the list itself.
-        scales: Silo -> mean and deviation by which it scales features; empty for ``query``, and where nobody knows
-            them, as at a server that has no texts (:meth:`fitted` sets them).
+        scales: Silo -> mean and deviation by which it scales features; empty for ``query``, and where they are
+            unknown, as at a server that has no texts (:meth:`fitted` sets them).
         stem: Whether words are stemmed before they are counted.
         stopwords: Whether stop words are left out.
         as_published: Whether features are as printed (:func:`~fedrank.texts.data.features.text_features`).
@@ -135,7 +176,7 @@ class TextModel(Model):
         """The scale of a silo.
 
         Raises:
-            ModelError: Nobody knows it, or there are several and none was named.
+            ModelError: It is unknown, or there are several and none was named.
             UnknownNameError: There is no such silo.
         """
         if not self.scales:
@@ -159,7 +200,7 @@ class TextModel(Model):
         """The model with the scale of one silo only, which can be handed on and exported.
 
         Raises:
-            ModelError: Each query's documents are scaled by themselves, or nobody knows the scales.
+            ModelError: Each query's documents are scaled by themselves, or the scales are unknown.
             UnknownNameError: There is no such silo.
         """
         if self.scaling == "query":
@@ -260,7 +301,7 @@ class TextModel(Model):
         depth: int = DEPTH,
         folder: str | os.PathLike[str] | None = None,
     ) -> dict[str, dict[str, float]]:
-        """What the model is worth in a search of a collection with judged queries.
+        """Measures of the model in a search of a collection with judged queries.
 
         BM25 finds ``depth`` documents a query, the model ranks them. All relevant documents count, also those that were
         not found, so that the best value may be below 1.
@@ -286,7 +327,7 @@ class TextModel(Model):
         cutoffs = {name: depth_of(name) for name in measures if offline_metric(name)}
         if unbounded := [name for name, cutoff in cutoffs.items() if cutoff is None]:
             raise ConfigError(f"{unbounded[0]} of a search needs a cutoff, such as {unbounded[0]}@{depth}.")
-        corpus, found = self._searched(data, depth, folder)
+        corpus, found = self._search_all(data, depth, folder)
         scored = self.score(found.features, found.queries, silo=silo)
         given, labels, where = _lists(corpus, found, scored)
         judged, table = (labels > 0).any(axis=1), {}
@@ -325,7 +366,7 @@ class TextModel(Model):
             DataError: The data is no text collection.
             ModelError: The model does not know the scale; or the name has white space.
         """
-        corpus, found = self._searched(data, depth, folder, judged=False)
+        corpus, found = self._search_all(data, depth, folder, judged=False)
         scored = self.score(found.features, found.queries, silo=silo)
         ends = np.searchsorted(found.queries, np.arange(corpus.n_queries + 1))
         return run_lines(
@@ -336,7 +377,7 @@ class TextModel(Model):
             name,
         )
 
-    def _searched(self, data: Any, depth: int, folder: Any, judged: bool = True) -> tuple[Corpus, Found]:
+    def _search_all(self, data: Any, depth: int, folder: Any, judged: bool = True) -> tuple[Corpus, Found]:
         """A collection and what BM25 finds in it."""
         texts = load(data, TextReader(judged=judged), folder=folder)
         corpus = corpus_of(texts, self.stem, self.stopwords)

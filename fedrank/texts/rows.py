@@ -1,7 +1,7 @@
 """The rows of silos with texts, as the arrays that training and evaluation take.
 
 There are up to four sets of features: as the silos compute them from each other's sketches; as a silo by itself
-computes them, with the statistics of its own documents; and two controls that no federation has. Exact features tell
+computes them, with the statistics of own documents; and two controls that no federation has. Exact features tell
 what sketches and noise cost; the true labels of all judged pairs tell what guessing labels costs.
 """
 
@@ -18,10 +18,9 @@ from jaxtyping import Bool, Float32, Int32, Int64
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
 from fedrank.engine.setup import run_setup
-from fedrank.texts.attacks.documents.in_run import InsiderReads, insider_reads
+from fedrank.texts.attacks.documents import InsiderReads, insider_reads
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
-from fedrank.texts.silo_sketch.arrays import SETUP_SEED, Size, grown, silo_arrays, size_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import (
@@ -32,10 +31,10 @@ from fedrank.texts.silo_sketch.setup.rows import (
     moments,
     own_rows,
     scale_of,
-    scaled,
+    scale_rows,
 )
 from fedrank.texts.silo_sketch.setup.settings import SetupState
-from fedrank.texts.silo_sketch.state import SketchRows
+from fedrank.texts.silo_sketch.state import SETUP_SEED, Size, SketchRows, grown, silo_arrays, size_of
 
 #: Numbers of the feature sets, in order: from the silos' sketches; of a silo by itself; and, if wanted, exact ones, and
 #: exact ones with all judged documents of all silos.
@@ -144,7 +143,7 @@ def run_setups(
         if exact:
             sets[EXACT].append(exact_rows(federation, silos, setup.rows))
             sets[POOLED].append(exact_rows(federation, silos, setup.rows, everything=True))
-    arrays = _stacked(federations, sets)
+    arrays = _stack(federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used] for one in silos] for silos in texts]
     stage("Attack by another silo")
     return SetupResults(arrays, queries, ledger, budgets, errors, scales, insider_reads(setup, federations[0]))
@@ -159,7 +158,7 @@ def exact_rows(
         federation: Who has what.
         texts: Documents and queries of each silo.
         settings: Which rows.
-        everything: Add all judged documents of the other silos, as for somebody who has all data.
+        everything: Add all judged documents of the other silos, as for a party that has all data.
     """
 
     def statistics(words: Sequence[str]) -> Statistics:
@@ -172,10 +171,10 @@ def exact_rows(
         judged = _judged_abroad(federation, number, one) if everything else None
         rows.append(own_rows(one, statistics, settings) | cross_rows(one, others, statistics, settings, judged))
     if settings.scale != "federation":
-        return [scaled(own, settings) for own in rows]
+        return [scale_rows(own, settings) for own in rows]
     counts, sums, squares = zip(*(moments(own) for own in rows), strict=True)
     scale = scale_of(float(sum(counts)), np.sum(sums, axis=0), np.sum(squares, axis=0), crossed=True)
-    return [scaled(own, settings, *scale) for own in rows]
+    return [scale_rows(own, settings, *scale) for own in rows]
 
 
 def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> list[list[Int64[np.ndarray, " judged"]]]:
@@ -206,7 +205,7 @@ def isolated_rows(texts: SiloTexts, settings: RowSettings, federated: dict[str, 
 
     nothing = {name: np.zeros_like(array) for name, array in federated.items() if name.startswith("cross_")}
     alone = dataclasses.replace(settings, scale="silo" if settings.scale == "federation" else settings.scale)
-    return scaled(own_rows(texts, statistics, settings) | nothing, alone)
+    return scale_rows(own_rows(texts, statistics, settings) | nothing, alone)
 
 
 def count_errors(
@@ -226,7 +225,7 @@ def count_errors(
     return CountErrors(*(float(a.mean()) for a in (off, off[held], true, true[held])))
 
 
-def _stacked(federations: Sequence[Federation], sets: list[list[list[dict]]]) -> TextRows:
+def _stack(federations: Sequence[Federation], sets: list[list[list[dict]]]) -> TextRows:
     """All arrays, padded to the same shape and stacked."""
     every = [own for seeds in sets for silos in seeds for own in silos]
     sizes = [size_of(own) for own in every]

@@ -32,11 +32,10 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.folds import cross_validated
-from fedrank.texts.gate import gate
+from fedrank.texts.gate import cross_validated, gate
 from fedrank.texts.model import TextModel
 from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
-from fedrank.texts.scores import SCOPES, UNTRAINED, scored
+from fedrank.texts.scores import SCOPES, UNTRAINED, score_all
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, VALI
 
@@ -115,7 +114,7 @@ class TextRunner(Runner):
 
     @override
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
-        if done == 0:  # nobody has trained yet
+        if done == 0:  # no silo has trained yet
             return
         values = self.values(states, own)
         part = np.asarray(self.setups.arrays.rows.part)[0]  # [seeds, silos, queries]
@@ -144,7 +143,7 @@ class TextRunner(Runner):
         arrays = self.setups.arrays
         names = {given: name for name, given in self.experiment.measures.items()}
         every = jax.device_get(
-            scored(
+            score_all(
                 self.experiment.protocol,
                 tuple(self.experiment.measures.values()),
                 self.simulator.server(states),

@@ -2,7 +2,7 @@
 
 ``own``: a test query's judged and other own documents, as the papers measure it. ``federation``: the documents of
 all silos are searched. Those that a search by BM25 finds at home, and those that it finds through the others' sketches,
-are ranked together by the ranker; all relevant documents of the federation count, also those that nobody found.
+are ranked together by the ranker; all relevant documents of the federation count, also those that no search found.
 ``home`` is the same where only the silo's own documents are searched, as without a federation.
 """
 
@@ -43,7 +43,7 @@ def depth_of(measure: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def scored(
+def score_all(
     protocol: SiloSketch,
     measures: tuple[str, ...],
     states: SketchState,
@@ -105,7 +105,7 @@ def _measured_all(
     more: tuple[Array | np.ndarray, ...],
     found: dict[str, Float32[AnyArray, "runs silos queries documents"]],
 ) -> dict[str, dict[str, dict[str, Float32[Array, "runs silos queries"]]]]:
-    """:func:`scored` of scores of own documents, then of those of others, in each query."""
+    """:func:`score_all` of scores of own documents, then of those of others, in each query."""
 
     def silo(own, found):
         place = own.features, own.split, own.number
@@ -113,7 +113,7 @@ def _measured_all(
         reached, cross_reached, bm25, cross_bm25, missed = mine
         lists = _lists(rows, reached, cross_reached, missed)
         every = {**found, UNTRAINED: jnp.concatenate([bm25, cross_bm25], axis=1)}
-        return {name: _measured(one, lists, measures) for name, one in every.items()}
+        return {name: _measure(one, lists, measures) for name, one in every.items()}
 
     return jax.vmap(jax.vmap(silo))(own, found)
 
@@ -138,7 +138,7 @@ def _lists(
     cross_found: Bool[Array, "queries foreign"],
     missed: Int32[Array, "queries missed"],
 ) -> dict[str, _Lists]:
-    """The lists that are ranked in each scope; documents of others stand after own ones, then those nobody found."""
+    """Lists that are ranked in each scope: own documents, those of others, then those that no search found."""
     labels = jnp.concatenate([rows.y, rows.cross_y, missed], axis=1)
     here = rows.where & found
     relevant = [rows.where & (rows.y > 0), rows.cross_where & (rows.cross_y > 0), missed > 0]
@@ -153,10 +153,10 @@ def _lists(
     }
 
 
-def _measured(
+def _measure(
     scores: Float32[Array, "queries scored"], lists: dict[str, _Lists], measures: tuple[str, ...]
 ) -> dict[str, dict[str, Float32[Array, " queries"]]]:
-    """Values of one ranker's scores by scope and measure; documents that nobody found have no score."""
+    """Values of one ranker's scores by scope and measure; documents that no search found have no score."""
     out: dict[str, dict[str, jax.Array]] = {}
     for scope, (labels, where, found) in lists.items():
         width = labels.shape[1]
@@ -168,7 +168,8 @@ def _measured(
             if scope == "own":
                 out[scope][name] = offline_metric(name)(given, labels, where)
             elif cutoff is not None:
-                # Padding fills the ranks down to the cutoff, so that documents that nobody found are never among them.
+                # Padding fills the ranks down to the cutoff, so that documents that no search found are never among
+                # them.
                 columns = [(given, PADDING), (labels, 0), (where, True)]
                 padded = (jnp.pad(a, ((0, 0), (0, cutoff)), constant_values=value) for a, value in columns)
                 out[scope][name] = offline_metric(name)(*padded)

@@ -20,7 +20,7 @@ MOST_MEGABYTES = 60
 _LOADED = """
 import json, sys
 import fedrank.deploy.device
-import fedrank.deploy.oblivious.wallet, fedrank.deploy.oblivious.relayed  # where the terms ask for tokens or a relay
+import fedrank.deploy.oblivious.tokens  # where the terms ask for tokens
 print(json.dumps({name: sys.modules[name].__file__ for name in sys.modules if name.partition(".")[0] == "fedrank"}))
 """
 

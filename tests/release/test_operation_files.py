@@ -13,11 +13,11 @@ from releases import ROOT
 from fedrank.cli.main import app
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.hub.attestation.door import MOST_STATEMENT
-from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.attestation import MOST_STATEMENT
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.log.note import LOG, Key, Signer
+from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH
 from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 
 COMPOSE = ROOT / "docker" / "compose"
 SERVICES = yaml.safe_load((COMPOSE / "compose.yml").read_text())["services"]

@@ -199,10 +199,10 @@ class Heard(Log):
         self.replies: list[tuple[int, str, int]] = []
         self.rounds: list[list[Any]] = []
 
-    def asked(self, round_, exchange, nodes):
+    def note_question(self, round_, exchange, nodes):
         self.requests.append((round_, exchange.name, nodes))
 
-    def heard(self, round_, exchange, tally):
+    def note_replies(self, round_, exchange, tally):
         self.replies.append((round_, exchange.name, tally.parties))
 
     def done(self, round_, state, tallies):

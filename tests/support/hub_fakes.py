@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.app import HubApp
-from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.credentials import NotAdmittedError
-from fedrank.deploy.hub.outcome import Outcome, View
+from fedrank.deploy.hub.stages import Outcome, View
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.terms import Terms
 
 ENROLMENT, ADMIN, DEVICE = "enrolment-token-of-a-test", "admin-token-of-a-test", "token-of-device-1"
@@ -142,7 +142,7 @@ class FakeHub:
         self.show(number + 1)
         return number
 
-    async def settled(self, seconds: float) -> View:
+    async def wait_for_round(self, seconds: float) -> View:
         self.waited = seconds
         return self.view
 

@@ -2,7 +2,7 @@
 
 from hubs import opened, some_messages
 
-from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.stages import Outcome
 
 
 async def play(hub, devices, rounds, first=0):

@@ -58,7 +58,7 @@ class LocalHub:
     def next_round(self):
         """Close the open round without a report, and wait for the next."""
         number = self.do(self.hub.close_round(empty=True))
-        self.do(self.hub.settled(10))
+        self.do(self.hub.wait_for_round(10))
         return number
 
     def ask(self, method, path, token="", body=b"", etag=""):
@@ -130,8 +130,8 @@ def witness(folder, *hubs, name="witness.example/1"):
 
 def cosign(hub, *witnesses):
     """Have witnesses cosign the newest head of a hub."""
-    log = hub.hub.log
-    note, size = log.submission._head
+    log = hub.hub.row.publishing
+    note, size = log._submission._head
     lines = ""
     for one in witnesses:
         seen = int(one.add(body_of(0, [], note)).text.split()[0]) if one.heads() else 0
@@ -146,7 +146,7 @@ async def _proof(log, seen, size):
 
 
 async def _show(log, size, lines):
-    log._cosigned(size, lines)
+    log._add_cosignatures(size, lines)
 
 
 def log_answer(entries, signer, size=None):
@@ -160,7 +160,7 @@ def log_answer(entries, signer, size=None):
 
 
 def entries_of(hub):
-    return hub.hub.log._open().log_entries(0, 10**6)
+    return hub.hub.row.publishing._open().log_entries(0, 10**6)
 
 
 def as_body(answer, note):

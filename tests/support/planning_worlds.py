@@ -4,11 +4,11 @@ import jax
 import numpy as np
 
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.key_value_store import KeyValueStore
-from fedrank.deploy.platforms.peer import Peer, Silence
-from fedrank.deploy.platforms.planning.coordinator import PlanningCoordinator
-from fedrank.deploy.platforms.planning.platform import PlanningPlatform
-from fedrank.deploy.platforms.steps import RefusedError
+from fedrank.deploy.platforms.folder import KeyValueStore
+from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
+from fedrank.deploy.platforms.planning_platform import PlanningPlatform
+from fedrank.deploy.platforms.rounds import Peer, Silence
+from fedrank.deploy.platforms.terms import RefusedError
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.build import PLATFORMS
 

@@ -11,14 +11,11 @@ import numpy as np
 
 from fedrank.core.rng import party_key
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.key_value_store import KeyValueStore
-from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.deploy.platforms.folder import KeyValueStore, PlatformFolder
 from fedrank.deploy.platforms.platform import Platform
-from fedrank.deploy.platforms.process import ListenAt, platform_servers
-from fedrank.deploy.platforms.rounds import Coordinator, _asked_of, _told
-from fedrank.deploy.platforms.steps import RefusedError, responded
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.rounds import Coordinator, Peer, Silence, _asked_of, _tell
+from fedrank.deploy.platforms.service import ListenAt, platform_servers
+from fedrank.deploy.platforms.terms import RefusedError, Terms, respond
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import WORLD
 
@@ -152,12 +149,12 @@ def as_simulated(agreed, rounds):
                     put = jax.tree.map(lambda leaf, index=index: leaf[index], request) if exchange.personal else request
                     draws = exchange.draw(jax.random.fold_in(party_key(key, number, index), place))
                     sent = exchange.request.encode(put)
-                    mine, replies[index] = responded(exchange, exchange.request.decode(sent), mine, draws)
+                    mine, replies[index] = respond(exchange, exchange.request.decode(sent), mine, draws)
                     own = jax.tree.map(lambda all_, one, index=index: all_.at[index].set(one), own, mine)
                     if not exchange.silent:
                         crossed[number, place, index] = sent, exchange.reply.encode(replies[index])
                 replies = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *replies)
-                state = _told(exchange, state, replies, jnp.asarray(asked))
+                state = _tell(exchange, state, replies, jnp.asarray(asked))
             if exchange.environment is not None:
                 scene, own, lived = happen(scene, own, party_key(key, number, WORLD), jnp.uint32(number))
                 engagement.append(np.asarray(lived["engagement"]))

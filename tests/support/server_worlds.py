@@ -37,7 +37,7 @@ class World:
             return response.status, response.read()
 
     def refused(self, reason: str) -> int:
-        return self.app.counters.refused().get(reason, 0)
+        return self.app.counters.refusals_by_reason().get(reason, 0)
 
 
 @contextlib.contextmanager

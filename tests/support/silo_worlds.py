@@ -1,30 +1,24 @@
 """Tiny federations of silos that several tests share, and a plain loop over a protocol's exchanges.
 
-The loop is not the simulator's: one program per protocol plays any rule, target, drop-out and broken reply, so that
-compilations are few. What a silo that is not heard "sends" is made garbage on purpose: nobody may look at it.
+The loop is not the simulator's: all silos answer, whether they are asked or not. What a silo that is not heard "sends"
+is made garbage on purpose: no code may look at it.
 """
 
 import dataclasses
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fedrank.core.protocol import Party
+from fedrank.core.native import mapped
+from fedrank.core.streams import folded, run_words, split
+from fedrank.engine.native import stacked
 from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.rules import KINDS
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import SiloArrays
+from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 
 SILOS, FEATURES, ROWS, VALI = 3, 6, 12, 24
 #: Training rows of each silo.
 TRAIN = (12, 7, 4)
-
-#: A generator whose code compiles in half the time, for the shuffles of local training.
-_GENERATOR = "unsafe_rbg"
 
 
 def padded(parts):
@@ -70,9 +64,24 @@ def deep_sgd(epochs=2, batch=4, rate=0.1, features=FEATURES, norm="batch", **set
 
 
 def tiny_bandit(sgd=None, silos=SILOS, rows=ROWS, **settings):
-    """MAB-FL on :func:`tiny_silos`; any rule but Thompson sampling, whose draws take long to compile."""
-    settings.setdefault("kinds", tuple(number for number, kind in enumerate(KINDS) if kind != "thompson"))
+    """MAB-FL on :func:`tiny_silos`."""
     return BanditFedAvg(sgd or linear_sgd(), silos, rows, **settings)
+
+
+def word(seed):
+    """Both words of the key of a seed."""
+    return run_words([seed])[0]
+
+
+def fields_of(message, function):
+    """A message of the same type with a function of each field."""
+    fields = {f.name: function(getattr(message, f.name)) for f in dataclasses.fields(message)}
+    return type(message)(**fields)
+
+
+def for_all(request, silos):
+    """A request as several silos get it."""
+    return fields_of(request, lambda leaf: np.stack([leaf] * silos))
 
 
 def _beside(flags, leaf):
@@ -80,47 +89,41 @@ def _beside(flags, leaf):
 
 
 def _garbage(leaf, bad):
-    value = jnp.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else 12345
-    return jnp.where(_beside(bad, leaf), jnp.asarray(value, leaf.dtype), leaf)
+    value = np.nan if np.issubdtype(leaf.dtype, np.floating) else 12345
+    return np.where(_beside(bad, leaf), np.asarray(value, leaf.dtype), leaf)
 
 
-@partial(jax.jit, static_argnums=0)
 def _played(protocol, seed, rule, target, party, heard, broken):
-    silos, key = protocol.silos, jax.random.key(seed, impl=_GENERATOR)
+    silos, key = protocol.silos, word(seed)
 
     def exchanged(index, exchange, state, own, number, heard, broken):
         asked = exchange.asked(state, silos)
-        asked = jnp.ones(silos, bool) if asked is None else asked
-        request = exchange.ask(state)
-        keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, number), index), silos)
-        after, replies = jax.vmap(
-            lambda own, key: exchange.answer(request, Party(party.shared, own), key), out_axes=(Party(None, 0), 0)
-        )(own, keys)
-        own = jax.tree.map(lambda new, old: jnp.where(_beside(asked, new), new, old), after.own, own)
+        asked = np.ones(silos, bool) if asked is None else asked
+        keys = split(folded(folded(key, number), index), silos)
+        after, replies = exchange.answer(for_all(exchange.ask(state), silos), party._replace(own=own), keys)
+        own = mapped(lambda new, old: np.where(_beside(asked, new), new, old), after.own, own)
         if hasattr(replies, "weights"):
             replies = dataclasses.replace(replies, weights=_garbage(replies.weights, broken))
-        replies = jax.tree.map(lambda leaf: _garbage(leaf, ~(asked & heard)), replies)
+        replies = fields_of(replies, lambda leaf: _garbage(leaf, ~(asked & heard)))
         return exchange.tell(state, replies, asked & heard), own, asked
 
-    state, own = protocol.begin(jax.random.key(seed), rule, target), party.own
+    state, own = protocol.begin(word(seed), rule, target), party.own
     fresh = state.weights
-    split = sum(exchange.due(1) is not True for exchange in protocol.exchanges)
-    for index, exchange in enumerate(protocol.exchanges[:split]):
-        state, own, _ = exchanged(index, exchange, state, own, 0, heard[0], broken[0])
-    opened = state, own
-
-    def step(carry, inputs):
-        state, own = carry
-        number, heard, broken = inputs
-        asked = []
-        for index, exchange in enumerate(protocol.exchanges[split:], split):
-            state, own, who = exchanged(index, exchange, state, own, number, heard, broken)
-            asked.append(who)
-        return (state, own), (state, own.model, jnp.stack(asked), protocol.watch(state))
-
-    numbers = jnp.arange(1, len(heard))
-    _, history = jax.lax.scan(step, (state, own), (numbers, heard[1:], broken[1:]))
-    return fresh, opened, history
+    split_at = sum(exchange.due(1) is not True for exchange in protocol.exchanges)
+    history = []
+    with np.errstate(all="ignore"):
+        for index, exchange in enumerate(protocol.exchanges[:split_at]):
+            state, own, _ = exchanged(index, exchange, state, own, 0, heard[0], broken[0])
+        opened = state, own
+        for number in range(1, len(heard)):
+            asked = []
+            for index, exchange in enumerate(protocol.exchanges[split_at:], split_at):
+                state, own, who = exchanged(index, exchange, state, own, number, heard[number], broken[number])
+                asked.append(who)
+            history.append((state, own.model, np.stack(asked), protocol.watch(state)))
+    states, models, asked, watched = zip(*history, strict=True)
+    watched = {name: np.stack([one[name] for one in watched]) for name in watched[0]}
+    return fresh, opened, (stacked(states), np.stack(models), np.stack(asked), watched)
 
 
 class Played:
@@ -162,4 +165,4 @@ def played(protocol, arrays, rule, rounds=4, target=0, seed=0, heard=None, broke
         bad[number + 1, list(silos)] = True
     there[0, list(opening)] = False
     party = protocol.parties(arrays)
-    return Played(*_played(protocol, seed, rule, jnp.int32(target), party, there, bad))
+    return Played(*_played(protocol, seed, rule, target, party, there, bad))

@@ -25,6 +25,7 @@ def make_slate_run(
     folder: Path,
     *,
     protocol: str = "vertical-slate",
+    central: bool = False,
     platforms: int = 2,
     feedback: str = "first",
     seeds: int = 3,
@@ -44,6 +45,7 @@ def make_slate_run(
     Args:
         folder: Where; made if it is missing.
         protocol: One of the platforms' protocols.
+        central: Each platform sees the user as all of them do.
         platforms: How many.
         feedback: ``"first"`` or ``"all"``.
         seeds: How many.
@@ -81,7 +83,7 @@ def make_slate_run(
     metrics.write_parquet(folder / "metrics.parquet")
     sees = [feedback == "all" or not place for place in range(platforms)]
     slates = {
-        "platforms": list(names), "feedback": sees, "protocol": protocol,
+        "platforms": list(names), "feedback": sees, "protocol": protocol, "central": central,
         "mode": "published" if faults else "corrected", "faults": list(faults),
         "world": {
             "preset": "recsim", "candidates": candidates, "slate": 3, "platforms": platforms, "memory_discount": 0.9,

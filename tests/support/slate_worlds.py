@@ -19,8 +19,8 @@ from fedrank.core.protocol import Party
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate.state import Transition
+from fedrank.slates.learner import UserVisits
 from fedrank.slates.networks import ItemHead, ItemQ
-from fedrank.slates.visits import UserVisits
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Candidates, items of a slate, moments in a batch, moments kept, rounds of an episode, platforms, hidden units.

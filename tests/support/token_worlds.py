@@ -7,11 +7,10 @@ import math
 from hub_fakes import Exchange, Got
 
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.hub.counters import Counters
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
-from fedrank.deploy.log.published import log_routes
-from fedrank.deploy.oblivious.app import TokenApp
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge, header_of
 
 ENROLMENT, ADMIN = "enrolment-token-of-a-test", "admin-token-of-a-test"
@@ -28,11 +27,10 @@ def token_app(home: HubFolder) -> TokenApp:
         Counters(hub.status),
         enrolment=ENROLMENT,
         admin=ADMIN,
-        issuer=hub.issuer,
+        issuer=hub.row.issuer,
         gateway=home.gateway(),
     )
-    if hub.log is not None:
-        app.add_routes(log_routes(hub.log))
+    app.add_routes(hub.row.publishing.routes())
     return app
 
 

@@ -27,7 +27,11 @@ def tiny_queries(seed: int = 0, queries: int = 12, longest: int = 14, features: 
 def tiny_protocol(ranker: str = "linear", kind: type[FoltrES] = FoltrES, **settings) -> FoltrES:
     """FOLtR-ES, or a variant of it, on :func:`tiny_queries`; without privatisation unless asked for."""
     shape = TwoLayer(FEATURES, 3) if ranker == "mlp" else Linear(FEATURES)
-    return kind(shape, cascade("navigational"), **es_settings(**settings))
+    made = es_settings(**settings)
+    if kind is not FoltrES:  # a variant has its own presentation and step; what is given stays
+        made = {name: value for name, value in made.items() if name not in ("presentation", "server")}
+        made |= {name: settings[name] for name in ("presentation", "learning_rate") if name in settings}
+    return kind(shape, cascade("navigational"), **made)
 
 
 def tiny_parties(protocol: FoltrES, devices: int, queries: QuerySet | None = None):

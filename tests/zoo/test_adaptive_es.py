@@ -7,9 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrank.ranking.foltr_es.adaptive import Pairs, shared_utilities
-from fedrank.ranking.foltr_es.cma import FoltrCMA, Rates, adapted, rates, recombination, start
-from fedrank.ranking.foltr_es.nes import FoltrNES, shaped
 from worlds import FEATURES, tiny_parties
 
 from fedrank.core.errors import ConfigError
@@ -17,15 +14,22 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
+from fedrank.ranking.mechanisms.randomised_response import NoPrivacy
 from fedrank.ranking.on_device.messages import Reply
 from fedrank.ranking.rankers.linear import Linear
+from fedrank_zoo.adaptive_es import Pairs, shared_utilities
+from fedrank_zoo.foltr_cma import FoltrCMA, Rates, adapted, rates, recombination, start
+from fedrank_zoo.foltr_nes import FoltrNES, shaped
 
 N = 3
-SETTINGS = {"ranker": Linear(N), "user": cascade("perfect"), "p": 1.0, "kernels": False}
+SETTINGS = {"ranker": Linear(N), "user": cascade("perfect"), "privacy": NoPrivacy(), "kernels": False}
 SEEDS = np.array([5, 6, 7, 8], np.uint32)
 V = np.stack([perturbation(int(seed), N) for seed in SEEDS]).astype(float)
 PLUS, MINUS = np.array([2520, 0, 1260, 9]), np.array([0, 0, 1260, 5040])
 ARRIVED = np.array([True, True, True, False])
+
+pytestmark = pytest.mark.slow
 
 
 def told(protocol, state, arrived=ARRIVED):
@@ -244,11 +248,8 @@ def test_the_kernel_and_jax_try_the_same_models(settings):
 
 
 def test_wrong_settings():
-    piecewise = {"p": 1.0, "mechanism": "piecewise", "piecewise": Piecewise(1.0, 1, 2)}
+    piecewise = {"privacy": PiecewiseNumber(member=Piecewise(1.0, 1, 2))}
     for kind, settings, said in (
-        (FoltrNES, {"antithetic": False}, "antithetic"),
-        (FoltrNES, {"interleaved": True}, "interleaved"),
-        (FoltrNES, {"aggregate": "clip"}, "aggregate"),
         (FoltrNES, {"spread_rate": -1.0}, "spread_rate"),
         (FoltrCMA, {"covariance": "some"}, "covariance must be one of"),
         (FoltrCMA, {"ranker": Linear(2000), "covariance": "full"}, "2,000"),

@@ -6,9 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrank.ranking.foltr_coltr import FoltrCOLTR
-from fedrank.ranking.learners.counterfactual import (
+from worlds import FEATURES, tiny_parties, tiny_queries
+
+from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Party
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.data import partition
+from fedrank.ranking.learners.draws import document_bits
+from fedrank.ranking.learners.pdgd import sample_ranking
+from fedrank.ranking.rankers.linear import Linear
+from fedrank_zoo.coltr import (
+    COLTR,
     Comparison,
+    FoltrCOLTR,
     LogDraws,
     coltr_steps,
     estimates,
@@ -16,20 +26,12 @@ from fedrank.ranking.learners.counterfactual import (
     losses,
     unit_directions,
 )
-from worlds import FEATURES, tiny_parties, tiny_queries
-
-from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Party
-from fedrank.ranking.central import Central
-from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.data import partition
-from fedrank.ranking.learners.draws import document_bits
-from fedrank.ranking.learners.pdgd import sample_ranking
-from fedrank.ranking.rankers.linear import Linear
 
 SCORES = np.array([0.3, -1.2, 0.9, 0.1, 50.0])  # the last is padding
 OTHER = np.array([-0.6, 0.8, 0.2, 1.1, -7.0])
 WHERE, DEPTH = np.array([True, True, True, True, False]), 3
+
+pytestmark = pytest.mark.slow
 
 
 def chances(scores, ranking):
@@ -141,19 +143,19 @@ def test_steps_against_a_loop():
 def test_a_device_does_what_the_service_does():
     """With the same words, the weights that a device sends are those that a service of its interactions keeps."""
     how = Comparison(candidates=9)
-    device = FoltrCOLTR(Linear(FEATURES), cascade("perfect"), interactions=3, kernels=False, comparison=how)
+    device = FoltrCOLTR(Linear(FEATURES), cascade("perfect"), interactions=3, kernels=False, compare=how)
     parties, (exchange,) = tiny_parties(device, 2), device.exchanges  # type: ignore[arg-type]
     party = Party(parties.shared, jax.tree.map(lambda leaf: leaf[0], parties.own))
     draws, request = exchange.draw(jax.random.key(2)), exchange.ask(device.init(jax.random.key(0)))
     sent = exchange.respond(request, party, draws)[1]
-    service = Central("coltr", Linear(FEATURES), cascade("perfect"), interactions=3, candidates=9, kernels=False)
+    service = COLTR(Linear(FEATURES), cascade("perfect"), interactions=3, kernels=False, compare=how)
     words = jnp.concatenate(
         [draws.queries, draws.documents[:, :2].ravel(), draws.clicks.ravel(), draws.documents[:, 2]]
     )
     queries = tiny_queries()
     alone = service.devices(queries.padded(), partition.uniform(queries.n_queries, 1))
     party = Party(alone.shared, jax.tree.map(lambda leaf: leaf[0], alone.own))
-    kept = service.exchanges[0].respond(request, party, service.exchanges[0]._cut(words))[1]
+    kept = service.exchanges[0].respond(request, party, service.exchanges[0].cut(words))[1]
     np.testing.assert_allclose(sent.weights, kept.weights, rtol=1e-6)
     assert np.abs(np.asarray(sent.weights)).max() > 0
     assert exchange.reply.nbytes == 1 + 4 * FEATURES + 2
@@ -165,12 +167,9 @@ def test_wrong_settings():
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"caution": -1.0}, "caution must be at least 0"),
         ({"radius": float("nan")}, "radius must be positive"),
-        ({"candidates": 1001}, "candidates of coltr"),
-        ({"kernels": True}, "no compiled kernel"),
     ):
         with pytest.raises(ConfigError, match=said):
-            Central("coltr", *common, **{"kernels": False, **settings})
-    with pytest.raises(ConfigError, match="no compiled kernel"):
-        FoltrCOLTR(*common, kernels=True)
-    with pytest.raises(ConfigError, match="candidates must be at least 1"):
-        FoltrCOLTR(*common, kernels=False, comparison=Comparison(candidates=0))
+            Comparison(**settings)
+    for kind in (COLTR, FoltrCOLTR):
+        with pytest.raises(ConfigError, match="no compiled kernel"):
+            kind(*common, kernels=True)

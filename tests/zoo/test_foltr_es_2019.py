@@ -4,8 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrank.ranking.foltr_es_2019 import random_stream as published
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
+
+from fedrank_zoo import foltr_es_2019 as published
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", [0, 1, 5489, 2**32 - 1])
@@ -24,7 +27,8 @@ def test_the_twister_is_numpys(seed):
 
 @pytest.mark.parametrize("antithetic", [True, False])
 def test_sessions_follow_the_order_of_its_draws(antithetic):
-    protocol = tiny_protocol(as_published=True, sigma=0.5, antithetic=antithetic)
+    shown = published.PublishedHalves() if antithetic else published.PublishedOneSided()
+    protocol = tiny_protocol(kind=published.FoltrES2019, sigma=0.5, presentation=shown)
     queries, user, devices = tiny_queries(), protocol.user, 40
     parties = tiny_parties(protocol, devices)
     seeds = np.random.default_rng(0).integers(0, 2**32, devices, dtype=np.uint32)
@@ -32,14 +36,14 @@ def test_sessions_follow_the_order_of_its_draws(antithetic):
     data, chosen = parties.shared
     found = jax.vmap(
         lambda seed, own: published.published_sessions(
-            protocol.ranker, user, data, jnp.asarray(center), seed, (0.5, -0.5)[: protocol.halves],
+            protocol.ranker, user, data, jnp.asarray(center), seed, (0.5, -0.5)[: protocol.shown.halves],
             chosen, own.first, own.count, protocol.per_half,
         )
     )(jnp.asarray(seeds), parties.own)  # fmt: skip
     for seed, patterns in zip(seeds, np.asarray(found.patterns), strict=True):
         noise = np.random.RandomState(seed).standard_normal(FEATURES).astype(np.float32)
         chance = np.random.RandomState(seed)
-        for half, sign in enumerate((1, -1)[: protocol.halves]):
+        for half, sign in enumerate((1, -1)[: protocol.shown.halves]):
             weights = center + np.float32(sign * 0.5) * noise
             for k in range(protocol.per_half):
                 query = chance.randint(0, queries.n_queries)

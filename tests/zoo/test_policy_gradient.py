@@ -6,17 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrank.ranking.learners.policy_gradient import policy_gradient
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser, cascade, pattern_probabilities
 from fedrank.ranking.rankers.linear import Linear
+from fedrank_zoo.mdprank import MDPRank, policy_gradient
 
 USER = CascadeUser("some", (0.2, 0.6, 0.9), (0.1, 0.5, 0.6), depth=3)
 FEATURES = np.random.default_rng(2).normal(size=(5, 2)).astype(np.float32)  # the last document is padding
 LABELS, WHERE = np.array([2, 0, 1, 0, 0]), np.array([True, True, True, True, False])
 REWARD = np.array([sum(1 / np.log2(2 + k) for k in range(3) if p >> k & 1) for p in range(8)])
+
+pytestmark = pytest.mark.slow
 
 
 def expected_reward(weights):
@@ -73,4 +74,4 @@ def test_padding_and_no_click():
 
 def test_there_is_no_kernel():
     with pytest.raises(ConfigError, match="no compiled kernel"):
-        Central("mdprank", Linear(2), cascade("perfect"), kernels=True)
+        MDPRank(Linear(2), cascade("perfect"), kernels=True)

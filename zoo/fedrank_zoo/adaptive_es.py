@@ -249,6 +249,7 @@ class TryShaped(TryPerturbation):
     def tell(self, state: Any, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> Any:
         """Rank the candidates that arrived and move; where no reply was heard, nothing changes but the round."""
         s = self.settings
+        heard: Any
         _, heard = s.privacy.differences(s.clicks_to_reply, replies, arrived)
         plus, minus = (jnp.asarray(each, jnp.int32).astype(jnp.float32) for each in (replies.plus, replies.minus))
         pairs = Pairs(jnp.asarray(replies.seed), plus, minus, heard)

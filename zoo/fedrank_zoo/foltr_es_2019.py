@@ -257,17 +257,17 @@ def published_sessions(
     )
 
 
-def published_weighted_sum(seeds: jax.Array, coefficients: jax.Array, size: int) -> jax.Array:
+def published_weighted_sum(seeds: Any, coefficients: Any, size: int) -> Any:
     """Σᵢ cᵢ·v(seedᵢ) with the published code's perturbations; float32 [size]."""
     shape = jax.ShapeDtypeStruct((*seeds.shape[:-1], size), jnp.float32)
     host = functools.partial(_host_weighted_sum, size=size)
     return jax.pure_callback(host, shape, seeds, coefficients, vmap_method="expand_dims")
 
 
-def _show(presentation: Presentation, s: Any, request: Any, party: Party, draws: Any) -> tuple[SessionResults, Any]:
+def _show(self: Any, s: Any, request: Any, party: Party, draws: Any) -> tuple[SessionResults, Any]:
     """:meth:`fedrank.ranking.foltr_es.presentations.Presentation.show` with the published stream."""
     (data, queries), own = party.shared, party.own
-    seed, steps = jnp.asarray(draws.seed), presentation.steps(s.sigma)
+    seed, steps = jnp.asarray(draws.seed), self.steps(s.sigma)
     share = (queries, own.first, own.count, s.per_half)
     sessions = published_sessions(s.ranker, s.user, data, request.weights, seed, steps, *share)
     return sessions, sessions.patterns

@@ -2,7 +2,8 @@
 
 An L2 norm of s is clipped, a device adds a Gamma share of noise of scale s/ε to weights that the server sees one by
 one, and a linear ranker starts at a random direction of length 0.01. That ε is not the ε of a round
-(:meth:`GammaShares.account` says what is): it takes an L2 norm for an L1 norm, and s for 2s; and a share by itself protects nothing. All devices are
+(:meth:`GammaShares.account` says what is): it takes an L2 norm for an L1 norm, and s for 2s; and a share by itself
+protects nothing. All devices are
 presumed to make equally many interactions. The published code clips after every local step; here weights are clipped
 once, before they are sent, which bounds what is sent by as much.
 """

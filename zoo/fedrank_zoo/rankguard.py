@@ -139,7 +139,7 @@ class RankGuard(FoltrPDGD):
             raise ConfigError(f"threshold must be at least 0 and finite, got {self.threshold}.")
         if self.user is not None and self.kernels:
             raise ConfigError("rankguard has no compiled kernel; set kernels = False.")
-        if not self.privacy.in_the_clear or self.privacy.clip is not None:
+        if not self.privacy.in_the_clear or getattr(self.privacy, "clip", None) is not None:
             raise ConfigError("rankguard relays rankers as they are: there is no noise, no secure sum and no clip.")
 
     @override

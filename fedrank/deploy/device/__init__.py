@@ -78,7 +78,7 @@ def _nothing(*_: Any, **__: Any) -> dict[str, Json] | None:
     return None
 
 
-def _failed(*_: Any, **__: Any) -> Synced:
+def _log_failure(*_: Any, **__: Any) -> Synced:
     return Synced(State.OFFLINE, 0, POLL, "something failed on the device; see its log")
 
 
@@ -103,7 +103,7 @@ class Device:
         relay: URL of an oblivious relay, through which everything goes that this device sends: the hub then sees no
             address. Needs ``cryptography`` and ``pyhpke``, as do hubs with tokens.
         witnesses: Public keys of witnesses of the hub's log, as ``fedrank witness`` shows them. A model is used only if
-            enough of them cosigned the log that has it: they have seen that the log only grew, so that nobody else
+            enough of them cosigned the log that has it: they have seen that the log only grew, so that no one else
             gets another one. Without them a device sees that the log never changed since its own first contact.
         quorum: How many of them are needed; by default more than half.
         attest: Called at the enrolment with a hub that wants a statement of the device's platform, with the hub's
@@ -151,7 +151,7 @@ class Device:
             raise ConfigError("attest must be a function of the hub's challenge and the kinds that it accepts.")
         self._connection = HubClient(hub, ca=ca, allow_http=allow_http, timeout=timeout)
         if relay is not None:
-            from fedrank.deploy.oblivious.relayed import RelayedHubClient
+            from fedrank.deploy.device.connection import RelayedHubClient
 
             self._connection = RelayedHubClient(hub, relay, ca=ca, allow_http=allow_http, timeout=timeout)
         self._connection.attest = attest
@@ -210,7 +210,7 @@ class Device:
 
     @property
     def wants_clicks(self) -> bool:
-        """Whether the clicks of the next ranking will count: not after B interactions of a round, nor while silent."""
+        """True if the clicks of the next ranking will count: not after B interactions of a round, nor while silent."""
         return self._wants_clicks()
 
     @_never_raises(_no)
@@ -220,7 +220,7 @@ class Device:
 
     # ------------------------------------------------------------------------------------------------- now and then
 
-    @_never_raises(_failed)
+    @_never_raises(_log_failure)
     def sync(self) -> Synced:
         """Synchronise with the hub: enrol, fetch the model, send messages.
 
@@ -300,13 +300,13 @@ class Device:
 
     @_never_raises(_nothing)
     def offered(self) -> dict[str, Json] | None:
-        """What the hub offers in place of the terms agreed to; None if there is nothing to agree to.
+        """Terms that the hub offers in place of those agreed to; None if there is nothing to agree to.
 
         Returns:
             ``changed``: name → [agreed, offered]; and what the new terms promise, as in :meth:`privacy`. JSON-able.
         """
         with self._memory.lock:
-            agreed, offered = self._memory.agreed(), self._memory.offered()
+            agreed, offered = self._memory.terms_agreed(), self._memory.terms_offered()
             if agreed is None or offered is None:
                 return None
             return {

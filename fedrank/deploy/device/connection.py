@@ -7,18 +7,32 @@ import enum
 import hashlib
 import json
 import math
+import os
 import random
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from fedrank.core.errors import WireError
 from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE
-from fedrank.deploy.http.client import ClientResponse, HttpClient
+from fedrank.deploy.http.client import ClientResponse, HttpClient, response_of
 from fedrank.deploy.log.proof import LARGEST
+from fedrank.deploy.oblivious.binary_http import (
+    LONGEST_BATCH,
+    OTHERS,
+    REPORTS,
+    REQUEST_LENGTH,
+    TOO_FEW,
+    BinaryRequest,
+    decode_response,
+    encode_request,
+    response_length,
+)
+from fedrank.deploy.oblivious.encapsulation import RESPONSE_OVERHEAD, encapsulate, public_key_in
 from fedrank.deploy.terms import Terms
 
 #: Longest wait after a refusal, in seconds.
@@ -46,7 +60,7 @@ class State(enum.StrEnum):
     OFFLINE = "OFFLINE"  #: No response.
     #: No message is sent: the hub's terms are not those that the app agreed to; see :meth:`Device.agree`.
     TERMS_CHANGED = "TERMS_CHANGED"
-    #: The hub's newest model is not used: nothing proves that everybody gets the same.
+    #: The hub's newest model is not used: nothing proves that all devices get the same.
     UNPROVEN = "UNPROVEN"
     SILENT = "SILENT"  #: No message is sent: the user opted out, or another message would exceed the allowed ε.
 
@@ -107,7 +121,7 @@ def tag_of(terms: Terms, round_: int, weights: bytes) -> str:
 
 
 def usable_token(token: object) -> bool:
-    """Whether a token can stand in a header."""
+    """True if a token can stand in a header."""
     return isinstance(token, str) and _TOKEN.fullmatch(token) is not None
 
 
@@ -120,7 +134,7 @@ class HubClient(HttpClient):
     attest: Attest | None = None
 
     def objection(self, terms: Terms) -> str:
-        """Why this way to the hub is not taken under these terms; empty if it is."""
+        """Reason why this way to the hub is not taken under these terms; empty if it is."""
         return ""
 
     def tokens(self) -> tuple[int, bool, str, dict[int, bytes]] | Refusal:
@@ -215,10 +229,10 @@ class HubClient(HttpClient):
         return response.body
 
     def log(self, size: int | None) -> bytes | Refusal:
-        """What the hub says about its log, asked without a token.
+        """The hub's answer about its log, asked without a token.
 
         Args:
-            size: With a proof since this size; None: what everybody gets.
+            size: With a proof since this size; None: what all devices get.
         """
         response = self.request("GET", "/v1/log" if size is None else f"/v1/log/{size}", "", limit=LARGEST)
         return response.body if response.status == 200 else _refusal("log", response)
@@ -298,3 +312,84 @@ class Backoff:
         """The state as JSON text, from which another process can continue."""
         left = self.left()
         return json.dumps([self.failures, time.time() + left, left])
+
+
+class RelayedHubClient(HubClient):
+    """A device's requests to its hub, each encapsulated and sent to a relay.
+
+    Args:
+        hub: URL of the hub, which is not connected to.
+        relay: URL of the relay.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Let encapsulated requests cross a network without TLS.
+        timeout: Longest silence of the relay beside the time that it keeps requests, in seconds.
+    """
+
+    relayed = True
+
+    def __init__(
+        self,
+        hub: str,
+        relay: str,
+        *,
+        ca: str | os.PathLike[str] | None = None,
+        allow_http: bool = False,
+        timeout: float = 10.0,
+    ):
+        super().__init__(hub, ca=ca, allow_http=allow_http, timeout=timeout)
+        self._relay = HttpClient(relay, ca=ca, allow_http=allow_http, timeout=timeout + LONGEST_BATCH)
+        self._about: tuple[bytes, int] | None = None  # the gateway's key and the batch that the relay names
+        self._pinned = b""
+
+    def objection(self, terms: Terms) -> str:
+        """Reason why this relay is not used under these terms; empty if it is. Pins the gateway's key of the terms.
+
+        Raises:
+            OSError: The relay does not answer.
+        """
+        if not terms.batch:
+            return "the hub's terms know of no relay; leave relay out, or ask the hub's operator"
+        key, batch = self._relays()
+        why = ""
+        if key.hex() != terms.gateway:
+            why = "the relay passes requests on to another gateway than that of the hub's terms"
+        elif batch < terms.batch:
+            why = f"the relay passes on {batch} reports together, the hub's terms promise {terms.batch}"
+        if why:
+            self._about = None  # its operator may set it right: it is asked again
+            return why
+        self._pinned = bytes.fromhex(terms.gateway)
+        return ""
+
+    def request(
+        self, method: str, path: str, token: str, *, body: bytes | None = None, etag: str = "", limit: int = 4096
+    ) -> ClientResponse:
+        """Send a request through the relay; arguments and errors as of the class above."""
+        given = [(name.lower().encode(), value.encode()) for name, value in self._headers(token, etag).items()]
+        inner = BinaryRequest(method.encode(), path.encode(), tuple(given), body or b"")
+        try:
+            sent = encapsulate(self._pinned or self._relays()[0], encode_request(inner, REQUEST_LENGTH))
+            lane = REPORTS if path.startswith("/v1/report/") else OTHERS
+            most = response_length(limit + 1024, limit) + RESPONSE_OVERHEAD
+            answer = self._relay.request("POST", lane, "", body=sent.request, limit=most)
+            if answer.status != 200:  # the relay's own word, or its neighbour's: says nothing about the request
+                few = answer.reason == TOO_FEW
+                if not few:
+                    self._about = None  # it may pass requests on to another gateway by now
+                return ClientResponse(503, b"", retry_after=answer.retry_after, reason=TOO_FEW if few else "")
+            opened = decode_response(sent.open(answer.body))
+        except WireError as error:
+            self._about = None
+            raise ConnectionError(f"no answer of the hub through the relay ({error})") from error
+        fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in opened.fields}
+        return response_of(opened.status, opened.content[: limit + 1], lambda name: fields.get(name.lower()))
+
+    def _relays(self) -> tuple[bytes, int]:
+        """The gateway's key and the least batch, as the relay tells all clients."""
+        if self._about is None:
+            answer: dict[str, Any] = self._relay.request("GET", "/", "").json()
+            try:
+                self._about = (public_key_in(bytes.fromhex(answer["keys"])), int(answer["batch"]))
+            except (KeyError, TypeError, ValueError) as error:
+                raise WireError("the relay does not say what it passes on to whom.") from error
+        return self._about

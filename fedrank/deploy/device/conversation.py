@@ -1,8 +1,9 @@
-"""Synchronisation of a device with its hub: enrol, fetch the model, send messages, leave."""
+"""Synchronisation of a device with its hub: enrol, fetch the model and its proof, send messages, leave."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import sqlite3
@@ -13,13 +14,139 @@ from time import monotonic
 from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, HubClient, Refusal, State, Synced, tag_of
 from fedrank.deploy.device.memory import Memory
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE, Message
-from fedrank.deploy.device.proving import Prover
 from fedrank.deploy.device.trial import objection
 from fedrank.deploy.draws import CHECK, DUE, beacon_of, drawn, key_of
-from fedrank.deploy.log.proof import Trust
-from fedrank.deploy.oblivious.tokens import header_of
-from fedrank.deploy.oblivious.wallet import Wallet
+from fedrank.deploy.log.proof import Answer, Head, TooShortError, Trust, UnprovenError
+from fedrank.deploy.oblivious.tokens import Wallet, header_of
 from fedrank.deploy.terms import Terms
+
+#: Most pairs of heads that contradict each other that are kept.
+_MOST_CONFLICTS = 16
+
+
+class Prover:
+    """Checks what a hub says about its log, and keeps the newest head that was checked.
+
+    Args:
+        memory: State of the device.
+        connection: Client of the hub.
+        trust: Witnesses that the app trusts.
+
+    Attributes:
+        told: It told the hub which size of the log it saw last, since this was last set to False. A hub could have
+            given each device another size, so that a size tells who asks as a token does.
+    """
+
+    told = False
+
+    def __init__(self, memory: Memory, connection: HubClient, trust: Trust):
+        self._memory, self._connection, self._trust = memory, connection, trust
+
+    def objection(self, terms: Terms, model: bytes, best: bytes | None) -> str | Refusal:
+        """Reason why a model is not used; empty if it is proven. A refusal is an answer that says nothing about it.
+
+        Args:
+            terms: Terms of the hub.
+            model: The model message, as it came.
+            best: The message of the best model, if it is to be used too.
+
+        Raises:
+            OSError: The hub does not answer.
+        """
+        if not terms.log:
+            return "its terms have no log, and the app asks for witnesses" if self._trust.witnesses else ""
+        head = self._check_head(terms)
+        if not isinstance(head, Head):
+            return head
+        if not head.holds(model, best):
+            return "the newest model in the log is another"
+        return ""
+
+    def objection_to_key(self, terms: Terms, epoch: int, key: bytes) -> str | Refusal:
+        """Reason why no token is bought with a key; empty if all devices see the same. A refusal says nothing about it.
+
+        Args:
+            terms: Terms of the hub, which has tokens.
+            epoch: Number of the epoch.
+            key: The issuer's key, as published.
+
+        Raises:
+            OSError: The hub does not answer.
+        """
+        if not terms.log:
+            return ""
+        head = self._check_head(terms)
+        if not isinstance(head, Head):
+            return head
+        if head.keys.get(epoch) != hashlib.sha256(key).digest():
+            return f"the log has no such key of the tokens of epoch {epoch}"
+        return ""
+
+    def _check_head(self, terms: Terms) -> Head | str | Refusal:
+        """The newest head, which is kept; or why there is none."""
+        try:
+            head = self._newest(terms, self.seen(terms))
+            if isinstance(head, Head):
+                self._keep(terms, head)
+            return head
+        except UnprovenError as error:
+            if error.conflict is not None:
+                self._keep_conflict(terms, error.conflict)
+            return str(error)
+        except ImportError:
+            return "the package cryptography is not installed, which verifies signatures"
+
+    def seen(self, terms: Terms) -> Head | None:
+        """The newest head of the hub's log that was checked; None before the first.
+
+        Raises:
+            UnprovenError: It cannot be read any more, so that it is not known whether the log only grew.
+        """
+        with self._memory.lock:
+            kept = self._memory.outbox.get(_name("head", terms))
+        if kept is None:
+            return None
+        try:
+            return Head.from_json(kept)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnprovenError("what this device kept of the log is damaged") from error
+
+    def conflicts(self, terms: Terms) -> list[list[str]]:
+        """Pairs of signed heads of the log that cannot both be true."""
+        kept = self._memory.outbox.get(_name("conflicts", terms))
+        return json.loads(kept) if kept else []
+
+    def _newest(self, terms: Terms, seen: Head | None) -> Head | Refusal:
+        asked = None if seen is not None else 0
+        answer = self._connection.log(asked)
+        if isinstance(answer, Refusal):
+            return answer
+        try:
+            return Answer.parse(answer).check(terms, seen, self._trust)
+        except TooShortError:
+            assert seen is not None  # nothing was too short before the first
+            self.told = True
+            answer = self._connection.log(seen.size)
+            return answer if isinstance(answer, Refusal) else Answer.parse(answer).check(terms, seen, self._trust)
+
+    def _keep(self, terms: Terms, head: Head) -> None:
+        outbox = self._memory.outbox
+        with self._memory.lock, outbox.transaction():
+            kept = outbox.get(_name("head", terms))  # another process may have seen a newer one
+            if kept is None or Head.from_json(kept).size <= head.size:
+                outbox.put(**{_name("head", terms): head.as_json()})
+
+    def _keep_conflict(self, terms: Terms, conflict: tuple[str, str]) -> None:
+        with self._memory.lock:
+            found = self.conflicts(terms)
+            if list(conflict) not in found and len(found) < _MOST_CONFLICTS:
+                self._memory.outbox.put(**{_name("conflicts", terms): json.dumps([*found, list(conflict)])})
+
+
+def _name(what: str, terms: Terms) -> str:
+    """Name of a fact about a hub's log. It outlives the hub's token: a hub cannot have its log forgotten."""
+    return f"{what} {terms.hub}"
+
 
 _log = logging.getLogger("fedrank.device")
 #: Mean time between two synchronisations while all is well, in seconds.
@@ -209,7 +336,7 @@ class Conversation:
         etag = tag_of(terms, now.number, now.weights.astype("<f4").tobytes()) if now is not None and known else ""
         if terms.tokens and now is not None and known and (etag, self._memory.over) == self._newest:
             return None
-        # With tokens, everybody asks alike: without one, and without a word about the model before.
+        # With tokens, all devices ask alike: without one, and without a word about the model before.
         given = self._connection.model("" if terms.tokens else token, terms, "" if terms.tokens else etag)
         due, best = True, None
         if not isinstance(given, Refusal) and given[0] is not None:
@@ -260,15 +387,15 @@ class Conversation:
             with self._memory.lock:
                 if isinstance(outcome, Refusal):
                     if outcome.unauthorised and shown != token:  # it is the epoch's token that the hub does not take
-                        self._outbox.answered(message, REFUSED)
+                        self._outbox.record_answer(message, REFUSED)
                         self._memory.complain("the hub does not take the token that it sold; the message is dropped")
                         return Refusal("report: the token was refused")
                     if outcome.not_counted:
-                        self._outbox.answered(message, None)
-                    if outcome.reason == "too-few":  # nobody is overloaded: it waits for company with the next
+                        self._outbox.record_answer(message, None)
+                    if outcome.reason == "too-few":  # no server is overloaded: it waits for company with the next
                         return self._told(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), outcome.why)
                     return self._forget(token, outcome)
-                self._outbox.answered(message, outcome)
+                self._outbox.record_answer(message, outcome)
                 self._sent += outcome == COUNTED
                 if outcome == OVER:
                     self._memory.over = True
@@ -283,7 +410,7 @@ class Conversation:
         return None
 
     def _shown(self, message: Message, token: str) -> str | None:
-        """What a message is shown with: the device's token or that of the epoch; None: not now."""
+        """Token that a message is shown with: the device's token or that of the epoch; None: not now."""
         now = self._memory.round
         if now is None or not now.terms.tokens:
             return token
@@ -296,7 +423,7 @@ class Conversation:
         return None if spend is None else header_of(spend)
 
     def _binding(self, message: Message) -> Callable[[], bool]:
-        """What binds the epoch's token to a message when it is written into the ledger."""
+        """Function that binds the epoch's token to a message when it is written into the ledger."""
         now = self._memory.round
         if now is None or not now.terms.tokens:
             return lambda: True
@@ -311,7 +438,7 @@ class Conversation:
 
 
 def part_in(terms: Terms, token: str, model: bytes, known: bool) -> tuple[bool, bool]:
-    """What a device is to do in a round.
+    """Part of a device in a round.
 
     Args:
         terms: Terms of the hub.

@@ -93,7 +93,7 @@ class Memory:
             self.round = None
             return
         hub, number = self.terms.hub, int(model.round)
-        trial, reported = self.outbox.trial(hub, number), self.outbox.reported(hub, number)
+        trial, reported = self.outbox.trial(hub, number), self.outbox.has_report(hub, number)
         now = self.round
         if now is None or not now.is_about(self.terms, model) or (now.due, now.best is None) != (due, best is None):
             self.round = Round(self.terms, model, trial, reported, due, None if best is None else best.weights)
@@ -104,12 +104,12 @@ class Memory:
             now.trial, now.reported = trial or now.trial, reported
 
     def disagreement(self, terms: Terms) -> str:
-        """Why nothing is sent under terms that the hub hands out now; empty if they are those agreed to.
+        """Reason why nothing is sent under terms that the hub hands out now; empty if they are those agreed to.
 
         The first terms of a hub are agreed to by enrolling, within the app's limits. A hub of another name may have
         the same terms. What else is offered is kept for :meth:`agree`.
         """
-        agreed = self.agreed()
+        agreed = self.terms_agreed()
         if agreed is None or dataclasses.replace(terms, hub=agreed.hub) == agreed:
             return ""
         if terms.hub == agreed.hub:
@@ -118,12 +118,12 @@ class Memory:
         changed = ", ".join(f"{name}: {old} → {new}" for name, (old, new) in changes(agreed, terms).items())
         return f"the hub's terms changed ({changed}); nothing is sent until the app agrees (Device.agree)"
 
-    def agreed(self) -> Terms | None:
+    def terms_agreed(self) -> Terms | None:
         """The terms that the app agreed to; None before the first."""
         kept = self.outbox.get("agreed") or self.outbox.get("terms")
         return Terms.from_json(kept) if kept else None
 
-    def offered(self) -> Terms | None:
+    def terms_offered(self) -> Terms | None:
         """Terms that the hub hands out and that the app has not agreed to; None if there are none."""
         kept = self.outbox.get("offered")
         return Terms.from_json(kept) if kept else None
@@ -148,7 +148,7 @@ class Memory:
         return lost
 
     def learns(self) -> bool:
-        """Whether the next interaction will count for learning."""
+        """True if the next interaction will count for learning."""
         now = self.round
         return now is not None and now.due and not (now.reported or self.over or self.closed or self.silence())
 

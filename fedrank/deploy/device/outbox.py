@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS message (
     number INTEGER PRIMARY KEY,
     hub TEXT NOT NULL, round INTEGER NOT NULL, body BLOB NOT NULL, epsilon REAL NOT NULL, words TEXT NOT NULL,
     sent REAL,                           -- seconds since 1970 at the first attempt; NULL: it never left
-    unanswered INTEGER NOT NULL,         -- attempts after which nobody knows whether it was counted
+    unanswered INTEGER NOT NULL,         -- attempts without an answer: it may have been counted
     outcome TEXT,                        -- NULL: none yet
     UNIQUE (hub, round)
 )
@@ -127,11 +127,11 @@ class Outbox:
             path = Path(folder)
             self.unreadable = _something_there(path / FILE)
             create_private(path / FILE, exclusive=True)  # it holds a token
-            self._db = _opened(path / FILE)
+            self._db = _open_database(path / FILE)
             self.unreadable = False
         except (OSError, ValueError, TypeError, sqlite3.Error) as error:
             self.lasting, self.trouble = False, f"{type(error).__name__}: {error}"
-            self._db = _opened(":memory:")
+            self._db = _open_database(":memory:")
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
@@ -145,7 +145,7 @@ class Outbox:
             yield
 
     def execute(self, statement: str, values: tuple = ()) -> list[tuple]:
-        """The rows of a statement; part of a transaction, or one of its own."""
+        """The rows of a statement; within a transaction if one is open."""
         return self._db.execute(statement, values).fetchall()
 
     # ---------------------------------------------------------------------------------------------------------- facts
@@ -156,7 +156,7 @@ class Outbox:
         return None if row is None else row[0]
 
     def put(self, **facts: Any) -> None:
-        """Write named values; None removes one. Part of a transaction, or each in one of its own."""
+        """Write named values; None removes one. Within a transaction if one is open."""
         for name, value in facts.items():
             if value is None:
                 self._db.execute("DELETE FROM fact WHERE name = ?", (name,))
@@ -255,8 +255,8 @@ class Outbox:
         row = self._db.execute(f"SELECT {columns} FROM trial WHERE (hub, round) = (?, ?)", (hub, round_)).fetchone()
         return None if row is None else Trial(hub, round_, row[0], (row[1], row[2]), (row[3], row[4]))
 
-    def reported(self, hub: str, round_: int) -> bool:
-        """Whether a message of that round exists, sent or not; there is at most one."""
+    def has_report(self, hub: str, round_: int) -> bool:
+        """True if a message of that round exists, sent or not; there is at most one."""
         return bool(self._db.execute("SELECT 1 FROM message WHERE (hub, round) = (?, ?)", (hub, round_)).fetchone())
 
     def add(self, terms: Terms, over: Interaction, held: Trial | None, words: Words) -> tuple[Trial | None, bool]:
@@ -275,7 +275,7 @@ class Outbox:
         shown, half = over.trial, over.trial.half
         written = terms.at_once
         with self.transaction():
-            if self.get("out") or self.reported(shown.hub, shown.round):  # another process may have opted out
+            if self.get("out") or self.has_report(shown.hub, shown.round):  # another process may have opted out
                 return None, False
             kept = (self.trial(shown.hub, shown.round) if written else held) or Trial(
                 shown.hub, shown.round, shown.seed
@@ -330,7 +330,7 @@ class Outbox:
             )
         return True
 
-    def answered(self, message: Message, outcome: str | None) -> None:
+    def record_answer(self, message: Message, outcome: str | None) -> None:
         """Write the result of an attempt to send.
 
         Args:
@@ -371,12 +371,12 @@ class Outbox:
 
 
 def exceeds(spent: float, epsilon: float, lifetime: float) -> bool:
-    """Whether one more message would exceed what a lifetime allows; sums that differ by rounding alone are equal."""
+    """True if one more message would exceed what a lifetime allows; sums that differ by rounding alone are equal."""
     return spent + epsilon > lifetime * (1 + 1e-9)
 
 
 def _something_there(path: Path) -> bool:
-    """Whether there is a file with something in it, or nobody can tell."""
+    """True if there is a file with something in it, or that cannot be known."""
     try:
         return os.stat(path).st_size > 0
     except (FileNotFoundError, NotADirectoryError):
@@ -385,6 +385,6 @@ def _something_there(path: Path) -> bool:
         return True
 
 
-def _opened(path: str | Path) -> sqlite3.Connection:
+def _open_database(path: str | Path) -> sqlite3.Connection:
     """The database at ``path``; raises sqlite3.Error where it cannot be written, or is not a device's."""
     return open_database(path, STEPS, synchronous="NORMAL", busy_seconds=_BUSY, secure_delete=True)

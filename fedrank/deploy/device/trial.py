@@ -28,13 +28,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedrank.core.privacy_report import BASIC, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
+from fedrank.core.privacy_report import BASIC, DELTA, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
 from fedrank.core.rng import perturbation
 from fedrank.core.words import counted
-from fedrank.deploy.device.channel import RELAY, credit, linking
-from fedrank.deploy.device.channel import in_words as channel_words
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.accounts.randomised_response import REWARDS
+from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, shuffled_epsilon
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
 from fedrank.privacy.piecewise import WORDS
@@ -114,7 +113,7 @@ class Trial:
 
     @property
     def half(self) -> int:
-        """What is due: 0 for θ + σv, 1 for θ − σv; 0 where both make a list."""
+        """Half that is due: 0 for θ + σv, 1 for θ − σv; 0 where both make a list."""
         return int(self.done[0] > self.done[1])
 
     def after(
@@ -144,7 +143,7 @@ class Trial:
         return dataclasses.replace(self, sums=sums, done=(self.done[0] + int(both[0]), self.done[1] + int(both[1])))
 
     def complete(self, terms: Terms) -> bool:
-        """Whether all B interactions took place."""
+        """True if all B interactions took place."""
         return min(self.done) >= terms.per_half
 
 
@@ -181,7 +180,7 @@ class Round:
         self._v: tuple[int, Float32[np.ndarray, " parameters"]] | None = None  # a seed and its perturbation
 
     def is_about(self, terms: Terms, model: Request) -> bool:
-        """Whether it is this model."""
+        """True if it is this model."""
         same = self.terms == terms and self.number == int(model.round)
         return same and np.array_equal(self.weights, model.weights)
 
@@ -249,7 +248,7 @@ class Round:
 
 
 def pair_of(best: Float32[np.ndarray, " parameters"]) -> int:
-    """What a check says about the model that the newest was compared with: uint32, of the SHA-256 of its weights."""
+    """Name of the model that the newest was compared with, in a check: uint32, of the SHA-256 of its weights."""
     return int.from_bytes(hashlib.sha256(best.astype("<f4").tobytes()).digest()[:4], "little")
 
 
@@ -350,7 +349,7 @@ def in_words(terms: Terms, body: bytes) -> str:
 
 
 class Limits(NamedTuple):
-    """What an app allows: the largest ε of one message, of one search, and of all messages together, in nats."""
+    """Limits of an app: the largest ε of one message, of one search, and of all messages together, in nats."""
 
     most_epsilon: float
     most_search_epsilon: float
@@ -358,7 +357,7 @@ class Limits(NamedTuple):
 
 
 def objection(terms: Terms, limits: Limits) -> str:
-    """Why a device does not agree to the terms; empty if it does.
+    """Reason why a device does not agree to the terms; empty if it does.
 
     Args:
         terms: Of a hub.
@@ -374,7 +373,7 @@ def objection(terms: Terms, limits: Limits) -> str:
 
 
 def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
-    """What the terms promise about the messages of one device, and what they do not cover.
+    """Promise of the terms about the messages of one device, and what it does not cover.
 
     Args:
         terms: Of a hub.
@@ -423,13 +422,13 @@ def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
         covers=() if bare else _COVERS,
         not_covered=(*((REWARDS,) if bare else ()), *linking(terms, relayed), SEED, *OF_A_DEVICE, _APP),
         details={"interactions_per_message": b, "bytes_per_message": terms.reply.nbytes},
-        words=(words, *channel_words(terms, relayed)),
+        words=(words, *channel_in_words(terms, relayed)),
     )
 
 
 _COVERS = (
     "The rewards in the messages, and through them queries, results and clicks; nothing else about a search is sent.",
-    "Against everybody who reads the messages, the hub included, whatever model the hub sent out.",
+    "Against anyone who reads the messages, the hub included, whatever model the hub sent out.",
     "One search, with the ε of an interaction; all searches of one message, with the ε of a message; everything, with "
     "the sum of the ε of all messages.",
 )
@@ -439,3 +438,72 @@ _APP = "What the app that this runs in, or anything else on the device, sends by
 def _scale(terms: Terms) -> float:
     assert terms.epsilon is not None  # the terms of Laplace noise have one
     return laplace_scale(terms.epsilon, terms.metric.largest)
+
+
+#: Basis of the ε of a message that is hidden among those which a relay passes on with it.
+AMONG = "an anonymous channel"
+#: Whom one has to trust for that.
+RELAY = "whoever runs the relay and whoever runs the hub, not to tell each other what they see"
+#: What no ε is about, by how messages reach the hub.
+HISTORY = (
+    "Which messages are of the same device: they show one token, and the hub keeps them under one number, as a history."
+)
+ADDRESS = (
+    "Which messages come from the same network address: the hub cannot tell by their tokens that they are of one "
+    "device, and sees the address."
+)
+
+
+def credit(terms: Terms, relayed: bool) -> Promise | None:
+    """ε of one message among those that a relay passes on together; None where none is credited.
+
+    None is where the terms promise no batch, where the device does not go through a relay, where the bound is no
+    better than the ε that holds without it, and where SciPy is not installed, which computes it.
+
+    Args:
+        terms: Of the hub.
+        relayed: Whether the device reports through a relay.
+    """
+    if not relayed or terms.batch < 2 or not 0 < terms.epsilon_message < math.inf:
+        return None
+    try:
+        if terms.piecewise is not None:
+            epsilon = shuffled_epsilon(terms.piecewise, terms.batch, DELTA)
+        else:
+            epsilon = any_shuffled_epsilon(terms.epsilon_message, terms.batch, DELTA)
+    except ImportError:
+        return None
+    if epsilon > 0.99 * terms.epsilon_message:
+        return None
+    return Promise(Unit.MESSAGE, epsilon, DELTA, AMONG)
+
+
+def linking(terms: Terms, relayed: bool) -> tuple[str, ...]:
+    """Risks, not covered by any ε, that messages of one device are put together."""
+    if not terms.tokens:
+        return (HISTORY,)
+    return () if relayed else (ADDRESS,)
+
+
+def channel_in_words(terms: Terms, relayed: bool) -> tuple[str, ...]:
+    """Parties that could put messages of a device together, in a paragraph; none where the hub can."""
+    if not terms.tokens:
+        return ()
+    rounds = "a round" if terms.tokens == 1 else counted(terms.tokens, "round")
+    words = (
+        f"A message is shown with a token that this device bought blindly, one for {rounds}: whoever sold it cannot "
+        "tell whose it is, nor which messages are of one device."
+    )
+    if not relayed:
+        return (words,)
+    words += (
+        " Everything goes through a relay, which sees this device's network address and nothing inside, while the hub "
+        f"sees what is inside and no address. The relay passes on at least {counted(terms.batch, 'report')} together. "
+        f"One has to trust {RELAY}."
+    )
+    if (among := credit(terms, relayed)) is not None:
+        words += (
+            f" Then, and if the others in the batch are other people's, one message has ε = {among.epsilon:.3g}, but "
+            f"for a chance of 1 in {1 / among.delta:,.0f} (δ). Else what is said above holds."
+        )
+    return (words,)

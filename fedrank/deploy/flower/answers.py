@@ -26,11 +26,21 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
+from fedrank.core.streams import folded, run_words
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.kept_answers import AnswersFile, KeptAnswers, Whose, answered_once
+from fedrank.deploy.flower.kept_answers import (
+    AnswersFile,
+    FileStore,
+    KeptAnswers,
+    NoStore,
+    Remembered,
+    Store,
+    Whose,
+    answered_once,
+    setup_answer,
+)
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import about, task_of
-from fedrank.deploy.flower.setup_answers import FileStore, NoStore, Remembered, Store, setup_answer
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide
 
@@ -43,7 +53,7 @@ ROUNDS_KEPT = 3
 
 
 class Memory(abc.ABC):
-    """Where a node keeps its parties' own state between requests.
+    """Store of a node's parties' own state between requests.
 
     Requests are numbered: step = round · exchanges + exchange.
     """
@@ -154,7 +164,7 @@ def _refuse_other_data(side: NodeSide, question: Question, store: Store) -> None
 
 @dataclasses.dataclass(frozen=True)
 class NodeState:
-    """Where a node keeps what its parties remember between requests.
+    """Stores of what a node's parties remember between requests.
 
     Attributes:
         memory: The parties' own state; None: it is not kept.
@@ -194,7 +204,7 @@ def state_in_folder(config: RunConfig, side: NodeSide) -> NodeState:
 
 
 def answer_for(config: RunConfig, settings: NodeSettings, question: Question, state: NodeState | None = None) -> Answer:
-    """What a node sends back; needs no Flower.
+    """A node's answer to a question; needs no Flower.
 
     Args:
         config: The run, resolved.
@@ -316,20 +326,31 @@ def _answers(
     parts = []
     for start in range(0, len(numbers), chunk):
         own = jax.tree.map(lambda leaf, start=start: leaf[start : start + chunk], parties.own)
-        if chance == "seed":
+        if chance == "seed" and exchange.batched:
+            which = numbers[start : start + chunk]
+            words = np.broadcast_to(folded(run_words([seed]), question.round), (len(which), 2))
+            words = folded(words, which, question.exchange) if several else folded(words, which)
+            draws = exchange.draw(words)  # type: ignore[arg-type] - words of keys, as a batched exchange takes them
+        elif chance == "seed":
             which = numbers[start : start + chunk].astype(np.uint32)
             draws = _drawn(exchange, several, key, np.uint32(question.round), which, np.uint32(question.exchange))
         else:
             each = [exchange.draw_from_os() for _ in numbers[start : start + chunk]]
             draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
-        parts.append(jax.device_get(_responded(exchange, request, parties.shared, own, draws)))
+        if exchange.batched:
+            asked = [request] * len(numbers[start : start + chunk])
+            each = jax.tree.map(lambda *leaves: np.stack(leaves), *asked)
+            party, reply = exchange.respond(each, Party(parties.shared, own), draws)
+            parts.append((party.own, reply))
+        else:
+            parts.append(jax.device_get(_respond(exchange, request, parties.shared, own, draws)))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _drawn(exchange: Exchange, several: bool, key: Any, round_: Any, numbers: Any, index: Any) -> Any:
     def draw(number):
-        # As in a simulator: where there are several exchanges, a party has a key of its own for each.
+        # As in a simulator: where there are several exchanges, a party has another key for each.
         mine = party_key(key, round_, number)
         return exchange.draw(jax.random.fold_in(mine, index) if several else mine)
 
@@ -337,7 +358,7 @@ def _drawn(exchange: Exchange, several: bool, key: Any, round_: Any, numbers: An
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _responded(exchange: Exchange, request: PyTree, shared: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
+def _respond(exchange: Exchange, request: PyTree, shared: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     def respond(own, draws):
         party, reply = exchange.respond(request, Party(shared, own), draws)
         return party.own, reply
@@ -362,14 +383,14 @@ def pack(layout: Layout, replies: PyTree, numbers: range, asked: Bool[np.ndarray
     try:
         return Answer.of(numbers.start, heard, layout.encode_all(replies, (len(who),)))
     except WireError:
-        each = [_encoded(layout, jax.tree.map(lambda leaf, i=i: leaf[i], replies)) for i in range(len(who))]
+        each = [_encode(layout, jax.tree.map(lambda leaf, i=i: leaf[i], replies)) for i in range(len(who))]
         heard[who] = [one is not None for one in each]
         if not heard.any():
             raise
         return Answer.of(numbers.start, heard, b"".join(one for one in each if one is not None))
 
 
-def _encoded(layout: Layout, reply: Any) -> bytes | None:
+def _encode(layout: Layout, reply: Any) -> bytes | None:
     try:
         return layout.encode(reply)
     except WireError:

@@ -1,9 +1,19 @@
-"""The client application of Flower: ``clientapp = "fedrank.deploy.flower.client_app:app"`` in a ``pyproject.toml``."""
+"""The client application of Flower: ``clientapp = "fedrank.deploy.flower.client_app:app"`` in a ``pyproject.toml``.
+
+A node may answer for real devices, which a hub beside it asks: one that relays (``fedrank serve --relay``). It gets the
+round's request, its devices report as they do to any hub, and when the round has closed there, the node collects their
+messages and sends them on. The hub's rounds close by its own count or deadline; what comes later is too late for this
+round.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,12 +21,16 @@ import numpy as np
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import MissingExtraError
+from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
-from fedrank.deploy.flower.gateway import answer_through
-from fedrank.deploy.flower.messages import RECORD, Question
-from fedrank.deploy.flower.settings import read_node, read_run
-from fedrank.deploy.flower.setup_answers import Store
+from fedrank.deploy.flower.kept_answers import Store
+from fedrank.deploy.flower.messages import RECORD, Answer, Question
+from fedrank.deploy.flower.settings import read_node, read_run, task_of
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.hub.settings import MOST_REPORTS
+from fedrank.deploy.terms import Terms
+from fedrank.engine.config import RunConfig
+from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.program_cache import keep_programs
 
 _log = logging.getLogger("fedrank.flower")
@@ -85,7 +99,7 @@ def state_in_context(state: PyTree) -> NodeState:
     return NodeState(ContextMemory(state), stores["setup"], stores[SHOWN], data=stores["data"])
 
 
-def answered(message: Any, context: Any) -> Any:
+def answer_message(message: Any, context: Any) -> Any:
     """The answer to a Flower message.
 
     The text of an error stays at the node, because it may contain paths or data; the server gets its type only.
@@ -125,7 +139,7 @@ def _made() -> Any:
         raise MissingExtraError("flwr", "flower", "The Flower adapter") from missing
 
     app = ClientApp()
-    app.query()(answered)
+    app.query()(answer_message)
     return app
 
 
@@ -134,3 +148,140 @@ def __getattr__(name: str) -> Any:
     if name == "app":
         return _made()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+#: Seconds between two requests for a round's messages.
+_LOOK = 0.2
+#: Longest silence of the hub in seconds.
+_TIMEOUT = 30.0
+
+
+class Gateway:
+    """Client of a relaying hub for its operator.
+
+    Args:
+        url: URL of the hub; plain http on this machine only.
+        token: The hub's admin token.
+
+    Raises:
+        ConfigError: Plain http to another machine: the token would cross in the clear.
+    """
+
+    def __init__(self, url: str, token: str):
+        self._hub, self._token = HttpClient(url, timeout=_TIMEOUT), token
+
+    def __call__(self, method: str, path: str, body: bytes | None = None, limit: int = 65_536) -> tuple[int, bytes]:
+        """Send a request; returns status code and body, of which at most ``limit`` bytes and one more are read.
+
+        Raises:
+            RunError: The hub does not answer.
+        """
+        try:
+            answer = self._hub.request(method, path, self._token, body=body, limit=limit)
+        except OSError as error:
+            raise RunError(f"{self._hub.url}: the gateway's hub does not answer ({error}). Is it served?") from error
+        return answer.status, answer.body
+
+    def terms(self) -> Terms:
+        """The terms that the hub's devices agreed to.
+
+        Raises:
+            RunError: The token is wrong, or the hub does not relay.
+        """
+        code, body = self("GET", "/v1/admin/terms")
+        if code != 200:
+            raise RunError(
+                f"{self._hub.url}: refused the gateway's node with {code}. Is gateway-token its admin.token, was it "
+                "made with --relay?"
+            )
+        return Terms.from_json(body)
+
+
+def check_terms(terms: Terms, config: RunConfig, size: int) -> None:
+    """Refuse a hub whose devices agreed to other terms than the run's.
+
+    Args:
+        terms: Terms of the hub.
+        config: The run, resolved.
+        size: Number of weights in the run's requests.
+
+    Raises:
+        ConfigError: Says what differs, or that no devices can answer for the run's parties.
+    """
+    asked = {**task_of(config).device_terms(config), "size": size}
+    wrong = [
+        f"{name} is {getattr(terms, name)!r}, not {value!r}"
+        for name, value in asked.items()
+        if getattr(terms, name) != value
+    ]
+    if wrong:
+        raise ConfigError(
+            f"the gateway's devices agreed to other terms than the run's: {', '.join(wrong)}. Run with theirs, or make "
+            "another hub."
+        )
+
+
+def answer_through(
+    config: RunConfig, node: NodeSettings, question: Question, sleep: Callable[[float], None] = time.sleep
+) -> Answer:
+    """Ask the hub's devices and collect their messages.
+
+    Args:
+        config: The run, resolved.
+        node: Settings of the node with ``gateway``, ``gateway_token`` and ``gateway_seconds``.
+        question: The server's question.
+        sleep: Function that waits for some seconds.
+
+    Returns:
+        The messages as replies of the first parties of the node's block, in the order of the devices' numbers; more
+        messages than parties are left out.
+
+    Raises:
+        ConfigError: The hub's terms are not the run's.
+        RunError: The hub does not answer, refuses, or no device reported.
+    """
+    try:
+        token = Path(node.gateway_token).expanduser().read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"gateway-token = {node.gateway_token!r}: cannot be read ({error}).") from error
+    hub = Gateway(node.gateway, token)
+    terms = hub.terms()
+    check_terms(terms, config, (len(question.request) - 5) // 4)
+    code, body = hub("PUT", "/v1/admin/round", question.request)
+    if code not in (200, 201):
+        raise RunError(
+            f"the gateway's hub refused the question of round {question.round}: {_reason(body, code)}. A hub collects "
+            "for one run, whose rounds only go up; another run needs another hub."
+        )
+    layout, numbers = terms.reply, node.block(config.clients)  # type: ignore[attr-defined] - of devices
+    most = MOST_REPORTS * layout.nbytes
+    messages = _collect(hub, question.round, node.gateway_seconds, most, sleep)
+    count = len(messages) // layout.nbytes
+    if count > len(numbers):
+        _log.warning("%d devices reported, the node answers for %d: the rest is left out", count, len(numbers))
+        count = len(numbers)
+    heard = np.arange(len(numbers)) < count
+    return Answer.of(numbers.start, heard, messages[: count * layout.nbytes])
+
+
+def _collect(hub: Gateway, round_: int, seconds: float, most: int, sleep: Callable[[float], None]) -> bytes:
+    end, closing = time.monotonic() + seconds, False
+    while True:
+        code, body = hub("GET", f"/v1/admin/reports/{round_}", limit=most)
+        if code == 200:
+            return body
+        if code not in (409, 503):
+            raise RunError(f"the gateway's hub does not give the reports of round {round_}: {_reason(body, code)}.")
+        if time.monotonic() > end:
+            if closing:
+                raise RunError(f"no device reported to the gateway's hub in round {round_}.")
+            closing = hub("POST", "/v1/admin/close")[0] != 503
+        sleep(_LOOK)
+
+
+def _reason(body: bytes, code: int) -> str:
+    """The hub's reason for a refusal; its status code where it gives none."""
+    try:
+        return str(json.loads(body)["error"])[:100]
+    except (ValueError, KeyError, TypeError):
+        return str(code)

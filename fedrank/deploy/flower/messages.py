@@ -4,7 +4,7 @@ A question to a node holds the request's bytes, the same for all its parties. An
 parties one after another, as :meth:`~fedrank.core.messages.Layout.encode_all` puts them, and one bit a party that says
 who they are from. A question without a request asks who is there: its answer has the bits, and instead of replies a
 short hash of what the columns of the parties' tables are called, or of how they cut texts into words, if they have
-tables or texts of their own.
+their own tables or texts.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Question:
         return self if asked.all() else replace(self, asked=np.packbits(asked, bitorder="little").tobytes())
 
     def whom(self, parties: int) -> Bool[np.ndarray, " parties"]:
-        """Which of a node's parties are asked, bool [parties].
+        """Mask of a node's parties that are asked, bool [parties].
 
         Raises:
-            WireError: The question is for another number of parties, or for nobody.
+            WireError: The question is for another number of parties, or for none.
         """
         if not self.asked:
             return np.ones(parties, bool)
@@ -74,7 +74,7 @@ class Question:
         """The inverse of :meth:`as_record`; raises WireError."""
         kinds: dict[str, type] = {"round": int, "exchange": int, "request": bytes}
         told = {name: kind for name, kind in _OPTIONAL.items() if record and name in record}
-        return cls(**_checked(record, {**kinds, **told}))
+        return cls(**_check_record(record, {**kinds, **told}))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Answer:
     @classmethod
     def from_record(cls, record: Mapping[str, Json] | None) -> Answer:
         """The inverse of :meth:`as_record`; raises WireError."""
-        return cls(**_checked(record, {"first": int, "heard": bytes, "replies": bytes}))
+        return cls(**_check_record(record, {"first": int, "heard": bytes, "replies": bytes}))
 
     def numbers(self, parties: int) -> Int64[np.ndarray, " heard"]:
         """Numbers of the parties that were heard, int64 [heard], ascending; ``parties`` and errors as :meth:`rows`."""
@@ -127,7 +127,7 @@ class Answer:
             Numbers int64 [heard], ascending, and bytes uint8 [heard, layout.nbytes], each row a reply that decodes.
 
         Raises:
-            WireError: Nobody or nobody of this run is heard, there are not as many replies as parties, or one of them
+            WireError: No party or none of this run is heard, there are not as many replies as parties, or one of them
                 is wrong.
         """
         numbers = self.numbers(parties)
@@ -140,7 +140,7 @@ class Answer:
         return numbers, np.frombuffer(self.replies, np.uint8).reshape(len(numbers), layout.nbytes)
 
 
-def _checked(record: Mapping[str, Json] | None, kinds: dict[str, type]) -> dict[str, Json]:
+def _check_record(record: Mapping[str, Json] | None, kinds: dict[str, type]) -> dict[str, Json]:
     if record is None or set(record) != set(kinds):
         found = "none" if record is None else ", ".join(sorted(map(str, record))) or "an empty one"
         raise WireError(f"a record with {', '.join(kinds)} is needed, got {found[:200]}.")

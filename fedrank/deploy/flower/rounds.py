@@ -1,14 +1,23 @@
 """The server's loop over rounds and exchanges, independent of what carries its questions.
 
-A question goes to every node that is there, or, where a protocol asks some parties only, to the nodes that answer for
+A question goes to every connected node, or, where a protocol asks some parties only, to the nodes that answer for
 them. It is closed when all of them have answered or failed, or when time is up. An answer that is late, damaged or
-somebody else's is counted and left out; its parties were not heard. What the server is told is in the order of the
+for other parties is counted and left out; its parties were not heard. What the server is told is in the order of the
 parties, so that it does not matter whose answer came first.
+
+**The parties of a node.** A node's number in Flower says nothing about its parties. So each node is asked once which
+parties it has, without a model, and a model is sent only to nodes whose parties are asked.
+
+**A setup.** Every party is asked another question, and again while it is not heard. A party answers the same
+question with the same bytes (:mod:`fedrank.deploy.flower.kept_answers`), so that asking again costs nothing. At the
+beginning all parties have to be there. One that is gone for good later is left out, as long as the protocol continues
+without it and ``min_available_nodes`` are heard.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import logging
 import time
@@ -25,10 +34,48 @@ from fedrank.core.errors import RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
-from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.settings import FlowerSettings
 from fedrank.engine.simulator import selective
+
+
+class Holders:
+    """The parties that nodes have said they answer for. The first node of a party keeps it while it is connected."""
+
+    def __init__(self):
+        self._blocks: dict[int, Int64[np.ndarray, " parties"]] = {}  # in the order in which they came
+        self._again: dict[int, float] = {}
+        self._columns: bytes | None = None
+
+    def strangers(self, nodes: Iterable[int], now: float) -> list[int]:
+        """Nodes to be asked which parties they have: new ones, and ones that were asked in vain long enough ago."""
+        return [node for node in nodes if node not in self._blocks and self._again.get(node, now) <= now]
+
+    def in_vain(self, node: int, again: float) -> None:
+        """Note that a node gave no usable answer, and is to be asked again at time ``again``."""
+        self._again[node] = again
+
+    def alike(self, columns: bytes) -> bool:
+        """True if a node's data has the same hash of columns as that of the first node that was heard."""
+        if self._columns is None:
+            self._columns = columns
+        return columns == self._columns
+
+    def introduce(self, node: int, numbers: Int64[np.ndarray, " parties"]) -> bool:
+        """Note the parties of a node; returns whether no other node has said to answer for one of them."""
+        free = not any(np.isin(numbers, block).any() for block in self._blocks.values())
+        self._blocks[node] = numbers
+        return free
+
+    def of(self, nodes: Iterable[int]) -> dict[int, Int64[np.ndarray, " _"]]:
+        """The connected nodes with distinct parties, and the numbers of their parties, int64 [parties]."""
+        there, taken = set(nodes), np.zeros(0, np.int64)
+        found = {}
+        for node, numbers in self._blocks.items():
+            if node in there and not np.isin(numbers, taken).any():
+                found[node], taken = numbers, np.union1d(taken, numbers)
+        return found
+
 
 log = logging.getLogger("fedrank.flower")
 
@@ -120,11 +167,11 @@ class Log(abc.ABC):
     """Is told what happens in a run, and writes it down."""
 
     @abc.abstractmethod
-    def asked(self, round_: int, exchange: Exchange, nodes: int) -> None:
+    def note_question(self, round_: int, exchange: Exchange, nodes: int) -> None:
         """A question was sent to ``nodes`` nodes."""
 
     @abc.abstractmethod
-    def heard(self, round_: int, exchange: Exchange, tally: Tally) -> None:
+    def note_replies(self, round_: int, exchange: Exchange, tally: Tally) -> None:
         """A question was closed, with these results."""
 
     @abc.abstractmethod
@@ -166,7 +213,7 @@ class Rounds:
                 if asked is None or asked.any():
                     question = Question(number, index, exchange.request.encode(exchange.ask(state)))
                     replies, arrived = self._until_enough(question, exchange, asked, tallies)
-                else:  # as in a simulator: told, though nobody was asked
+                else:  # as in a simulator: told, though no party was asked
                     replies = exchange.reply.decode_all(self._nothing(exchange.reply).tobytes())
                     arrived = np.zeros(self._parties, bool)
                 state = _told(exchange, state, replies, arrived)
@@ -179,18 +226,18 @@ class Rounds:
         # Where some are asked, the others cannot make up for who is silent: one that is heard will do.
         enough = self._settings.min_available_nodes if asked is None else 1
         for attempt in range(self._settings.round_attempts):
-            questions, expected = self._addressed(question, asked, tallies)
+            questions, expected = self._address(question, asked, tallies)
             tally = Tally(exchange.name, attempt)
             rows, arrived = self._one_question(questions, exchange, tally, expected)
             tallies.append(tally)
-            self._log.heard(question.round, exchange, tally)
+            self._log.note_replies(question.round, exchange, tally)
             if tally.heard >= enough:
                 return exchange.reply.decode_all(rows.tobytes()), arrived
             log.warning(
                 "round %d: %d of %d nodes were heard, %d are needed; nothing is learnt from it",
                 question.round, tally.heard, tally.asked, enough,
             )  # fmt: skip
-        whom = f"fewer than {enough} nodes were heard" if asked is None else f"nobody answered {exchange.name!r}"
+        whom = f"fewer than {enough} nodes were heard" if asked is None else f"no party answered {exchange.name!r}"
         raise self._too_few(question.round, whom)
 
     def _too_few(self, round_: int, whom: str) -> RunError:
@@ -199,7 +246,7 @@ class Rounds:
             "see the nodes' logs, then run again."
         )
 
-    def _addressed(
+    def _address(
         self, question: Question, asked: Bool[np.ndarray, " parties"] | None, tallies: list[Tally]
     ) -> tuple[dict[int, Question], dict[int, Int64[np.ndarray, " _"]]]:
         """The question of each node, and, where only some parties are asked, the parties that it must answer for."""
@@ -219,7 +266,7 @@ class Rounds:
                 self._begun = True
                 questions = {node: question.to(bits) for node, bits in mine.items()}
                 return questions, {node: blocks[node][bits] for node, bits in mine.items()}
-            # Nodes that are there and do not say for whom they answer are not waited for without an end.
+            # Connected nodes that do not say for whom they answer are not waited for without an end.
             if greetings >= self._settings.round_attempts and len(blocks) < least <= len(self._network.nodes()):
                 raise self._too_few(question.round, f"fewer than {least} nodes were heard")
             if self._network.now() - told >= _WORD:
@@ -242,7 +289,7 @@ class Rounds:
             if node in said and holders.alike(said[node][1]):
                 numbers = said[node][0]
                 tally.heard, tally.parties = tally.heard + 1, tally.parties + len(numbers)
-                if not holders.introduced(node, numbers):
+                if not holders.introduce(node, numbers):
                     tally.duplicate += 1
                     log.warning("round %d: node %d answers for parties of another node", question.round, node)
                 continue
@@ -280,7 +327,7 @@ class Rounds:
             return numbers, replies
 
         number = next(iter(questions.values())).round if questions else 0
-        self._log.asked(number, exchange, len(questions))
+        self._log.note_question(number, exchange, len(questions))
         read, _ = self._answers(questions, tally, rows)
         return self._in_order(number, exchange.reply, read, tally)
 
@@ -342,6 +389,109 @@ def _everybody(block: Int64[np.ndarray, " parties"]) -> Bool[np.ndarray, " parti
     return np.ones(len(block), bool)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
+    return exchange.tell(state, replies, arrived) if exchange.batched else _compiled(exchange, state, replies, arrived)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)
+
+
+#: Seconds before silos that were not heard are asked again.
+_PAUSE = 2.0
+
+
+class SetupRounds(Rounds):
+    """A setup over a network. Each node answers for one party.
+
+    Args:
+        setup: The protocol of one round.
+        parties: Silos of the run.
+        network: What carries questions and answers.
+        settings: How many nodes are needed, and how long and how often an answer is waited for.
+        log: Is told what happens.
+    """
+
+    def __init__(self, setup: Protocol, parties: int, network: Network, settings: FlowerSettings, log: Log):
+        # Silos that are not there at the beginning are waited for, all of them.
+        super().__init__(setup, parties, network, dataclasses.replace(settings, min_available_nodes=parties), log)
+        self._enough = settings.min_available_nodes
+        self._silos = Holders()
+
+    def run_once(self) -> tuple[Any, list[Tally]]:
+        """Run the setup; returns the server's state after it, and the tallies of its questions.
+
+        Raises:
+            RunError: Too few silos were heard, as often as the settings allow to ask.
+            FedrankError: The protocol does not continue without a party that is gone.
+        """
+        state, tallies = self._protocol.init(None), []
+        self._wait_for_silos(tallies)
+        for index, exchange in enumerate(self._protocol.exchanges):
+            asked = exchange.asked(state, self._parties)
+            asked = np.ones(self._parties, bool) if asked is None else np.asarray(asked, bool)
+            rows, arrived = self._heard(index, exchange, state, asked, tallies)
+            state = exchange.tell(state, exchange.reply.decode_all(rows.tobytes()), arrived)
+        return state, tallies
+
+    def _wait_for_silos(self, tallies: list[Tally]) -> None:
+        self._wait_for_nodes()
+        hello = Question(0, 0, b"", setup=True)
+        for _ in range(self._settings.round_attempts):
+            # All of them anew: who could not answer may have been mended.
+            self._silos = self._holders = Holders()
+            self._greet(self._silos, hello, tallies)
+            there = self._silos.of(self._network.nodes())
+            if any(len(block) != 1 for block in there.values()):
+                raise RunError("a node answers for several silos; in a setup each silo is one node.")
+            if len(there) == self._parties:
+                return
+            log.warning("%d of %d silos said that they take part", len(there), self._parties)
+            self._network.sleep(_PAUSE)
+        raise RunError(
+            f"{len(there)} of {self._parties} silos said that they take part, {self._settings.round_attempts} times in "
+            "a row; a setup needs all of them to begin. Nothing crossed. See the other nodes' logs, then run again."
+        )
+
+    def _heard(
+        self, index: int, exchange: Exchange, state: PyTree, asked: Bool[np.ndarray, " parties"], tallies: list[Tally]
+    ) -> tuple[UInt8[np.ndarray, "parties bytes"], Bool[np.ndarray, " parties"]]:
+        """Bytes of all silos' replies, uint8 [silos, bytes], and who was heard, bool [silos]."""
+        rows, arrived = self._nothing(exchange.reply), np.zeros(self._parties, bool)
+        if not asked.any():
+            return rows, arrived
+        for attempt in range(self._settings.round_attempts):
+            if attempt:
+                self._network.sleep(_PAUSE)
+                self._greet(self._silos, Question(0, index, b"", setup=True), tallies)
+            blocks = self._silos.of(self._network.nodes())
+            silos = {node: int(block[0]) for node, block in blocks.items()}
+            silos = {node: silo for node, silo in silos.items() if asked[silo] and not arrived[silo]}
+            questions = {
+                node: Question(0, index, exchange.request.encode(exchange.address(state, silo)), setup=True)
+                for node, silo in silos.items()
+            }
+            tally = Tally(exchange.name, attempt)
+            expected = {node: np.array([silo]) for node, silo in silos.items()}
+            new, came = self._one_question(questions, exchange, tally, expected)
+            rows[came], arrived = new[came], arrived | came
+            tallies.append(tally)
+            self._log.note_replies(0, exchange, tally)
+            if arrived[asked].all():
+                break
+            missing = np.flatnonzero(asked & ~arrived).tolist()
+            log.warning("setup, %s: the silos %s were not heard", exchange.name, missing)
+        enough = min(self._enough, int(asked.sum()))  # a question to one silo is answered by one
+        if arrived.sum() < enough:
+            raise RunError(
+                f"setup: {arrived.sum()} of {asked.sum()} silos answered {exchange.name!r}, {enough} are "
+                f"needed (min-available-nodes), {self._settings.round_attempts} times in a row. See the nodes' logs; a "
+                "new run begins with a new setup."
+            )
+        return rows, arrived
+
+
+def as_rows(tallies: list[Tally]) -> list[dict[str, Json]]:
+    """The tallies of a setup as rows of ``metrics.jsonl``, without those of greetings."""
+    return [tally.as_json() for tally in tallies if tally.exchange != HELLO]

@@ -46,7 +46,7 @@ SIMULATED = {
     *("seeds", "budget", "devices.dropout", "devices.late", "devices.delay", "attack.kind", "attack.share"),
     *("evaluation.baselines", "evaluation.folds", "compute.checkpoint_seconds", "compute.debug"),
 }
-#: Names of settings that Flower has a word of its own for.
+#: Names of settings that Flower has another word for.
 _RENAMED = {"rounds": "num-server-rounds"}
 _YES = {"auto": None, "yes": True, "no": False}
 #: Source of random numbers of nodes that have no table of settings, as in Flower's simulation.

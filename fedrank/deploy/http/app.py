@@ -18,8 +18,7 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
-from fedrank.deploy.http.hosts import Hosts
-from fedrank.deploy.http.origins import Origins
+from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import (
     REFUSALS,
     HttpRequest,
@@ -199,9 +198,7 @@ class HttpApp:
             await self._on_stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _unauthorised(
-        self, rate: Rate, request: HttpRequest, refused: HttpResponse = REFUSALS["unauthorised"]
-    ) -> HttpResponse:
+    def _deny(self, rate: Rate, request: HttpRequest, refused: HttpResponse = REFUSALS["unauthorised"]) -> HttpResponse:
         """The refusal of a wrong token: ``refused``, or 429 where the client's address has shown too many."""
         seconds = rate.wait(network_of(request.address))
         return too_many(seconds) if seconds else refused

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 
-#: A whole response must be there after so many timeouts.
+#: A whole response must be there after this number of timeouts.
 _WHOLE = 6
 
 
@@ -57,7 +57,7 @@ class ClientResponse:
 
 
 class HttpClient:
-    """Requests to one server, each over a connection of its own.
+    """Requests to one server, each over a new connection.
 
     Args:
         url: ``https://host[:port][/path]``.
@@ -95,7 +95,7 @@ class HttpClient:
             raise ConfigError(f"{wrong}; it may have printable ASCII characters only.")
         if parts.scheme == "http" and not allow_http and not _loopback(host):
             raise ConfigError(
-                f"hub {host}: plain http to another machine lets everybody on the way read the device's token. "
+                f"hub {host}: plain http to another machine lets anyone on the way read the device's token. "
                 "Use https, or allow_http=True where the network itself is protected."
             )
         if not 0 < timeout < math.inf:
@@ -170,7 +170,7 @@ class HttpClient:
             headers = {"Content-Type": "application/octet-stream", **headers}
         connection.request(method, self._path + path, body, headers)
         with connection.getresponse() as response:
-            received = _received(response, limit)
+            received = _receive(response, limit)
             if not response.isclosed():  # longer than what was asked for: the rest is not read
                 connection.close()
         return received
@@ -298,7 +298,7 @@ def _loopback(host: str) -> bool:
         return False
 
 
-def _received(response: http.client.HTTPResponse, limit: int) -> ClientResponse:
+def _receive(response: http.client.HTTPResponse, limit: int) -> ClientResponse:
     return response_of(response.status, response.read(limit + 1), response.getheader)
 
 

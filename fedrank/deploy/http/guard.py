@@ -37,7 +37,7 @@ from fedrank.core.errors import ConfigError
 LONGEST_TOKEN = 256
 #: Shortest enrolment or admin token that a hub accepts, in characters.
 SHORTEST_TOKEN = 16
-#: IPv4 addresses that agree in so many bits enrol as one network: addresses of one block are cheap to have.
+#: IPv4 addresses that agree in this number of bits enrol as one network: addresses of one block are cheap to have.
 _IPV4_ENROLMENT_BITS, _IPV6_ENROLMENT_BITS = 24, 48
 #: After an early response: bytes and seconds of what is still being sent that are read and dropped, so that it arrives.
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
@@ -68,7 +68,7 @@ class Secret:
         self._digest = hashlib.sha256(token.encode()).digest()
 
     def matches(self, token: str | None) -> bool:
-        """Whether a token is this one, compared in constant time."""
+        """True if a token is this one, compared in constant time."""
         if self._digest is None or token is None:
             return False
         # Any str becomes bytes: a lone surrogate is refused like any other wrong character.
@@ -103,7 +103,7 @@ def number_of(text: str) -> int | None:
 
 
 def names_tag(header: bytes, tag: bytes) -> bool:
-    """Whether an ``If-None-Match`` header names an entity tag."""
+    """True if an ``If-None-Match`` header names an entity tag."""
     return header == tag or header == b"*" or any(t.strip().removeprefix(b"W/") == tag for t in header.split(b","))
 
 
@@ -167,7 +167,7 @@ def network_of(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> str:
         ipv6_bits: The same of IPv6. A /64 is one network cable's; a line of a household often has a /56 of them, one of
             an office a /48.
     """
-    parsed = _parsed(address)
+    parsed = _parse(address)
     if parsed is None:
         return address[:64]
     if isinstance(parsed, ipaddress.IPv6Address):
@@ -181,11 +181,11 @@ def limited_network(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> s
     This machine's own addresses have none: a proxy that the server was not told of may stand behind them. Nor have
     clients without an address, such as those that come through a relay.
     """
-    parsed = _parsed(address)
+    parsed = _parse(address)
     return None if parsed is None or parsed.is_loopback else network_of(address, ipv4_bits, ipv6_bits)
 
 
-def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

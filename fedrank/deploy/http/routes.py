@@ -120,7 +120,7 @@ REFUSALS = {reason: refusal(reason, close=reason in _UNREAD) for reason in _REAS
 
 @dataclass(slots=True)
 class HttpRequest:
-    """What a route needs of a request.
+    """A request as a route needs it.
 
     Attributes:
         method: HTTP method, such as ``"GET"``.
@@ -154,7 +154,7 @@ class Route:
     Attributes:
         name: Name of the route in counters and logs.
         methods: Allowed HTTP methods; empty: all.
-        authorise: Refuses requests that are not authorised; None: everybody is.
+        authorise: Refuses requests that are not authorised; None: every request is.
         respond: Makes the response to an authorised request.
         max_body: Largest body in bytes, where it may exceed the application's usual limit. ``authorise`` is then called
             before the body is read.

@@ -10,6 +10,7 @@ No address of a client is logged. There are no WebSockets.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import functools
 import http
@@ -18,6 +19,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,9 +29,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.deploy.http.app import HttpApp
-from fedrank.deploy.http.certificate import Certificate
-from fedrank.deploy.http.connection_limiter import ConnectionLimiter
-from fedrank.deploy.http.signals import signals_restored
+from fedrank.deploy.http.guard import limited_network
 
 try:
     import httptools
@@ -46,7 +46,7 @@ LARGEST_HEAD = 1 << 16
 _PIPELINE = 64
 #: Seconds for which the rest of what a client sends is read and dropped, so that the response reaches it.
 _LINGER_SECONDS = 1.0
-#: One network address may have one in so many of all connections.
+#: One network address may have this fraction of all connections, as 1 in n.
 _SHARE = 8
 #: Files that a process has open beside its connections.
 _OTHER_FILES = 128
@@ -430,3 +430,158 @@ class ThreadedServer:
         self._server.should_exit = True
         self._thread.join()
         self._sock.close()
+
+
+#: Seconds between looks at the files.
+LOOK_SECONDS = 2.0
+
+
+class Certificate:
+    """The certificate of a server that runs.
+
+    Args:
+        config: Loaded configuration of the server, with TLS.
+    """
+
+    def __init__(self, config: uvicorn.Config):
+        assert config.ssl is not None
+        self._context, self._cert, self._key = config.ssl, str(config.ssl_certfile), config.ssl_keyfile
+        self._seen = self._told = self._state()
+
+    def _state(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Stamps of the files, which change when one is replaced or written."""
+        found = []
+        for path in (self._cert, self._key):
+            try:
+                at = os.stat(path) if path is not None else None
+            except OSError:
+                at = None
+            found.append(None if at is None else (at.st_mtime_ns, at.st_ino, at.st_size))
+        return tuple(found)
+
+    def look(self) -> bool:
+        """Take a new certificate; True if there was one. One that cannot be used is logged once, and the old stays."""
+        now = self._state()
+        if now == self._seen:
+            return False
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)  # whole, and a pair
+            self._context.load_cert_chain(self._cert, self._key)
+        except (OSError, ValueError) as error:
+            if now != self._told:
+                _log.error(
+                    "certificate %s and key %s cannot be used (%s); the old one stays", self._cert, self._key, error
+                )
+            self._told = now
+            return False
+        self._seen = self._told = now
+        _log.warning("certificate %s was read again", self._cert)
+        return True
+
+    async def watch(self) -> None:
+        """Look again and again."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look()
+
+
+class ConnectionLimiter:
+    """Counts open connections by network address; an address is forgotten with its last connection.
+
+    Args:
+        limit: Connections of one address at once; 0: any number.
+    """
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._open: collections.Counter[str] = collections.Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, address: str) -> bool:
+        """Count a new connection. Returns whether it is within the limit; it counts until :meth:`remove` anyway."""
+        network = limited_network(address) if self._limit else None
+        if network is None:
+            return True
+        self._open[network] += 1
+        return self._open[network] <= self._limit
+
+    def remove(self, address: str) -> None:
+        """Count a connection that was closed."""
+        network = limited_network(address) if self._limit else None
+        if network is not None:
+            self._open[network] -= 1
+            if self._open[network] <= 0:
+                del self._open[network]
+
+
+@contextlib.contextmanager
+def signals_restored() -> Iterator[tuple[signal.Signals, ...]]:
+    """Restore the handlers of SIGINT and SIGTERM afterwards; yields these signals, none outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield ()
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield tuple(before)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Servers:
+    """Several servers in one event loop that begin and end together.
+
+    Args:
+        apps: Applications, each with options of :func:`serve`, such as ``host`` and ``port`` (0: any that is free).
+        connections: Most connections of each.
+
+    Raises:
+        ConfigError: A port is taken, or a certificate cannot be used.
+        MissingExtraError: The extra ``serve`` is not installed.
+    """
+
+    def __init__(self, apps: Sequence[tuple[HttpApp, dict[str, Any]]], connections: int = 64):
+
+        self.urls = [""] * len(apps)
+        self._sockets: list[socket.socket] = []
+        self._servers: list[Any] = []
+        for place, (app, options) in enumerate(apps):
+            server, sock = _server(app, functools.partial(self._listening, place), connections=connections, **options)
+            self._servers.append(server)
+            self._sockets.append(sock)
+
+    def _listening(self, place: int, url: str) -> None:
+        self.urls[place] = url
+        if all(self.urls):
+            self._on_ready(self.urls)
+
+    def run(self, on_ready: Callable[[list[str]], object]) -> None:
+        """Answer requests until SIGTERM, SIGINT or :meth:`stop`.
+
+        Args:
+            on_ready: Called with the URLs once all servers accept connections.
+        """
+        self._on_ready = on_ready
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(signals_restored())  # servers side by side would restore each other's handlers
+            for sock in self._sockets:
+                stack.enter_context(sock)
+            asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        tasks = [
+            asyncio.create_task(server.serve(sockets=[sock]))
+            for server, sock in zip(self._servers, self._sockets, strict=True)
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.stop()
+            await asyncio.gather(*tasks)
+
+    def stop(self) -> None:
+        """End soon, after the requests that are being answered."""
+        for server in self._servers:
+            server.should_exit = True

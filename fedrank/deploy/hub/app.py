@@ -26,22 +26,16 @@ from __future__ import annotations
 
 import asyncio
 import math
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import Hook, HttpApp
-from fedrank.deploy.http.guard import (
-    Guard,
-    Secret,
-    basic_password,
-    bearer,
-    names_tag,
-    network_of,
-    number_of,
-)
+from fedrank.deploy.http.guard import Guard, Secret, basic_password, bearer, names_tag, network_of, number_of
 from fedrank.deploy.http.routes import (
     NO_SNIFF,
     NO_STORE,
@@ -54,12 +48,10 @@ from fedrank.deploy.http.routes import (
     refusal,
     too_many,
 )
-from fedrank.deploy.hub.attestation.attestor import NotAttestedError
-from fedrank.deploy.hub.attestation.door import MOST_STATEMENT, Door
-from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.credentials import CODE, SECRET, NotAdmittedError
-from fedrank.deploy.hub.outcome import Outcome, View
-from fedrank.deploy.hub.report_check import terms_check
+from fedrank.deploy.hub.admission import CODE, SECRET, NotAdmittedError
+from fedrank.deploy.hub.attestation import MOST_STATEMENT, Door, NotAttestedError
+from fedrank.deploy.hub.stages import Outcome, View
+from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.terms import Terms
 
 #: Seconds that a device which asks between two rounds is made to wait for the next one.
@@ -72,7 +64,7 @@ _ACCEPTED, _ALREADY, _GONE = (HttpResponse(code, b"", NO_STORE, content_type=Non
 
 @runtime_checkable
 class _Hub(Protocol):
-    """What the application calls of a :class:`fedrank.deploy.hub.hub.Hub`."""
+    """The part that the application calls of a :class:`fedrank.deploy.hub.hub.Hub`."""
 
     terms: Terms
     view: View
@@ -90,7 +82,7 @@ class _Hub(Protocol):
     async def leave(self, device: int) -> bool: ...
     async def close_round(self, empty: bool = False) -> int | None: ...
     async def resume(self) -> int | None: ...
-    async def settled(self, seconds: float) -> View: ...
+    async def wait_for_round(self, seconds: float) -> View: ...
     def status(self) -> dict[str, Json]: ...
 
 
@@ -101,12 +93,12 @@ class HubApp(HttpApp):
         hub: The hub.
         guard: Limits of requests.
         counters: What is counted about requests.
-        enrolment: Token of devices that want to enrol; None: nobody may.
+        enrolment: Token of devices that want to enrol; None: no device may.
         admin: Token of the operator; None: there is none.
         status: Who sees ``/status`` and ``/metrics``.
         on_start: Awaited in the loop before the first request, such as ``hub.start``.
         on_stop: Awaited in the loop after the last response, such as ``hub.stop``.
-        extra_routes: Makes further routes by path; is given the check that refuses everybody but the operator.
+        extra_routes: Makes further routes by path; is given the check that admits the operator alone.
         door: Checks statements of platforms, of which a device then needs one to enrol; None: none is needed.
 
     Raises:
@@ -155,9 +147,9 @@ class HubApp(HttpApp):
                 "/healthz": Route("healthz", get, None, self._healthz),
                 "/readyz": Route("healthz", get, None, self._healthz),
                 "/livez": Route("healthz", get, None, self._livez),
-                "/metrics": Route("metrics", get, shown, _cached(self._metrics)),
-                "/status": Route("status", get, shown, _cached(self._page)),
-                "/status.json": Route("status", get, shown, _cached(self._status_json)),
+                "/metrics": Route("metrics", get, shown, _cache(self._metrics)),
+                "/status": Route("status", get, shown, _cache(self._page)),
+                "/status.json": Route("status", get, shown, _cache(self._status_json)),
                 **({} if extra_routes is None else extra_routes(self._operator)),
             }
         )
@@ -173,7 +165,7 @@ class HubApp(HttpApp):
         token = bearer(request.authorization)
         device = None if token is None else self._hub.device_of(token)
         if device is None:
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         request.device = device
         seconds = self._guard.device.wait(device)
         return too_many(seconds) if seconds else None
@@ -187,7 +179,7 @@ class HubApp(HttpApp):
     def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
         token = bearer(request.authorization)
         if not self._known(token, (SECRET, CODE)) and not self._enrolment.matches(token):
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         if request.body:
             return REFUSALS["malformed"]
         # A code is for one device, and the back end that asked for it decides how many there are.
@@ -197,19 +189,19 @@ class HubApp(HttpApp):
 
     def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
         if not self._known(bearer(request.authorization), (SECRET,)):
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         seconds = self._guard.codes.wait(None)  # a back end asks from one address for all of its devices
         return too_many(seconds) if seconds else None
 
     def _known(self, token: str | None, kinds: tuple[str, ...]) -> bool:
-        """Whether a token is a good credential or code: what strangers show takes nothing from what all share."""
+        """True if a token is a good credential or code: what strangers show takes nothing from what all share."""
         return token is not None and token.startswith(kinds) and self._hub.knows(token)
 
     def _operator(self, request: HttpRequest) -> HttpResponse | None:
         return self._admin_token(request, bearer(request.authorization), REFUSALS["unauthorised"])
 
     def _viewer(self, request: HttpRequest) -> HttpResponse | None:
-        """Refuse everybody but the operator, whose browser may send the token as a password."""
+        """Admit the operator alone, whose browser may send the token as a password."""
         # Browsers send a password along with requests that other sites make: it shows pages and changes nothing.
         token = bearer(request.authorization) or basic_password(request.authorization)
         if request.authorization is None:
@@ -221,7 +213,7 @@ class HubApp(HttpApp):
         seconds = rate.wait(network_of(request.address), take=False)
         if seconds:
             return too_many(seconds)
-        return None if self._admin.matches(token) else self._unauthorised(rate, request, refused)
+        return None if self._admin.matches(token) else self._deny(rate, request, refused)
 
     # ------------------------------------------------------------------------------------------------ what they get
 
@@ -239,7 +231,7 @@ class HubApp(HttpApp):
             given = await self._hub.enrol(token if token.startswith((SECRET, CODE)) else None, identity)
         except NotAdmittedError as error:
             if error.reason == "unauthorised":
-                return self._unauthorised(self._guard.failure, request)
+                return self._deny(self._guard.failure, request)
             return REFUSALS[error.reason]
         return json_response(201, {"token": given, "terms": self._terms})
 
@@ -250,13 +242,13 @@ class HubApp(HttpApp):
     async def _code(self, request: HttpRequest) -> HttpResponse:
         made = await self._hub.code(bearer(request.authorization) or "")
         if made is None:
-            return self._unauthorised(self._guard.failure, request)
+            return self._deny(self._guard.failure, request)
         return json_response(201, {"code": made[0], "good_until": made[1]})
 
     async def _model(self, request: HttpRequest) -> HttpResponse:
         view = self._hub.view
         if view.state == "between":  # seldom for long
-            view = await self._hub.settled(_WAIT_SECONDS)
+            view = await self._hub.wait_for_round(_WAIT_SECONDS)
             if view.state == "between":
                 return REFUSALS["between-rounds"]
         tag = view.etag.encode()
@@ -289,7 +281,7 @@ class HubApp(HttpApp):
         elif result != "already":
             return refusal(result, round=self._hub.view.round) if result == "stale-round" else REFUSALS[result]
         self.counters.reports[result] += 1
-        self.counters.acknowledged(time.perf_counter() - request.started)
+        self.counters.count_acknowledged(time.perf_counter() - request.started)
         return _ACCEPTED if result == "accepted" else _ALREADY
 
     async def _leave(self, request: HttpRequest) -> HttpResponse:
@@ -297,12 +289,12 @@ class HubApp(HttpApp):
         return _GONE
 
     async def _close(self, request: HttpRequest) -> HttpResponse:
-        return self._closed(await self._hub.close_round())
+        return self._close_response(await self._hub.close_round())
 
     async def _skip(self, request: HttpRequest) -> HttpResponse:
-        return self._closed(await self._hub.close_round(empty=True))
+        return self._close_response(await self._hub.close_round(empty=True))
 
-    def _closed(self, number: int | None) -> HttpResponse:
+    def _close_response(self, number: int | None) -> HttpResponse:
         if number is not None:
             return json_response(200, {"round": number})
         return REFUSALS[
@@ -338,11 +330,11 @@ class HubApp(HttpApp):
 
         safe = ((b"referrer-policy", b"no-referrer"), (b"x-frame-options", b"DENY"))
         rules = (b"content-security-policy", status.CSP.encode())
-        page = status.page(self._numbers(), self.counters.refused()).encode()
+        page = status.page(self._numbers(), self.counters.refusals_by_reason()).encode()
         return HttpResponse(200, page, NO_STORE, NO_SNIFF, rules, *safe, content_type=b"text/html; charset=utf-8")
 
     def _status_json(self) -> HttpResponse:
-        return json_response(200, {**self._numbers(), "refused": self.counters.refused()})
+        return json_response(200, {**self._numbers(), "refused": self.counters.refusals_by_reason()})
 
     def _numbers(self) -> dict[str, Json]:
         """The hub's status, with the bytes of models handed out, which only the application counts."""
@@ -352,7 +344,7 @@ class HubApp(HttpApp):
         return {**status, "bytes": models, "healthy": self._hub.healthy}
 
 
-def _cached(make: Callable[[], HttpResponse]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+def _cache(make: Callable[[], HttpResponse]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
     """A response that is made at most once in :data:`_PAGE_SECONDS`, however often it is asked for."""
     until, shown = -math.inf, _GONE
 
@@ -364,3 +356,49 @@ def _cached(make: Callable[[], HttpResponse]) -> Callable[[HttpRequest], Awaitab
         return shown
 
     return respond
+
+
+def terms_check(terms: Terms) -> Callable[[bytes], str | None]:
+    """The check of the messages that devices may send under some terms, as of :func:`report_check`."""
+    reply = report_check(terms.reply)
+    if terms.check is None:
+        return reply
+    check = report_check(terms.check)
+    return lambda message: check(message) if terms.is_check(message) else reply(message)
+
+
+def report_check(layout: Layout[Any]) -> Callable[[bytes], str | None]:
+    """A check of messages as by :meth:`fedrank.core.messages.Layout.decode`, in a microsecond and without arrays.
+
+    Args:
+        layout: Layout of the message.
+
+    Returns:
+        A function of bytes: None for a message that an honest device could send, ``"malformed"`` for another length,
+        version or kind, ``"out-of-range"`` for a number beyond its field's largest or not finite.
+    """
+    head, size = WIRE_VERSION << 5 | layout.kind, layout.nbytes
+    whole: list[tuple[int, int, int]] = []  # start, stop, largest
+    single: list[int] = []  # starts of floats
+    at = 1
+    for field in layout.fields:
+        width = field.nbytes // math.prod(field.shape) if field.nbytes else 1
+        for start in range(at, at + field.nbytes, width):
+            if field.dtype == "f4":
+                single.append(start)
+            elif field.largest is not None:
+                whole.append((start, start + width, field.largest))
+        at += field.nbytes
+
+    def check(message: bytes) -> str | None:
+        if len(message) != size or message[0] != head:
+            return "malformed"
+        for start, stop, largest in whole:
+            if int.from_bytes(message[start:stop], "little") > largest:
+                return "out-of-range"
+        for start in single:
+            if not math.isfinite(struct.unpack_from("<f", message, start)[0]):
+                return "out-of-range"
+        return None
+
+    return check

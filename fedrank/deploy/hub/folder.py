@@ -30,20 +30,23 @@ from typing import Any
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.database import copy_database, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
 from fedrank.deploy.hub.settings import (
     NO_LOG,
     HubSettings,
-    changed,
+    differing,
     fingerprint,
     new_hub,
     read_settings,
     write_settings,
 )
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.log.published import KEY_FILE, make_key, read_log_key
-from fedrank.deploy.oblivious.encapsulation import Gateway, new_private_key, public_key_of
-from fedrank.deploy.oblivious.issuer import FILE as TOKENS
+from fedrank.deploy.hub.tokens import FILE as TOKENS
+from fedrank.deploy.log.note import LOG, Signer, new_private_key, origin_of
+from fedrank.deploy.oblivious.encapsulation import Gateway, public_key_of
+from fedrank.deploy.oblivious.encapsulation import new_private_key as new_gateway_key
+from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -97,7 +100,7 @@ class HubFolder(ServedFolder):
             return wanted
         file = self.path / _GATEWAY
         if not file.exists():
-            write_atomically(file, new_private_key().hex().encode() + b"\n", 0o600)
+            write_atomically(file, new_gateway_key().hex().encode() + b"\n", 0o600)
         return dataclasses.replace(wanted, gateway=public_key_of(self._gateway_key()).hex())
 
     def _with_log(self, wanted: HubSettings) -> HubSettings:
@@ -131,7 +134,7 @@ class HubFolder(ServedFolder):
         return gateway
 
     def _join(self, wanted: HubSettings) -> None:
-        """Make the hub in the database, or join the one that is there."""
+        """Make the hub in the database, or join the existing one."""
         hub = new_hub()
         store = self._shared(wanted, name=hub, settings=json.dumps(fingerprint(wanted, hub)))
         joins, there = store.name != hub, json.loads(store.settings)
@@ -150,7 +153,7 @@ class HubFolder(ServedFolder):
             )
 
     def _shared(self, told: HubSettings, **options: Any) -> Store:
-        from fedrank.deploy.hub.postgres.store import SharedStore
+        from fedrank.deploy.hub.postgres import SharedStore
 
         file = self.path / _PASSWORD
         return SharedStore(told.database, read_token(file) if file.exists() else None, **options)
@@ -168,7 +171,7 @@ class HubFolder(ServedFolder):
                 raise RunError(f"{self.path}: has a log with devices, and no hub.toml. Put hub.toml back from a copy.")
             if complete:
                 return
-            for name in _LOG_FILES:  # made for other settings, and nobody has used it
+            for name in _LOG_FILES:  # made for other settings, and not used yet
                 (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # SQLite gives its other files the rights of this one, and says what fails
             os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
@@ -188,7 +191,7 @@ class HubFolder(ServedFolder):
             wanted = dataclasses.replace(wanted, gateway=here.gateway)
         if not wanted.log:
             wanted = dataclasses.replace(wanted, log=here.log)
-        if fixed := changed(here, wanted):
+        if fixed := differing(here, wanted):
             raise ConfigError(
                 f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
                 "means what it was made with. Make another hub in another folder, or leave the setting out."
@@ -282,6 +285,8 @@ class HubFolder(ServedFolder):
             self.token(name)
 
 
+#: Name of the file with the log's private key, in the hub's folder.
+KEY_FILE = "log.key"
 _GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
@@ -315,3 +320,84 @@ def _differences(log: dict, settings: dict) -> str:
     """The entries in which the settings differ from those in the log, as text."""
     names = [name for name in {**log, **settings} if log.get(name) != settings.get(name)]
     return ", ".join(f"{name} is {settings.get(name)!r}, was {log.get(name)!r}" for name in names)
+
+
+def make_key(folder: Path) -> str:
+    """Make the private key of a new log, if there is none; returns the public key as hexadecimal digits.
+
+    Raises:
+        RunError: It cannot be written, or what is there is no key.
+    """
+    if not (folder / KEY_FILE).exists():
+        write_atomically(folder / KEY_FILE, new_private_key().hex().encode() + b"\n", 0o600)
+    return read_key(folder, "").key.public.hex()
+
+
+def read_key(folder: Path, hub: str) -> Signer:
+    """Signer of the heads of a hub's log.
+
+    Args:
+        folder: Of the hub.
+        hub: Name of the hub.
+
+    Raises:
+        RunError: The file is missing or holds no key.
+    """
+    file = folder / KEY_FILE
+    try:
+        private = bytes.fromhex(file.read_text(encoding="ascii").strip())
+        return Signer(origin_of(hub), LOG, private)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file}: the private key of the hub's log cannot be read. Put it back from a copy.") from error
+
+
+def read_log_key(folder: Path, terms: Terms) -> Signer:
+    """Signer of the heads of a hub's log, checked against the hub's terms.
+
+    Args:
+        folder: Of the hub.
+        terms: Of the hub.
+
+    Raises:
+        RunError: The file is missing, or holds no key or another.
+    """
+    signer = read_key(folder, terms.hub)
+    if signer.key.public.hex() != terms.log:
+        raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
+    return signer
+
+
+class Operator:
+    """Requests with the admin token.
+
+    Args:
+        home: Folder of the hub, which must be running.
+        ca: File with the certificates to trust, in place of the hub's own, which lies on this machine.
+
+    Raises:
+        RunError: No hub runs from the folder, or its token cannot be read.
+    """
+
+    def __init__(self, home: HubFolder, ca: str | os.PathLike[str] | None = None):
+        self._url = home.url("hub")
+        pinned = home.certificate("hub") if ca is None else None
+        self._client = PersistentClient(self._url, home.token("admin"), ca=ca, allow_http=True, pinned=pinned)
+
+    def ask(self, method: str, path: str, *, ignore: tuple[str, ...] = ()) -> ClientResponse:
+        """Send a request.
+
+        Args:
+            method: ``GET``, ``POST`` or ``DELETE``.
+            path: Path below the hub's address.
+            ignore: Reasons of refusals that are no error.
+
+        Raises:
+            RunError: The hub does not answer, or refuses.
+        """
+        try:
+            answer = self._client.ask(method, path, b"" if method == "POST" else None)
+        except OSError as error:
+            raise RunError(f"{self._url}: the hub does not answer ({error}). Is it running?") from error
+        if answer.status >= 300 and answer.reason not in ignore:
+            raise RunError(f"{self._url}{path}: the hub refuses ({answer.status} {answer.reason}).")
+        return answer

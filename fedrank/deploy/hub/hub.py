@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import secrets
 import threading
@@ -26,27 +27,16 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.checks.comparing import Comparing
-from fedrank.deploy.hub.credentials import CODE, Admissions, Credentials, NotAdmittedError
-from fedrank.deploy.hub.devices import Devices, digest_of
-from fedrank.deploy.hub.draws import Drawn
-from fedrank.deploy.hub.inbox import Inbox, Job, Stopped, lost
-from fedrank.deploy.hub.learning import reward_of
-from fedrank.deploy.hub.model import Model, OwnModel, RelayedModel, learnt_from
-from fedrank.deploy.hub.outcome import Outcome, View
-from fedrank.deploy.hub.plan import Plan, planned
-from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
+from fedrank.deploy.hub.inbox import UNWRITABLE, Inbox, Job, Plan, Stopped, lost, plan_batch
+from fedrank.deploy.hub.learning import RelayedModel
+from fedrank.deploy.hub.row import Row, row_of
+from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome, View
 from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
 from fedrank.deploy.hub.tally import Tally
-from fedrank.deploy.log.entries import model_data, round_of
-from fedrank.deploy.log.published import PublishedLog
-from fedrank.deploy.oblivious.issuer import FILE as TOKENS
-from fedrank.deploy.oblivious.issuer import Issuer
 
 _log = logging.getLogger("fedrank.hub")
 
-#: Jobs that are done one by one, after the batch that they came with has been committed.
-_OPERATED = ("close", "ask", "collect", "look", "code", "resume")
 #: Seconds between tries while the log cannot be written.
 _TRY_AGAIN = 1.0
 
@@ -66,123 +56,61 @@ class Hub:
     def __init__(self, folder: Path, store: Store, settings: HubSettings):
         self.settings, self.terms, self.store = settings, settings.terms(store.name), store
         self.healthy = self.alive = True  # it can write; it goes on
-        self.devices = Devices(store.devices(), store.last_device())
-        self.credentials = Credentials(store)
-        self._listed = self.credentials.as_json()
-        self._asked: Credentials | None = None  # by the event loop, over a connection of its own
-        self._protocol = settings.protocol()
+        self.row = self._make_row(Path(folder))
+        self.round = self.row.round
+        self.tally = Tally(settings, store)
         self._inbox = Inbox()
         self._thread: threading.Thread | None = None
-        self._counted: dict[int, bytes] = {}  # of the open round: device → message that is in the log
-        self._checks = 0  # of them, those that are checks of the model
-        self._previous: tuple[int, dict[int, bytes]] = (-1, {})  # the same of the round before it
         self._settled = asyncio.Event()  # the hub is not between two rounds
-        self._opened = time.monotonic()
-        self._said_full = False
-        self._told = -1  # the last round that updated the model
-        self._lasted = 0.0  # seconds for which the round that is being applied was open
-        self._compares = Comparing(settings, store) if self.terms.checks else None
-        self._own = None if settings.relay else OwnModel(Path(folder) / "checkpoints", store, settings)
-        if self._own is None:
-            self.relayed = RelayedModel(store, self.terms)
-        self.tally = Tally(settings, store)
-        self.model: Model = self.relayed if self._own is None else self._own
-        self.issuer: Issuer | None = None
-        if settings.tokens:
-            self.issuer = Issuer(Path(folder) / TOKENS, self.terms.hub, settings.tokens)
-        self.log: PublishedLog | None = None
-        if self.terms.log:
-            self.log = PublishedLog(Path(folder), store, self.terms, settings.witnesses)
-        self._skips = False  # the open round's model is not the one in the public log, which has one of a round
-        self._spent: set[int] = set()  # tokens of this epoch that were spent, at least in its earlier rounds
         self._recover()
+
+    def _make_row(self, folder: Path) -> Row:
+        return row_of(folder, self.store, self.settings, self.terms)
 
     # ---------------------------------------------------------------------------------------------- where we were
 
     def _recover(self) -> None:
         """Find the round that the log is in; one that was closed but not applied is applied by the writer."""
+        model, publishing, round_ = self.row.model, self.row.publishing, self.round
         last = self.store.last_round()
-        own = not self.settings.relay
         if last is None:  # a coordinator has not asked anything yet
             self._show(0, "between")
             return
         done = last.state == "applied"
-        here = last.number + (done and own)
-        self.model.restore(here)
-        if self._compares is not None and self._own is not None:
-            self._own.compare_with(self._compares.best)
-            if done and self._compares.halted:
-                before = self.store.round_before(here)
-                self._previous = (before, dict(self.store.reports(before)))
-                self._show(here, "halted")
-                return
-        if done and own and not self._over(last.number):  # training had been over, and goes on
-            self.store.open_round(here, self.model.digest(), entry=self._entry())
+        number = last.number + (done and model.own)
+        before = self.store.round_before(number)
+        for stage in self.row:
+            stage.recover(number)
+        if done and model.is_halted:
+            round_.before = (before, dict(self.store.reports(before)))
+            self._show(number, "halted")
+            return
+        if done and model.own and not 0 < self.settings.rounds <= number:  # training had been over, and goes on
+            self.store.open_round(number, model.digest(), entry=publishing.entry())
             last, done = self.store.last_round() or last, False
         elif last.model is None:
-            self.store.set_model(here, self.model.digest(), self._entry())
-        elif not done and last.model != self.model.digest():
-            _log.warning("round %d asks about another model than its log says: another machine or program?", here)
-        self._skips = own and not done and self._logged_otherwise(here)
-        if self.issuer is not None:
-            self.issuer.prepare(here)
-            self._remember_spent(here)
-        before = self.store.round_before(here)
-        self._previous = (before, dict(self.store.reports(before)))
-        if not (done and own):
-            self._recount(dict(self.store.reports(here)))
+            self.store.set_model(number, model.digest(), publishing.entry())
+        elif not done and last.model != model.digest():
+            _log.warning("round %d asks about another model than its log says: another machine or program?", number)
+        publishing.skips = model.own and not done and publishing.differs(number)
+        round_.before = (before, dict(self.store.reports(before)))
+        if not (done and model.own):
+            round_.recount(dict(self.store.reports(number)))
         if done:
-            self._show(here, "done" if own else "between")
+            self._show(number, "done" if model.own else "between")
             return
         # How long the round has been open, by a clock that may have been set meanwhile: never more than the deadline.
-        self._opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline or float("inf"))
-        self._lasted = last.seconds or 0.0
-        self._show(here, "open" if last.state == "open" and not self._skips else "between")
+        round_.opened -= min(max(0.0, time.time() - last.opened), self.settings.deadline or float("inf"))
+        round_.seconds = last.seconds or 0.0
+        self._show(number, "open" if last.state == "open" and not publishing.skips else "between")
 
-    def _remember_spent(self, here: int) -> None:
-        """Read from the log which tokens of a round's epoch were spent up to it, in reports that are used or not."""
-        assert self.issuer is not None
-        rows = [row.number for row in self.store.rounds() if row.number <= here]
-        rows = [number for number in rows if self.issuer.epoch_of(number) == self.issuer.epoch_of(here)]
-        self._spent = {token for number in rows for token in self.store.reporters(number)}
-
-    def _over(self, applied: int) -> bool:
-        return 0 < self.settings.rounds <= applied + 1
-
-    def _recount(self, counted: dict[int, bytes]) -> None:
-        """Take these messages for those of the open round."""
-        self._counted, self._checks = counted, sum(map(self._is_check, counted.values()))
-
-    def _is_check(self, message: bytes) -> bool:
-        """Whether a message compares models, so that the model does not learn from it."""
-        return self.terms.check is not None and message[:1] == self.terms.check.head
-
-    def _entry(self, question: bytes = b"") -> bytes | None:
-        """Data of the public log's entry of a model message and the best model's; None where there is none."""
-        question = question or self.model.question()
-        if self.log is None or not question:
-            return None
-        best = self._own.best() if self._compares is not None and self._own is not None else None
-        return model_data(question, best)
-
-    def _logged_otherwise(self, here: int) -> bool:
-        """Whether the public log has another model of a round than the one that would be handed out."""
-        newest = None if self.log is None else self.store.newest_model()
-        return newest is not None and round_of(newest[1]) == here and newest[1] != self._entry()
-
-    def _sold(self) -> dict[int, bytes]:
-        """The issuer's keys by epoch."""
-        return {} if self.issuer is None else self.issuer.keys()
-
-    def _show(self, round_: int, state: str) -> None:
-        if self.log is not None and not self._skips and (entry := self._entry()) is not None:
-            self.log.show(entry, self._sold())
-        tag = f'"{self.terms.hub[:8]}-{round_}-{self.model.digest().hex()[:8]}"'
-        question, best = self.model.question(), None
-        if self._compares is not None and self._own is not None:
-            best = self._own.best()
-        self._drawn = Drawn(self.terms, question, best, self.store.last_device_before(round_))
-        self._turn_to(View(round_, state, question, tag, best))
+    def _show(self, number: int, state: str) -> None:
+        question, best = self.row.model.question(), self.row.model.best()
+        self.round.number = number
+        for stage in self.row:
+            stage.show(number, question, best)
+        tag = f'"{self.terms.hub[:8]}-{number}-{self.row.model.digest().hex()[:8]}"'
+        self._turn_to(View(number, state, question, tag, best))
 
     def _turn_to(self, view: View) -> None:
         self.view = view
@@ -197,31 +125,26 @@ class Hub:
         """Compile what rounds need, and start the writer thread."""
         self._inbox.loop = asyncio.get_running_loop()
         if not self.view.over:
-            await self._inbox.loop.run_in_executor(None, self.model.warm, self.settings.cohort)
+            await self._inbox.loop.run_in_executor(None, self.row.model.warm)
         self._turn_to(self.view)
-        if self.issuer is not None:
-            self.issuer.start()
-        if self.log is not None:
-            self.log.submission.start()
+        for stage in self.row:
+            stage.start()
         self._thread = threading.Thread(target=self._write, name="fedrank-hub", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
         """Finish the jobs in the queue and close the log."""
+        loop = asyncio.get_running_loop()
         if self._thread is not None:
             self._inbox.stop()
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
-        if self.issuer is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self.issuer.stop)
-        if self.log is not None:
-            self.log.close()
-        if self._asked is not None:
-            self._asked.close()
+            await loop.run_in_executor(None, self._thread.join)
+        for stage in self.row:
+            await loop.run_in_executor(None, stage.stop)
         self.store.close()
 
     def device_of(self, token: str) -> int | None:
         """The number of the device with this token; None if there is none."""
-        return self.devices.find(token)
+        return self.row.admission.find(token)
 
     async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str:
         """Enrol a new device and return its token, of which the hub keeps only the hash.
@@ -234,35 +157,22 @@ class Hub:
             StoreError: It cannot be written.
             NotAdmittedError: The ticket is not good, or as many have enrolled with it, or with the hub, as may.
         """
-        if self.full:
-            self._say_full()
-            raise NotAdmittedError("hub-full")
         token = secrets.token_urlsafe(32)
-        shown = b"" if ticket is None else digest_of(ticket)
-        code = ticket is not None and ticket.startswith(CODE)
-        await self._inbox.ask("enrol", data=digest_of(token), ticket=shown, code=code, identity=identity)
+        await self._inbox.ask("enrol", enrolment=self.row.admission.enrolment(token, ticket, identity))
         return token
 
     @property
     def full(self) -> bool:
-        """Whether no more devices may enrol."""
-        return len(self.devices) >= self.settings.most_devices
-
-    def _say_full(self) -> None:
-        if not self._said_full:
-            self._said_full = True
-            _log.error("the hub is full: it has most_devices = %d devices, no more enrol", self.settings.most_devices)
+        """True if no more devices may enrol."""
+        return self.row.admission.full
 
     def knows(self, ticket: str) -> bool:
-        """Whether a credential's secret or a code is good now; called by the event loop, and writes nothing.
+        """True if a credential's secret or a code is good now; called by the event loop, and writes nothing.
 
         Raises:
             StoreError: The log cannot be read.
         """
-        if self._asked is None:
-            self._asked = Credentials(Store(self.store.path, read_only=True))
-        find = self._asked.of_code if ticket.startswith(CODE) else self._asked.of_secret
-        return find(digest_of(ticket)) is not None
+        return self.row.admission.knows(ticket)
 
     async def code(self, secret: str) -> tuple[str, float] | None:
         """A single-use code for a back end.
@@ -273,11 +183,11 @@ class Hub:
         Returns:
             The code, and until when it is good, in seconds since 1970; None if there is no such credential with codes.
         """
-        return await self._inbox.ask("code", ticket=digest_of(secret))
+        return await self._inbox.call(self.row.admission.code, secret)
 
     def look(self) -> None:
         """Have the writer read again what other processes may have written: the credentials."""
-        self._inbox.put("look")
+        self._inbox.put(self.row.admission.reread)
 
     async def leave(self, device: int) -> bool:
         """Forget a device's token; False if there is none, StoreError if it cannot be written."""
@@ -292,7 +202,7 @@ class Hub:
         Returns:
             Its number; None if no round is open, or it has no report.
         """
-        return await self._inbox.ask("close", int(empty))
+        return await self._inbox.call(self._close_now, empty)
 
     async def ask_round(self, question: bytes) -> Outcome:
         """Open the next round with a coordinator's request; only for a hub that relays.
@@ -307,11 +217,13 @@ class Hub:
         Raises:
             WireError: It does not fit this hub's terms.
         """
-        return await self._inbox.ask("ask", self.relayed.number_of(question), data=question)
+        model = self.row.model
+        assert isinstance(model, RelayedModel)
+        return await self._inbox.call(self._take, model, model.number_of(question), question)
 
-    async def collected(self, round_: int) -> bytes | None:
+    async def collect(self, round_: int) -> bytes | None:
         """The messages of a round, concatenated in the order of their devices' numbers; None before it has closed."""
-        return await self._inbox.ask("collect", round_)
+        return await self._inbox.call(self._collect, round_)
 
     async def report(self, round_: int, device: int, reply: bytes) -> Outcome:
         """Count a report, once.
@@ -324,21 +236,22 @@ class Hub:
         Returns:
             Its outcome; ACCEPTED and ALREADY only after it has been committed.
         """
-        early = self._judged(round_, device, reply)
-        return early if early is not None else await self._inbox.ask("report", round_, device, reply)
+        early = self._judge(round_, device, reply)
+        if early is not None:
+            return early
+        return await self._inbox.ask("report", round=round_, device=device, data=reply)
 
-    def _judged(self, round_: int, device: int, reply: bytes) -> Outcome | None:
+    def _judge(self, round_: int, device: int, reply: bytes) -> Outcome | None:
         """Outcome of a report that needs no writing; None if it may count. Called by the loop, then by the writer."""
         view = self.view
-        number, previous = self._previous
+        number, previous = self.round.before
         if round_ == view.round and not view.over:
-            before = self._counted.get(device)
+            before = self.round.counted.get(device)
             if before is not None:
                 return Outcome.ALREADY if before == reply else Outcome.CONFLICT
-            if device in self._spent:
-                return Outcome.SPENT
-            if self._drawn.draws and not self._drawn.wants(device, self.devices.key(device), reply):
-                return Outcome.NOT_DUE
+            for stage in self.row.checks:
+                if (refused := stage.refuse(device, reply)) is not None:
+                    return refused
             return None if view.state == "open" else Outcome.BETWEEN
         # A device that missed our answer may ask about a round that is over by now: its report may be in the log.
         if round_ == number and previous.get(device) == reply:
@@ -353,9 +266,9 @@ class Hub:
         Returns:
             The number of the round that is open now; None if the hub was not halted.
         """
-        return await self._inbox.ask("resume")
+        return await self._inbox.call(self._resume)
 
-    async def settled(self, seconds: float) -> View:
+    async def wait_for_round(self, seconds: float) -> View:
         """The view of the hub; between two rounds, waits up to ``seconds`` for the next one."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), seconds)
@@ -363,23 +276,24 @@ class Hub:
 
     def status(self) -> dict[str, Json]:
         """Status for the page and the metrics; see :mod:`fedrank.deploy.hub.tally`."""
-        view, gone = self.view, time.monotonic() - self._opened
-        counted = list(self._counted) if view.state == "open" else []  # else the tally has them
-        checks = self._checks if view.state == "open" else 0
-        status = self.tally.status(view.round, view.state, len(self.devices), counted, gone, checks)
-        compared = {} if self._compares is None else self._compares.as_json()
-        return {**status, "most_devices": self.settings.most_devices, "credentials": self._listed, **compared}
+        view, devices = self.view, len(self.row.admission.devices)
+        counted = list(self.round.counted) if view.state == "open" else []  # else the tally has them
+        checks = self.round.checks if view.state == "open" else 0
+        status = self.tally.status(view.round, view.state, devices, counted, self.round.age, checks)
+        for stage in self.row:
+            status |= stage.status()
+        return status
 
     # ------------------------------------------------------------------------------------------------ the writer
 
     def _write(self) -> None:
         """Run of the writer thread: commit jobs, close and apply rounds."""
         try:
-            if self._lasted and self.view.state == "between":  # it was closed when the process ended
+            if self.round.seconds and self.view.state == "between":  # it was closed when the process ended
                 self._persist(self._apply)
-            elif self._skips:  # no device may get this model: the round ends with the reports that it has
+            elif self.row.publishing.skips:  # no device may get this model: the round ends with the reports it has
                 self._close()
-            if self._due():  # it had enough reports when the process ended: nobody may be left to bring another
+            if self._due():  # it had enough reports when the process ended: no device may be left to bring another
                 self._close()
             while self._turn():
                 pass
@@ -398,8 +312,8 @@ class Hub:
         try:
             self._inbox.answer(self._commit(batch))
             for job in batch:
-                if job.kind in _OPERATED:
-                    self._inbox.answer([(job, self._operate(job))])
+                if job.call is not None:
+                    self._inbox.answer([(job, self._call(job.call))])
         except Exception:
             self._inbox.answer([(job, lost(job)) for job in batch])  # those that have an answer keep it
             raise
@@ -408,195 +322,139 @@ class Hub:
         return going_on
 
     def _probe(self) -> None:
-        try:
+        with contextlib.suppress(StoreError):  # still not
             self.store.probe()
             self.healthy = True
-        except StoreError:
-            pass  # still not
 
     def _patience(self) -> float | None:
         """Seconds until the deadline or the next try to write; None: no limit."""
         again = None if self.healthy else _TRY_AGAIN
-        after = self._closes_after()
-        if self.view.state != "open" or after is None:
+        seconds = self.row.closing.seconds()
+        if self.view.state != "open" or seconds is None:
             return again
-        left = max(0.0, self._opened + after - time.monotonic())
+        left = max(0.0, seconds - self.round.age)
         return left if again is None else min(left, again)
 
     def _due(self) -> bool:
-        after = self._closes_after()
-        return self.view.state == "open" and after is not None and time.monotonic() >= self._opened + after
-
-    def _closes_after(self) -> float | None:
-        """Seconds after its opening at which the round closes with the reports that are there; None: more must come."""
-        n, s = self._reports(), self.settings
-        if n >= s.cohort:
-            return s.round_seconds
-        # Where devices are drawn, a round in which too few are is over at its deadline: the next draws others.
-        return s.deadline if s.deadline and (n >= s.least or self.terms.draws) else None
-
-    def _reports(self) -> int:
-        """Number of reports of the open round from which the model learns, as far as this process knows."""
-        return len(self._counted) - self._checks
+        seconds = self.row.closing.seconds()
+        return self.view.state == "open" and seconds is not None and self.round.age >= seconds
 
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
-        most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
-        admissions = Admissions(
-            self.credentials,
-            self.settings.attested_devices,
-            self.settings.attested_days,
-            most=self.settings.most_devices - len(self.devices),
-        )
-        round_ = self.view.round
+        admission, number, devices = self.row.admission, self.view.round, self.row.admission.devices
+        admissions = admission.batch()
         plan = Plan()
         try:
-            room = most - len(self._counted) + self._checks
-            plan = planned(batch, self._judged, self.devices, room, admissions.refused, self._is_check)
+            room = self.row.closing.room
+            plan = plan_batch(batch, self._judge, devices, room, admissions.refuse, self.terms.is_check)
             if plan.new:
-                self.devices.next = self.store.reserve(self.devices.next, len(plan.new))
+                devices.next = self.store.reserve(devices.next, len(plan.new))
             if plan.new or plan.gone or plan.reports:
-                new = list(enumerate(plan.new, self.devices.next))
-                reports = [(round_, device, data) for device, data in plan.reports.items()]
+                new = list(enumerate(plan.new, devices.next))
+                reports = [(number, device, data) for device, data in plan.reports.items()]
                 self.store.write(new, sorted(plan.gone), reports, admissions.admitted)
                 self.healthy = True
         except StoreError as error:
-            there = dict(self.store.reports(round_)) if isinstance(error, CountedError) else self._counted
-            if there != self._counted:  # somebody else wrote into the log: it is what counts
-                self._recount(there)
+            logged = dict(self.store.reports(number)) if isinstance(error, CountedError) else self.round.counted
+            if logged != self.round.counted:  # another process wrote into the log: it is what counts
+                self.round.recount(logged)
                 return self._commit(batch)
             self._trouble(error)
-            return [(job, lost(job)) for job in batch if job.kind not in _OPERATED]
-        self.devices.add(plan.new)
-        for number in plan.gone:
-            self.devices.remove(number)
-        self._counted.update(plan.reports)
-        self._checks += sum(map(self._is_check, plan.reports.values()))
+            return [(job, lost(job)) for job in batch if job.call is None]
+        devices.add(plan.new)
+        for device in plan.gone:
+            devices.remove(device)
+        self.round.add(plan.reports)
         return plan.answers
 
-    def _operate(self, job: Job) -> Any:
-        """Do a job of an operator or a coordinator, after the batch that it came with has been committed."""
+    def _call(self, function: Callable[[], Any]) -> Any:
+        """Call a function for an operator, a coordinator or a back end; an error is its result."""
         try:
-            if job.kind == "ask":
-                return self._take(job)
-            if job.kind == "resume":
-                return self._resume()
-            if job.kind == "look":
-                self._listed = self.credentials.as_json()
-                return None
-            if job.kind == "code":
-                owner = self.credentials.of_secret(job.ticket)
-                return self.credentials.code(owner) if owner is not None and owner.code_minutes else None
-            if job.kind == "collect":
-                row = self.store.round(job.round)
-                done = row is not None and row.state == "applied"
-                return b"".join(message for _, message in self.store.reports(job.round)) if done else None
+            return function()
         except RunError as error:
             self._trouble(error)
-            return lost(job)
-        number, empty = self.view.round, bool(job.round)
-        if self.view.state != "open" or not (self._counted or empty):
+            return StoreError(UNWRITABLE)
+
+    def _close_now(self, empty: bool) -> int | None:
+        number = self.view.round
+        if self.view.state != "open" or not (self.round.counted or empty):
             return None
         self._close()
         return number
 
-    def _take(self, job: Job) -> Outcome:
+    def _collect(self, number: int) -> bytes | None:
+        row = self.store.round(number)
+        done = row is not None and row.state == "applied"
+        return b"".join(message for _, message in self.store.reports(number)) if done else None
+
+    def _take(self, model: RelayedModel, number: int, question: bytes) -> Outcome:
         """Open a round with a coordinator's request; outcomes as of :meth:`ask_round`."""
         last = self.store.last_round()
-        if last is not None and job.round == last.number and job.data == self.relayed.question():
+        if last is not None and number == last.number and question == model.question():
             return Outcome.ALREADY
         if self.view.state == "open":
             return Outcome.CONFLICT
-        if last is not None and job.round <= last.number:
+        if last is not None and number <= last.number:
             return Outcome.STALE
-        if self.issuer is not None:
-            self.issuer.prepare(job.round)
-        self.relayed.take(job.round, job.data, self._entry(job.data))
-        self._begin(job.round, "open")
+        self._prepare(number)
+        model.take(number, question, self.row.publishing.entry(question))
+        self._begin(number, "open")
         return Outcome.ACCEPTED
 
     def _close(self) -> None:
         """Close and apply the open round (OPEN → CLOSED → APPLIED); repeats each step until it can be written."""
-        number, self._lasted = self.view.round, max(1e-9, time.monotonic() - self._opened)
+        number, self.round.seconds = self.view.round, max(1e-9, self.round.age)
         self._show_state("between")
-        # By lot, and not before all have come: nobody gains by being early, and nobody can know who will be used.
-        learnt = sorted(device for device, message in self._counted.items() if not self._is_check(message))
-        more = max(0, len(learnt) - self.settings.cohort)
-        unused = secrets.SystemRandom().sample(learnt, more)
-        self._persist(lambda: self.store.close_round(number, self._lasted, unused, self._checks))
+        self._persist(lambda: self.row.closing.close(number))
         self._persist(self._apply)
 
     def _apply(self) -> None:
         """Apply the closed round (CLOSED → APPLIED); may be repeated after a failure at any step."""
-        self._skips = False
-        number, relay = self.view.round, self.settings.relay
-        reports = self.store.reports(number)
-        messages = [message for _, message in learnt_from(reports, self.terms.check)]
-        reward, last = reward_of(self._protocol, messages), relay or self._over(number)
-        found = None
-        if self._compares is not None:
-            found = self._compares.judge(number, [message for _, message in reports if self._is_check(message)])
-        sinks = found is not None and found.sinks
-        if self._told != number:  # once: the second time, it is the log that could not be written
-            if found is not None and found.promoted and self._own is not None:
-                self._own.compare_with(number)
-            if sinks and self._own is not None:
-                self._own.return_to_best(number + 1)
-            else:
-                self.model.tell(number, messages)
-            self._told = number
-        if self.issuer is not None:
-            self.issuer.prepare(number + 1)  # before anybody can see the next round
-        judged = None if found is None or self._compares is None else (found, self._compares.state)
-        following = None if last else self.model.digest()
-        self.store.apply_round(number, *reward, next_model=following, judged=judged, entry=self._entry())
-        if self.log is not None and not relay:
-            self.log.show(self._entry() or b"", self._sold())  # before anybody can see the model
-        self.healthy = True  # before anybody can see the next round
-        row = RoundRow(number, "applied", 0.0, None, self._lasted, None, len(messages), *reward)
-        self.tally.applied(row, self.store.reporters(number))
-        self._lasted = 0.0
-        if sinks and self._compares is not None:
-            self._compares.halt(number + 1)
-        if relay:
+        publishing, model, number = self.row.publishing, self.row.model, self.view.round
+        publishing.skips = False
+        learnt = model.learn(number, self.store.reports(number))
+        self._prepare(number + 1)  # before any device can see the next round
+        following = model.digest() if learnt.following in ("open", "halted") else None
+        entry, judged = publishing.entry(), learnt.judged
+        self.store.apply_round(number, *learnt.reward, next_model=following, judged=judged, entry=entry)
+        if learnt.following != "between":
+            publishing.publish()  # before any device can see the model
+        self.healthy = True  # before any device can see the next round
+        row = RoundRow(number, "applied", 0.0, None, self.round.seconds, None, learnt.messages, *learnt.reward)
+        self.tally.add_round(row, self.store.reporters(number))
+        self.round.seconds = 0.0
+        model.confirm(number, learnt)
+        if learnt.following == "between":
             self._show_state("between")
         else:
-            self._begin(number + 1, "halted" if sinks else "done" if last else "open")
+            self._begin(number + 1, learnt.following)
+
+    def _prepare(self, number: int) -> None:
+        for stage in self.row:
+            stage.prepare(number)
 
     def _resume(self) -> int | None:
         """Open the round that was not opened when the hub halted."""
-        if self.view.state != "halted" or self._compares is None:
-            return None
         number = self.view.round
-        state = self._compares.resumed()
-        self.store.resume(state, number, self.model.digest(), self._entry())
-        self._compares.resume()
+        if self.view.state != "halted":
+            return None
+        self.row.model.resume(number, self.row.publishing.entry())
         self._begin(number, "open")
         return number
 
     def _begin(self, number: int, state: str) -> None:
-        """Show the next round, ``"open"`` or ``"done"``."""
-        if self.issuer is not None:
-            same = self.issuer.epoch_of(number) == self.issuer.epoch_of(self.view.round)
-            self._spent = self._spent | self._counted.keys() if same else set()
-            self._forget(number)
-        if number != self.view.round:
-            self._previous = (self.view.round, self._counted)
-        self._recount({})
-        self._opened = time.monotonic()
+        """Show the next round, ``"open"``, ``"halted"`` or ``"done"``."""
+        round_ = self.round
+        for stage in self.row:
+            stage.begin(number, round_)
+        if number != round_.number:
+            round_.before = (round_.number, round_.counted)
+        round_.recount({})
+        round_.opened = time.monotonic()
         self._show(number, state)
 
-    def _forget(self, number: int) -> None:
-        """Delete what belongs to epochs that are over; where that cannot be written, the next epoch does it."""
-        assert self.issuer is not None
-        try:
-            self.issuer.begin(number)
-        except StoreError as error:
-            _log.warning("%s", error)
-
     def _show_state(self, state: str) -> None:
-        view = self.view
-        self._turn_to(View(view.round, state, view.model, view.etag, view.best))
+        self._turn_to(dataclasses.replace(self.view, state=state))
 
     def _persist(self, step: Callable[[], None]) -> None:
         """Repeat a step until it can be written; meanwhile all jobs are answered that nothing can be written."""

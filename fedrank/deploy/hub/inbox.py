@@ -1,20 +1,25 @@
-"""The queue of jobs between the event loop and a hub's writer thread, and the way back of their results."""
+"""Jobs for a hub's writer thread: the queue between the event loop and it, the plan of a batch, and the way back."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import queue
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedrank.core.arrays import PyTree
-from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.admission import Enrolment, NotAdmittedError
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 
 #: Most jobs that are committed together.
 BATCH = 8192
+#: Error of a job while the log cannot be written.
+UNWRITABLE = "the log cannot be written at the moment; nothing was done."
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +27,13 @@ class Job:
     """One job for the writer, with the future of its result.
 
     Attributes:
-        kind: ``"report"``, ``"enrol"``, ``"leave"``, ``"code"`` for a back end, or for an operator or coordinator
-            ``"close"``, ``"ask"``, ``"collect"``, ``"look"``.
+        kind: ``"report"``, ``"enrol"``, ``"leave"``, or ``"call"`` for an operator, a coordinator or a back end.
         waits: Future of the result.
-        round: Number of the round that it is about.
-        device: Number of the device that asks.
-        data: The report, the digest of a token, or the question.
-        ticket: Of a device that enrols, SHA-256 of its credential's secret or its code; empty: the hub's own token.
-        code: The ticket is a code.
-        identity: Of a device that enrols, the hash of its attested identity; empty: it has none.
+        round: Number of the round that a report is about.
+        device: Number of the device that reports or leaves.
+        data: The report.
+        enrolment: Of a device that enrols.
+        call: Function that is called after the batch has been committed; its value is the result.
     """
 
     kind: str
@@ -38,16 +41,15 @@ class Job:
     round: int = 0
     device: int = 0
     data: bytes = b""
-    ticket: bytes = b""
-    code: bool = False
-    identity: bytes = b""
+    enrolment: Enrolment | None = None
+    call: Callable[[], Any] | None = None
 
 
 def lost(job: Job) -> Any:
     """The result of a job while nothing can be written: an outcome for a report, an error for other jobs."""
     if job.kind == "report":
         return Outcome.UNAVAILABLE
-    return StoreError("the log cannot be written at the moment; nothing was done.")
+    return StoreError(UNWRITABLE)
 
 
 class Stopped(Exception):
@@ -61,16 +63,20 @@ class Inbox:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    async def ask(self, kind: str, round_: int = 0, device: int = 0, data: bytes = b"", **more: Any) -> PyTree:
-        """Put a job into the queue and wait for its result; ``more`` are further attributes of :class:`Job`."""
+    async def ask(self, kind: str, **attributes: Any) -> PyTree:
+        """Put a job into the queue and wait for its result; ``attributes`` are further ones of :class:`Job`."""
         future = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(kind, future, round_, device, data, **more))
+        self._jobs.put(Job(kind, future, **attributes))
         return await future
 
-    def put(self, kind: str) -> None:
-        """Put a job into the queue whose result nobody waits for."""
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> PyTree:
+        """Have the writer call a function after its batch, and wait for the value."""
+        return await self.ask("call", call=functools.partial(function, *arguments))
+
+    def put(self, function: Callable[[], Any]) -> None:
+        """Have the writer call a function, without waiting."""
         if self.loop is not None:
-            self._jobs.put(Job(kind, self.loop.create_future()))
+            self._jobs.put(Job("call", self.loop.create_future(), call=function))
 
     def stop(self) -> None:
         """Tell the writer to stop after the jobs that are in the queue."""
@@ -128,5 +134,67 @@ class Inbox:
                     job.waits.set_result(answer)
 
         if answers and self.loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop has closed: no client waits any more
                 self.loop.call_soon_threadsafe(tell)
+
+
+@dataclass
+class Plan:
+    """The writes of one group commit, and the results of its jobs.
+
+    Attributes:
+        answers: Result of each job, valid once the plan has been written.
+        new: SHA-256 of the tokens of new devices.
+        gone: Numbers of devices that leave.
+        reports: New reports of the open round: device → message.
+    """
+
+    answers: list[tuple[Job, Any]] = field(default_factory=list)
+    new: list[bytes] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    reports: dict[int, bytes] = field(default_factory=dict)
+
+
+def plan_batch(
+    batch: list[Job],
+    judge: Callable[[int, int, bytes], Outcome | None],
+    devices: Container[int],
+    room: int,
+    refuse: Callable[[Enrolment], str] = lambda _: "",
+    free: Callable[[bytes], bool] = lambda _: False,
+) -> Plan:
+    """The plan for a batch; jobs that are calls are left out.
+
+    Args:
+        batch: Jobs in the order in which they came.
+        judge: Outcome of a report (round, device, message) that needs no writing; None for one that may count.
+        devices: Numbers of the enrolled devices.
+        room: Number of reports that the open round still takes.
+        free: Whether a report takes no room.
+        refuse: Reason why a device may not enrol; empty if it may.
+    """
+    plan = Plan()
+    taken = 0
+    for job in batch:
+        answer: Any
+        if job.kind == "report":
+            answer = judge(job.round, job.device, job.data)
+            if answer is None and job.device in plan.reports:  # the same device twice in one batch
+                answer = Outcome.ALREADY if plan.reports[job.device] == job.data else Outcome.CONFLICT
+            elif answer is None and taken >= room:
+                answer = Outcome.BETWEEN  # the round is full; it closes after this batch
+            elif answer is None:
+                plan.reports[job.device] = job.data
+                taken += not free(job.data)
+                answer = Outcome.ACCEPTED
+        elif job.enrolment is not None:
+            reason = refuse(job.enrolment)
+            answer = NotAdmittedError(reason) if reason else True
+            plan.new += [] if reason else [job.enrolment.token]
+        elif job.kind == "leave":
+            answer = job.device in devices and job.device not in plan.gone
+            plan.gone |= {job.device} if answer else set()
+        else:
+            continue
+        plan.answers.append((job, answer))
+    return plan

@@ -1,4 +1,4 @@
-"""A server's mathematics on messages as they came: ask, tell, and the model again from a log.
+"""The stage that learns, and a server's mathematics on messages as they came: ask, tell, and a model from a log.
 
 The hub and ``fedrank replay`` go through the same function with the same shapes, so that on one machine the log of
 messages gives the very model, bit by bit. Messages are applied in the order of their devices' numbers, never in that of
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +24,16 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.lazy import register_waiting
 from fedrank.core.protocol import Exchange, Protocol
+from fedrank.core.trees import Json
+from fedrank.deploy.hub.checks import Comparing
+from fedrank.deploy.hub.settings import HubSettings, fingerprint
+from fedrank.deploy.hub.stages import Stage
+from fedrank.deploy.hub.store import Judgement, States, Store
+from fedrank.deploy.terms import Terms
 from fedrank.privacy.randomised_response import debiased
 from fedrank.ranking.foltr_es import FoltrES
+
+_log = logging.getLogger("fedrank.hub")
 
 #: Messages that are applied together at least: rounds of few reports share one compiled program.
 _SMALLEST = 64
@@ -84,17 +94,17 @@ class Learning:
             state: Before.
             messages: Messages in the order of the devices' numbers; without any the model stays as it is.
         """
-        return self._told(state, messages, _room(len(messages)))
+        return self._update(state, messages, _room(len(messages)))
 
-    def returned(self, state: PyTree, number: int) -> PyTree:
+    def restart(self, state: PyTree, number: int) -> PyTree:
         """An earlier state, optimiser and all, as the one before round ``number``."""
         return state._replace(round=jnp.asarray(number, state.round.dtype))
 
     def warm(self, state: PyTree, reports: int) -> None:
         """Compile the update for ``reports`` messages, before the first round needs it."""
-        self._told(state, [], _room(reports))
+        self._update(state, [], _room(reports))
 
-    def _told(self, state: PyTree, messages: Sequence[bytes], room: int) -> Any:
+    def _update(self, state: PyTree, messages: Sequence[bytes], room: int) -> Any:
         replies = self.exchange.reply.decode_all(b"".join(messages))
 
         def padded(leaf: Shaped[np.ndarray, "messages ..."]) -> Shaped[np.ndarray, "room ..."]:
@@ -126,12 +136,10 @@ def _room(messages: int) -> int:
     return max(_SMALLEST, 1 << max(0, messages - 1).bit_length())
 
 
+@functools.lru_cache(maxsize=8)
 def learning_of(protocol: Protocol) -> Learning:
     """The :class:`Learning` of a protocol, cached so that its programs are compiled once."""
-    return _cached(protocol)
-
-
-_cached = functools.lru_cache(maxsize=8)(Learning)
+    return Learning(protocol)
 
 
 def rebuild(
@@ -167,7 +175,7 @@ def rebuild(
     wanted = set(back.values())
     for number, reports in rounds:
         if number in back:
-            state = learning.returned(kept[back[number]], number)
+            state = learning.restart(kept[back[number]], number)
         if number in wanted:
             kept[number] = state
         following = number + 1
@@ -178,5 +186,269 @@ def rebuild(
             raise RunError(f"the log goes on with round {number} where round {at} should be; rounds are missing.")
         state = learning.tell(state, [message for device, message in reports if device not in without])
     if following in back:
-        state = learning.returned(kept[back[following]], following)
+        state = learning.restart(kept[back[following]], following)
     return state
+
+
+class Learnt(NamedTuple):
+    """Result of a round.
+
+    Attributes:
+        messages: Number of messages that the model learnt from.
+        reward: Their mean reward.
+        following: State of the hub afterwards: ``"open"``, ``"done"``, ``"halted"``, or ``"between"`` where a
+            coordinator opens the next round.
+        judged: What its checks said, and the state of the tests after it; None: it had none.
+    """
+
+    messages: int
+    reward: Reward
+    following: str
+    judged: tuple[Judgement, str] | None = None
+
+
+class Model(Stage):
+    """The model that a hub hands out, round by round.
+
+    Args:
+        settings: Settings of the hub.
+        terms: Terms of the hub.
+        store: The log.
+
+    Attributes:
+        own: The hub trains it and opens the rounds itself.
+    """
+
+    own = True
+
+    def __init__(self, settings: HubSettings, terms: Terms, store: Store):
+        self.settings, self.terms, self.store, self.protocol = settings, terms, store, settings.protocol()
+
+    def question(self) -> bytes:
+        """The request that devices get, as bytes."""
+        raise NotImplementedError
+
+    def digest(self) -> bytes:
+        """SHA-256 of the request's weights, 32 bytes."""
+        raise NotImplementedError
+
+    def best(self) -> bytes | None:
+        """The request of the best model, as it was handed out; None where devices do not compare."""
+        return None
+
+    @property
+    def is_halted(self) -> bool:
+        """True if the hub is halted because its model sank."""
+        return False
+
+    def warm(self) -> None:
+        """Compile what rounds need."""
+
+    def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
+        """Learn from a closed round; what was learnt is on the disk when this returns. May be repeated.
+
+        Args:
+            number: Number of the round.
+            reports: Device and message of each report that is used, by device.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        raise NotImplementedError
+
+    def confirm(self, number: int, learnt: Learnt) -> None:
+        """Go on after the result of a round was written to the log."""
+
+    def resume(self, number: int, entry: bytes | None) -> None:
+        """Write the end of a halt before a round; ``entry`` is of the public log."""
+        raise NotImplementedError
+
+
+class OwnModel(Model):
+    """A model that the hub trains: every round updates it.
+
+    Args:
+        folder: Folder of the checkpoints.
+        settings: Settings of the hub.
+        terms: Terms of the hub.
+        store: The log, from which the model is rebuilt where checkpoints are missing.
+    """
+
+    def __init__(self, folder: Path, settings: HubSettings, terms: Terms, store: Store):
+        super().__init__(settings, terms, store)
+        self._learning = learning_of(self.protocol)
+        self._checkpoints = self._states(folder)
+        self._state = self._learning.init()
+        self._last = -1  # the last round that updated the model
+
+    def _states(self, folder: Path) -> States:
+        states = self.store.states(folder, fingerprint(self.settings, self.store.name))
+        states.sweep()
+        return states
+
+    def recover(self, number: int) -> None:
+        """Restore the model before a round from the newest checkpoint up to there, and the log from there on."""
+        self._last = -1  # a later process may have gone on with other reports
+        self._state = self._before(self._checkpoints, number)
+
+    def _before(self, checkpoints: States, number: int) -> Any:
+        """The state before a round."""
+        # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
+        start, state = next(checkpoints.states(self._state, number), (0, self._learning.init()))
+        returns = {halt.round: halt.best for halt in self.store.halts() if start < halt.round <= number}
+        if any(best < start for best in returns.values()):
+            start, state = 0, self._learning.init()
+            returns = {halt.round: halt.best for halt in self.store.halts() if halt.round <= number}
+        todo = [(n, learnable(self.store.reports(n), self.terms)) for n in range(start, number)]
+        if todo:
+            _log.warning("no checkpoint of round %d; the model is made again from round %d of the log", number, start)
+        return rebuild(self._learning, state, todo, returns=returns)
+
+    def question(self) -> bytes:
+        """The protocol's request, as bytes."""
+        return self._learning.request(self._state)
+
+    def digest(self) -> bytes:
+        """SHA-256 of the model's weights, 32 bytes."""
+        return self._learning.digest(self._state)
+
+    def warm(self) -> None:
+        """Compile the update for full rounds."""
+        self._learning.warm(self._state, self.settings.cohort)
+
+    def over(self, applied: int) -> bool:
+        """True if training is over after a round."""
+        return 0 < self.settings.rounds <= applied + 1
+
+    def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
+        """Do one step of the protocol and write a checkpoint."""
+        messages = [message for _, message in learnable(reports, self.terms)]
+        reward = reward_of(self.protocol, messages)
+        if self._last != number:  # else it was the log that could not be written
+            self.tell(number, messages)
+            self._last = number
+        return Learnt(len(messages), reward, "done" if self.over(number) else "open")
+
+    def tell(self, number: int, messages: Sequence[bytes]) -> None:
+        """Update the model with the messages of a round; errors as :meth:`learn`."""
+        self._save(number + 1, self._learning.tell(self._state, messages))
+
+    def _save(self, number: int, state: PyTree) -> None:
+        """Write a state and make it the one before a round."""
+        self._checkpoints.save(number, state)
+        self._state = state
+
+
+class ComparedModel(OwnModel):
+    """A model that devices compare with the best one so far; where it sinks, the hub halts and returns to that one.
+
+    Arguments as of :class:`OwnModel`.
+    """
+
+    def __init__(self, folder: Path, settings: HubSettings, terms: Terms, store: Store):
+        super().__init__(folder, settings, terms, store)
+        self._checks = Comparing(settings, store)
+        self._bests, self._best = self._states(folder / "best"), None
+
+    def recover(self, number: int) -> None:
+        """Restore the model and the best one."""
+        super().recover(number)
+        self._promote(self._checks.best)
+
+    def best(self) -> bytes | None:
+        """The request of the best model, as it was handed out."""
+        return None if self._best is None else self._learning.request(self._best[1])
+
+    @property
+    def is_halted(self) -> bool:
+        """True if the hub is halted because its model sank."""
+        return self._checks.is_halted
+
+    def _promote(self, number: int) -> None:
+        """Take the model before a round for the best one; it is kept apart, however old it gets."""
+        if self._best is not None and self._best[0] == number:
+            return
+        current = int(np.asarray(self._state.round)) == number
+        state = self._state if current else self._before(self._bests, number)
+        self._bests.save(number, state)
+        self._best = (number, state)
+
+    def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
+        """Judge the model by the round's checks, then learn or return to the best model."""
+        found = self._checks.judge(number, [message for _, message in reports if self.terms.is_check(message)])
+        if found is not None and self._last != number:
+            if found.promoted:
+                self._promote(number)
+            if found.sinks:
+                assert self._best is not None
+                self._save(number + 1, self._learning.restart(self._best[1], number + 1))
+                self._last = number
+        learnt = super().learn(number, reports)
+        if found is None:
+            return learnt
+        following = "halted" if found.sinks else learnt.following
+        return learnt._replace(following=following, judged=(found, self._checks.state))
+
+    def confirm(self, number: int, learnt: Learnt) -> None:
+        """Say that the hub has halted, where it has."""
+        if learnt.following == "halted":
+            self._checks.halt(number + 1)
+
+    def resume(self, number: int, entry: bytes | None) -> None:
+        """Begin the tests anew and open the round that was not opened."""
+        self.store.resume(self._checks.restart_tests(), number, self.digest(), entry)
+        self._checks.resume()
+
+    def status(self) -> dict[str, Json]:
+        """``checks`` and ``alert`` of the status."""
+        return self._checks.as_json()
+
+
+class RelayedModel(Model):
+    """A model that a coordinator trains: the hub hands out the requests that it is given, and keeps them in its log."""
+
+    own = False
+
+    def __init__(self, settings: HubSettings, terms: Terms, store: Store):
+        super().__init__(settings, terms, store)
+        self._question = b""
+
+    def number_of(self, question: bytes) -> int:
+        """Number of the round that a request is about.
+
+        Raises:
+            WireError: It does not fit this hub's terms.
+        """
+        return int(self.terms.request.decode(question).round)
+
+    def take(self, number: int, question: bytes, entry: bytes | None) -> None:
+        """Open a round with this request, ``entry`` of the public log; errors as :meth:`Model.learn`."""
+        self.store.open_round(number, _digest_of_question(question), question, entry)
+        self._question = question
+
+    def recover(self, number: int) -> None:
+        """Read the request of a round from the log."""
+        self._question = self.store.question(number) or b""
+
+    def question(self) -> bytes:
+        """The coordinator's newest request; empty before the first."""
+        return self._question
+
+    def digest(self) -> bytes:
+        """SHA-256 of the request's weights, 32 bytes."""
+        return _digest_of_question(self._question)
+
+    def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
+        """Estimate the reward; the coordinator collects the messages from the log."""
+        messages = [message for _, message in reports]
+        return Learnt(len(messages), reward_of(self.protocol, messages), "between")
+
+
+def _digest_of_question(question: bytes) -> bytes:
+    """SHA-256 of the weights in a request: what follows its header and its round."""
+    return hashlib.sha256(question[5:]).digest()
+
+
+def learnable(reports: Sequence[tuple[int, bytes]], terms: Terms) -> list[tuple[int, bytes]]:
+    """Reports of a round that the model learns from, as device and message: all but the checks."""
+    return [(device, message) for device, message in reports if not terms.is_check(message)]

@@ -7,19 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrank.core.errors import RunError
-from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.hosts import Hosts
-from fedrank.deploy.http.origins import Origins
+from fedrank.core.errors import RunError, WireError
+from fedrank.deploy.http.guard import Guard, number_of
+from fedrank.deploy.http.origins import Hosts, Origins
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, Authorise, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.hub.app import HubApp
-from fedrank.deploy.hub.attestation.door import door_of
-from fedrank.deploy.hub.coordinator import coordinator_routes
-from fedrank.deploy.hub.counters import Counters
+from fedrank.deploy.hub.attestation import door_of
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import Store
-from fedrank.deploy.log.published import log_routes
+from fedrank.deploy.hub.tally import Counters
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Listen:
         certificate: PEM file of the certificate chain, for TLS.
         key: PEM file of its private key.
         proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is trusted.
-        public: Everybody may see ``/status`` and ``/metrics``.
+        public: Anyone may see ``/status`` and ``/metrics``.
     """
 
     host: str = "127.0.0.1"
@@ -48,7 +47,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
 
     Args:
         home: Folder of the hub.
-        public: Everybody may see ``/status`` and ``/metrics``.
+        public: Anyone may see ``/status`` and ``/metrics``.
         host: Name or address that the server listens at.
 
     Raises:
@@ -66,10 +65,10 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             network_enrolments_per_minute=settings.enrolments_per_network,
         )
         kind: Callable[..., HubApp] = HubApp
-        if hub.issuer is not None:
-            from fedrank.deploy.oblivious.app import TokenApp
+        if hub.row.issuer is not None:
+            from fedrank.deploy.hub.gateway import TokenApp
 
-            kind = functools.partial(TokenApp, issuer=hub.issuer, gateway=home.gateway())
+            kind = functools.partial(TokenApp, issuer=hub.row.issuer, gateway=home.gateway())
         app = kind(
             hub,
             guard,
@@ -82,9 +81,8 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
             door=door_of(home.path, settings.attestation, hub.terms.hub) if settings.attestation else None,
         )
-        if hub.log is not None:
-            app.add_routes(log_routes(hub.log))
-        if public and settings.status == "auto":  # nobody needs a token, as only this machine can ask
+        app.add_routes(hub.row.publishing.routes())
+        if public and settings.status == "auto":  # no token is needed, as only this machine can ask
             app.hosts = Hosts((host,) if host else (), ("/status", "/metrics"))
         if settings.origins:
             app.origins = Origins(settings.origins)
@@ -97,8 +95,8 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
 def _hub(home: HubFolder, store: Store, settings: HubSettings) -> Hub:
     if not settings.database:
         return Hub(home.path, store, settings)
-    from fedrank.deploy.hub.postgres.hub import SharedHub
-    from fedrank.deploy.hub.postgres.store import SharedStore
+    from fedrank.deploy.hub.postgres import SharedStore
+    from fedrank.deploy.hub.shared import SharedHub
 
     assert isinstance(store, SharedStore)
     return SharedHub(home.path, store, settings)
@@ -137,3 +135,50 @@ def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) 
         )
     finally:
         home.remove_urls("hub")
+
+
+_RESPONSES = {
+    Outcome.ACCEPTED: HttpResponse(201, b"", NO_STORE, content_type=None),
+    Outcome.ALREADY: HttpResponse(200, b"", NO_STORE, content_type=None),
+    Outcome.CONFLICT: REFUSALS["round-open"],
+    Outcome.STALE: REFUSALS["stale-round"],
+    Outcome.UNAVAILABLE: REFUSALS["unavailable"],
+}
+
+
+def coordinator_routes(hub: Hub, operator: Authorise) -> dict[str, Route]:
+    """Further routes of a hub that collects reports for a coordinator, such as a node of Flower.
+
+    =================================  =====================================================================
+    ``GET /v1/admin/terms``            the terms that the hub's devices agreed to
+    ``PUT /v1/admin/round``            body: the round's request, which devices get from now on
+    ``GET /v1/admin/reports/<round>``  the round's messages, concatenated, once it has closed
+    =================================  =====================================================================
+
+    All of them need the admin token, which ``operator`` checks. A round closes as any hub's does: by count, by
+    deadline, by ``/v1/admin/close``.
+    """
+
+    async def terms(request: HttpRequest) -> HttpResponse:
+        return json_response(200, hub.terms.as_json())
+
+    async def ask(request: HttpRequest) -> HttpResponse:
+        try:
+            return _RESPONSES[await hub.ask_round(request.body)]
+        except WireError:
+            return REFUSALS["malformed"]
+
+    async def collect(request: HttpRequest) -> HttpResponse:
+        number = number_of(request.tail)
+        if number is None:
+            return REFUSALS["malformed"]
+        messages = await hub.collect(number)
+        if messages is None:
+            return REFUSALS["not-closed"]
+        return HttpResponse(200, messages, NO_STORE, content_type=b"application/octet-stream")
+
+    return {
+        "/v1/admin/terms": Route("terms", ("GET",), operator, terms),
+        "/v1/admin/round": Route("ask", ("PUT",), operator, ask, max_body=hub.terms.request.nbytes),
+        "/v1/admin/reports/": Route("collect", ("GET",), operator, collect),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +15,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.exclusions import OF_HUBS, refuse_excluded
 from fedrank.deploy.http.origins import check_origins
-from fedrank.deploy.hub.attestation.attestor import ATTESTORS
-from fedrank.deploy.hub.checks.alarm import check_command
+from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
@@ -70,10 +70,6 @@ class HubSettings(Agreement):
         "is a file in the folder.",
     )
     learning_rate: float = setting(1e-3, "Adam's step size.")
-    aggregate: str = setting(
-        "mean", "How the hub aggregates reports: mean, or a rule that is robust against attackers."
-    )
-    byzantine: int = setting(1, "Attackers that the robust rule allows for.")
     cohort: int = setting(100, "Reports that close a round, and the most that are used of one.")
     round_seconds: float = setting(
         0.0,
@@ -101,8 +97,7 @@ class HubSettings(Agreement):
     alert_url: str = setting("", "URL that gets the same by POST.")
     status: Literal["auto", "public", "admin"] = setting(
         "auto",
-        "Who may see /status and /metrics; auto: everybody if the hub listens on this machine only "
-        "and behind no proxy.",
+        "Who may see /status and /metrics; auto: anyone if the hub listens on this machine only and behind no proxy.",
     )
     origins: tuple[str, ...] = setting(
         (), "Origins whose web pages may call the hub, such as https://shop.example; exact, and none by default."
@@ -138,7 +133,6 @@ class HubSettings(Agreement):
             ("deadline", self.deadline, 0, 10**9),
             ("round_seconds", self.round_seconds, 0, 10**9),
             ("rounds", self.rounds, 0, 2**32 - 1),
-            ("byzantine", self.byzantine, 0, MOST_REPORTS),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
             ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
             ("enrolments_per_network", self.enrolments_per_network, 1e-3, 1e9),
@@ -150,7 +144,10 @@ class HubSettings(Agreement):
         for name, share, most in (("check_margin", self.check_margin, 1.0), ("check_alarm", self.check_alarm, 0.5)):
             if not (0 <= share <= most and (share > 0 or name == "check_margin")):
                 raise ConfigError(f"{name} must be between 0 and {most:g}, got {share}.")
-        check_command(self.alert_command)
+        try:
+            shlex.split(self.alert_command)
+        except ValueError as error:
+            raise ConfigError(f"alert_command cannot be read ({error}), got {self.alert_command!r}.") from error
         check_origins(self.origins)
         if self.alert_url and not self.alert_url.startswith(("https://", "http://")):
             raise ConfigError(f"alert_url must begin with https:// or http://, got {self.alert_url!r}.")
@@ -209,7 +206,7 @@ class HubSettings(Agreement):
         terms = self.terms()
         return FoltrES(
             ranker=RANKERS.get(self.ranker).build(self.n_features, self.hidden),
-            user=CascadeUser("nobody", (0.0,), (0.0,), self.depth),
+            user=CascadeUser("none", (0.0,), (0.0,), self.depth),
             metric=terms.metric,
             bounds=Bounds(participations=self.participations),
             interactions=self.interactions,
@@ -217,18 +214,18 @@ class HubSettings(Agreement):
             presentation=Interleaved() if terms.interleaved else AntitheticHalves(),
             privacy=plugins.get("fedrank.mechanisms", terms.mechanism).of_terms(terms),
             server=Adam(self.learning_rate),
-            aggregate=self.aggregate,
-            byzantine=self.byzantine,
         )
 
 
 #: Settings that decide what the log means; with others it would rebuild another model.
-_LEARNING = ("relay", "learning_rate", "aggregate", "byzantine")
+_LEARNING = ("relay", "learning_rate")
+#: Settings that hubs once had, with the values that mean what every hub does: the mean of the reports.
+_MEAN = {"aggregate": "mean", "byzantine": 1}
 
 
 def fingerprint(settings: HubSettings, hub: str) -> dict[str, Json]:
     """The settings that a checkpoint and a log belong to, JSON-able."""
-    return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}}
+    return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}, **_MEAN}
 
 
 def new_hub() -> str:
@@ -256,11 +253,18 @@ def read_settings(path: Path) -> HubSettings:
         ConfigError: No such file, not TOML, an unknown setting, or a value out of range.
     """
     try:
-        return from_dict({"log": NO_LOG, **read_toml(path)}, HubSettings)  # hubs were made before there were logs
+        given = {"log": NO_LOG, **read_toml(path)}  # hubs were made before there were logs
+        for name, value in _MEAN.items():
+            if given.pop(name, value) != value:
+                raise ConfigError(
+                    f"{name} must be {value!r}: hubs take the mean of all reports that count. This one was made with "
+                    "another rule; make a new hub, with round_seconds and drawn_seeds or checks against attackers."
+                )
+        return from_dict(given, HubSettings)
     except ConfigError as error:
         raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
 
 
-def changed(old: HubSettings, new: HubSettings) -> list[str]:
+def differing(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
     return [name for name in (*AGREED, *_LEARNING) if getattr(old, name) != getattr(new, name)]

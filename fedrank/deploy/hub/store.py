@@ -21,10 +21,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
-from fedrank.deploy.hub.checks.watch import Judgement
-from fedrank.deploy.hub.migrations import STEPS
-from fedrank.deploy.log.entries import MODEL, TERMS, round_of, wrong_models
-from fedrank.deploy.log.tree import grown, leaf_hash
+from fedrank.deploy.log.tree import MODEL, TERMS, grown, leaf_hash, round_of, wrong_models
 
 _COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
 
@@ -74,6 +71,29 @@ class RoundRow:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """Result of a round's checks.
+
+    Attributes:
+        round: The round.
+        best: Round of the model that its own was compared with.
+        checks: Number of checks.
+        mean: Their mean: how much better the round's model was, from −1 to 1.
+        error: Standard error of the mean; None for one check.
+        promoted: The round's model is the best from now on.
+        sinks: The hub is to halt.
+    """
+
+    round: int
+    best: int
+    checks: int
+    mean: float
+    error: float | None
+    promoted: bool = False
+    sinks: bool = False
+
+
+@dataclass(frozen=True)
 class Halt:
     """A halt: the model sank, and the best one is served.
 
@@ -92,7 +112,7 @@ class Halt:
 
 @dataclass(frozen=True)
 class Admitted:
-    """What the log keeps of one device's admission, beside the device.
+    """Record of one device's admission in the log, beside the device.
 
     Attributes:
         credential: Number of its credential; None where the hub's own token enrolled it.
@@ -335,7 +355,7 @@ class Store:
             _append_model(self._db, entry)
 
     def append_entry(self, kind: int, data: bytes) -> None:
-        """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.entries`."""
+        """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.tree`."""
         with self.transaction():
             _append(self._db, kind, data)
 
@@ -414,7 +434,7 @@ class Store:
         return rows[0][0] if rows else None
 
     def judgements(self) -> list[Judgement]:
-        """What the checks of each round said, by round."""
+        """Results of the checks, by round."""
         columns = "round, best, checks, mean, error, promoted"
         rows = self.query(f"SELECT {columns} FROM judgement ORDER BY round")
         return [Judgement(*row[:5], promoted=bool(row[5])) for row in rows]
@@ -510,3 +530,99 @@ def _what_to_do(path: Path, error: VersionError) -> str:
         f"of version {error.found}, and this program reads versions up to {error.known}. Use the version of fedrank "
         f"that wrote it, or a later one{back}. Nothing was changed."
     )
+
+
+# Versions of the tables: each step leads from one to the next. A log of an earlier version is brought to the present
+# one when a hub starts, in one transaction, after a copy of it was put beside it; ``fedrank replay`` reads it as it is.
+# To change the tables, append a step, and never touch those that are here: logs exist that were made by them. A step
+# is SQL that SQLite runs, each statement ended by a semicolon at the end of a line.
+
+_1_DEVICES_ROUNDS_REPORTS = """
+CREATE TABLE hub (name TEXT NOT NULL, settings TEXT NOT NULL) STRICT;
+CREATE TABLE device (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given twice
+    token   BLOB NOT NULL UNIQUE,               -- SHA-256
+    day     INTEGER NOT NULL                    -- of enrolment, days since 1970
+) STRICT;
+CREATE TABLE round (
+    number  INTEGER PRIMARY KEY,
+    state   TEXT NOT NULL CHECK (state IN ('open', 'closed', 'applied')),
+    opened  REAL NOT NULL,                      -- seconds since 1970
+    closed  REAL,
+    seconds REAL,                               -- how long it was open, by a clock that does not jump
+    model   BLOB,                               -- SHA-256 of the weights that are asked about
+    question BLOB,                              -- a coordinator's, which devices are asked; else the hub makes it
+    reports INTEGER,
+    reward  REAL,                               -- mean privatised reward, privatisation's shift taken out
+    error   REAL                                -- its standard error
+) STRICT;
+CREATE TABLE report (
+    round   INTEGER NOT NULL REFERENCES round(number),
+    device  INTEGER NOT NULL,
+    message BLOB NOT NULL,
+    PRIMARY KEY (round, device)
+) STRICT, WITHOUT ROWID
+"""
+
+_2_CREDENTIALS_CHECKS = """
+ALTER TABLE round ADD COLUMN devices INTEGER;
+CREATE TABLE credential (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    name    TEXT NOT NULL UNIQUE,
+    secret  BLOB NOT NULL UNIQUE,               -- SHA-256
+    devices INTEGER NOT NULL,                   -- most that may enrol with it within its window
+    days    INTEGER NOT NULL,                   -- its window; 0: of all time
+    code_minutes INTEGER NOT NULL,              -- how long its codes are good; 0: it has none
+    made    INTEGER NOT NULL,                   -- day, days since 1970
+    revoked INTEGER                             -- day
+) STRICT;
+CREATE TABLE code (                             -- single use: deleted when a device enrols with it
+    secret  BLOB PRIMARY KEY,                   -- SHA-256
+    credential INTEGER NOT NULL REFERENCES credential(number),
+    good_until REAL NOT NULL                    -- seconds since 1970
+) STRICT, WITHOUT ROWID;
+CREATE TABLE admission (                        -- devices that enrolled, those that have left included
+    name    BLOB NOT NULL,                      -- of a credential, or hash of an attested identity
+    day     INTEGER NOT NULL,
+    devices INTEGER NOT NULL,
+    PRIMARY KEY (name, day)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE member (                           -- the credential of each enrolled device that had one
+    device  INTEGER PRIMARY KEY,
+    credential INTEGER NOT NULL REFERENCES credential(number)
+) STRICT;
+CREATE TABLE judgement (                        -- what the checks of an applied round said
+    round   INTEGER PRIMARY KEY REFERENCES round(number),
+    best    INTEGER NOT NULL,                   -- round of the model that the newest was compared with
+    checks  INTEGER NOT NULL,
+    mean    REAL NOT NULL,                      -- how much better the newest was, -1 to 1
+    error   REAL,                               -- its standard error
+    promoted INTEGER NOT NULL                   -- 1: the newest is the best from then on
+) STRICT;
+CREATE TABLE watch (                            -- one row: the sequential tests after the last applied round
+    state   TEXT NOT NULL
+) STRICT;
+CREATE TABLE halt (
+    round   INTEGER PRIMARY KEY,                -- the round that was not opened
+    best    INTEGER NOT NULL,                   -- it goes on from the model of this round
+    halted  REAL NOT NULL,                      -- seconds since 1970
+    resumed REAL
+) STRICT
+"""
+
+_3_LOG = """
+CREATE TABLE entry (
+    number  INTEGER PRIMARY KEY,                -- from 0
+    kind    INTEGER NOT NULL,                   -- 1: terms, 2: SHA-256 of a model message, 3: an issuer's key
+    data    BLOB NOT NULL
+) STRICT;
+CREATE TABLE node (
+    level   INTEGER NOT NULL,                   -- of a complete subtree of 2 to this power leaves; 1 or more
+    number  INTEGER NOT NULL,
+    hash    BLOB NOT NULL,
+    PRIMARY KEY (level, number)
+) STRICT, WITHOUT ROWID
+"""
+
+#: The steps in their order. The version of a log, in ``PRAGMA user_version``, is the number of steps it has seen.
+STEPS: tuple[str, ...] = (_1_DEVICES_ROUNDS_REPORTS, _2_CREDENTIALS_CHECKS, _3_LOG)

@@ -1,1 +1,55 @@
-"""Can a hub tell which reports are of one device? Real devices, a real hub and relay, and an attacker who sees all."""
+"""Can a hub tell which reports are of one device? Real devices, a real hub and relay, and an attacker who sees all.
+
+Here are the settings of the attack: flags of ``fedrank attack links``, arguments in Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.fields import setting
+
+#: Ways to report, and what the hub can use.
+MODES = {
+    "simple": "each device shows its own token",
+    "tokens": "blind tokens; the hub sees addresses",
+    "relay": "blind tokens through an oblivious relay",
+}
+
+
+@dataclass(frozen=True)
+class LinkAttack:
+    """Number of devices, how often they report, and how.
+
+    Raises:
+        UnknownNameError: No such mode.
+        ConfigError: A setting is out of range.
+    """
+
+    mode: str = setting("all", "simple, tokens, relay or all.")
+    devices: int = setting(100, "Devices; each reports in every round.")
+    rounds: int = setting(20, "Rounds; an attacker who learns has the truth about the first half.")
+    batch: int = setting(20, "Reports that the relay passes on together; divides the number of devices.")
+    tokens: int = setting(1, "Rounds of an epoch.")
+    minute: float = setting(1.0, "Seconds that a device's minute takes: all waiting is as much shorter.")
+    spread: float = setting(0.0, "How different people are: 0: all alike; 1: from clicking always to never.")
+    mechanism: str = setting("randomised-response", "randomised-response or piecewise.")
+    p: float = setting(0.9, "Probability of the truth, for randomised response.")
+    epsilon: float = setting(1.0, "ε of a message, for piecewise.")
+    seed: int = setting(0, "Seed of what people search and click; the rest is the operating system's.")
+
+    def __post_init__(self):
+        if self.mode not in (*MODES, "all"):
+            raise UnknownNameError("mode to attack", self.mode, (*MODES, "all"))
+        if self.devices < 2 or self.batch < 1 or self.devices % self.batch:
+            raise ConfigError(f"batch must divide devices, at least 2; got {self.batch} and {self.devices}.")
+        if self.rounds < 4 or self.tokens < 1:
+            raise ConfigError(f"rounds must be at least 4, tokens at least 1; got {self.rounds} and {self.tokens}.")
+        if not 0 <= self.spread <= 1 or not 0.01 <= self.minute <= 60:
+            raise ConfigError(f"spread must be in 0..1, minute in 0.01..60; got {self.spread} and {self.minute}.")
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes that are attacked."""
+        return tuple(MODES) if self.mode == "all" else (self.mode,)

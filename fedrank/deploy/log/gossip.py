@@ -10,9 +10,8 @@ from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.log.note import Checkpoint, Key
 from fedrank.deploy.log.proof import LARGEST, Answer
-from fedrank.deploy.log.reading import read_on
 from fedrank.deploy.log.tree import verify_consistency
-from fedrank.deploy.log.witness import Witness, contradict
+from fedrank.deploy.log.witness import Witness, contradict, read_on
 
 #: Most heads and most pairs of evidence that are looked at in one answer.
 _HEADS, _EVIDENCE = 256, 64
@@ -134,7 +133,7 @@ class _Heads:
 
     @property
     def of_one_size(self) -> bool:
-        """Whether no head needs to be connected with another."""
+        """True if no head needs to be connected with another."""
         return len({here.size for _, here, _ in self._seen}) <= 1
 
     def add(self, where: str, note: str) -> bool:
@@ -150,11 +149,11 @@ class _Heads:
         return True
 
     def objection(self, hub: HttpClient) -> str:
-        """Why not all heads are of the one log that its hub shows; empty if they are.
+        """Reason why not all heads are of the one log that its hub shows; empty if they are.
 
         One head is the last: every other has to be proven to lead to it. A hub answers with a proof to its newest head,
         which counts as seen from then on; where that is beyond the last, the log has grown meanwhile, and all heads
-        have to lead to this one. A hub that shows each head a future of its own never comes to an end of it.
+        have to lead to this one. A hub that shows each head another future never comes to an end of it.
         """
         for _ in range(_TRIES):
             last = max((here for _, here, _ in self._seen), key=lambda here: here.size)
@@ -164,7 +163,7 @@ class _Heads:
                     if here.root != last.root:
                         return f"{where} has size {here.size}, and another head of that size was signed"
                     continue
-                why, newest = self._led(hub, where, here, last)
+                why, newest = self._prove(hub, where, here, last)
                 if why or newest.size > last.size:
                     break
             else:
@@ -185,8 +184,8 @@ class _Heads:
             return f"its entries cannot be read ({error})"
         return ""
 
-    def _led(self, hub: HttpClient, where: str, here: Checkpoint, last: Checkpoint) -> tuple[str, Checkpoint]:
-        """Why a head is not proven to lead to the last one, and the newest head that the hub shows."""
+    def _prove(self, hub: HttpClient, where: str, here: Checkpoint, last: Checkpoint) -> tuple[str, Checkpoint]:
+        """Reason why a head is not proven to lead to the last one, and the newest head that the hub shows."""
         try:
             answer = Answer.parse(hub.request("GET", f"/v1/log/{here.size}", "", limit=LARGEST).body)
         except (OSError, FedrankError) as error:

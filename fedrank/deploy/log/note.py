@@ -12,7 +12,6 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.log.tree import MOST
@@ -118,7 +117,7 @@ class Checkpoint:
                 raise ValueError("too long, or with control characters")
             text, _, lines = note.rpartition("\n\n")
             origin, size, root, *_ = text.split("\n")
-            found = cls(origin, _size(size), decoded(root), text + "\n", tuple(_signatures(lines)))
+            found = cls(origin, _size(size), decode_base64(root), text + "\n", tuple(_signatures(lines)))
             if not origin or len(found.root) != 32 or "" in text.split("\n") or not found.signatures:
                 raise ValueError("a line is empty or missing")
             return found
@@ -130,18 +129,18 @@ class Checkpoint:
         return f"{self.text}\n{lines}"
 
     def is_signed_by(self, key: Key) -> bool:
-        """Whether a log signed it; a wrong signature under its name and identifier makes the whole note wrong."""
+        """True if a log signed it; a wrong signature under its name and identifier makes the whole note wrong."""
         found = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == (key.name, key.id)]
-        return bool(found) and all(_verified(key.public, one, self.text.encode()) for one in found)
+        return bool(found) and all(_verify(key.public, one, self.text.encode()) for one in found)
 
     def cosigned_by(self, key: Key) -> int | None:
-        """When a witness cosigned it, in seconds since 1970; None: it did not."""
+        """Time at which a witness cosigned it, in seconds since 1970; None: it did not."""
         times = [
             int.from_bytes(raw[4:12], "big")
             for name, raw in self.signatures
             if (name, raw[:4]) == (key.name, key.id)
             and len(raw) == 76
-            and _verified(key.public, raw[12:], _cosigned(int.from_bytes(raw[4:12], "big"), self.text))
+            and _verify(key.public, raw[12:], _cosignature(int.from_bytes(raw[4:12], "big"), self.text))
         ]
         return max(times, default=None)
 
@@ -166,7 +165,7 @@ class Signer:
         if self.key.kind == LOG:
             raw = self._private.sign(checkpoint.text.encode())
         else:
-            raw = time.to_bytes(8, "big") + self._private.sign(_cosigned(time, checkpoint.text))
+            raw = time.to_bytes(8, "big") + self._private.sign(_cosignature(time, checkpoint.text))
         return f"— {self.key.name} {base64.b64encode(self.key.id + raw).decode()}\n"
 
 
@@ -177,7 +176,7 @@ def new_private_key() -> bytes:
     return Ed25519PrivateKey.generate().private_bytes_raw()
 
 
-def decoded(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Bytes from base64 in its one canonical form.
 
     Raises:
@@ -189,7 +188,7 @@ def decoded(text: str) -> bytes:
     return raw
 
 
-def _cosigned(time: int, text: str) -> bytes:
+def _cosignature(time: int, text: str) -> bytes:
     return f"cosignature/v1\ntime {time}\n{text}".encode()
 
 
@@ -210,11 +209,11 @@ def _signatures(lines: str) -> list[tuple[str, bytes]]:
         dash, name, coded = line.split(" ")
         if dash != "—" or not _NAME.fullmatch(name):
             raise ValueError("a line that is no signature")
-        found.append((name, decoded(coded)))
+        found.append((name, decode_base64(coded)))
     return found
 
 
-def _verified(public: bytes, signature: bytes, message: bytes) -> bool:
+def _verify(public: bytes, signature: bytes, message: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -223,15 +222,3 @@ def _verified(public: bytes, signature: bytes, message: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def signature_lines(text: str) -> Any:
-    """Names and bytes of signature lines that came by themselves.
-
-    Raises:
-        WireError: They are none.
-    """
-    try:
-        return _signatures(text)
-    except ValueError as error:
-        raise WireError(f"not signature lines: {error}") from error

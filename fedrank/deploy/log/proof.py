@@ -1,4 +1,4 @@
-"""What a hub says about its log to a device, and how a device checks it.
+"""Answers of a hub about its log to a device, and their checks.
 
 An answer has the newest signed head and the end of the log, the *tail*: the frontier of the tree before it, and the
 entries from there on. From these anybody computes the hash of the tree, at its newest size and at every one within the
@@ -15,12 +15,23 @@ from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
-from fedrank.deploy.log.entries import ISSUER_KEY, KEY_ENTRY, MODEL, TERMS, model_data, round_of, wrong_models
-from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decoded, log_key
-from fedrank.deploy.log.tree import Grown, leaf_hash, verify_consistency, verify_inclusion
+from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decode_base64, log_key
+from fedrank.deploy.log.tree import (
+    ISSUER_KEY,
+    KEY_ENTRY,
+    MODEL,
+    TERMS,
+    Grown,
+    leaf_hash,
+    model_data,
+    round_of,
+    verify_consistency,
+    verify_inclusion,
+    wrong_models,
+)
 from fedrank.deploy.terms import Terms
 
-#: A tail begins at a multiple of this: so many entries lie in it, and more where other kinds follow the newest model.
+#: A tail begins at a multiple of this: it has as many entries, and more where other kinds follow the newest model.
 BLOCK = 32
 #: Largest answer in bytes; most hashes in a proof; most entries in a tail.
 LARGEST, _HASHES, _ENTRIES = 65_536, 128, 1024
@@ -53,7 +64,7 @@ class Head:
         size: Number of its leaves.
         root: Hash of its tree.
         note: The checkpoint with its signatures.
-        model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.entries`; empty where what was kept
+        model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.tree`; empty where what was kept
             does not say it.
         keys: SHA-256 of the issuer's key of each epoch in the tail; empty where they are not known any more.
     """
@@ -69,7 +80,7 @@ class Head:
         return json.dumps({"size": self.size, "root": self.root.hex(), "note": self.note, "model": self.model.hex()})
 
     def holds(self, model: bytes, best: bytes | None = None) -> bool:
-        """Whether the newest entry is about this model message, and this one of the best model."""
+        """True if the newest entry is about this model message, and this one of the best model."""
         return self.model.startswith(model_data(model, best))
 
     @classmethod
@@ -82,7 +93,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Trust:
-    """Which witnesses an app trusts, and how many of them have to cosign a head.
+    """Witnesses that an app trusts, and how many of them have to cosign a head.
 
     Args:
         witnesses: Their public keys.
@@ -115,7 +126,7 @@ class Trust:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a hub says about its log.
+    """Answer of a hub about its log.
 
     Attributes:
         checkpoint: The newest signed head.
@@ -149,7 +160,7 @@ class Answer:
             proof = _bytes_in(given.get("proof", []), _HASHES)
             if any(len(one) != 32 for one in (*frontier, *proof)) or not all(entries):
                 raise ValueError("a hash of another length, or an entry without a kind")
-            return cls(Checkpoint.parse(note), frontier, entries, proof, decoded(given.get("terms", "")), note)
+            return cls(Checkpoint.parse(note), frontier, entries, proof, decode_base64(given.get("terms", "")), note)
         except (WireError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UnprovenError(f"what it says about its log cannot be read ({type(error).__name__})") from error
 
@@ -162,7 +173,7 @@ class Answer:
         except (ValueError, KeyError, TypeError, RecursionError):
             return ()
 
-    def checked(self, terms: Terms, seen: Head | None, trust: Trust, now: float | None = None) -> Head:
+    def check(self, terms: Terms, seen: Head | None, trust: Trust, now: float | None = None) -> Head:
         """The head, after everything about it was checked.
 
         Args:
@@ -244,7 +255,7 @@ class Answer:
 
 
 def _wrong_newest(model: bytes, seen: Head | None) -> str:
-    """What is wrong with the newest model, after the one that was seen last; empty if nothing is."""
+    """Fault of the newest model, after the one that was seen last; empty if nothing is."""
     round_, before = round_of(model), b"" if seen is None else seen.model
     if round_ is None:
         return "the log does not say which round its newest model is of"
@@ -255,4 +266,4 @@ def _wrong_newest(model: bytes, seen: Head | None) -> str:
 def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:
     if not isinstance(values, list) or len(values) > most:
         raise ValueError("not a list, or too long")
-    return tuple(decoded(one) for one in values)
+    return tuple(decode_base64(one) for one in values)

@@ -1,4 +1,4 @@
-"""How a hub gets cosignatures: every new head is shown to its witnesses, in the background (C2SP tlog-witness)."""
+"""Cosignatures of a hub's log: every new head is shown to its witnesses, in the background (C2SP tlog-witness)."""
 
 from __future__ import annotations
 

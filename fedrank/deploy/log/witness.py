@@ -3,10 +3,14 @@
 The protocol is C2SP tlog-witness. A folder has the witness's key, the public keys of the logs that it watches, and a
 database with the newest head of each. A head is on the disk before its cosignature leaves, so that a witness that was
 killed never cosigns a log that went back. Two heads of one log that cannot both be true are kept as evidence.
+
+A witness that only compares heads sees that a log grows, and not what with. One that reads it (``--peers``,
+``--check``) finds two models of one round, whichever devices they were shown to, and cosigns no head of it any more.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import sqlite3
@@ -19,10 +23,63 @@ from pathlib import Path
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import create_private, open_database, transaction
 from fedrank.deploy.folder import ServedFolder
-from fedrank.deploy.log.note import LOG, WITNESS, Checkpoint, Key, Signer, decoded, new_private_key
-from fedrank.deploy.log.reading import Reading
-from fedrank.deploy.log.tree import EMPTY, verify_consistency
+from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
+from fedrank.deploy.log.note import LARGEST, LOG, WITNESS, Checkpoint, Key, Signer, decode_base64, new_private_key
+from fedrank.deploy.log.proof import Answer, UnprovenError
+from fedrank.deploy.log.tree import EMPTY, Grown, leaf_hash, newest_round, verify_consistency, wrong_models
 from fedrank.engine.checkpoint import write_atomically
+
+#: Largest page of entries in bytes, and most pages that are read at once.
+_PAGE, _PAGES = 4 << 20, 1000
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Position up to which a log was read.
+
+    Attributes:
+        size: Number of entries that were read.
+        frontier: Hashes of the tree over them.
+        round: Round of the newest model among them; None: there was none that said one.
+        wrong: What was wrong with its models; empty: nothing.
+    """
+
+    size: int = 0
+    frontier: tuple[bytes, ...] = ()
+    round: int | None = None
+    wrong: str = ""
+
+
+def read_on(hub: HttpClient, head: Checkpoint, before: Reading) -> Reading:
+    """Read the entries of a log up to a head.
+
+    Args:
+        hub: Shows the log.
+        head: A head of it, signed by it.
+        before: How far it was read before.
+
+    Raises:
+        UnprovenError: The hub does not show the entries that this head is of.
+        OSError: It does not answer.
+    """
+    tree, last, wrong = Grown(before.size, before.frontier), before.round, before.wrong
+    for _ in range(_PAGES):
+        if tree.size >= head.size:
+            break
+        page = hub.request("GET", f"/v1/log/entries/{tree.size}", "", limit=_PAGE)
+        entries = Answer.entries_in(page.body)[: head.size - tree.size] if page.status == 200 else ()
+        if not entries:
+            raise UnprovenError(f"its hub shows no entry from number {tree.size} on")
+        wrong, last = wrong or wrong_models(entries, last), newest_round(entries, last)
+        for entry in entries:
+            tree.append(leaf_hash(entry))
+    if tree.size != head.size or tree.root() != head.root:
+        raise UnprovenError(f"its hub shows {tree.size} entries, and they are not those of its head of {head.size}")
+    return Reading(tree.size, tree.frontier, last, wrong)
+
 
 #: Most hashes in a request; most pairs of heads of one log that are kept as evidence.
 _HASHES, _PAIRS = 63, 16
@@ -93,7 +150,7 @@ class WitnessFolder(ServedFolder):
             return []
 
     def signer(self) -> Signer:
-        """What signs for the witness.
+        """Signer of the witness.
 
         Raises:
             RunError: Its key cannot be read.
@@ -154,11 +211,11 @@ class Witness:
             if wrong := self.reading(here.origin).wrong:
                 return Said(403, f"{wrong}\n")
             with self._lock, transaction(self._db):
-                return self._judged(old, proof, here)
+                return self._judge(old, proof, here)
         except sqlite3.Error:
             return Said(503, "nothing can be written\n")
 
-    def _judged(self, old: int, proof: list[bytes], here: Checkpoint) -> Said:
+    def _judge(self, old: int, proof: list[bytes], here: Checkpoint) -> Said:
         row = self._db.execute("SELECT size, root, note FROM head WHERE origin = ?", (here.origin,)).fetchone()
         size, root, note = row or (0, EMPTY, "")
         log_note = here.with_lines(_lines_of(here, self.keys[here.origin]))
@@ -187,7 +244,7 @@ class Witness:
             return self._db.execute("SELECT origin, one, other FROM evidence ORDER BY found").fetchall()
 
     def reading(self, origin: str) -> Reading:
-        """How far the entries of a log were read."""
+        """Position up to which the entries of a log were read."""
         with self._lock:
             row = self._db.execute(
                 "SELECT size, frontier, round, wrong FROM reading WHERE origin = ?", (origin,)
@@ -235,7 +292,7 @@ class Witness:
 
 
 def contradict(one: Checkpoint, other: Checkpoint, key: Key) -> bool:
-    """Whether a log signed two heads of one size with different hashes, which cannot both be true."""
+    """True if a log signed two heads of one size with different hashes, which cannot both be true."""
     same = (one.origin, one.size) == (other.origin, other.size) == (key.name, other.size)
     return same and one.root != other.root and one.is_signed_by(key) and other.is_signed_by(key)
 
@@ -255,13 +312,49 @@ def _request_in(body: bytes) -> tuple[int, list[bytes], Checkpoint]:
     word, size = first.split(" ")
     if word != "old" or not size.isdigit() or not size.isascii() or len(size) > 16 or size != str(int(size)):
         raise ValueError("no old size")
-    proof = [decoded(line) for line in lines]
+    proof = [decode_base64(line) for line in lines]
     if len(proof) > _HASHES or any(len(one) != 32 for one in proof):
         raise ValueError("hashes of another length, or too many")
     return int(size), proof, Checkpoint.parse(note)
 
 
 def as_json(witness: Witness) -> str:
-    """What a witness tells everybody: its key, the newest heads, evidence."""
+    """Public state of a witness as JSON: its key, the newest heads, evidence."""
     evidence = [{"log": origin, "heads": [one, other]} for origin, one, other in witness.evidence()]
     return json.dumps({"witness": str(witness.key), "heads": witness.heads(), "evidence": evidence})
+
+
+#: Largest request in bytes: a head, and 63 hashes.
+_LARGEST = LARGEST + 4096
+
+
+class WitnessApp(HttpApp):
+    """The HTTP application of a witness.
+
+    =========================  ==================================================================
+    ``POST /add-checkpoint``   a log's new head and a proof that it grew from the one before
+    ``GET /heads``             the newest head of each log, cosigned; evidence of split views
+    =========================  ==================================================================
+
+    Args:
+        witness: The witness.
+    """
+
+    def __init__(self, witness: Witness):
+        super().__init__(Guard(body_bytes=_LARGEST), RequestCounts())
+        self._witness = witness
+        self.add_routes(
+            {
+                "/add-checkpoint": Route("add", ("POST",), None, self._add),
+                "/heads": Route("heads", ("GET", "HEAD"), None, self._heads),
+            }
+        )
+
+    async def _add(self, request: HttpRequest) -> HttpResponse:
+        said = await asyncio.get_running_loop().run_in_executor(None, self._witness.add, request.body)
+        reason = None if said.status == 200 else f"status-{said.status}"
+        kind = said.kind.encode()
+        return HttpResponse(said.status, said.text.encode(), NO_STORE, NO_SNIFF, content_type=kind, reason=reason)
+
+    async def _heads(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, as_json(self._witness).encode(), NO_STORE, NO_SNIFF)

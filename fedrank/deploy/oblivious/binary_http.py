@@ -56,18 +56,18 @@ def encode_request(request: BinaryRequest, length: int = 0) -> bytes:
 
     Args:
         request: The request.
-        length: Pad with zeros to so many bytes; 0: do not, and leave empty sections at the end out.
+        length: Pad with zeros to this number of bytes; 0: do not, and leave empty sections at the end out.
 
     Raises:
         WireError: It is longer than that.
     """
     head = b"".join(_with_length(x) for x in (request.method, request.scheme, request.authority, request.path))
-    return _padded(_integer(_REQUEST) + head, request.fields, request.content, length)
+    return _pad(_integer(_REQUEST) + head, request.fields, request.content, length)
 
 
 def encode_response(response: BinaryResponse, length: int = 0) -> bytes:
     """A response as bytes; padding and errors as for :func:`encode_request`."""
-    return _padded(_integer(_RESPONSE) + _integer(response.status), response.fields, response.content, length)
+    return _pad(_integer(_RESPONSE) + _integer(response.status), response.fields, response.content, length)
 
 
 def decode_request(data: bytes) -> BinaryRequest:
@@ -111,7 +111,7 @@ def _with_length(data: bytes) -> bytes:
     return _integer(len(data)) + data
 
 
-def _padded(head: bytes, fields: Fields, content: bytes, length: int) -> bytes:
+def _pad(head: bytes, fields: Fields, content: bytes, length: int) -> bytes:
     section = b"".join(_with_length(name) + _with_length(value) for name, value in fields)
     whole = head + _with_length(section) + _with_length(content) + _integer(0)
     if not length:
@@ -155,3 +155,36 @@ class _Reader:
             if len(fields) > _MOST_FIELDS:
                 raise WireError(f"a message of Binary HTTP has more than {_MOST_FIELDS} fields.")
         return tuple(fields), sections[1]
+
+
+#: Bytes of every request inside an encapsulated one: the largest is a report with its token.
+REQUEST_LENGTH = 1024
+#: Answers are padded to a multiple of this; the largest but models, two issuer's keys, takes one.
+_UNIT = 2048
+#: What an answer has beside its body, at most.
+_HEAD = 256
+#: Up to this number of bytes of a model, all answers are as long as one with a model.
+_LARGEST = 16_384
+
+
+def response_length(length: int, model: int) -> int:
+    """The length to which an answer is padded.
+
+    Args:
+        length: Bytes of the answer.
+        model: Bytes of a model message of the hub.
+    """
+    least = _multiple(model + _HEAD) if model <= _LARGEST else _UNIT
+    return max(_multiple(length), least)
+
+
+def _multiple(length: int) -> int:
+    return -(-length // _UNIT) * _UNIT
+
+
+#: Paths of a relay: reports wait for others, requests of other kinds a moment at most.
+REPORTS, OTHERS = "/report", "/others"
+#: Why a relay sends reports back: too few came to be passed on among each other.
+TOO_FEW = "too-few"
+#: Longest time that a relay may keep a request, in seconds.
+LONGEST_BATCH = 60.0

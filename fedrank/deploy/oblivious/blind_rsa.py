@@ -1,6 +1,6 @@
 """Blind RSA signatures, RSABSSA-SHA384-PSS-Deterministic of RFC 9474.
 
-Somebody signs a message without seeing it. The client encodes the message as for an RSA-PSS signature (EMSA-PSS,
+An issuer signs a message without seeing it. The client encodes the message as for an RSA-PSS signature (EMSA-PSS,
 RFC 8017, Section 9.1.1), multiplies it by r^e for a random r, and has the product signed; divided by r, the signature
 is an ordinary RSA-PSS signature of the message. Whoever signed saw a number that is uniform whatever the message is:
 that nothing links it to the signature holds against unbounded computers, and does not rest on RSA being hard.
@@ -57,7 +57,7 @@ def blind(
         inverse: r⁻¹ modulo n; drawn from the operating system unless a test vector gives it.
 
     Returns:
-        The blinded message, and r⁻¹, which :func:`finalise` needs and nobody else may see; as long as the modulus.
+        The blinded message, and r⁻¹, which :func:`finalise` needs and no one else may see; as long as the modulus.
 
     Raises:
         WireError: The key is none: the message and the modulus have a common factor.
@@ -111,7 +111,7 @@ class Verifier:
         self._padding = padding.PSS(padding.MGF1(self._hash), _HASH)
 
     def accepts(self, message: bytes, signature: bytes) -> bool:
-        """Whether a signature is one of this message."""
+        """True if a signature is one of this message."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -149,7 +149,7 @@ class Signer:
         self._dp, self._dq = numbers.dmp1, numbers.dmq1
 
     def usable(self, blinded: bytes) -> bool:
-        """Whether this can be a blinded message: a number below the modulus, and as long."""
+        """True if this can be a blinded message: a number below the modulus, and as long."""
         number = int.from_bytes(blinded)
         return (
             len(blinded) == self.public.nbytes and 0 < number < self.public.n and math.gcd(number, self.public.n) == 1

@@ -69,7 +69,7 @@ class Encapsulated:
             WireError: It was not made for this request.
         """
         aead, nonce = _response_cipher(self.context, self.request[len(_HEADER) :][:KEY_BYTES], response[:_SECRET])
-        return _opened(aead, nonce, response)
+        return _open(aead, nonce, response)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Gateway:
     """Opens encapsulated requests, each once: a relay that keeps one and sends it again gets nothing for it.
 
     What was opened is remembered for some minutes, in memory (RFC 9458, Section 6.5.1). A request that is sent again
-    later, or after a restart, is answered: to whoever made it, since nobody else can read the answer.
+    later, or after a restart, is answered: to whoever made it, since no one else can read the answer.
 
     Args:
         private: X25519 private key, 32 bytes.
@@ -229,7 +229,7 @@ def _response_cipher(context: Any, sender: bytes, nonce: bytes) -> tuple[Any, by
     return AESGCM(key), inner
 
 
-def _opened(aead: Any, nonce: bytes, response: bytes) -> bytes:
+def _open(aead: Any, nonce: bytes, response: bytes) -> bytes:
     from cryptography.exceptions import InvalidTag
 
     try:

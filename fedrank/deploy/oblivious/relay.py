@@ -27,9 +27,8 @@ from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.origins import Origins, check_origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.oblivious.binary_http import LONGEST_BATCH, OTHERS, REPORTS, REQUEST_LENGTH
 from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD, REQUEST_TYPE, RESPONSE_TYPE, public_key_in
-from fedrank.deploy.oblivious.relayed import LONGEST_BATCH, OTHERS, REPORTS
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.terms import LARGEST_MODEL
 
 _log = logging.getLogger("fedrank.hub")
@@ -113,10 +112,10 @@ class Batch:
 
     Args:
         gateway: Where they go.
-        size: As soon as requests of so many networks wait, they all go.
+        size: As soon as requests of ``size`` networks wait, they all go.
         seconds: Longest wait of a request.
         strict: Whether fewer than ``size`` are sent back after that time; else they go.
-        trial: Whether requests of this machine's own addresses are each of a network of their own.
+        trial: Whether requests of this machine's own addresses count as one network each.
     """
 
     def __init__(self, gateway: GatewayClient, size: int, seconds: float, *, strict: bool, trial: bool = False):
@@ -166,7 +165,7 @@ class Batch:
         secrets.SystemRandom().shuffle(batch)
         for one in batch:
             task = asyncio.get_running_loop().create_task(self._pass_on(one))
-            self._tasks.add(task)  # else nobody holds it
+            self._tasks.add(task)  # else nothing holds it
             task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, one: _Waiting) -> None:
@@ -220,7 +219,7 @@ class RelayApp(HttpApp):
 
     Args:
         gateway: Where requests go.
-        configuration: The gateway's key configuration, which everybody is told alike.
+        configuration: The gateway's key configuration, which all clients are told alike.
         settings: Settings of the relay.
     """
 
@@ -277,7 +276,7 @@ class RelayApp(HttpApp):
 
 
 def _own(address: str) -> bool:
-    """Whether an address is this machine's own."""
+    """True if an address is this machine's own."""
     try:
         parsed = ipaddress.ip_address(address)
         return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback

@@ -34,19 +34,19 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
-from fedrank.deploy.platforms.steps import (
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.terms import (
     NotYetError,
     RefusedError,
+    Terms,
     blank_message,
-    decoded,
+    decode_request,
+    finish,
     left,
-    lived,
     own_values,
-    responded,
+    respond,
 )
-from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.fedslate.learning import FormTargets
+from fedrank.slates.fedslate.exchanges import FormTargets
 from fedrank.slates.fedslate.messages import SharedValues
 from fedrank.slates.fedslate.state import PlatformState, empty_view
 from fedrank.slates.world.satisfaction import Turn
@@ -152,7 +152,7 @@ class Platform:
             values = own_values(self.terms.protocol, self._own)
             question = SharedValues(np.uint32(number), np.asarray(values))
             draws = self.terms.draws(place, self.index, number, self.seeded)
-            own, _ = responded(self.terms.exchanges[place], question, self._own, draws)
+            own, _ = respond(self.terms.exchanges[place], question, self._own, draws)
             self._commit(own, {}, stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
 
@@ -182,7 +182,7 @@ class Platform:
         if slot is not None:
             item = jnp.asarray(self._own.slate[slot], jnp.int32)
             turn = Turn(jnp.int32(slot), item, jnp.float32(engagement), jnp.float32(0.0))
-        own, row = lived(self._s, self._own, turn, jnp.int32(number))
+        own, row = finish(self._s, self._own, turn, jnp.int32(number))
         pieces = {**self._transition(number, row), "turn": packed(turn), "chose": packed(own.choice)}
         said = {**self._said, "outcome": digest}
         self._commit(own, pieces, stage=Stage.LIVED, lived=number, _said=said, _turn=turn, _chose=own.choice)
@@ -208,7 +208,7 @@ class Platform:
             RefusedError: The platform does not answer this request in this round.
         """
         exchange = self._exchange(place)
-        request = decoded(exchange, body)
+        request = decode_request(exchange, body)
         digest = hashlib.sha256(body).digest()
         if (kept := self._answers.get((number, place))) is not None:
             if kept[:_DIGEST] != digest:
@@ -221,7 +221,7 @@ class Platform:
         self._sensible(request, number, learns)
         self._end_rounds(number)
         draws = self.terms.draws(place, self.index, number, self.seeded)
-        own, reply = responded(exchange, request, self._own, draws)
+        own, reply = respond(exchange, request, self._own, draws)
         try:
             data = exchange.reply.encode(reply)
         except WireError as error:  # a network that has left all bounds
@@ -258,17 +258,17 @@ class Platform:
         """Compile all exchanges, so that the first request does not take seconds."""
         for place, exchange in enumerate(self.terms.exchanges):
             if self._is_asked(exchange):
-                blank = decoded(exchange, blank_message(exchange.request))
-                responded(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
+                blank = decode_request(exchange, blank_message(exchange.request))
+                respond(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
         seen = jnp.float32(0.0), self._own.view.documents
         left(self._s, self._own, self._chose, self._turn, *seen, jnp.bool_(False))
-        lived(self._s, self._own, self._turn, jnp.int32(0))
+        finish(self._s, self._own, self._turn, jnp.int32(0))
         own_values(self.terms.protocol, self._own)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _is_asked(self, exchange: Exchange) -> bool:
-        """Whether an exchange is ever with this platform; the coordinator knows in which rounds."""
+        """True if an exchange is ever with this platform; the coordinator knows in which rounds."""
         told = not isinstance(exchange, FormTargets) or self._s.feedback[self.index]
         return not exchange.silent and told and getattr(exchange, "platform", self.index) == self.index
 
@@ -301,11 +301,10 @@ class Platform:
         ages = getattr(request, "ages", None)
         if ages is None:
             return
-        steps = self._s.steps
         then = number - ages.astype(np.int64)
-        if ages.min() < steps or then.min() < 0 or ages.max() >= self._s.memory:
+        if ages.min() < 1 or then.min() < 0 or ages.max() >= self._s.memory:
             raise RefusedError("out-of-range")
-        wanted = then[:, None] + np.arange(steps + 1)  # each transition, and those after it that its target looks at
+        wanted = then[:, None] + np.arange(2)  # each transition, and the one after it
         if (self._numbers[wanted % self._s.memory] != wanted).any():
             raise RefusedError("missing-transitions")
 
@@ -313,8 +312,8 @@ class Platform:
         """Run the exchanges without messages at the end of the rounds before this one."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(past) for past in range(self._ended, number)):
-                request = decoded(exchange, blank_message(exchange.request))
-                self._own, _ = responded(exchange, request, self._own, ())
+                request = decode_request(exchange, blank_message(exchange.request))
+                self._own, _ = respond(exchange, request, self._own, ())
         self._ended = max(self._ended, number)
 
     def _transition(self, number: int, row: Any) -> dict[str, bytes]:

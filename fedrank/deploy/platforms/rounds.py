@@ -6,8 +6,8 @@ repeated. With unlimited patience the coordinator waits for all platforms.
 
 **No platform can stop the others.** What a platform says of itself is taken for itself only: one that says it is in a
 later round, answers with what cannot be read, or is another than it was, is not heard. Rounds are skipped only where
-nobody can take part in this one, and then to the first round in which somebody says it can. What one platform can still
-do is to give values that are wrong, and to have no transitions, without which nobody learns from a batch.
+no platform can take part in this one, and then to the first round in which one says it can. What one platform can still
+do is to give values that are wrong, and to have no transitions, without which no platform learns from a batch.
 
 **Learning needs transitions that correspond one to one.** They correspond by the number of their round. Before a batch
 is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others after which no
@@ -17,16 +17,20 @@ with feedback gives the values of a batch, no platform learns from it, because t
 **Resuming.** The state is written at the end of a round. A coordinator that was killed in the middle sends the same
 requests again, which are answered with the same bytes. Where platforms have continued alone, it joins them at their
 round.
+
+A platform is a :class:`Peer`: it is asked until it answers or the time is up.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,18 +40,174 @@ from jaxtyping import Bool, Int64
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed, unpacked
-from fedrank.deploy.platforms.peer import Peer, Silence
+from fedrank.core.trees import Json
+from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
 from fedrank.deploy.platforms.platform import LAST_ROUND
-from fedrank.deploy.platforms.steps import blank_message
-from fedrank.deploy.platforms.terms import Terms
-from fedrank.slates.fedslate.learning import Batch, FormTargets
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms, blank_message
+from fedrank.slates.fedslate.exchanges import Batch, FormTargets, sample_without_replacement
 from fedrank.slates.fedslate.messages import BatchAges
-from fedrank.slates.fedslate.state import CoordinatorState
-from fedrank.slates.learners.sampling import sample_without_replacement
+
+_log = logging.getLogger("fedrank.coordinator")
+
+#: First and longest pause before a platform is asked again, in seconds.
+_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+#: Largest list of missing rounds, in bytes.
+_MISSING = 1 << 20
+#: Reasons after which a request is sent again.
+_SOON = ("early-round", "unavailable", "too-many")
+#: Reasons of refusals for good.
+_FINAL = ("unauthorised", "malformed", "out-of-range", "not-found", "method", "too-large", "not-due", "not-finite")
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A missing reply.
+
+    Attributes:
+        reason: Reason that the platform gave; ``"away"`` if it did not answer.
+        round: The next round in which it can take part, where it says so.
+    """
+
+    reason: str
+    round: int | None = None
+
+
+class Peer:
+    """The coordinator's connection to one platform.
+
+    Args:
+        terms: The terms of the federation.
+        index: Number of the platform that should be there, from 0.
+        client: HTTP client of the platform.
+        seeded: Whether it should draw from the run's seed.
+        stop: Set when the coordinator stops.
+    """
+
+    def __init__(
+        self, terms: Terms, index: int, client: PersistentClient, *, seeded: bool = False, stop: threading.Event
+    ):
+        self._terms, self._index, self._client, self._seeded, self._stop = terms, index, client, seeded, stop
+        self._met, self._complaint = False, ""  # whether it was once the platform that it should be; the last complaint
+        client.on_connect = self._check
+
+    def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
+        """Send the request of an exchange and wait for the reply.
+
+        Args:
+            number: Number of the round.
+            place: Index of the exchange in the protocol.
+            body: The request's bytes.
+            patience: Seconds to wait; may be infinite.
+
+        Returns:
+            The reply's bytes, of the right length; or why there is none.
+
+        Raises:
+            RunError: From the start, another platform is there, one with other settings, or one that refuses for good.
+                Once it has been the right one, it is silent instead: it must not stop the others.
+        """
+        path, size = f"{EXCHANGE_PATH}{number}/{place}", self._terms.exchanges[place].reply.nbytes
+        return self._answer(path, body, patience, size, self._terms.names[place])
+
+    def sum_step(
+        self, number: int, place: int, step: int, body: bytes, patience: float, expected: int
+    ) -> bytes | Silence:
+        """Send the request of a step of a secure sum, as :meth:`exchange`.
+
+        Args:
+            number: Number of the round.
+            place: Index of the exchange whose replies are summed.
+            step: Number of the step, from 0.
+            body: The request's bytes.
+            patience: Seconds to wait; may be infinite.
+            expected: Length of the reply, in bytes.
+        """
+        return self._answer(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected, f"step {step} of a sum")
+
+    def _answer(self, path: str, body: bytes, patience: float, expected: int, name: str) -> bytes | Silence:
+        answer = self._patiently("POST", path, body, patience, max(4096, expected))
+        if isinstance(answer, Silence):
+            return answer
+        if len(answer.body) != expected:
+            return self._wrong(f"answers {name} with {len(answer.body)} bytes")
+        return answer.body
+
+    def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:
+        """Rounds up to this one that the platform has no transition of, as ranges (first, last); errors as above."""
+        answer = self._patiently("GET", f"/v1/missing/{number}", None, patience, _MISSING)
+        if isinstance(answer, Silence):
+            return answer
+        try:
+            return [(int(first), int(last)) for first, last in answer.json()["missing"]]
+        except (ValueError, TypeError, LookupError, OverflowError):
+            return self._wrong("says nothing sensible about missing rounds")
+
+    def _patiently(
+        self, method: str, path: str, body: bytes | None, patience: float, limit: int
+    ) -> ClientResponse | Silence:
+        end, pause = time.monotonic() + patience, _PAUSE
+        while True:
+            try:
+                answer = self._client.ask(method, path, body, limit=limit)
+            except _WrongPlatformError as error:
+                return self._wrong(str(error))
+            except OSError as error:
+                silence = Silence("away")
+                if pause == _PAUSE:
+                    _log.warning("platform %d: %s", self._index, error)
+            else:
+                if answer.status == 200:
+                    return answer
+                silence = self._refuse(answer)
+                if silence.reason not in _SOON:
+                    return silence
+            left = end - time.monotonic()
+            if left <= 0 or self._stop.is_set():
+                return silence
+            if silence.reason != "early-round":  # for that the platform itself has waited
+                self._stop.wait(min(pause, left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _check(self) -> None:
+        """Check over a new connection that the platform is the expected one."""
+        answer = self._client.ask("GET", "/v1/platform")
+        if answer.status != 200:
+            raise ConnectionError(self._refuse(answer).reason)
+        said: dict[str, Json] = answer.json()
+        here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
+        for name, value in here.items():
+            if said.get(name) != value:
+                found = repr(said.get(name))[:100]
+                raise _WrongPlatformError(f"says {name} = {found}, and this coordinator expects {value!r}")
+        self._met = True
+
+    def _refuse(self, answer: ClientResponse) -> Silence:
+        if answer.reason in _FINAL:
+            return self._wrong(f"refuses the coordinator: {answer.reason}", answer.reason)
+        said = answer.json().get("round")
+        return Silence(answer.reason or f"status {answer.status}", said if type(said) is int else None)
+
+    def _wrong(self, what: str, reason: str = "malformed") -> Silence:
+        """A platform that does what it should not: an error at the start, later silence and a line in the log."""
+        error = (
+            f"platform {self._index} at {self._client.url}: {what}. Give each platform's own address, in order, its "
+            "token, and the same configuration to all."
+        )
+        if not self._met:
+            raise RunError(error)
+        if error != self._complaint:
+            self._complaint = error
+            _log.error("%s Until then it is not heard.", error)
+        return Silence(reason)
+
+
+class _WrongPlatformError(Exception):
+    """Another platform answers than should."""
+
 
 #: Seconds that a platform may take to answer by default.
-PATIENCE = 30.0
+PLATFORM_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -65,8 +225,8 @@ class RoundSeen:
     learnt: bool | None
 
 
-class Coordinator:
-    """The coordinator; a context manager, in which its threads run.
+class AnyCoordinator:
+    """The coordinator of some platforms; a context manager, in which its threads run.
 
     Args:
         terms: Terms of the federation.
@@ -86,7 +246,7 @@ class Coordinator:
         peers: Sequence[Peer],
         store: KeyValueStore,
         *,
-        patience: float = PATIENCE,
+        patience: float = PLATFORM_PATIENCE,
         seeded: bool = False,
         stop: threading.Event | None = None,
     ):
@@ -94,19 +254,26 @@ class Coordinator:
             raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
         self.terms, self.patience = terms, patience
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
-        self.state: CoordinatorState = terms.coordinator_state(seeded)
-        self._every = terms.config.evaluation.every
-        self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
-        self._missing: set[int] | None = None  # rounds that somebody misses; None: not known
-        self._load()
+        self.state: Any = terms.coordinator_state(seeded)
 
-    def __enter__(self) -> Coordinator:
+    def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(len(self._peers), "platform")
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._pool.shutdown()
+
+
+class Coordinator(AnyCoordinator):
+    """The coordinator of FedSlate's rounds; arguments as of :class:`AnyCoordinator`."""
+
+    def __init__(self, terms: Terms, *args: Any, **options: Any):
+        super().__init__(terms, *args, **options)
+        self._every = terms.config.evaluation.every
+        self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
+        self._missing: set[int] | None = None  # rounds that a platform misses; None: not known
+        self._load()
 
     @property
     def done(self) -> int:
@@ -149,7 +316,7 @@ class Coordinator:
             state, learnt = self._learn(state, number, heard.copy(), crossed)
             if not heard.all():
                 self._missing = None  # of this round it is not known either
-        self._keep(self._ended(state, number, number + 1), number, crossed)
+        self._keep(self._end(state, number, number + 1), number, crossed)
         return RoundSeen(number, heard, learnt)
 
     def _learn(
@@ -170,7 +337,7 @@ class Coordinator:
                 question = self._batch(exchange, state, number)
                 if question is None:
                     return state, False
-            asked = self._asked(exchange, state) & able
+            asked = self._to_ask(exchange, state) & able
             if not asked.any():
                 continue
             state, heard, silences = self._exchange(state, number, place, able, crossed, question)
@@ -195,7 +362,7 @@ class Coordinator:
     ) -> tuple[Any, Bool[np.ndarray, " platforms"], dict[int, Silence]]:
         """Run an exchange with the platforms in ``able``; returns the state, who was heard, and why others were not."""
         exchange = self.terms.exchanges[place]
-        asked = self._asked(exchange, state) & able
+        asked = self._to_ask(exchange, state) & able
         request = _asked_of(exchange, state) if question is None else question
         heard, silences, replies = np.zeros(len(asked), bool), {}, []
         lead = (len(asked),) if exchange.personal else ()
@@ -218,9 +385,9 @@ class Coordinator:
             replies.append(reply if isinstance(reply, bytes) else blank_message(exchange.reply))
         crossed[place] += int(asked.sum()), int(heard.sum())
         told = exchange.reply.decode_all(b"".join(replies))
-        return _told(exchange, state, told, jnp.asarray(heard)), heard, silences
+        return _tell(exchange, state, told, jnp.asarray(heard)), heard, silences
 
-    def _asked(self, exchange: Exchange, state: PyTree) -> Bool[np.ndarray, " platforms"]:
+    def _to_ask(self, exchange: Exchange, state: PyTree) -> Bool[np.ndarray, " platforms"]:
         asked = exchange.asked(state, self.terms.platforms)
         return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
 
@@ -234,12 +401,9 @@ class Coordinator:
         if not missing:
             return _asked_of(exchange, state)
         s = self.terms.protocol.settings
-        # Round r − a and those after it that a target looks at, as the protocol's, but for what is missing.
-        ages = [
-            a
-            for a in range(s.steps, min(number + 1, s.memory))
-            if missing.isdisjoint(range(number - a, number - a + s.steps + 1))
-        ]
+        # Round r − a and the one after it, as the protocol's, but for what is missing.
+        last = min(number + 1, s.memory)
+        ages = [a for a in range(1, last) if missing.isdisjoint((number - a, number - a + 1))]
         if len(ages) < s.batch:
             return None
         key = jax.random.fold_in(state.key, state.round)
@@ -266,17 +430,17 @@ class Coordinator:
 
     # -- between rounds --------------------------------------------------------------------------------------------
 
-    def _ended(self, state: PyTree, first: int, after: int) -> Any:
+    def _end(self, state: PyTree, first: int, after: int) -> Any:
         """The state after the exchanges without messages at the end of rounds ``first`` … ``after`` − 1."""
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(number) for number in range(first, after)):
                 nothing = exchange.reply.decode_all(blank_message(exchange.reply) * self.terms.platforms)
-                state = _told(exchange, state, nothing, jnp.ones(self.terms.platforms, bool))
+                state = _tell(exchange, state, nothing, jnp.ones(self.terms.platforms, bool))
         return state
 
     def _join(self, number: int) -> None:
         """Continue with the round in which the platforms are."""
-        state = self._ended(self.state, self.done, number)
+        state = self._end(self.state, self.done, number)
         self._missing = None
         self._keep(
             state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64)
@@ -315,5 +479,5 @@ def _asked_of(exchange: Exchange, state: PyTree) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
+def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)

@@ -1,6 +1,7 @@
-"""The terms that platforms and their coordinator agree on before the first round: one configuration file.
+"""The terms that platforms and their coordinator agree on before the first round, and the steps that follow from them.
 
-A coordinator asks every platform for its :attr:`Terms.fingerprint`, and refuses platforms with another one.
+The terms are one configuration file. A coordinator asks every platform for its :attr:`Terms.fingerprint`, and refuses
+platforms with another one. A step is a function of the protocol, compiled; requests are decoded from bytes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
-from jaxtyping import Key
+import jax.numpy as jnp
+from jaxtyping import Float32, Key
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError
-from fedrank.core.protocol import Exchange
+from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.messages import WIRE_VERSION, Layout
+from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import INIT, WORLD, party_key
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
-from fedrank.slates.config import FedSlateConfig, PlatformsConfig, SummedSlatesConfig
+from fedrank.slates.config import FedSlateConfig, PlannedSlatesConfig, PlatformsConfig
 from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
+from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.state import PlatformState
 from fedrank.slates.sums import SummedSlates
+from fedrank.slates.world.satisfaction import Turn
 
 #: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
 EXCHANGE_PATH = "/v1/exchange/"
@@ -41,31 +48,21 @@ class Terms:
         ConfigError: The configuration has no platforms that exchange anything.
     """
 
-    config: FedSlateConfig | SummedSlatesConfig
+    config: FedSlateConfig | PlannedSlatesConfig
     protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
-
-    def __post_init__(self):
-        if isinstance(self.config, FedSlateConfig) and self.config.sharing.secure_sum:
-            raise ConfigError(
-                "sharing.secure_sum: of FedSlate only simulated platforms have a secure sum. Leave it out, or take "
-                "planned-slates."
-            )
 
     @classmethod
     def of(cls, config: RunConfig) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
         if not isinstance(config, PlatformsConfig):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if not isinstance(config, FedSlateConfig | SummedSlatesConfig):
+        if not isinstance(config, FedSlateConfig | PlannedSlatesConfig):
             raise ConfigError(
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
                 "coordinate. Take vertical-slate or planned-slates."
             )
-        config = config.resolved()
-        protocol = experiment_of(config).protocol
-        if not isinstance(protocol, FedSlate | SummedSlates):
-            raise ConfigError("platforms that learn alone tell each other nothing: there is nothing to coordinate.")
-        return cls(config, protocol)
+        filled: Any = config.resolved()
+        return cls(filled, experiment_of(filled).protocol)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -89,7 +86,7 @@ class Terms:
 
     @property
     def plans(self) -> bool:
-        """Whether platforms serve by themselves: nothing crosses but sums and models, a few times."""
+        """True if platforms serve by themselves: nothing crosses but sums and models, a few times."""
         return isinstance(self.protocol, SummedSlates)
 
     @property
@@ -167,7 +164,81 @@ def _first_own(protocol: FedSlate | SummedSlates, key: Any, platform: Any) -> An
 
 
 def key_from_os() -> Key[jax.Array, ""]:
-    """A random key with 32 bits of entropy, for draws that protect nobody, such as initial weights."""
+    """A random key with 32 bits of entropy, for draws that protect no user, such as initial weights."""
     import secrets
 
     return jax.random.key(secrets.randbits(32))
+
+
+class RefusedError(Exception):
+    """A platform refuses a request.
+
+    Attributes:
+        reason: Reason in the HTTP protocol.
+        more: Further fields of the response's JSON.
+    """
+
+    def __init__(self, reason: str, **more: Any):
+        super().__init__(reason)
+        self.reason, self.more = reason, more
+
+
+class NotYetError(RefusedError):
+    """A platform refuses a request now, but will not once something else has happened."""
+
+
+def blank_message(layout: Layout) -> bytes:
+    """A message of this layout whose numbers are all 0."""
+    return bytes([WIRE_VERSION << 5 | layout.kind]) + bytes(layout.nbytes - 1)
+
+
+def decode_request(exchange: Exchange, body: bytes) -> Any:
+    """Decode the request of an exchange.
+
+    Raises:
+        RefusedError: It has another size or kind, or a number out of range.
+    """
+    return decode_as(exchange.request, body)
+
+
+def decode_as(layout: Layout, body: bytes) -> Any:
+    """Decode a message of a layout; errors as :func:`decode_request`."""
+    if len(body) != layout.nbytes or body[0] != WIRE_VERSION << 5 | layout.kind:
+        raise RefusedError("malformed")
+    try:
+        return layout.decode(body)
+    except WireError as error:
+        raise RefusedError("out-of-range") from error
+
+
+@partial(jax.jit, static_argnums=0)
+def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
+    """The state of a platform after an exchange, and its reply."""
+    party, reply = exchange.respond(request, Party(None, own), draws)
+    return party.own, reply
+
+
+@partial(jax.jit, static_argnums=0)
+def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " candidates"]:
+    """Q-values of the candidates by the platform's own network, float32 [N]."""
+    return protocol.learner.values(own)
+
+
+@partial(jax.jit, static_argnums=0)
+def finish(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
+    """End a round; whether the user has left is not known before the next visit. Returns state and transition."""
+    return finish_round(s, own, turn, number, jnp.bool_(False))
+
+
+@partial(jax.jit, static_argnums=0)
+def left(
+    s: SlateSettings, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
+) -> tuple[PlatformState, Any]:
+    """Start the next visit: update the platform's view, and complete the transition of the round before.
+
+    The view of that round was computed with the choice model of that time, ``chose``. ``over`` says that the user of
+    that round has left. Returns state and transition.
+    """
+    row = transition_of(s, own, turn, over)
+    view = next_view(s, own._replace(choice=chose), turn, observed, documents, over)
+    return remember(s, own, row, own.rounds - 1)._replace(view=view), row

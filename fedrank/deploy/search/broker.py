@@ -1,7 +1,7 @@
 """The broker of a federation: it carries sealed questions to owners and their sealed answers back, and reads neither.
 
 ``POST /v1/ask`` has a JSON object, owner → sealed question in base64; the answer is owner → ``{"answer": …}`` or
-``{"missing": why}``. All owners are asked at once, each by threads of its own; one that is slow or gone is missing, and
+``{"missing": why}``. All owners are asked at once, each by its own threads; one that is slow or gone is missing, and
 no answer waits for it longer than ``patience`` seconds. ``GET /v1/owners`` has their names and keys, for comparison
 with ``federation.toml``.
 """
@@ -85,10 +85,10 @@ class BrokerApp(HttpApp):
             asked = {str(name): base64.b64decode(sealed, validate=True) for name, sealed in body.items()}
         except (ValueError, TypeError, AttributeError, RecursionError, binascii.Error):
             return REFUSALS["malformed"]
-        answers = await asyncio.gather(*(self._carried(name, sealed) for name, sealed in asked.items()))
+        answers = await asyncio.gather(*(self._carry(name, sealed) for name, sealed in asked.items()))
         return json_response(200, dict(zip(asked, answers, strict=True)))
 
-    async def _carried(self, name: str, sealed: bytes) -> dict[str, Json]:
+    async def _carry(self, name: str, sealed: bytes) -> dict[str, Json]:
         """An owner's answer to a question, or why it is missing."""
         client = self._clients.get(name)
         if client is None:

@@ -33,10 +33,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import math
 import os
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,17 +51,93 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.search.decoys import Decoys, decoys_of
 from fedrank.deploy.search.learning import FixedRanker, Order, Ranker, base_and_features, clicked
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import K1
 from fedrank.texts.served.documents import LONGEST_TITLE
-from fedrank.texts.served.envelopes import LARGEST_ANSWER, Question, key_of
-from fedrank.texts.served.features import COSINE, NAMES
-from fedrank.texts.served.owner import LARGEST_STEP, LONGEST_QUERY, LONGEST_WORD, MOST_WORDS
+from fedrank.texts.served.envelopes import LARGEST_ANSWER, LONGEST_TICKET, Question, key_of
+from fedrank.texts.served.owner import (
+    COSINE,
+    LARGEST_STEP,
+    LONGEST_QUERY,
+    LONGEST_WORD,
+    MOST_AT_ONCE,
+    MOST_WORDS,
+    NAMES,
+)
 from fedrank.texts.served.statistics import StatisticsTerms
-from fedrank.texts.served.tickets import LONGEST_TICKET
+
+#: Bytes of a key.
+KEY = 32
+
+
+class Decoys:
+    """Chooses decoys.
+
+    Args:
+        queries: Queries that people like the asker ask, as they are typed.
+        number: Decoys of a query.
+        key: 32 bytes that no owner has.
+
+    Raises:
+        ConfigError: There are too few different queries, or too many decoys are wanted.
+    """
+
+    def __init__(self, queries: Sequence[str], number: int, key: bytes):
+        self._queries = sorted({" ".join(query.split())[:LONGEST_QUERY] for query in queries} - {""})
+        self._number, self._key = number, key
+        if not 1 <= number < MOST_AT_ONCE:
+            raise ConfigError(f"decoys of a query must be in 1..{MOST_AT_ONCE - 1}, got {number}.")
+        if len(self._queries) <= number:
+            raise ConfigError(
+                f"{number} decoys need a list of more than {number} different queries, got {len(self._queries)}."
+            )
+        if len(key) != KEY:
+            raise ConfigError(f"a key of decoys has {KEY} bytes, got {len(key)}.")
+
+    def of(self, query: str) -> list[str]:
+        """The decoys of a query; the same ones whenever it is asked."""
+        asked = " ".join(query.split())
+        others = (other for other in self._queries if other != asked)
+        return sorted(others, key=lambda other: self._place(asked, other))[: self._number]
+
+    def among(self, query: str) -> tuple[list[str], int]:
+        """The query among its decoys in an order drawn anew, and its place in it."""
+        queries = [query, *self.of(query)]
+        secrets.SystemRandom().shuffle(queries)
+        return queries, queries.index(query)
+
+    def _place(self, asked: str, other: str) -> bytes:
+        text = b"\0".join(part.encode("utf-8", "surrogatepass") for part in (asked, other))
+        return hmac.new(self._key, text, hashlib.sha256).digest()
+
+
+def decoys_of(queries: Path, number: int) -> Decoys:
+    """Decoys from a file with a query a line; the key lies beside it, in ``decoys.key``, and is made if missing.
+
+    Raises:
+        ConfigError: The file cannot be read or is too short, or the key is damaged.
+        RunError: A key cannot be written.
+    """
+    try:
+        lines = queries.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{queries}: cannot be read as a list of queries, one a line ({error}).") from error
+    path = queries.parent / "decoys.key"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as out:
+            out.write(os.urandom(KEY))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
+    try:
+        return Decoys(lines, number, path.read_bytes())
+    except ConfigError as error:
+        raise ConfigError(f"{queries}: {error}") from error
+
 
 #: Most that a word of a query adds to a score: BM25's saturation is below k₁ + 1 in each field, body and title, and
 #: its IDF at most the logarithm of the number of documents, for which a million million is taken.
@@ -73,7 +152,7 @@ _RERANKED = 20
 
 @dataclass(frozen=True)
 class OwnerCard:
-    """What everybody knows of an owner.
+    """Public data of an owner.
 
     Attributes:
         name: Its name in the federation.
@@ -88,7 +167,7 @@ class OwnerCard:
 
 @dataclass(frozen=True)
 class RankingTerms:
-    """How hits are put in order, where not by their scores alone.
+    """Order of hits, where not by their scores alone.
 
     Attributes:
         cosine: Weight of the encoder's cosine beside a score; see
@@ -153,7 +232,7 @@ class FederationFile:
             self.statistics()
 
     def statistics(self) -> StatisticsTerms:
-        """What is agreed on about the sums of statistics.
+        """Terms of the sums of statistics.
 
         Raises:
             ConfigError: A number is out of range, or there is one owner only.
@@ -204,7 +283,7 @@ class Hit:
         score: Its score, which compares with those of other owners.
         title: Its title or beginning; empty where the owner does not show it.
         ticket: What it can be fetched by, with :meth:`Federation.fetch`, for a day; another one in each answer.
-        features: Numbers of :data:`fedrank.texts.served.features.NAMES`; None: the owner gave none.
+        features: Numbers of :data:`fedrank.texts.served.owner.NAMES`; None: the owner gave none.
     """
 
     owner: str
@@ -216,7 +295,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         hits: Best first.
@@ -315,12 +394,12 @@ class Federation:
         if not answers or len(missing) == len(self.file.owners):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
         hits.sort(key=lambda hit: -hit.score)
-        order = self._ordered(hits, encoders)
+        order = self._order(hits, encoders)
         if order is not None:
             hits = [hits[place] for place in order.places]
         return Answer(tuple(hits[:k]), missing, tuple(alone) if len(self.file.owners) > 1 else (), order)
 
-    def _ordered(self, hits: list[Hit], encoders: Mapping[str, str]) -> Order | None:
+    def _order(self, hits: list[Hit], encoders: Mapping[str, str]) -> Order | None:
         """The ranker's order; None where scores alone decide, there are no hits, or one lacks its numbers."""
         numbers = [hit.features for hit in hits if hit.features is not None]
         if self.file.ranking is None or not hits or len(numbers) < len(hits):
@@ -380,7 +459,7 @@ class Federation:
             raise RunError(f"the broker refused: {found.get('detail') or response.status}.")
         answers: dict[str, dict[str, Any]] = {}
         for owner, question in questions.items():
-            opened = _opened(question, found.get(owner))
+            opened = _open(question, found.get(owner))
             if isinstance(opened, str):
                 missing[owner] = opened
             else:
@@ -393,7 +472,7 @@ def _words(query: str) -> list[str]:
     return [word for word in tokenise([query])[0] if len(word) <= LONGEST_WORD]
 
 
-def _opened(question: Question, found: Any) -> dict[str, Any] | str:
+def _open(question: Question, found: Any) -> dict[str, Any] | str:
     """An owner's answer, or why there is none."""
     if not isinstance(found, dict) or not isinstance(found.get("answer"), str):
         why = found.get("missing") if isinstance(found, dict) else None

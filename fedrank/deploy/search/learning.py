@@ -1,7 +1,7 @@
-"""What an asker learns from its people's clicks on the lists that they were served.
+"""Learning of an asker from its people's clicks on the lists that they were served.
 
 The lists hold documents of all owners, each with its BM25 score and a few numbers
-(:mod:`fedrank.texts.served.features`). A list's base score is its BM25 score and, where owners have an encoder, a fixed
+(:mod:`fedrank.texts.served.owner`). A list's base score is its BM25 score and, where owners have an encoder, a fixed
 multiple of the cosine; what is learnt is a linear function of the numbers, added to it. It is learnt where the clicks
 are, by devices of a hub (:class:`~fedrank.deploy.device.Device`, FOLtR-ES): clicks stay there, and what leaves is a
 seed and a privatised number for several searches. Several askers learn one model at one hub.
@@ -28,7 +28,7 @@ from jaxtyping import Float32, Float64, Integer
 from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.deploy.device import Device, Ranking
 from fedrank.engine.model import read_model
-from fedrank.texts.served.features import COSINE, NAMES
+from fedrank.texts.served.owner import COSINE, NAMES
 
 _log = logging.getLogger("fedrank.search")
 
@@ -48,7 +48,7 @@ class Order:
 
 @runtime_checkable
 class Ranker(Protocol):
-    """What puts hits in order."""
+    """Ranker of hits."""
 
     def order(self, features: Float32[np.ndarray, "hits features"], base: Float32[np.ndarray, " hits"]) -> Order:
         """Order hits by base score and numbers, each as :func:`base_and_features` gives it."""
@@ -59,7 +59,7 @@ class FixedRanker:
     """Ranks by weights that were learnt before.
 
     Args:
-        weights: One for each of the numbers of :data:`fedrank.texts.served.features.NAMES`.
+        weights: One for each of the numbers of :data:`fedrank.texts.served.owner.NAMES`.
 
     Raises:
         ConfigError: There are more or fewer, or one is not finite.
@@ -112,7 +112,7 @@ class LearningRanker:
         hub: The hub's address.
         enrolment: Its enrolment token.
         folder: Folder for the devices' files, one folder each.
-        devices: Number of devices, and so of lists that are looked at at once; each has the hub's ε of its own.
+        devices: Number of devices, and so of lists that are looked at at once; each has its own ε of the hub.
         options: Further arguments of :class:`~fedrank.deploy.device.Device`.
 
     Raises:
@@ -169,7 +169,7 @@ def clicked(order: Order, rank: int) -> bool:
 def base_and_features(
     scores: Sequence[float], features: Sequence[Sequence[float]], comparable: Sequence[bool], cosine: float = COSINE
 ) -> tuple[Float32[np.ndarray, " hits"], Float32[np.ndarray, "hits features"]]:
-    """What a ranker works on: a base score, and the numbers of each hit.
+    """Input of a ranker: a base score, and the numbers of each hit.
 
     The base score is that of BM25 as a part of the list's best, plus ``cosine`` times the cosine.
 
@@ -185,11 +185,11 @@ def base_and_features(
     best = base.max(initial=0.0)
     base = base / best if best > 0 else base
     known = np.asarray(comparable, np.bool_)
-    numbers[~known, 0] = _expected(base[known], numbers[known, 0], base[~known])
+    numbers[~known, 0] = _expected_cosines(base[known], numbers[known, 0], base[~known])
     return (base + cosine * numbers[:, 0]).astype(np.float32), numbers.astype(np.float32)
 
 
-def _expected(
+def _expected_cosines(
     scores: Float64[np.ndarray, " known"], cosines: Float64[np.ndarray, " known"], at: Float64[np.ndarray, " others"]
 ) -> Float64[np.ndarray, " others"]:
     """The cosines that hits with these scores are expected to have; 0 where none is known."""

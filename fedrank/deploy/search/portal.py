@@ -5,7 +5,7 @@ Where the federation's file names a hub, opening a document is a click, from whi
 
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
-asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.hosts`).
+asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.origins`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.hosts import Hosts
+from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
 from fedrank.deploy.search.learning import LearningRanker
@@ -54,7 +54,7 @@ class PortalApp(HttpApp):
 
     Args:
         federation: The asker's side of the federation.
-        names: Names by which browsers may call it; see :class:`~fedrank.deploy.http.hosts.Hosts`.
+        names: Names by which browsers may call it; see :class:`~fedrank.deploy.http.origins.Hosts`.
 
     Raises:
         ConfigError: A name is not the name of a host.

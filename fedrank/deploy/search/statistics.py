@@ -43,7 +43,7 @@ STEPS = ("keys", "shares", "vectors", "unmasking", "table")
 
 
 def sum_terms(terms: StatisticsTerms) -> Terms:
-    """The secure sum of a release: everybody masks with everybody, and nobody may be missing."""
+    """The secure sum of a release: every owner masks with every other, and none may be missing."""
     return Terms(terms.length, terms.owners - 1, terms.owners)
 
 
@@ -73,7 +73,7 @@ class StatisticsParty:
 
         Raises:
             WireError: The step makes no sense now.
-            SecureSumError: Somebody broke the rules of the sum; it is over.
+            SecureSumError: An owner broke the rules of the sum; it is over.
             RunError: The release is not to be given, or cannot be written down.
         """
         try:
@@ -196,7 +196,7 @@ def make_statistics(
             "All owners and the broker need the same version of fedrank and of its stemmer."
         )
     codes = [_codes(owner, answer, len(owners)) for owner, answer in zip(federation.owners, first, strict=True)]
-    requests = [server.rosters(_decoded(steps[0].reply, first))]
+    requests = [server.rosters(_decode(steps[0].reply, first))]
     moves = (server.deliveries, server.unmask_requests)
     sent = 0
     for number, step in enumerate(STEPS[1:4], 1):
@@ -207,7 +207,7 @@ def make_statistics(
             if number == 1:
                 body["codes"] = {str(other): code[place] for other, code in enumerate(codes) if other != place}
             answers.append(owner.ask(step, body))
-        decoded = _decoded(steps[number].reply, answers)
+        decoded = _decode(steps[number].reply, answers)
         sent += sum(len(answer["message"]) for answer in answers) // len(owners)
         if number < 3:
             requests.append(moves[number - 1](decoded))  # type: ignore[operator]
@@ -247,7 +247,7 @@ def _codes(owner: OwnerCard, answer: dict[str, Any], owners: int) -> list[Json]:
     return codes
 
 
-def _decoded(layout: Any, answers: list[dict[str, Any]]) -> list[Any]:
+def _decode(layout: Any, answers: list[dict[str, Any]]) -> list[Any]:
     try:
         return [layout.decode(_bytes(answer["message"])) for answer in answers]
     except (FedrankError, KeyError, TypeError, ValueError) as error:

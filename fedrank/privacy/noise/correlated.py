@@ -77,7 +77,7 @@ def next_noise(
     """
     before, d = past.shape[-2:]
     if module_of(key, past) is np:
-        fresh = normals(folded(key, round_), d)
+        fresh = normals(folded(np.asarray(key), round_), d)
         taken_back = np.einsum("b,...bn->...n", coefficients(before + 1)[1:].astype(np.float32), past)
         noise = fresh - taken_back
         return noise, np.concatenate([noise[..., None, :], past], axis=-2)[..., :before, :]

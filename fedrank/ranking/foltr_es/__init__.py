@@ -42,7 +42,7 @@ from typing_extensions import override
 
 from fedrank.aggregation.differences import ES_DEFENCES, Defence, coefficients, median_of_means
 from fedrank.aggregation.server_steps import Adam, ServerStep
-from fedrank.core.arrays import AnyArray, PyTree, module_of
+from fedrank.core.arrays import AnyArray, ArrayT, PyTree, module_of
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, part, setting
@@ -235,7 +235,7 @@ class FoltrES(RankingProtocol):
     def init(self, key: Any) -> ServerState:
         """All weights zero, as in the paper; needs no randomness."""
         xp, weights = (np if isinstance(key, np.ndarray) else jnp), self.ranker.initial()
-        return ServerState(xp.uint32(0), xp.asarray(weights), self.server.init(xp.asarray(weights)))
+        return ServerState(xp.asarray(0, xp.uint32), xp.asarray(weights), self.server.init(xp.asarray(weights)))
 
     @override
     def devices(self, data, shares, user_index: PerDevice = None, amounts: PerDevice = None) -> Party:
@@ -263,13 +263,15 @@ class FoltrES(RankingProtocol):
         return PerturbationCohort(self, parties)
 
     def weighted_sum(
-        self, seeds: UInt32[AnyArray, "*runs parties"], weights: Float[AnyArray, "*runs parties"]
-    ) -> Float[AnyArray, "*runs n"]:
+        self, seeds: UInt32[ArrayT, "*runs parties"], weights: Float[ArrayT, "*runs parties"]
+    ) -> Float[ArrayT, "*runs n"]:
         """Σ wᵢ·v(seedᵢ) over the devices: the perturbations are made again from their seeds."""
         size = self.ranker.size
         if module_of(seeds, weights) is np:
-            return host_weighted_sum(seeds, weights, size, perturbations_at_hand(seeds, size))
-        return (weighted_sum_kernel if self.kernels else weighted_sum)(seeds, weights, size)
+            found: Any = host_weighted_sum(seeds, weights, size, perturbations_at_hand(seeds, size))
+            return found
+        add: Any = weighted_sum_kernel if self.kernels else weighted_sum
+        return add(seeds, weights, size)
 
 
 @dataclass(frozen=True)
@@ -373,6 +375,8 @@ class TryPerturbation(Exchange, request=Request):
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]) -> ServerState:
         """Estimate the gradient from the replies that arrived and take one step of the server uphill."""
         s, to_reply = self.settings, self.settings.clicks_to_reply
+        gradient: Any
+        heard: Any
         difference, heard = s.privacy.differences(to_reply, replies, arrived)
         # Equations (4)–(6), (θ − φ)/σ² = v/σ: v·(m⁺ − m⁻)/(2σ), or v·m/σ; the mean over devices.
         weighed = coefficients(s.rule or s.aggregate, difference, heard, s.privacy.largest(to_reply), s.byzantine or 0)
@@ -380,7 +384,7 @@ class TryPerturbation(Exchange, request=Request):
         if len(weighed) == 1:
             gradient = s.weighted_sum(replies.seed, weighed[0])
         else:
-            gradients = jax.vmap(lambda group: s.weighted_sum(replies.seed, group))(weighed)
+            gradients: Any = jax.vmap(lambda group: s.weighted_sum(replies.seed, group))(weighed)
             gradient = median_of_means(gradients, jnp.arange(len(gradients)) < jnp.sum(heard))
         weights, optimiser = s.server.step(state.optimiser, state.weights, gradient, heard.any(axis=-1))
         return ServerState(state.round + np.uint32(1), weights, optimiser)

@@ -15,8 +15,7 @@ One round::
 What varies is a value: the *mechanism*, what is done to the weights that are sent (:mod:`fedrank.ranking.mechanisms`):
 nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local
 step; the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines
-replies (:mod:`fedrank.aggregation.robust`). How the published code differs is in
-:mod:`fedrank.ranking.foltr_pdgd.published`.
+replies (:mod:`fedrank.aggregation.robust`).
 
 ε is that of one round for one device: whatever else it had learned, what the server is shown would be about as likely.
 **ε of a user** takes Gaussian noise, and a clip of how a device *changes* the weights, which is much shorter than the
@@ -128,11 +127,11 @@ class Plain(Objective):
 
 @dataclass(frozen=True)
 class Proximal(Objective):
-    """PDGD's loss and a pull back to the weights θ₀ that the server sent (FedProx; Li et al., MLSys 2020, Equation (2)).
+    """PDGD's loss and a pull back to the server's weights θ₀ (FedProx; Li et al., MLSys 2020, Equation (2)).
 
     The gradient of (μ/2)‖θ − θ₀‖²: after each step with the learning rate η, θ ← θ − ημ (θ − θ₀). Wang and Zuccon
-    (SIGIR 2022) tried it on devices whose users differ, with μ from 1e-5 to 1, and found no help against labels that are
-    dealt out unevenly.
+    (SIGIR 2022) tried it on devices whose users differ, with μ from 1e-5 to 1, and found no help against labels that
+    are dealt out unevenly.
     """
 
     name = "proximal"
@@ -245,7 +244,7 @@ class FoltrPDGD(RankingProtocol):
         key, noise = self.privacy.init(key)
         weights = self.first_weights(key)
         xp = np if isinstance(weights, np.ndarray) else jnp
-        return ServerState(xp.uint32(0), weights, noise, self.server.init(weights))
+        return ServerState(xp.asarray(0, xp.uint32), weights, noise, self.server.init(weights))
 
     def first_weights(self, key: Any) -> Float[AnyArray, " n"]:
         """The ranker of the start.

@@ -46,7 +46,7 @@ class FedPerPDGD(FoltrPDGD):
 
     personal: float = setting(
         0.5,
-        "ρ, part of each step that stays on the device: 0 is foltr-pdgd, with 1 each device learns alone. Of two layers "
+        "ρ, part of each step that stays on the device: 0 is foltr-pdgd, with 1 devices learn alone. Of two layers "
         "the output stays.",
         low=0,
         high=1,

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
-from fedrank.core.fields import settings_of
+from fedrank.core.registry import Registry
 from fedrank.core.trees import Json, flat, nested
 from fedrank.data.catalogue import CATALOGUE, described
 from fedrank.data.folders import place_of
 from fedrank.engine.cells import Cell
 from fedrank.engine.methods import Method, method, method_names
-from fedrank.engine.settings import as_dict, from_dict
-from fedrank.ranking.build import rules_of, splits_of
+from fedrank.engine.settings import as_dict, from_dict, setting_names
+from fedrank.ranking.build import splits_of
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.clicks.fit import is_file
 from fedrank.ranking.data.reader import folds_here
@@ -264,15 +264,15 @@ def entrants(names: Sequence[str] = (), *, full: bool = False) -> list[Entrant]:
         out.append(Entrant(name, name))
         if full:
             out.append(Entrant(f"{name}, two layers", name, {"ranker": "mlp"}))
-        settings = method(name).settings
-        if "aggregate" in _names(settings):
-            out += [Entrant(f"{name}, {rule}", name, {"aggregate": rule}) for rule in _defences(settings, full)]
+        rules = getattr(method(name).protocol, "rules", None)
+        if rules is not None:
+            out += [Entrant(f"{name}, {rule}", name, {"aggregate": rule}) for rule in _defences(rules, full)]
     return out
 
 
-def _defences(settings: Any, full: bool) -> list[str]:
+def _defences(rules: Registry, full: bool) -> list[str]:
     """Rules of aggregation that are tried against attackers: the first robust one, or all."""
-    robust = [rule for rule in rules_of(settings).names() if rule != "mean"]
+    robust = [rule for rule in rules.names() if rule != "mean"]
     return robust if full else [rule for rule in ("median", "median-of-means") if rule in robust][:1]
 
 
@@ -365,7 +365,7 @@ def default_grid(
 def configuration(entrant: Entrant, block: Block, part: Part, terms: Terms) -> Any:
     """The run of a method under some circumstances, resolved; or, as text, why these mean nothing to it."""
     known = method(entrant.protocol)
-    names = _names(known.settings)
+    names = set(setting_names(known.defaults()))
     settings: dict[str, Json] = {**_recommended(known), **part.settings, **entrant.settings}
     settings |= {"clicks": block.clicks, "seeds": terms.seeds, "seed": terms.seed, "rounds": terms.rounds}
     settings |= {"clients": terms.clients, "interactions": terms.interactions}
@@ -416,11 +416,6 @@ def _recommended(known: Method) -> dict[str, Json]:
             taken = ("population", "rounds", "clients", "interactions", "participations")
             return {k: v for k, v in settings.items() if k not in taken and not k.startswith("privacy.")}
     return {}
-
-
-def _names(settings: type) -> set[str]:
-    """Dotted names of a method's settings."""
-    return {name for name, _, _ in settings_of(settings())}
 
 
 def data_title(name: str) -> str:

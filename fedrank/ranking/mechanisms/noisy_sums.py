@@ -13,7 +13,7 @@ from fedrank.aggregation.differences import in_range
 from fedrank.core.arrays import module_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
-from fedrank.privacy.noise.sums import NoisyValues
+from fedrank.privacy.noisy_sums import NoisyValues
 from fedrank.ranking.mechanisms import RewardMechanism
 from fedrank.ranking.on_device.reply import ClicksToReply
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -44,7 +44,7 @@ def check_bounds_of_user(bounds: Bounds, what: str) -> None:
     """
     if bounds.attackers:
         raise ConfigError(
-            "privacy.epsilon_user counts on all devices of a round to add their noise and to tell no one, and attackers "
+            "privacy.epsilon_user counts on all devices of a round to add secret noise, and attackers "
             f"know theirs: set attack.share = 0, got {bounds.attackers}."
         )
     if bounds.late:
@@ -107,15 +107,16 @@ class ClearWeights(VectorMechanism):
         sent = self.clipped_again(xp.asarray(replies.weights))
         heard = xp.asarray(arrived) & xp.all(xp.isfinite(replies.weights), axis=-1)
         amounts = xp.asarray(replies.interactions).astype(xp.float32)
-        return robust.rule_of(rule)(sent, amounts, heard, byzantine), xp.any(heard, axis=-1), state.noise
+        combine: Any = robust.rule_of(rule)
+        return combine(sent, amounts, heard, byzantine), xp.any(heard, axis=-1), state.noise
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         del delta
         return PrivacyReport.none(
             rounds,
-            "Nothing is noised. The server sees each device's weights as they are. What the server learns has no bound: "
-            "there is no local privacy.",
+            "Nothing is noised. The server sees each device's weights as they are. What the server learns has no "
+            "bound: there is no local privacy.",
         )
 
 

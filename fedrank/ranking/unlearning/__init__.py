@@ -33,7 +33,7 @@ from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.build import Experiment, build, user_for
-from fedrank.ranking.config import RankingRun
+from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.unlearning.weights import Eraser, Logged, erased, projected_ascent, replayed_updates
@@ -73,7 +73,7 @@ class UnlearningMethod:
     crossed: float
 
 
-def unlearn(config: RankingRun, share: float, tune: int, listener: Listener | None = None) -> list[UnlearningMethod]:
+def unlearn(config: DeviceRun, share: float, tune: int, listener: Listener | None = None) -> list[UnlearningMethod]:
     """Train with all devices, then remove some of them by each method.
 
     Args:
@@ -95,7 +95,7 @@ def unlearn(config: RankingRun, share: float, tune: int, listener: Listener | No
     of_weights = config.protocol == "foltr-pdgd"
     if of_weights and not (config.method.privacy.in_the_clear and config.method.aggregate == "mean"):
         raise ConfigError(
-            "forgetting weights needs a log of each device's weights: set privacy.name = 'clear' and aggregate = 'mean'."
+            "forgetting weights needs a log of each device's weights: set privacy.name = 'clear', aggregate = 'mean'."
         )
     if config.seeds < 2:
         raise ConfigError("forgetting is measured against other seeds: it needs at least 2.")

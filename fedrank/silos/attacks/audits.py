@@ -10,9 +10,8 @@ from jaxtyping import Int64
 
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.privacy.audit import Audit
-from fedrank.silos.records.perturbed import perturbed
 from fedrank.silos.records.ranges import Ranges, ranges_of
-from fedrank.silos.records.statistics import released
+from fedrank.silos.records.releases import perturb, release_sums
 
 _WORLDS = "one record of a silo's table has label 0, or label 1"
 #: Steps of the number that is judged.
@@ -43,7 +42,7 @@ def record_statistics(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
     ranges = _ranges()
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        told = (released(*_world(world), ranges, epsilon, delta) for _ in range(trials))
+        told = (release_sums(*_world(world), ranges, epsilon, delta) for _ in range(trials))
         return np.rint([one.first.sum() / one.sigma_first * _STEPS for one in told]).astype(np.int64)
 
     return Audit("record-statistics", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
@@ -59,7 +58,7 @@ def record_model(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
     ranges = _ranges()
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        made = (perturbed(*_world(world), ranges, epsilon, delta) for _ in range(trials))
+        made = (perturb(*_world(world), ranges, epsilon, delta) for _ in range(trials))
         return np.rint([one.beta.sum() / one.sigma * _STEPS for one in made]).astype(np.int64)
 
     return Audit("record-model", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
@@ -90,24 +89,21 @@ def record_network_batches(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 
 
 def _network(name: str, epsilon: float, delta: float, *, epochs: int, batch: int) -> Audit:
-    import jax
-    import jax.numpy as jnp
-
-    from fedrank.silos.data.rows import Rows
+    from fedrank.silos.data.splits import Rows
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.private_sgd import PrivateSgd
+    from fedrank.silos.records.private_sgd import Draws, PrivateSgd
 
     network = TabularNetwork(_COLUMNS, (), "none")
     # Steps so short that the record's gradient stays what it was, and longer than what it is cut to.
     sgd = PrivateSgd(network, epochs, batch, 1e-3, epsilon=epsilon, delta=delta).for_rows({_ROWS})
     ((_, z),) = sgd.multipliers
-    train = jax.jit(jax.vmap(sgd.train, in_axes=(None, None, 0)))
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        x, y = (jnp.asarray(one, jnp.float32) for one in _world(world))
+        x, y = (np.repeat(one[None].astype(np.float32), trials, axis=0) for one in _world(world))
         each = [sgd.draw_from_os(sgd.rng_shape(_ROWS)) for _ in range(trials)]
-        draws = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-        made = np.asarray(train(jnp.zeros(network.size), Rows(x, y, jnp.int32(_ROWS)), draws), float)
+        draws = Draws(*(np.stack(leaves) for leaves in zip(*each, strict=True)))
+        rows = Rows(x, y, np.full(trials, _ROWS, np.int32))
+        made = sgd.train(np.zeros((trials, network.size), np.float32), rows, draws).astype(float)
         # Weights and biases of label 1 less those of label 0: along it the record's label moves the network.
         along = (made.reshape(trials, -1, 2) @ np.array([-1.0, 1.0])).sum(axis=1)
         return np.rint(along / (z * sgd.learning_rate / _ROWS) * _STEPS).astype(np.int64)
@@ -126,25 +122,20 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         epsilon: ε of a record, in nats.
         delta: δ.
     """
-    import jax
-    import jax.numpy as jnp
-
-    from fedrank.metrics.auc import auc
-    from fedrank.silos.data.rows import Rows
-    from fedrank.silos.private_sgd import os_noise
-    from fedrank.silos.records.judgements import NoisyJudgements
+    from fedrank.metrics.auc import host_auc
+    from fedrank.silos.data.splits import Rows
+    from fedrank.silos.records.private_sgd import NoisyJudgements, os_noise
 
     noise = NoisyJudgements(epsilon, delta, _TOLD)
     n = 2 * _OF_EACH
-    y = np.repeat([0, 1], _OF_EACH)
-    noised = jax.jit(jax.vmap(noise.noised, in_axes=(None, None, 0)))
+    y = np.repeat([0, 1], _OF_EACH).astype(np.float32)
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
         scores = np.tile(np.arange(_OF_EACH, dtype=np.float32), 2)
         scores[-1] = 2 * n if world else -2 * n
-        told = jnp.full(_TOLD, auc(scores, y), jnp.float32)
-        rows = Rows(jnp.asarray(scores[:, None]), jnp.asarray(y, jnp.float32), jnp.int32(n))
-        values = np.asarray(noised(told, rows, jnp.asarray(os_noise((trials, _TOLD)))), float)
+        told = np.full((1, _TOLD), host_auc(scores, y, np.ones(n, bool)), np.float32)
+        rows = Rows(scores[None, :, None], y[None], np.array([n], np.int32))
+        values = noise.add_noise(told, rows, os_noise((trials, _TOLD))).astype(float)
         return np.rint(values.sum(axis=1) * _OF_EACH * _STEPS).astype(np.int64)
 
     worlds = "models rank one of a silo's rows of label 1 below all others, or above"

@@ -21,16 +21,15 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.errors import DataError
+from fedrank.core.streams import folded, run_words, split
 from fedrank.core.trees import Json
 from fedrank.silos.attacks.settings import MODES, RecordAttack
-from fedrank.silos.glm.moments import moments_of
-from fedrank.silos.records.perturbed import perturbed
+from fedrank.silos.glm.sums import moments_of
+from fedrank.silos.records.private_sgd import largest_attack
 from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.sgd import largest_attack
-from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.records.releases import noise_of, perturb, release_sums
 from fedrank.silos.sceptic.auc import auc
-from fedrank.silos.sceptic.learners import design, fit_glm
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.sceptic.learners import Own, design, fit_glm
 
 #: Fewest rows of a silo.
 _FEWEST = 20
@@ -49,7 +48,7 @@ Release = Callable[[Bool[np.ndarray, " rows"]], Float[np.ndarray, " rows"]]
 
 @dataclass(frozen=True)
 class Membership:
-    """What an attack found.
+    """Result of an attack.
 
     Attributes:
         mode: One of :data:`~fedrank.silos.attacks.settings.MODES`.
@@ -100,23 +99,23 @@ def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> l
             rng = np.random.default_rng([settings.seed, list(MODES).index(mode)])
             used = np.array([rng.permutation(own.rows) < own.rows // 2 for _ in range(settings.shadows)])
             if mode == "network":
-                out.append(_judged(mode, None, _networks(own, used, settings.seed), used, 1.0))
+                out.append(_judge(mode, None, _networks(own, used, settings.seed), used, 1.0))
             elif mode == "model":
-                out.append(_judged(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
+                out.append(_judge(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
             elif mode == "statistics-exact":
-                out.append(_judged(mode, None, _all(_sums(own), used), used, 1.0))
+                out.append(_judge(mode, None, _all(_sums(own), used), used, 1.0))
             elif mode == "noisy-network" and ranges is not None:
                 for epsilon in settings.epsilon:
                     sgd = _private(own, int(used[0].sum()), epsilon, settings.delta)
                     ((_, z),) = sgd.multipliers
                     most = largest_attack(z, sgd.share(own.rows // 2), sgd.steps(own.rows // 2))
-                    out.append(_judged(mode, epsilon, _networks(own, used, settings.seed, sgd, ranges), used, most))
+                    out.append(_judge(mode, epsilon, _networks(own, used, settings.seed, sgd, ranges), used, most))
             elif ranges is not None:
                 for epsilon in settings.epsilon:
                     make = _noisy(mode, own, ranges, epsilon, settings.delta, rng)
                     rho = noise_of(ranges, epsilon, settings.delta).rho
                     most = float(stats.norm.cdf(np.sqrt(rho)))
-                    out.append(_judged(mode, epsilon, _all(make, used), used, most))
+                    out.append(_judge(mode, epsilon, _all(make, used), used, most))
     return out
 
 
@@ -124,8 +123,8 @@ def _all(release: Release, used: Bool[np.ndarray, "shadows rows"]) -> Float[np.n
     return np.array([release(one) for one in used])
 
 
-def _signed(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-    """How sure a model is of each record's label, in log-odds: near to normal, unlike a loss."""
+def _by_label(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+    """Log-odds of each record's own label: near to normal, unlike a loss."""
     return np.where(y > 0, scores, -scores)
 
 
@@ -133,7 +132,7 @@ def _model(own: Own, penalty: float) -> Release:
     def release(used: np.ndarray) -> np.ndarray:
         train = own[used]
         moments = moments_of([train.x])
-        return _signed(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
+        return _by_label(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
 
     return release
 
@@ -145,7 +144,7 @@ def _sums(own: Own) -> Release:
     features = np.column_stack([u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(u.shape[1]))])
 
     def release(used: np.ndarray) -> np.ndarray:
-        return _matched(features, features[used].sum(axis=0))
+        return _match_records(features, features[used].sum(axis=0))
 
     return release
 
@@ -153,22 +152,22 @@ def _sums(own: Own) -> Release:
 def _noisy(mode: str, own: Own, ranges: Ranges, epsilon: float, delta: float, rng: np.random.Generator) -> Release:
     u = ranges.rows(own.x)
     if mode == "noisy-model":
-        return lambda used: _signed(u @ perturbed(own.x[used], own.y[used], ranges, epsilon, delta, rng).beta, own.y)
+        return lambda used: _by_label(u @ perturb(own.x[used], own.y[used], ranges, epsilon, delta, rng).beta, own.y)
     p = u.shape[1]
 
     def release(used: np.ndarray) -> np.ndarray:
-        sent = released(own.x[used], own.y[used], ranges, epsilon, delta, rng)
+        sent = release_sums(own.x[used], own.y[used], ranges, epsilon, delta, rng)
         c = sent.sigma_second / sent.sigma_first
         features = np.column_stack([c * u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(p))])
-        return _matched(features, np.concatenate([c * sent.first, sent.second.ravel()]))
+        return _match_records(features, np.concatenate([c * sent.first, sent.second.ravel()]))
 
     return release
 
 
-def _matched(
+def _match_records(
     features: Float[np.ndarray, "rows numbers"], total: Float[np.ndarray, " numbers"]
 ) -> Float[np.ndarray, " rows"]:
-    """How much of each record is in a sum, beyond what records have in common."""
+    """Share of each record in a sum, beyond what records have in common."""
     centred = features - features.mean(axis=0)
     # Directions in which records vary much hide one record behind the others.
     values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
@@ -181,7 +180,7 @@ def _matched(
 def _private(own: Own, rows: int, epsilon: float, delta: float) -> Any:
     """DP-SGD of a silo of so many rows: fifteen rounds of six epochs are one training here."""
     from fedrank.silos.network import TabularNetwork
-    from fedrank.silos.private_sgd import PrivateSgd
+    from fedrank.silos.records.private_sgd import PrivateSgd
 
     network = TabularNetwork(own.x.shape[1], _WIDTHS, "layer")
     return PrivateSgd(network, epochs=_EPOCHS, epsilon=epsilon, delta=delta).for_rows({rows})
@@ -191,37 +190,29 @@ def _networks(
     own: Own, used: Bool[np.ndarray, "shadows rows"], seed: int, sgd: Any = None, ranges: Ranges | None = None
 ) -> Float[np.ndarray, "shadows rows"]:
     """Networks of a run of silos, each trained by itself for fifteen rounds of six epochs, all at once."""
-    import jax
-    import jax.numpy as jnp
-
-    from fedrank.silos.data.rows import Rows
+    from fedrank.silos.data.splits import Rows
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
     standard = moments_of([own.x]).standardised(own.x) if ranges is None else ranges.scaled(own.x)
-    x = jnp.asarray(standard, jnp.float32)
-    y = jnp.asarray(own.y, jnp.float32)
+    x, y = standard.astype(np.float32), own.y.astype(np.float32)
     if sgd is None:
         sgd = LocalSgd(TabularNetwork(x.shape[1], _WIDTHS, "batch", 0.1), epochs=_EPOCHS)
-    network = sgd.network
     size = int(used[0].sum())
-    chosen = jnp.asarray(np.array([np.flatnonzero(one) for one in used]))
-    keys = jax.random.split(jax.random.key(seed), len(used))
-
-    def train(key: Any, rows: Any) -> Any:
-        first, shuffled = jax.random.split(key)
-        bits = sgd.draw(shuffled, sgd.rng_shape(size))
-        made = sgd.train(network.initial(first), Rows(x[rows], y[rows], jnp.int32(size)), bits)
-        return network.scores(made, x)
-
+    chosen = np.array([np.flatnonzero(one) for one in used])
+    keys = split(run_words([seed])[0], len(used))
     at_once = _AT_ONCE if sgd.draws_noise else len(used)
-    trained = jax.jit(jax.vmap(train))
-    parts = [trained(keys[k : k + at_once], chosen[k : k + at_once]) for k in range(0, len(used), at_once)]
-    scores = np.concatenate([np.asarray(part, float) for part in parts])
-    return np.array([_signed(one, own.y) for one in scores])
+    out = []
+    for first in range(0, len(used), at_once):
+        key, rows = keys[first : first + at_once], chosen[first : first + at_once]
+        held = Rows(x[rows], y[rows], np.full(len(rows), size, np.int32))
+        draws = sgd.draw(folded(key, 1), sgd.rng_shape(size))
+        made = sgd.train(sgd.network.initial(folded(key, 0)), held, draws)
+        out += [_by_label(scores, own.y) for scores in sgd.network.scores(made, x[None]).astype(float)]
+    return np.array(out)
 
 
-def _judged(
+def _judge(
     mode: str,
     epsilon: float | None,
     scores: Float[np.ndarray, "shadows rows"],

@@ -20,7 +20,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class RecordAttack:
-    """What is attacked, and how hard.
+    """Targets and strength of an attack on records.
 
     Raises:
         ConfigError: A setting is out of range.

@@ -4,9 +4,6 @@ An arm is a row ``members`` of truth values, one for each silo. Which sets are a
 the thesis' experiments (few, no overlap), all combinations (2^(k−1)), clusters of silos whose updates point the same
 way (many silos), or one fixed set. ``target alone`` comes first wherever it is an arm, so that "nobody helps" can win.
 
-Functions with a Python ``target`` return NumPy arrays. Where the target is traced, take a ``…_table`` over the k − 1
-other silos and :func:`members_of`: one compiled program then personalises for every silo.
-
 Source:
     Lundahl: *Personalization by combination*, master's thesis, 2021, sections 7, 8.3.1, 10.
 """
@@ -18,10 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fedrank.core.arrays import AnyArray, module_of
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
 
 #: Largest number of silos for which all 2^(k−1) combinations are arms: 2,048 arms.
 MOST_COMBINED = 12
@@ -75,19 +70,18 @@ def everyone_table(silos: int) -> Bool[np.ndarray, "1 others"]:
 
 
 def members_of(
-    table: Bool[AnyArray, "arms others"], target: int | Int[AnyArray, ""], silos: int
-) -> Bool[AnyArray, "arms silos"]:
+    table: Bool[np.ndarray, "arms others"], target: int | Int[AnyArray, ""], silos: int
+) -> Bool[np.ndarray, "arms silos"]:
     """A table over the other silos as sets of silos, with the target in every set.
 
     Args:
         table: Which of the silos other than the target are in each arm, in their order.
-        target: Number of the target; may be traced.
+        target: Number of the target.
         silos: k.
     """
-    xp = module_of(table, target)
-    every = xp.arange(silos)
-    column = xp.clip(every - (every > target), 0, silos - 2)
-    return xp.asarray(table)[:, column] | (every == target)[None, :]
+    every = np.arange(silos)
+    column = np.clip(every - (every > target), 0, silos - 2)
+    return table[:, column] | (every == target)[None, :]
 
 
 def pairs(target: int, silos: int, alone: bool = True) -> Bool[np.ndarray, "arms silos"]:
@@ -132,7 +126,7 @@ def everyone(target: int, silos: int) -> Bool[np.ndarray, "1 silos"]:
     return _with_target(everyone_table(silos), target, silos)
 
 
-def code(members: Sequence[bool] | Bool[Array | np.ndarray, " silos"]) -> str:
+def code(members: Sequence[bool] | Bool[np.ndarray, " silos"]) -> str:
     """The thesis' notation of an arm: one digit for each silo, 1 if it is in the set.
 
     >>> code([False, True, True, False])
@@ -141,9 +135,7 @@ def code(members: Sequence[bool] | Bool[Array | np.ndarray, " silos"]) -> str:
     return "".join("1" if member else "0" for member in np.asarray(members, bool).tolist())
 
 
-def name(
-    members: Sequence[bool] | Bool[Array | np.ndarray, " silos"], names: Sequence[str], target: int | None = None
-) -> str:
+def name(members: Sequence[bool] | Bool[np.ndarray, " silos"], names: Sequence[str], target: int | None = None) -> str:
     """Name of an arm for a reader: the names of its silos.
 
     Args:
@@ -159,19 +151,19 @@ def name(
     return " + ".join(names[silo] for silo in inside)
 
 
-def clustered(
-    updates: Float[Array, "silos parameters"], target: int | Int[Array | np.ndarray, ""], clusters: int
-) -> Bool[Array, "arms silos"]:
+def cluster_arms(
+    updates: Float[np.ndarray, "silos parameters"], target: int | Int[AnyArray, ""], clusters: int
+) -> Bool[np.ndarray, "arms silos"]:
     """Arms for many silos: the target alone, then the target with each cluster of silos whose updates are alike.
 
     The silos other than the target are clustered bottom-up: average linkage on the cosine distance 1 − cos of their
     updates, until so many clusters are left. An update that is zero has no direction and counts as orthogonal to all.
-    Pure JAX; the target may be traced. Work grows with silos³, which is a million steps at 100 silos.
+    Work grows with silos³, which is a million steps at 100 silos.
 
     Args:
         updates: Local models minus the model that was sent out.
         target: The silo for which arms are wanted.
-        clusters: Number of clusters, from 1 to silos − 1; static.
+        clusters: Number of clusters, from 1 to silos − 1.
 
     Returns:
         One arm more than there are clusters; clusters in the order of their first silo.
@@ -187,29 +179,23 @@ def clustered(
     _check_silos(silos)
     if not 1 <= clusters <= silos - 1:
         raise ConfigError(f"clusters must be from 1 to {silos - 1} for {silos} silos, got {clusters}.")
-    every = jnp.arange(silos)
-    norms = jnp.linalg.norm(updates, axis=1, keepdims=True)
-    directions = updates / jnp.where(norms > 0, norms, 1.0)
-    distances = 1.0 - jnp.matmul(directions, directions.T, precision="highest")
-    upper = every[:, None] < every[None, :]
-
-    def merge(_: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        distances, sizes, owner = state
-        candidates = upper & (sizes > 0)[:, None] & (sizes > 0)[None, :]
-        closest = jnp.argmin(jnp.where(candidates, distances, jnp.inf))
-        a, b = closest // silos, closest % silos
+    every = np.arange(silos)
+    norms = np.linalg.norm(updates, axis=1, keepdims=True)
+    directions = updates / np.where(norms > 0, norms, 1)
+    distances = 1 - directions @ directions.T
+    sizes, owner = (every != target).astype(updates.dtype), every.copy()
+    for _ in range(silos - 1 - clusters):
+        live = sizes > 0
+        candidates = (every[:, None] < every) & live[:, None] & live
+        a, b = divmod(int(np.argmin(np.where(candidates, distances, np.inf))), silos)
         # The mean distance between members of two clusters, from those of the parts (Lance and Williams 1967).
         mean = (sizes[a] * distances[a] + sizes[b] * distances[b]) / (sizes[a] + sizes[b])
-        distances = distances.at[a].set(mean).at[:, a].set(mean)
-        sizes = sizes.at[a].add(sizes[b]).at[b].set(0.0)
-        return distances, sizes, jnp.where(owner == b, a, owner)
-
-    sizes = (every != target).astype(updates.dtype)
-    _, sizes, owner = jax.lax.fori_loop(0, silos - 1 - clusters, merge, (distances, sizes, every))
+        distances[a], distances[:, a] = mean, mean
+        sizes[a], sizes[b] = sizes[a] + sizes[b], 0
+        owner[owner == b] = a
     # A cluster carries the number of its first silo, because the lower of two always takes in the higher.
-    (firsts,) = jnp.nonzero(sizes > 0, size=clusters)
-    itself = (every == target)[None, :]
-    return jnp.concatenate([itself, (owner[None, :] == firsts[:, None]) | itself])
+    itself = every == target
+    return np.concatenate([itself[None], (owner == np.flatnonzero(sizes > 0)[:, None]) | itself])
 
 
 def _with_target(table: Bool[np.ndarray, "arms others"], target: int, silos: int) -> Bool[np.ndarray, "arms silos"]:

@@ -1,8 +1,7 @@
-"""Decision rules of a multi-armed bandit, as arrays: one compiled program plays many rules and settings at once.
+"""Decision rules of a multi-armed bandit.
 
 A :class:`Rule` holds the settings of one bandit as scalars, its kind included, and :class:`Estimates` what it has seen.
-Stack rules with :func:`stack` and ``vmap`` every function here over them. Arrays may be NumPy's as well: what comes
-back is of the module that the estimates are of.
+Several bandits of one rule play at once where estimates, keys and increments have leading axes.
 
 A round of Algorithm 7 of the thesis plays one arm: ``choose``, observe its increment, ``update``. An *Extreme-Explore
 round* (section 8.3.2) observes every arm, hands all of them to one ``update`` and makes :func:`best` the global model.
@@ -23,25 +22,22 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt32
 
-from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.lazy import jax, jnp
-from fedrank.core.streams import AnyKey, fold, key_of, uniform
+from fedrank.core.streams import folded, stream, uniforms
 
 #: Kinds of rules; the position is the code in :class:`Rule`.
 KINDS = ("epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed")
-_EPSILON, _UCB, _THOMPSON, _EXTREME, _BAYESIAN, _FIXED = range(len(KINDS))
 _NEEDS_THRESHOLD = ("thompson", "bayesian-extreme-explore")
 
 
 class Rule(NamedTuple):
-    """Settings of one bandit: scalars, or with a leading axis when stacked. Make it with :func:`make_rule`.
+    """Settings of one bandit, scalars. Make it with :func:`make_rule`.
 
     Attributes:
         kind: Index into :data:`KINDS`.
@@ -58,22 +54,22 @@ class Rule(NamedTuple):
         fixed: The arm that the kind ``fixed`` always plays.
     """
 
-    kind: Int[AnyArray, "*rules"]
-    epsilon: Float[AnyArray, "*rules"]
-    c: Float[AnyArray, "*rules"]
-    alpha: Float[AnyArray, "*rules"]
-    gamma: Float[AnyArray, "*rules"]
-    threshold: Float[AnyArray, "*rules"]
-    initial: Float[AnyArray, "*rules"]
-    wins0: Float[AnyArray, "*rules"]
-    losses0: Float[AnyArray, "*rules"]
-    every: Int[AnyArray, "*rules"]
-    chance: Float[AnyArray, "*rules"]
-    fixed: Int[AnyArray, "*rules"]
+    kind: Int[AnyArray, ""]
+    epsilon: Float[AnyArray, ""]
+    c: Float[AnyArray, ""]
+    alpha: Float[AnyArray, ""]
+    gamma: Float[AnyArray, ""]
+    threshold: Float[AnyArray, ""]
+    initial: Float[AnyArray, ""]
+    wins0: Float[AnyArray, ""]
+    losses0: Float[AnyArray, ""]
+    every: Int[AnyArray, ""]
+    chance: Float[AnyArray, ""]
+    fixed: Int[AnyArray, ""]
 
 
 class Estimates(NamedTuple):
-    """What a bandit has learnt.
+    """State of a bandit.
 
     Attributes:
         pulls: Number of rewards seen of each arm.
@@ -83,11 +79,11 @@ class Estimates(NamedTuple):
         time: Number of rewards seen of all arms together.
     """
 
-    pulls: Float[AnyArray, "*rules arms"]
-    value: Float[AnyArray, "*rules arms"]
-    wins: Float[AnyArray, "*rules arms"]
-    losses: Float[AnyArray, "*rules arms"]
-    time: Float[AnyArray, "*rules"]
+    pulls: Float[np.ndarray, "*runs arms"]
+    value: Float[np.ndarray, "*runs arms"]
+    wins: Float[np.ndarray, "*runs arms"]
+    losses: Float[np.ndarray, "*runs arms"]
+    time: Float[AnyArray, "*runs"]
 
 
 def make_rule(
@@ -153,7 +149,7 @@ def make_rule(
             "counts as a win, such as 0.025."
         )
 
-    def real(value: float | None) -> Float[np.ndarray, ""]:
+    def real(value: float | None) -> Float[AnyArray, "*runs"]:
         return np.asarray(math.nan if value is None else value, np.float32)
 
     return Rule(
@@ -172,44 +168,36 @@ def make_rule(
     )
 
 
-def stack(rules: Sequence[Rule]) -> Rule:
-    """One or more rules as one rule whose fields have a leading axis [rules], to ``vmap`` over."""
-    return jax.tree.map(lambda *fields: jnp.stack(fields), *rules)
-
-
 def start(rule: Rule, arms: int) -> Estimates:
     """Estimates before the first round, of so many arms: the initial value for each, no reward seen."""
-    xp = module_of(rule.initial)
-    zeros = xp.zeros(arms, np.float32)
-    return Estimates(zeros, xp.full(arms, rule.initial, np.float32), zeros, zeros, xp.zeros((), np.float32))
+    zeros = np.zeros(arms, np.float32)
+    return Estimates(zeros, np.full(arms, rule.initial, np.float32), zeros, zeros, np.zeros((), np.float32))
 
 
-def reward(rule: Rule, increments: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
+def reward(rule: Rule, increments: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """Rewards of increments: type 2 (0 or 1) where the rule has a threshold, else type 1 (the increment itself).
 
     Args:
         rule: The rule.
         increments: Increments, in [−1, 1]; of a loss its decrease.
     """
-    xp = module_of(rule.threshold, increments)
-    return xp.where(xp.isnan(rule.threshold), increments, (increments > rule.threshold).astype(np.float32))
+    return np.where(np.isnan(rule.threshold), increments, (increments > rule.threshold).astype(np.float32))
 
 
-def estimate(rule: Rule, estimates: Estimates) -> Float[AnyArray, " arms"]:
+def estimate(rule: Rule, estimates: Estimates) -> Float[np.ndarray, "*runs arms"]:
     """Estimated expected reward of every arm: q, or the posterior mean of Thompson sampling and Bayesian EE."""
+    if KINDS[int(rule.kind)] not in _NEEDS_THRESHOLD:
+        return estimates.value
     wins, losses = rule.wins0 + estimates.wins, rule.losses0 + estimates.losses
-    bayesian = (rule.kind == _THOMPSON) | (rule.kind == _BAYESIAN)
-    xp = module_of(bayesian, wins, estimates.value)
-    return xp.where(bayesian, wins / (wins + losses), estimates.value)
+    return np.asarray(wins / (wins + losses))
 
 
 def choose(
     rule: Rule,
     estimates: Estimates,
-    playable: Bool[AnyArray, " arms"],
-    key: AnyKey,
-    kinds: Sequence[int] | None = None,
-) -> Int[AnyArray, ""]:
+    playable: Bool[np.ndarray, "*#runs arms"],
+    key: UInt32[np.ndarray, "*runs 2"],
+) -> Int[AnyArray, "*runs"]:
     """The arm to play.
 
     * *ε-greedy* (4.1.1): with probability 1 − ε a greedy arm, else any other, all alike. The greedy arm itself is no
@@ -227,61 +215,55 @@ def choose(
         estimates: What it has learnt.
         playable: Arms that may be played; at least one. If none may, an arm is returned all the same.
         key: Consumed.
-        kinds: Kinds that the rule may be of, ascending; only they are compiled. None: all.
 
     Returns:
         The arm's number.
     """
-    n = playable.shape[0]
-    xp = module_of(estimates.value, playable, rule.kind)
-    # One draw for all: every further use of the generator is a fraction of a second of compilation.
-    draws = uniform(key, (2 * n + 1,))
-    coin, ties, which = draws[0], draws[1 : n + 1], draws[n + 1 :]
-
-    def largest(scores: Float[AnyArray, " arms"]) -> Int[AnyArray, ""]:
-        scores = xp.where(playable, scores, -xp.inf)
-        # A draw is never below 0, so −1 marks what is not a candidate.
-        return xp.argmax(xp.where(playable & (scores == xp.max(scores)), ties, -1.0)).astype(np.int32)
-
-    def greedy() -> AnyArray:
-        return largest(estimate(rule, estimates))
-
-    def epsilon_greedy() -> AnyArray:
-        arm = greedy()
-        others = playable & (xp.arange(n) != arm)
-        other = xp.argmax(xp.where(others, which, -1.0)).astype(np.int32)
-        return xp.where((coin < rule.epsilon) & xp.any(others), other, arm)
-
-    def ucb() -> AnyArray:
+    kind, n = KINDS[int(rule.kind)], playable.shape[-1]
+    draws = uniforms(stream(key, 2 * n + 1))
+    coin, ties, which = draws[..., 0], draws[..., 1 : n + 1], draws[..., n + 1 :]
+    if kind == "fixed":
+        return np.broadcast_to(rule.fixed, coin.shape).astype(np.int32)
+    if kind == "ucb":
         unseen = estimates.pulls == 0
-        log_time = xp.log(xp.maximum(estimates.time, 1.0))
-        bonus = rule.c * xp.sqrt(2.0 * log_time / xp.where(unseen, 1.0, estimates.pulls))
-        return largest(xp.where(unseen, xp.inf, estimates.value + bonus))
+        log_time = np.log(np.maximum(estimates.time, 1.0))[..., None]
+        bonus = rule.c * np.sqrt(2.0 * log_time / np.where(unseen, 1.0, estimates.pulls))
+        scores = np.where(unseen, np.inf, estimates.value + bonus)
+    elif kind == "thompson":
+        scores = _posterior_draws(rule, estimates, key)
+    else:
+        scores = estimate(rule, estimates)
+    scores = np.where(playable, scores, -np.inf)
+    # A draw is never below 0, so −1 marks what is not a candidate.
+    arm = np.argmax(np.where(playable & (scores == scores.max(-1, keepdims=True)), ties, -1.0), -1)
+    if kind == "epsilon-greedy":
+        others = playable & (np.arange(n) != arm[..., None])
+        explores = (coin < rule.epsilon) & np.any(others, axis=-1)
+        arm = np.where(explores, np.argmax(np.where(others, which, -1.0), -1), arm)
+    return np.asarray(arm, np.int32)
 
-    def thompson() -> AnyArray:
-        # A Beta draw is G / (G + H) of two Gamma draws; its logit ln G − ln H has the same order. Half the time of
-        # jax.random.beta, and no underflow at small parameters.
-        parameters = xp.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses])
-        logs = jax.random.loggamma(
-            fold(key_of(jnp.asarray(key)) if isinstance(key, np.ndarray) else key, 1), parameters
-        )
-        return largest(logs[0] - logs[1])
 
-    def fixed() -> AnyArray:
-        return rule.fixed
+def _posterior_draws(
+    rule: Rule, estimates: Estimates, key: UInt32[np.ndarray, "*runs 2"]
+) -> Float[np.ndarray, "*runs arms"]:
+    """Logits of draws of Beta(α₀ + S, β₀ + F): ln G − ln H of two Gamma draws.
 
-    every = (epsilon_greedy, ucb, thompson, greedy, greedy, fixed)
-    kinds = tuple(range(len(every))) if kinds is None else tuple(kinds)
-    if len(kinds) == 1:
-        return every[kinds[0]]()
-    if xp is np:
-        return every[int(rule.kind)]()
-    place = jnp.searchsorted(jnp.asarray(kinds, jnp.int32), rule.kind)
-    return jax.lax.switch(place, [every[kind] for kind in kinds])
+    A Gamma draw of a small parameter a underflows: it is one of a + 1, times U^(1/a).
+    """
+    parameters = np.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses], -2).astype(float)
+    parameters = np.broadcast_to(parameters, (*key.shape[:-1], *parameters.shape[-2:]))
+    logs, words = np.empty(parameters.shape), folded(key, 1).astype(np.uint64)
+    for run in np.ndindex(key.shape[:-1]):
+        random, a = np.random.Generator(np.random.Philox(key=words[run])), parameters[run]
+        logs[run] = np.log(random.standard_gamma(a + 1)) + np.log1p(-random.random(a.shape)) / a
+    return logs[..., 0, :] - logs[..., 1, :]
 
 
 def update(
-    rule: Rule, estimates: Estimates, increments: Float[AnyArray, " arms"], observed: Bool[AnyArray, " arms"]
+    rule: Rule,
+    estimates: Estimates,
+    increments: Float[np.ndarray, "*runs arms"],
+    observed: Bool[np.ndarray, "*runs arms"],
 ) -> Estimates:
     """Take in what a round showed: one arm of an ordinary round, or many of an Extreme-Explore round.
 
@@ -296,38 +278,45 @@ def update(
     Returns:
         Estimates after the round.
     """
-    xp = module_of(estimates.value, increments, rule.kind)
-    seen = observed & xp.isfinite(increments)
-    rewards = xp.where(seen, reward(rule, increments), 0.0)
+    seen = observed & np.isfinite(increments)
+    rewards = np.where(seen, reward(rule, increments), 0.0)
     pulls = estimates.pulls + seen
     # Equation 2, or with a constant weight.
-    weight = xp.where(xp.isnan(rule.alpha), 1.0 / xp.maximum(pulls, 1.0), rule.alpha)
-    value = estimates.value + xp.where(seen, weight * (rewards - estimates.value), 0.0)
+    weight = np.where(np.isnan(rule.alpha), 1.0 / np.maximum(pulls, 1.0), rule.alpha)
+    value = estimates.value + np.where(seen, weight * (rewards - estimates.value), 0.0)
     # Algorithm 4, step 4.
-    counted = seen & ~xp.isnan(rule.threshold)
-    discount = xp.where(xp.any(seen), rule.gamma, 1.0)
-    wins = discount * estimates.wins + xp.where(counted, rewards, 0.0)
-    losses = discount * estimates.losses + xp.where(counted, 1.0 - rewards, 0.0)
-    return Estimates(pulls, value, wins, losses, estimates.time + xp.sum(seen, dtype=np.float32))
+    counted = seen & ~np.isnan(rule.threshold)
+    discount = np.where(np.any(seen, axis=-1, keepdims=True), rule.gamma, np.float32(1))
+    wins = discount * estimates.wins + np.where(counted, rewards, 0.0)
+    losses = discount * estimates.losses + np.where(counted, 1.0 - rewards, 0.0)
+    return Estimates(pulls, value, wins, losses, estimates.time + np.sum(seen, axis=-1, dtype=np.float32))
 
 
-def explores(rule: Rule, round: int | Int[AnyArray, ""], key: AnyKey) -> Bool[AnyArray, ""]:
-    """Whether a round is an Extreme-Explore round.
+def explores(
+    rule: Rule, round: int | Int[AnyArray, "*runs"], key: UInt32[np.ndarray, "*runs 2"]
+) -> Bool[AnyArray, "*runs"]:
+    """True if a round is an Extreme-Explore round.
 
     Args:
         rule: The rule; both Extreme-Explore kinds explore in every round.
         round: Number of the round, from 0.
         key: Consumed, for the rule's ``chance``.
     """
-    always = (rule.kind == _EXTREME) | (rule.kind == _BAYESIAN)
-    xp = module_of(rule.every, round)
-    due = (rule.every > 0) & (round % xp.maximum(rule.every, 1) == 0)
-    return always | due | (uniform(key, ()) < rule.chance)
+    due = (rule.every > 0) & (round % np.maximum(rule.every, 1) == 0)
+    return np.bool_(explores_always(rule)) | due | (uniforms(stream(key, 1))[..., 0] < rule.chance)
+
+
+def explores_always(rule: Rule) -> bool:
+    """True if all rounds are Extreme-Explore rounds: those of both Extreme-Explore kinds are."""
+    return KINDS[int(rule.kind)] in ("extreme-explore", "bayesian-extreme-explore")
 
 
 def best(
-    rule: Rule, estimates: Estimates, increments: Float[AnyArray, " arms"], observed: Bool[AnyArray, " arms"]
-) -> Int[AnyArray, ""]:
+    rule: Rule,
+    estimates: Estimates,
+    increments: Float[np.ndarray, "*runs arms"],
+    observed: Bool[np.ndarray, "*runs arms"],
+) -> Int[AnyArray, "*runs"]:
     """The arm whose model becomes the global one after an Extreme-Explore round: that of the highest reward.
 
     Rewards of type 2 tie often and the thesis does not say what then. Here the larger increment wins, then the larger
@@ -342,11 +331,10 @@ def best(
     Returns:
         The arm's number.
     """
-    xp = module_of(estimates.value, increments, rule.kind)
-    seen = observed & xp.isfinite(increments)
-    candidates = seen | ~xp.any(seen)
-    clean = xp.where(seen, increments, 0.0)
-    for scores in (xp.where(seen, reward(rule, clean), 0.0), clean, estimate(rule, estimates)):
-        scores = xp.where(candidates, scores, -xp.inf)
-        candidates = candidates & (scores == xp.max(scores))
-    return xp.argmax(candidates).astype(np.int32)
+    seen = observed & np.isfinite(increments)
+    candidates = seen | ~np.any(seen, axis=-1, keepdims=True)
+    clean = np.where(seen, increments, 0.0)
+    for scores in (np.where(seen, reward(rule, clean), 0.0), clean, estimate(rule, estimates)):
+        scores = np.where(candidates, scores, -np.inf)
+        candidates = candidates & (scores == scores.max(-1, keepdims=True))
+    return np.argmax(candidates, axis=-1).astype(np.int32)

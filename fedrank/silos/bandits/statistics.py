@@ -1,13 +1,18 @@
-"""Statistics of a run of a bandit: what a silo changed, whether its labels look inverted, means with intervals.
+"""Statistics of a run of a bandit: what a silo changed or contributed, whether its labels look inverted, intervals.
 
 **Paired differences.** Rounds of training differ more than silos do. In an Extreme-Explore round all arms start from
 one model, so the difference between an arm with a silo and the same arm without it cancels what the round did to both.
 Rounds of one run share validation rows and first weights, so a difference may keep its sign for reasons that are not
 the silo's: a test takes one number a run, of several runs that divide the rows anew (:mod:`fedrank.silos.evidence`).
+
+**Contributions.** An Extreme-Explore round over all combinations gives the value v(S) of every set S of helpers. From
+these 2^(k−1) values follows a share for every helper: its marginal v(S + j) − v(S), averaged over all orders in which
+helpers may join (Shapley 1953). The shares add up to v(all) − v(nobody).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -15,6 +20,54 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
+from fedrank.silos.bandits.arms import MOST_COMBINED
+
+
+def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*games helpers"]:
+    """Shapley values of helpers.
+
+    Args:
+        values: The value of each of the 2^(k−1) combinations in the order of
+            :func:`fedrank.silos.bandits.arms.combinations`: entry 0 is the target alone, bit i is the i-th helper.
+
+    Returns:
+        Shares of the k − 1 helpers in the units of the values. Their sum is the value of everyone minus that of the
+        target alone.
+
+    Raises:
+        DataError: The number of values is not 2^1 … 2^11.
+
+    Source:
+        Shapley: *A value for n-person games*, 1953. φⱼ is the mean of v(S + j) − v(S) over all orders of joining,
+        with S those who joined before j.
+
+    >>> shapley(np.array([0.0, 1.0, 2.0, 4.0]))
+    array([1.5, 2.5])
+    """
+    return values @ _weights(_helpers(values)).astype(values.dtype)
+
+
+def _helpers(values: Float[np.ndarray, "..."]) -> int:
+    """Number of helpers whose combinations there are values of."""
+    arms = values.shape[-1] if values.ndim else 0
+    helpers = int(arms).bit_length() - 1
+    if not 1 <= helpers < MOST_COMBINED or arms != 2**helpers:
+        raise DataError(
+            f"Contributions need the values of all combinations of 1 to {MOST_COMBINED - 1} helpers, a power of two of "
+            f"them, got {arms}."
+        )
+    return helpers
+
+
+@functools.cache
+def _weights(helpers: int) -> Float[np.ndarray, "sets helpers"]:
+    """The weight of every set's value in every helper's share; negative where the helper is not in the set."""
+    inside = (np.arange(2**helpers)[:, None] >> np.arange(helpers)) % 2 == 1
+    before = inside.sum(axis=1)[:, None] - inside  # the size of S, without the helper itself
+    sizes = [1 / (helpers * math.comb(helpers - 1, size)) for size in range(helpers)]
+    weight = np.array(sizes)[before]
+    return np.where(inside, weight, -weight)
+
 
 #: Largest product of class counts for which the exact Mann-Whitney distribution is used.
 EXACT_PAIRS = 2000
@@ -37,7 +90,7 @@ class Intervals(NamedTuple):
 
 
 class Inverted(NamedTuple):
-    """Whether a silo's labels look inverted.
+    """Test of a silo's labels for inversion.
 
     Attributes:
         p: One-sided p-value; NaN if the AUC is undefined.
@@ -54,7 +107,7 @@ def differences(
     members: Bool[np.ndarray, "arms silos"],
     silo: int,
 ) -> Float[np.ndarray, " rounds"]:
-    """What a silo changed, round by round, all else equal.
+    """Paired difference that a silo makes, round by round, all else equal.
 
     Every arm with the silo is compared with the arm of the same silos without it, where both were observed in the
     round; the mean over such pairs is the round's difference. A pair {target, silo} whose counterpart, the target

@@ -22,11 +22,9 @@ from jaxtyping import Bool, Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data.lines import stored, unpacked
-from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.copies import copies
-from fedrank.silos.data.looks import looks_wrong
+from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
+from fedrank.silos.data.looks import copies, looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.data.values import as_codes, as_number, numbers_of, refuse_spellings, without
 
 if TYPE_CHECKING:
     import polars as pl
@@ -189,7 +187,7 @@ class Features(NamedTuple):
 
     @property
     def varies(self) -> Bool[np.ndarray, " features"]:
-        """Which features have two values."""
+        """Mask of features with two values."""
         # fmin and fmax pass over NaN; a feature without any value compares as False.
         return np.fmax.reduce(self.matrix, initial=np.nan) > np.fmin.reduce(self.matrix, initial=np.nan)
 
@@ -226,7 +224,7 @@ def features_of(
             continue
         codes = _codes(name, values, name in categorical, path)
         levels[name] = tuple(_in_order(set(codes) - {None}))
-        for level, column in _encoded(name, codes):
+        for level, column in _encode(name, codes):
             names.append(level)
             features.append(column)
     if not features:
@@ -343,7 +341,7 @@ def columns_of(frame: pl.DataFrame, drop: Sequence[str] = (), path: Path | None 
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether a value of a data frame is missing."""
+    """True if a value of a data frame is missing."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
@@ -415,7 +413,7 @@ def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | Non
     return codes
 
 
-def _encoded(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
+def _encode(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
     """A column of names as one or more named columns of 0 and 1, NaN where missing."""
     levels = _in_order(set(codes) - {None})
     of = np.array([-1 if code is None else levels.index(code) for code in codes])

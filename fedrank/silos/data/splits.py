@@ -12,12 +12,35 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.data.copies import copies
-from fedrank.silos.data.rows import Rows
+from fedrank.silos.data.looks import copies
 from fedrank.silos.data.tables import Silo, SiloTable
+
+
+class Rows(NamedTuple):
+    """Rows of one silo, or of many with leading axes, such as [silos] or [seeds, silos].
+
+    Attributes:
+        x: Features; 0 on padding.
+        y: Labels, 0 or 1; 0 on padding.
+        n: Number of valid rows, 0 .. rows. They come first.
+    """
+
+    x: Float[np.ndarray, "*lead rows features"]
+    y: Float[np.ndarray, "*lead rows"]
+    n: Int[np.ndarray, "*lead"]
+
+    @property
+    def where(self) -> Bool[np.ndarray, "*lead rows"]:
+        """Mask of rows that are data rather than padding.
+
+        >>> Rows(np.zeros((3, 2), np.float32), np.zeros(3, np.float32), np.int32(2)).where
+        array([ True,  True, False])
+        """
+        return np.asarray(self.n)[..., None] > np.arange(self.y.shape[-1], dtype=np.int32)
+
 
 #: Value of ``Sizes.test`` that takes all rows that are left.
 REST = "rest"
@@ -31,7 +54,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows of each silo go into which part.
+    """Number of rows of each silo in each part.
 
     A whole number is a number of rows and is taken first. A share is of the rows that are left after those: of all rows
     if there are only shares, as in the thesis (Lundahl 2021, section 4.1): 1 % to train, 40 % to validate, 59 % to
@@ -178,8 +201,8 @@ def split(
         train, vali, test, _ = np.split(order, np.cumsum(taken))
         x = standardised(silo.features, *(moments(silo.features[train]) if public is None else public))
         y = silo.labels.astype(np.float32)
-        silos.append([_padded(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
-    return SiloArrays(*(_stacked([silo[part] for silo in silos]) for part in range(len(_PARTS))))
+        silos.append([_pad(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
+    return SiloArrays(*(_stack([silo[part] for silo in silos]) for part in range(len(_PARTS))))
 
 
 def split_many(
@@ -200,7 +223,7 @@ def split_many(
     if not len(seeds):
         raise ConfigError("dividing silos needs one seed at least, got none.")
     many = [split(table, seed, sizes, stratified, public) for seed in seeds]
-    return SiloArrays(*(_stacked([getattr(arrays, part) for arrays in many]) for part in _PARTS))
+    return SiloArrays(*(_stack([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 
 
 def pooled(arrays: SiloArrays, target: int) -> SiloArrays:
@@ -338,12 +361,12 @@ def moments(
     return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
 
 
-def _padded(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:
+def _pad(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:
     """Rows of one silo, padded with zeros to a length."""
     extra = rows - len(y)
     return Rows(np.pad(x, ((0, extra), (0, 0))), np.pad(y, (0, extra)), np.asarray(len(y), np.int32))
 
 
-def _stacked(many: Sequence[Rows]) -> Rows:
+def _stack(many: Sequence[Rows]) -> Rows:
     """Rows with a leading axis more."""
     return Rows(*(np.stack(arrays) for arrays in zip(*many, strict=True)))

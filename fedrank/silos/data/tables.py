@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, UnknownNameError
-from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.values import LARGEST
+from fedrank.silos.data.coding import LARGEST, Coding
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +185,7 @@ class SiloTable:
         varies = high > low
         if not varies.all():
             gone = [name for name, keep in zip(self.feature_names, varies, strict=True) if not keep]
-            notes.append(f"{_count(len(gone), 'column')} never varied and went: {_listed(gone)}.")
+            notes.append(f"{_count(len(gone), 'column')} never varied and went: {_list_names(gone)}.")
             kept = [replace(silo, features=silo.features[:, varies]) for silo in kept]
         names = tuple(name for name, keep in zip(self.feature_names, varies, strict=True) if keep)
         return replace(self, silos=tuple(kept), feature_names=names, notes=tuple(notes))
@@ -196,6 +195,6 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _listed(names: Sequence[str], most: int = 10) -> str:
+def _list_names(names: Sequence[str], most: int = 10) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

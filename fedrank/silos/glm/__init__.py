@@ -9,7 +9,7 @@ The log-likelihood of all rows is a sum over silos, and so are its derivatives. 
 The sums are what a secure sum gives (:mod:`fedrank.privacy.secure_sum`), so that the server needs no silo's own; the
 covariance of β is (Σ H_k)⁻¹. The result is that of the rows at one place, up to rounding in the last round: a linear
 model takes one round, a logistic one four to eight. Before the first round columns are brought to mean 0 and deviation
-1 by moments that are sums as well (:mod:`fedrank.silos.glm.moments`); coefficients are given back in the columns' own
+1 by moments that are sums as well (:mod:`fedrank.silos.glm.sums`); coefficients are given back in the columns' own
 units.
 
 What the sums say: of two silos each learns the other's by subtraction, and the moments of few rows say much about

@@ -12,10 +12,8 @@ from jaxtyping import Bool, Float
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.trees import Json
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.glm.families import Sums, check_family, firth_gradient, sums
-from fedrank.silos.glm.moments import Moments, moments_of
-from fedrank.silos.glm.newton import Fit, Newton, ridge
-from fedrank.silos.glm.sums import Adder
+from fedrank.silos.glm.newton import Fit, Newton, Sums, check_family, firth_gradient, ridge, sums
+from fedrank.silos.glm.sums import Adder, Moments, moments_of
 
 #: The first coefficient.
 INTERCEPT = "(intercept)"
@@ -123,7 +121,7 @@ class FederatedFit:
         return tuple(out)
 
     def as_json(self, level: float = 0.95) -> dict[str, Json]:
-        """What ``--json`` prints, with intervals of a level."""
+        """JSON of ``--json``, with intervals of a level."""
         low, high = self.interval(level)
         number = [
             {

@@ -17,11 +17,9 @@ from scipy.special import logsumexp
 
 from fedrank.core.errors import DataError
 from fedrank.core.trees import Json
-from fedrank.silos.glm.families import Sums
 from fedrank.silos.glm.federated import INTERCEPT, independent, listed
-from fedrank.silos.glm.moments import Moments, moments_of
-from fedrank.silos.glm.newton import Newton
-from fedrank.silos.glm.sums import Adder
+from fedrank.silos.glm.newton import Newton, Sums
+from fedrank.silos.glm.sums import Adder, Moments, moments_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,7 @@ class MultinomialFit:
         return tuple(out)
 
     def as_json(self, level: float = 0.95) -> dict[str, Json]:
-        """What ``--json`` prints, with intervals of a level."""
+        """JSON of ``--json``, with intervals of a level."""
         low, high = self.interval(level)
         p = self.p
         found = [
@@ -124,7 +122,7 @@ class MultinomialFit:
 def multinomial_sums(
     beta: Float[np.ndarray, " numbers"], x: Float[np.ndarray, "rows p"], y: Int[np.ndarray, " rows"], levels: int
 ) -> Sums:
-    """What one silo adds: the log-likelihood of its rows and its derivatives.
+    """Terms of one silo: the log-likelihood of its rows and its derivatives.
 
     Args:
         beta: Coefficients of the levels after the first, one after the other.

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.coding import as_codes, as_number, refuse_spellings, without
+from fedrank.silos.data.coding import numbers_of as column_of_numbers
 from fedrank.silos.data.files import read_columns, table_of
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.data.values import as_codes, as_number, refuse_spellings, without
-from fedrank.silos.data.values import numbers_of as column_of_numbers
 
 #: Most levels of a label; more are no levels.
 MOST_LEVELS = 20
@@ -75,7 +75,7 @@ def numbers_of(
     known = np.array([n for n in numbers if n is not None], float)
     if not len(known) or known.min() == known.max():
         raise DataError(f"label {label!r} never varies; there is nothing to fit.", path)
-    table, labels = _carried(path, columns, numbers, float(known.mean()), silo, label, drop, categorical, missing)
+    table, labels = _carry(path, columns, numbers, float(known.mean()), silo, label, drop, categorical, missing)
     return replace(table, notes=(*table.notes, *filter(None, [found[1]]))), labels
 
 
@@ -118,7 +118,7 @@ def levels_of(
     numbers = [None if text is None else place[text] for text in texts]
     # Not whole: nobody has such a code for what is missing.
     columns[label] = [None if number is None else str(number + _PART) for number in numbers]
-    table, labels = _carried(path, columns, numbers, 0.5, silo, label, drop, categorical, missing)
+    table, labels = _carry(path, columns, numbers, 0.5, silo, label, drop, categorical, missing)
     return table, [one - _PART for one in labels], tuple(found)
 
 
@@ -127,7 +127,7 @@ def _in_order(text: str) -> tuple[float, str]:
     return (float("inf") if number is None else number), text
 
 
-def _carried(
+def _carry(
     path: Path,
     columns: dict,
     numbers: Sequence[float | None],

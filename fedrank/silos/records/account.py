@@ -1,4 +1,4 @@
-"""What a silo's releases promise its records, all together."""
+"""Privacy accounts of a silo's releases, and of a run's trainings, for its records."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from fedrank.core.privacy_report import (
     Unit,
 )
 from fedrank.privacy.calibration import concentrated_epsilon
-from fedrank.silos.private_sgd import PrivateSgd
-from fedrank.silos.records.gaussian import RecordNoise
-from fedrank.silos.records.sgd import sgd_epsilon
+from fedrank.silos.records.private_sgd import PrivateSgd, sgd_epsilon
+from fedrank.silos.records.releases import RecordNoise
 
 #: How the steps of DP-SGD are composed.
 _COMPOSED = "privacy loss distribution"

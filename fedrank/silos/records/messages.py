@@ -14,9 +14,8 @@ from fedrank.core.errors import ConfigError, DataError, FormatError, MissingData
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.privacy.calibration import concentrated_epsilon
-from fedrank.silos.records.gaussian import RecordNoise
 from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.statistics import Statistics
+from fedrank.silos.records.releases import RecordNoise, Statistics
 
 #: What the files are, and the version that is written.
 _FORMAT, _VERSION = "fedrank-silo-statistics", 2
@@ -24,7 +23,7 @@ _FORMAT, _VERSION = "fedrank-silo-statistics", 2
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What one silo sends.
+    """Message of one silo.
 
     Attributes:
         silo: Its name.
@@ -160,7 +159,7 @@ def _by(column: str | None) -> str:
 
 
 def _releases(book: Path) -> list[dict[str, Any]]:
-    """What a book says was sent; nothing where there is none.
+    """Releases that a book holds; empty without a book.
 
     Raises:
         FormatError: It cannot be read, so that what was sent is not known.

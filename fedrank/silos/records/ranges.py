@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.values import as_codes, cell_number, without
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.data.coding import Coding, as_codes, cell_number, without
+from fedrank.silos.sceptic.learners import Own
 
 #: Length of a row, as a share of the longest that there can be, beyond which it is shortened.
 _CLIP = 0.6

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
+from threadpoolctl import threadpool_limits
 
-from fedrank.silos.glm.families import Sums, sums
-from fedrank.silos.glm.newton import Newton, ridge
-from fedrank.silos.records.perturbed import Perturbed
+from fedrank.core.trees import Json
+from fedrank.silos.glm.newton import Newton, Sums, ridge, sums
 from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.statistics import Statistics
-from fedrank.silos.sceptic.learners import PENALTIES, Scorer, fit_alone
-from fedrank.silos.sceptic.rows import Own, folds
+from fedrank.silos.records.releases import Perturbed, Statistics
+from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.learners import PENALTIES, Own, Scorer, fit_alone, folds
+from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdict_of
 from fedrank.silos.sceptic.ways import Stacked, judged, recommend, stack
 
 #: Ways by name, and what a table calls them.
@@ -74,7 +75,7 @@ def candidates(
         out["as-they-are", float(number)] = Linear(beta, ranges)
     sizes = np.array([one.rows for one in sent], float)
     p = u.shape[1]
-    mine = _fitted(u, own.y, ridge(p, 3.0), np.zeros(p))
+    mine = _fit(u, own.y, ridge(p, 3.0), np.zeros(p))
     out["averaged", 0.0] = Linear((own.rows * mine + sizes @ np.array(betas)) / (own.rows + sizes.sum()), ranges)
     return out | _with_others(own, sent, ranges, _SHARES, _PENALTIES)
 
@@ -96,17 +97,17 @@ def _with_others(
                 # share·(t'β − ½β'Cβ) − ½β'Λβ, as a distance from where it is largest.
                 weight = share * curvature + np.diag([1e-6, *[penalty] * slopes])
                 centre = np.linalg.solve(weight, share * total.first)
-                out["federated", float(len(out))] = Linear(_fitted(u, own.y, weight, centre), ranges)
+                out["federated", float(len(out))] = Linear(_fit(u, own.y, weight, centre), ranges)
         return out
     sizes = np.array([one.rows for one in sent], float)
     centre = sizes @ np.array([one.beta for one in sent]) / sizes.sum()  # type: ignore[union-attr]
     for share in shares:
         weight = np.diag([1e-6, *[100 * share] * slopes])
-        out["federated", float(len(out))] = Linear(_fitted(u, own.y, weight, centre), ranges)
+        out["federated", float(len(out))] = Linear(_fit(u, own.y, weight, centre), ranges)
     return out
 
 
-def _fitted(
+def _fit(
     u: Float[np.ndarray, "rows p"],
     y: Float[np.ndarray, " rows"],
     penalty: Float[np.ndarray, "p p"],
@@ -164,3 +165,95 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
         out[test] = level[test] @ w[:-1] + w[-1]
     models["stacked"], scores["stacked"] = Stacked(tuple(models[n] for n in parts), stack(level, own.y)), out
     return ChosenPrivately(models, recommend(scores, own.y, fold), fold)
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateAnswer:
+    """Result of a comparison for one silo.
+
+    Attributes:
+        rows: Way -> AUC on all own rows by models that have not seen them, and the same minus that of the silo alone.
+        nested: AUC of choosing anew in each fold.
+        recommended: What is recommended by all rows; the silo's own model where that did no better on them.
+        verdicts: Who helps and who harms; the number of a verdict's silo is that of its message.
+        chosen: The models of all own rows.
+    """
+
+    rows: dict[str, tuple[Estimate, Estimate]]
+    nested: Estimate
+    recommended: str
+    verdicts: tuple[Verdict, ...]
+    chosen: ChosenPrivately = field(repr=False)
+
+    @property
+    def reached(self) -> Estimate:
+        """AUC of what is recommended: the number of its row."""
+        return self.rows[self.recommended][0]
+
+    @property
+    def gain(self) -> Estimate:
+        """The same minus that of the silo alone."""
+        return self.rows[self.recommended][1]
+
+    def as_json(self, names: Sequence[str]) -> dict[str, Json]:
+        """As it stands in a file; ``names`` are those of the senders."""
+        return {
+            "recommended": self.recommended,
+            "auc": _numbers(self.reached),
+            "over_alone": _numbers(self.gain),
+            "nested_auc": _numbers(self.nested),
+            "ways": {
+                way: {"title": WAYS[way], "auc": _numbers(a), "over_alone": _numbers(b)}
+                for way, (a, b) in self.rows.items()
+            },
+            "verdicts": {names[v.silo]: v.as_json() for v in self.verdicts},
+        }
+
+
+def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0) -> PrivateAnswer:
+    """Compare every way for one silo.
+
+    Args:
+        own: Its rows, of both labels.
+        sent: What the others sent.
+        ranges: Public ranges of the columns.
+        seed: Draws the folds.
+    """
+    rng = np.random.default_rng([seed, own.rows])
+    fold = folds(own, FOLDS, rng)
+    scores: dict[str, Float[np.ndarray, " rows"]] = {}
+    reached = np.empty(own.rows)
+    each = np.empty((len(sent), own.rows))
+    with threadpool_limits(1):
+        for number in np.unique(fold):
+            test = fold == number
+            train = own[~test]
+            chosen = choose_privately(train, sent, ranges, rng)
+            for way, model in chosen.models.items():
+                scores.setdefault(way, np.empty(own.rows))[test] = model(own.x[test])
+            reached[test] = chosen.models[chosen.best](own.x[test])
+            for k, one in enumerate(sent):
+                model = candidates(train, [one], ranges, fully=True)["federated", 0.0]
+                each[k, test] = model(own.x[test])
+        final = choose_privately(own, sent, ranges, rng)
+    one, many = own.first, len(sent)  # copies are no further evidence
+    y, fold, alone = own.y[one], fold[one], scores["alone"][one]
+    verdicts = [verdict_of(k, difference(each[k, one], alone, y, fold), many) for k in range(many)]
+    rows = {
+        way: (auc(scores[way][one], y, fold), difference(scores[way][one], alone, y, fold))
+        for way in WAYS
+        if way in scores
+    }
+    return PrivateAnswer(
+        rows=rows,
+        nested=auc(reached[one], y, fold),
+        recommended=final.best if rows[final.best][1].value > 0 else "alone",
+        verdicts=tuple(verdicts),
+        chosen=final,
+    )
+
+
+def _numbers(found: Estimate) -> dict[str, Json]:
+    low, high = found.interval()
+    values = {"value": found.value, "error": found.error, "low": low, "high": high}
+    return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}

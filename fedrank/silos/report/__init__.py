@@ -1,1 +1,1 @@
-"""What the page of a run over silos shows."""
+"""The page of a run over silos."""

@@ -51,7 +51,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
         "ways",
         f"AUC of every way for {first.name}, with intervals. The same numbers are in the table below.",
     )
-    caveats = [*(["Generated data"] if made.get("generated") else []), *_warned(answers)]
+    caveats = [*(["Generated data"] if made.get("generated") else []), *_warnings(answers)]
     about = f"fedrank silos compare · {made['data']} · {made['label']}"
     page = document(
         f"{title} – fedrank",
@@ -87,7 +87,7 @@ def _together(answers: Sequence[Answer]) -> str:
 
 
 def _overview(answers: Sequence[Answer]) -> list[Html]:
-    """What each target should use, and who helps whom, of several targets."""
+    """Recommendations and verdicts of several targets."""
     names = answers[0].table.names
     use = Table(
         "What to use",
@@ -123,8 +123,8 @@ def _overview(answers: Sequence[Answer]) -> list[Html]:
 def _cell(verdict: Verdict) -> str:
     if verdict.gain.error != verdict.gain.error:
         return "–"
-    said = f"{_MARK[verdict.word]}{_signed(verdict.gain.value)}"
-    return said if verdict.word != "no evidence" else f"{said} (seen: {_signed(-verdict.visible)})"
+    said = f"{_MARK[verdict.word]}{_sign(verdict.gain.value)}"
+    return said if verdict.word != "no evidence" else f"{said} (seen: {_sign(-verdict.visible)})"
 
 
 def methods(one: Answer) -> str:
@@ -186,8 +186,8 @@ def _numbers(one: Answer) -> list[Number]:
         ),
         Number(
             f"Over the best tried first ({WAYS[one.rival].title})",
-            _signed(one.gain.value),
-            f"{_signed(gain[0])} to {_signed(gain[1])}",
+            _sign(one.gain.value),
+            f"{_sign(gain[0])} to {_sign(gain[1])}",
         ),
         Number("Brier score", f"{one.calibration.brier:.3f}", f"{one.calibration.brier_without:.3f} without a model"),
     ]
@@ -212,7 +212,7 @@ def _ways(one: Answer) -> Table:
             "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
             "gain": "–"
             if row.way == "alone"
-            else f"{_signed(row.over_alone.value)} ({_ends(row.over_alone.interval())})",
+            else f"{_sign(row.over_alone.value)} ({_ends(row.over_alone.interval())})",
             "what": WAYS[row.way].says,
         }
         for row in one.rows
@@ -249,7 +249,7 @@ def _verdicts(one: Answer) -> Table:
 def _gain(verdict: Verdict) -> str:
     if verdict.gain.error != verdict.gain.error:
         return "–"
-    return f"{_signed(verdict.gain.value)} ({_ends(verdict.gain.interval())}), {p_is(verdict.p)}"
+    return f"{_sign(verdict.gain.value)} ({_ends(verdict.gain.interval())}), {p_is(verdict.p)}"
 
 
 def _curve(one: Answer) -> Table:
@@ -265,7 +265,7 @@ def _said(one: Answer) -> str:
     found, sets = one.calibration, one.sets
     a, b = found.intercept.interval(), found.slope.interval()
     return (
-        f"Calibration intercept {_signed(found.intercept.value)} ({_ends(a)}; 0 is right), slope "
+        f"Calibration intercept {_sign(found.intercept.value)} ({_ends(a)}; 0 is right), slope "
         f"{found.slope.value:.2f} ({b[0]:.2f} to {b[1]:.2f}; 1 is right, below probabilities are too extreme). "
         f"Conformal sets at {sets.level:.0%} for rows like those of {one.name}: they hold the label of "
         f"{sets.coverage:.1%} of its rows ({sets.coverage_of[0]:.1%} of label 0, {sets.coverage_of[1]:.1%} of label 1) "
@@ -291,7 +291,7 @@ def _flow(one: Answer) -> Table:
     return Table("Rows", columns, rows)
 
 
-def _warned(answers: Sequence[Answer]) -> list[str]:
+def _warnings(answers: Sequence[Answer]) -> list[str]:
     return [f"For {one.name}: {said}" for one in answers for said in one.warnings()]
 
 
@@ -311,5 +311,5 @@ def _ends(ends: tuple[float, float], signed: bool = True) -> str:
     return f"{ends[0]:{form}} to {ends[1]:{form}}".replace("-", "−")
 
 
-def _signed(value: float) -> str:
+def _sign(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")

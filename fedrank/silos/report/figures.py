@@ -109,7 +109,7 @@ def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:
 
 
 def played_figure(run: Run, target: str) -> Any:
-    """Which arm's average became the model, by round: shares of the seeds, stacked."""
+    """Arms whose average became the model, by round: shares of the seeds, stacked."""
     silos, plays = _arms_of(run, target)
     shown = _shown(silos, plays, target)
     names = {arm.code: arm.name for arm in shown}
@@ -154,7 +154,7 @@ def played_figure(run: Run, target: str) -> Any:
 
 
 def matrix_figure(run: Run) -> Any:
-    """Who helps whom: a row for each target, a column for each helper, the mean paired difference in the cell.
+    """Matrix of help: a row for each target, a column for each helper, the mean paired difference in the cell.
 
     Colour is for verdicts: the largest difference may well be the one that is known least.
     """
@@ -205,12 +205,12 @@ def measure_name(run: Run, base: str, target: str) -> str:
 
 
 def measured_by(run: Run) -> str:
-    """What models are judged by: ``"AUC"``, or :data:`LOSS`, of which less is better."""
+    """Measure that models are judged by: ``"AUC"``, or :data:`LOSS`, of which less is better."""
     return LOSS if run.metrics["measure"].str.starts_with(LOSS).any() else "AUC"
 
 
 def has(run: Run, split: str, measure: str) -> bool:
-    """Whether the metrics have any value of this measure."""
+    """True if the metrics have any value of this measure."""
     return not run.metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure)).is_empty()
 
 
@@ -235,7 +235,7 @@ def _silos(run: Run) -> Silos:
 
 
 def _arms_of(run: Run, target: str) -> tuple[Silos, pl.DataFrame]:
-    """What the run says of its silos, and the rows of a target's arms."""
+    """Files of the run about its silos, and the rows of a target's arms."""
     silos = _silos(run)
     assert silos.plays is not None
     # Rounds are numbered from 0 where they are played and from 1 where they are measured, which readers see.

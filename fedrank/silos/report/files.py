@@ -54,7 +54,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Helper:
-    """What the rounds say about one silo for one target.
+    """Evidence of the rounds about one silo for one target.
 
     Attributes:
         name: The silo.
@@ -81,7 +81,7 @@ class Helper:
 
     @property
     def looks_inverted(self) -> bool:
-        """Whether its labels look inverted."""
+        """True if its labels look inverted."""
         return bool(self.inverted) and (self.inverted or {}).get("verdict") == INVERTED
 
 
@@ -104,7 +104,7 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class Silos:
-    """What the files of a run say about its silos.
+    """Files of a run about its silos.
 
     Attributes:
         names: The silos, in the order of the digits of a code.

@@ -1,4 +1,4 @@
-"""How the page of a run over silos opens: what averaging with others brought the target, beside training alone."""
+"""Head of the page of a run over silos: what averaging with others brought the target, beside training alone."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
             numbers,
         )
     for name, value in found.items():
-        numbers.append(Number(f"{measure} against {_OTHERS[name]}", _signed(value), _note(value)))
-    return _reached(run, target, measure, reached.mean, found), numbers
+        numbers.append(Number(f"{measure} against {_OTHERS[name]}", _sign(value), _note(value)))
+    return _results(run, target, measure, reached.mean, found), numbers
 
 
 def _rows(run: Run, target: str) -> str:
-    """How many of a target's rows judge the model, of how many; empty where the run does not say."""
+    """Number of a target's rows that judge the model, and of all its rows; empty if the run does not say."""
     of = _silos(run).rows.get(target, {})
     counts = [n for split in ("train", "vali", "test") if isinstance(n := of.get(split), int)]
     return f"{counts[2]:,} test rows of {sum(counts):,}" if len(counts) == 3 else ""
 
 
-def _reached(run: Run, target: str, measure: str, mean: float, found: Mapping[str, Interval]) -> str:
-    """What averaging with chosen others reached, beside the other ways; what is tried first comes first if better."""
+def _results(run: Run, target: str, measure: str, mean: float, found: Mapping[str, Interval]) -> str:
+    """Result of averaging with chosen others, beside the other ways; a simple baseline comes first if better."""
     beside = describe.in_words([_beside(value, _OTHERS[name], measure) for name, value in found.items()])
     about = _silos(run).sceptic.get(target)
     if not about or not about.get("best"):
@@ -107,10 +107,10 @@ def _reached(run: Run, target: str, measure: str, mean: float, found: Mapping[st
 
 
 def _beside(value: Interval, other: str, measure: str) -> str:
-    """How a model compares with another one, as far as the seeds tell."""
+    """Comparison of a model with another one, as far as the seeds tell."""
     told = sentences.interval_words(value)
     if told == "may be chance":
-        return f"not told apart from {other} ({_signed(value)})"
+        return f"not told apart from {other} ({_sign(value)})"
     sure = "" if told != "no interval" else " in the one seed that was run"
     way = "better" if value.mean >= 0 else "worse"
     words = f"{abs(value.mean):.{DIGITS}f} {way} than"
@@ -210,7 +210,7 @@ def _seeds(run: Run) -> str:
     return "one seed tells" if len(run.seeds) == 1 else f"{len(run.seeds)} seeds tell"
 
 
-def _signed(value: Interval) -> str:
+def _sign(value: Interval) -> str:
     return describe.measured(value.mean, signed=True, digits=DIGITS)
 
 

@@ -19,7 +19,7 @@ from fedrank.silos.report import tables as silo_tables
 from fedrank.silos.report.files import Silos
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
-from fedrank.silos.report.words import SETUP, UNDEFINED
+from fedrank.silos.report.tables import SETUP, UNDEFINED
 
 #: Decision rules that make no use of estimates, unless rewards come a round late.
 _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")

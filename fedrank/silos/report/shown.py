@@ -20,8 +20,7 @@ from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Sho
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import page
 from fedrank.silos.report.files import read_silos
-from fedrank.silos.report.tables import helpers_table, look_table, sceptic_table
-from fedrank.silos.report.words import UNDEFINED, ledger_words
+from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
 
 #: Rows of ``crossed.parquet``.
 _CROSSED = {"seed": "integer", "round": "integer", "exchange": "text", "requests": "integer", "replies": "integer"}
@@ -31,7 +30,7 @@ _BASELINES = {"alone": "target alone", "everyone": "everyone (federated averagin
 
 
 class SilosShown(Shown):
-    """Who helps whom, how the target's model learnt, which arms were played."""
+    """Figures and tables of a run: help between silos, curves of the target's model, arms."""
 
     party = ("silo", "silos")
     person = "person"

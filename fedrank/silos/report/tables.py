@@ -5,13 +5,65 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedrank.core.ledger import Ledger
+from fedrank.core.words import counted
 from fedrank.metrics.p_values import p_is, p_value
 from fedrank.report import describe
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.report.words import flows, models_in, models_of
 from fedrank.silos.report.figures import LOSS, SYMBOLS, baseline_values, measure_name, measured_by
 from fedrank.silos.report.files import Findings, Helper, Silos
+
+#: A caveat on figures; pages and terminals have the sentences that say whose AUC, and why.
+UNDEFINED = "Some AUCs are undefined, see the notes"
+
+#: Exchanges between silos before the first round, and what each is for.
+SETUP = ("pretrain", "probe")
+EXCHANGES = {
+    "pretrain": "before the first round every silo trains by itself",
+    "probe": "before the first round the target judges the silos' first models",
+    "train": "silos train the model on their own rows",
+    "train-others": "the other silos train the model on their own rows",
+    "judge": "the target judges an average of models",
+    "judge-all": "every average that is tried is judged",
+    "train-and-judge": "the target trains, and judges averages of the round before",
+}
+
+
+def ledger_words(run: Run) -> list[str]:
+    """Sentences on what crossed between silos and the server, by exchange: messages, models, bytes.
+
+    A silo is asked in some rounds and not in others, so that nothing is said per silo and round.
+    """
+    ledger = run.ledger or Ledger()
+    lines, models = [flow for flow in flows(ledger) if flow.messages], models_of(run)
+    rounds = max((entry.round for entry in ledger), default=-1) + 1
+    out = []
+    for exchange in dict.fromkeys(flow.exchange for flow in lines):
+        parts = []
+        for flow in (flow for flow in lines if flow.exchange == exchange):
+            who = "the server sent" if flow.sender == "server" else "silos sent"
+            holds = models_in(models, flow)
+            inside = f" with {counted(holds, 'model')} each" if holds else ""
+            size = f"{describe.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
+            parts.append(f"{who} {counted(flow.messages, 'message')} {flow.message}{inside}, {size}")
+        turns = len({entry.round for entry in ledger if entry.exchange == exchange})
+        when = "" if exchange in SETUP else f", in {counted(turns, 'round')}"
+        said = EXCHANGES.get(exchange)
+        out.append(f"Exchange “{exchange}”{f' ({said})' if said else ''}: {'; '.join(parts)}{when}.")
+    count, transfers = sum(f.messages for f in lines), sum(f.messages * models_in(models, f) for f in lines)
+    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
+    of_models = f", {counted(transfers, 'transfer')} of a model" if transfers else ""
+    seeds = "" if len(run.seeds) == 1 else "; other seeds may ask other silos, and move more or less"
+    which = f", target {run.details.targets[0]}" if len(run.details.targets) > 1 else ""
+    out.append(
+        f"{counted(rounds, 'round')} made {counted(count, 'message')}{of_models}, {describe.size(up)} up and "
+        f"{describe.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+    )
+    return out
+
 
 #: Decimals of an AUC and of differences of AUCs.
 DIGITS = 3
@@ -71,7 +123,7 @@ def helpers_table(run: Run, target: str) -> Table:
 
 
 def sceptic_table(run: Run, target: str) -> Table | None:
-    """What one tries first for a target, on the same rows, and what the run's model has more; None without any."""
+    """Table of simple baselines of a target on the same rows, with the run's difference to each; None without any."""
     about = run.details.sceptic.get(target)
     if not about:
         return None
@@ -119,13 +171,13 @@ def look_table(run: Run, target: str) -> Table | None:
 
 
 def difference_of(one: Any) -> Interval:
-    """What the run's model has more than a way of ``sceptic.json``."""
+    """Difference of the run's model to a baseline of ``sceptic.json``."""
     found = one["difference"]
     return Interval(float(found["mean"]), found["low"], found["high"])
 
 
 def explained(silos: Silos) -> list[str]:
-    """What the columns of :func:`helpers_table` mean, in sentences."""
+    """Sentences on the columns of :func:`helpers_table`."""
     out = [
         "Paired difference: on validation rows, the target's model averaged with the silo minus without it, in the "
         "same round, mean over the rounds and seeds in which both were judged. Above 0 the silo helps.",
@@ -156,7 +208,7 @@ def explained(silos: Silos) -> list[str]:
 
 
 def rows_table(run: Run) -> Table:
-    """How many rows each silo has, and the share of label 1."""
+    """Table of each silo's number of rows, and share of label 1."""
     rows = [{"silo": name, **of, "positive": _percent(of.get("positive"))} for name, of in run.details.rows.items()]
     columns = (
         Column("silo", "silo"),

@@ -1,4 +1,4 @@
-"""What a sceptic tries first for one silo, beside what averaging offers, from all of its rows and one division.
+"""Simple baselines for one silo, beside what averaging offers, from all of its rows and one division.
 
 Whoever answers for a silo's data asks whether a federation is worth it at all. The ways to a model that stand beside
 each other (:mod:`fedrank.silos.sceptic.ways`): the silo alone, with a logistic model and with boosted trees; one

@@ -39,7 +39,7 @@ class Estimate(NamedTuple):
 
 
 class Placements(NamedTuple):
-    """How each row stands among those of the other label in its fold.
+    """Place of each row among those of the other label in its fold.
 
     Attributes:
         value: AUC: the mean over folds, weighted by rows.

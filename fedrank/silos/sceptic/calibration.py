@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say: Brier score, calibration intercept and slope, curve, net benefit, sets.
+"""Calibration of probabilities: Brier score, intercept and slope, curve, net benefit, prediction sets.
 
 All from cross-fitted log-odds of a silo's own rows. Conformal sets hold the true label with a probability of 1 − α for
 rows like the silo's own, of each label (Mondrian; Vovk, Gammerman, Shafer 2005): a label is in a row's set unless fewer
@@ -15,8 +15,7 @@ from scipy.special import expit
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
-from fedrank.silos.glm.families import Sums, sums
-from fedrank.silos.glm.newton import Newton
+from fedrank.silos.glm.newton import Newton, Sums, sums
 from fedrank.silos.sceptic.auc import Estimate
 
 #: Log-odds beyond these mean certainty.
@@ -40,7 +39,7 @@ class Bin(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """What acting from a probability on does.
+    """Consequences of acting from a probability on.
 
     Attributes:
         probability: The threshold.
@@ -59,7 +58,7 @@ class Threshold(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """How probabilities agree with labels.
+    """Agreement of probabilities with labels.
 
     Attributes:
         brier: Mean squared difference.
@@ -104,8 +103,8 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
     probability = expit(scores)
     share = float(y.mean())
     # The intercept with the slope held at 1, the slope with its own intercept (Cox 1958; Van Calster et al. 2019).
-    held = _fitted(np.ones((len(y), 1)), y, scores)
-    free = _fitted(np.column_stack([np.ones(len(y)), scores]), y, np.zeros(len(y)))
+    held = _fit(np.ones((len(y), 1)), y, scores)
+    free = _fit(np.column_stack([np.ones(len(y)), scores]), y, np.zeros(len(y)))
     order = np.argsort(probability, kind="stable")
     parts = [part for part in np.array_split(order, max(1, min(bins, len(y) // 10))) if len(part)]
     curve = tuple(Bin(float(probability[p].mean()), float(y[p].mean()), len(p)) for p in parts)
@@ -120,7 +119,7 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
 
 
 def threshold(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], probability: float) -> Threshold:
-    """What acting on every row of at least this probability does.
+    """Consequences of acting on every row of at least this probability.
 
     Raises:
         ConfigError: It is not between 0 and 1.
@@ -196,7 +195,7 @@ def conformal(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"],
     return Sets(level, zero, one, float(holds.mean()), (by_label[0], by_label[1]), float((zero ^ one).mean()))
 
 
-def _fitted(
+def _fit(
     x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], offset: Float[np.ndarray, " rows"]
 ) -> list[Estimate]:
     """Coefficients of a logistic model with an offset, and their errors."""

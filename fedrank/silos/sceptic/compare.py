@@ -16,8 +16,8 @@ from fedrank.core.trees import Json
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
+from fedrank.silos.sceptic.learners import Own, folds, rows_of
 from fedrank.silos.sceptic.probes import Probes, probe
-from fedrank.silos.sceptic.rows import Own, folds, rows_of
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
 from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
 
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a silo gets to know.
+    """Result of a comparison for one silo.
 
     Attributes:
         table: The silos.
@@ -89,7 +89,7 @@ class Answer:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Whether the probabilities of what to use mean what they say."""
+        """Calibration of the probabilities of the model to use."""
         return calibration(self.scores[self.use][self.own.first], self.own.y[self.own.first])
 
     @cached_property
@@ -99,7 +99,7 @@ class Answer:
 
     @property
     def use(self) -> str:
-        """What to use: what is recommended, but the silo's own model where that one did no better on its rows.
+        """Model to use: the recommended one, but the silo's own where that did no better on its rows.
 
         Where what was tried first did better by more than chance, that.
         """
@@ -134,7 +134,7 @@ class Answer:
         return self.table.names[self.target]
 
     def headline(self) -> str:
-        """What to use, in one sentence, with the gain over the best that a sceptic tries first."""
+        """Sentence on the model to use, with the gain over the best simple baseline."""
         use = "your own model" if self.use == "alone" else f"the model “{WAYS[self.use].title}”"
         low, high = self.gain.interval()
         told = f"{self.gain.value:+.3f} AUC ({low:+.3f} to {high:+.3f})".replace("-", "−")

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedrank import __version__
 from fedrank.core.errors import ModelError
-from fedrank.silos.glm.moments import Moments
+from fedrank.silos.glm.sums import Moments
 from fedrank.silos.model import SiloModel
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.sceptic.compare import Answer

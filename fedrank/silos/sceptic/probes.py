@@ -19,12 +19,11 @@ from jaxtyping import Float
 from scipy import special
 
 from fedrank.core.trees import Json
-from fedrank.silos.data.copies import copies
-from fedrank.silos.glm.families import sums
-from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.data.looks import copies
+from fedrank.silos.glm.newton import sums
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import Estimate, auc
-from fedrank.silos.sceptic.learners import design, fit_glm
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.sceptic.learners import Own, design, fit_glm
 
 #: Largest probability of one false alarm of a kind about any silo.
 LEVEL = 0.05
@@ -55,7 +54,7 @@ class Alarm(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """Whether two silos have the same coefficients.
+    """Test of two silos for the same coefficients.
 
     Attributes:
         statistic: χ² if they have.
@@ -94,7 +93,7 @@ def alike(first: Own, second: Own) -> Alike:
     weight = informations[0] @ np.linalg.pinv(total, hermitian=True)
     score = scores[0] - weight @ (scores[0] + scores[1])
     variance = informations[0] - weight @ informations[0]
-    return _tested(score, (variance + variance.T) / 2)
+    return _test(score, (variance + variance.T) / 2)
 
 
 def association(own: Own) -> Alike:
@@ -110,7 +109,7 @@ def association(own: Own) -> Alike:
     information = (
         got.information[1:, 1:] - np.outer(got.information[1:, 0], got.information[0, 1:]) / (got.information[0, 0])
     )
-    return _tested(got.gradient[1:], information)
+    return _test(got.gradient[1:], information)
 
 
 def _about_slopes(
@@ -124,7 +123,7 @@ def _about_slopes(
     return got.gradient[2:] - share * got.gradient[intercept], got.information[2:, 2:] - np.outer(share, across)
 
 
-def _tested(score: Float[np.ndarray, " slopes"], variance: Float[np.ndarray, "slopes slopes"]) -> Alike:
+def _test(score: Float[np.ndarray, " slopes"], variance: Float[np.ndarray, "slopes slopes"]) -> Alike:
     values, vectors = np.linalg.eigh(variance)
     kept = values > 1e-8 * max(float(values.max(initial=0.0)), 1e-12)
     along = vectors[:, kept].T @ score
@@ -132,7 +131,7 @@ def _tested(score: Float[np.ndarray, " slopes"], variance: Float[np.ndarray, "sl
 
 
 class Probes(NamedTuple):
-    """What probes say about the silos, seen from a target.
+    """Probes of the silos, seen from a target.
 
     Attributes:
         alarms: What looks wrong.
@@ -201,7 +200,7 @@ def probe(
         scores[silo] = auc(design(mine.x, moments) @ fitted.beta, mine.y)
         different = same[max(silo, target), min(silo, target)]
         unlike[silo] = min(1.0, different.p * many)
-        shifted[silo] = _shifted(mine, own, columns, many)
+        shifted[silo] = _test_shift(mine, own, columns, many)
         if not own.rarer:
             alarms.append(Alarm(silo, "constant", f"all its labels are {int(own.y.max(initial=0.0))}: it has no model"))
             continue
@@ -242,7 +241,7 @@ def below_half(score: Estimate, many: int) -> float:
     return min(1.0, float(special.ndtr((score.value - 0.5) / score.error)) * many)
 
 
-def _shifted(mine: Own, other: Own, columns: Sequence[str], many: int) -> tuple[str, ...]:
+def _test_shift(mine: Own, other: Own, columns: Sequence[str], many: int) -> tuple[str, ...]:
     """Columns whose means differ by half a deviation and by more than chance."""
     a, b = moments_of([mine.x]), moments_of([other.x])
     spread = np.sqrt((a.deviation**2 + b.deviation**2) / 2)

@@ -1,4 +1,4 @@
-"""Who helps and who harms a silo, from one division of its rows, with what could have been seen.
+"""Verdicts on help and harm to a silo, from one division of its rows, with the smallest visible effect.
 
 For each other silo: the AUC of a logistic model of the target's rows and the other's, minus that of the target's alone,
 on all of the target's rows by cross-fitting, with DeLong's error of a paired difference. p-values are multiplied by the
@@ -15,11 +15,10 @@ import numpy as np
 from scipy import special
 
 from fedrank.core.trees import Json
-from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import Estimate, difference
-from fedrank.silos.sceptic.learners import choose_penalty, design, fit_alone, fit_glm
+from fedrank.silos.sceptic.learners import Own, choose_penalty, design, fit_alone, fit_glm, folds
 from fedrank.silos.sceptic.probes import LEVEL
-from fedrank.silos.sceptic.rows import Own, folds
 
 #: Probability with which a harm that is said to be visible would have been seen.
 POWER = 0.8
@@ -28,7 +27,7 @@ FOLDS = 5
 
 
 class Verdict(NamedTuple):
-    """What one silo does to the target.
+    """Verdict on one silo for the target.
 
     Attributes:
         silo: Its number.

@@ -14,22 +14,23 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from fedrank.silos.glm.moments import moments_of
 from fedrank.silos.glm.newton import ridge
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import difference
 from fedrank.silos.sceptic.learners import (
     DEFAULT_PENALTY,
     PENALTIES,
     Glm,
+    Own,
     Scorer,
     choose_penalty,
     design,
     fit_alone,
     fit_glm,
     fit_trees,
+    folds,
     log_loss,
 )
-from fedrank.silos.sceptic.rows import Own, folds
 
 
 class Way(NamedTuple):
@@ -76,7 +77,7 @@ ROUNDS, STEPS = 15, 6
 
 @dataclass(eq=False)
 class Others:
-    """What does not depend on the target: the other silos' rows, and the penalty that each chose by itself.
+    """Parts that do not depend on the target: the other silos' rows, and the penalty that each chose by itself.
 
     Attributes:
         silos: Rows of each other silo.
@@ -290,7 +291,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
 
 
 def judged(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
-    """How bad scores are: log-loss once intercept and slope are set right, as AUC asks for order only."""
+    """Log-loss of scores after calibration of intercept and slope, as AUC asks for order only."""
     clipped = np.clip(scores, -12, 12)
     x = np.column_stack([np.ones(len(y)), (clipped - clipped.mean()) / max(float(clipped.std()), 1e-9)])
     beta = fit_glm([(x, y)], 0.1).beta

@@ -12,8 +12,7 @@ The sums may be secure sums (:mod:`fedrank.silos.glm.sums`). With strata, each s
 only the derivatives are summed. Lu et al., *WebDISCO* (JAMIA 2015), is the first federated Cox model of this kind.
 """
 
-from fedrank.silos.survival.cox import CoxFit, fit_cox
+from fedrank.silos.survival.cox import CoxFit, Followed, fit_cox
 from fedrank.silos.survival.curves import Curve, curves, logrank
-from fedrank.silos.survival.rows import Followed
 
 __all__ = ["CoxFit", "Curve", "Followed", "curves", "fit_cox", "logrank"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,11 +16,49 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.trees import Json
-from fedrank.silos.glm.families import Sums
-from fedrank.silos.glm.moments import moments_of
-from fedrank.silos.glm.newton import Newton
-from fedrank.silos.glm.sums import Adder
-from fedrank.silos.survival.rows import Followed, event_times
+from fedrank.silos.glm.newton import Newton, Sums
+from fedrank.silos.glm.sums import Adder, moments_of
+
+
+class Followed(NamedTuple):
+    """The rows of one silo.
+
+    Attributes:
+        x: Columns.
+        time: Time of the event, or until which a row was followed without one; at least 0.
+        event: 1 where there was an event, 0 where following ended (censored).
+    """
+
+    x: Float[np.ndarray, "rows columns"]
+    time: Float[np.ndarray, " rows"]
+    event: Float[np.ndarray, " rows"]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.time)
+
+    def checked(self, name: str) -> Followed:
+        """The same without rows that lack a value.
+
+        Raises:
+            DataError: A time is below 0, or an event is neither 0 nor 1.
+        """
+        whole = ~(np.isnan(self.x).any(axis=1) | np.isnan(self.time) | np.isnan(self.event))
+        kept = Followed(self.x[whole], self.time[whole], self.event[whole])
+        if len(odd := np.flatnonzero(~np.isfinite(self.time) & ~np.isnan(self.time) | (self.time < 0))):
+            row = int(odd[0])
+            raise DataError(
+                f"times of silo {name!r} must be finite and at least 0, got {self.time[row]:g} in its row {row + 1}."
+            )
+        if not np.isin(kept.event, (0, 1)).all():
+            raise DataError(f"events of silo {name!r} must be 0 (censored) or 1, got {np.unique(kept.event)[:5]}.")
+        return kept
+
+
+def event_times(silos: Sequence[Followed]) -> Float[np.ndarray, " times"]:
+    """The times at which anybody had an event, ascending."""
+    return np.unique(np.concatenate([silo.time[silo.event > 0] for silo in silos]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +111,7 @@ class CoxFit:
         return self.estimate - half, self.estimate + half
 
     def as_json(self, level: float = 0.95) -> dict[str, Json]:
-        """What ``--json`` prints."""
+        """JSON of ``--json``."""
         low, high = self.interval(level)
         columns = (self.estimate, self.error, low, high, self.p, self.proportional)
         keys = ("log_hazard_ratio", "error", "low", "high", "p", "proportional_p")
@@ -153,7 +192,7 @@ def fit_cox(
     proportional = np.full(p, np.nan)
     if not strata and not ends:
         risk = _unflat(add([_flat(_risk(silo, made.beta, times)) for silo in at]), len(times), p)
-        proportional = _proportional(risk, _ranks(add([_followed(silo, times) for silo in at])))
+        proportional = _proportional(risk, _ranks(add([_count_followed(silo, times) for silo in at])))
     return CoxFit(
         names=names,
         estimate=made.beta / moments.deviation,
@@ -234,8 +273,8 @@ def _likelihood(risk: _Risk) -> Sums:
     return Sums(value, gradient, information)
 
 
-def _followed(silo: Followed, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, " numbers"]:
-    """How many of a silo's rows were followed for less than each time, and how many for exactly so long."""
+def _count_followed(silo: Followed, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, " numbers"]:
+    """Numbers of a silo's rows that were followed for less than each time, and for exactly that time."""
     sides = [np.searchsorted(np.sort(silo.time), times, side=side) for side in ("left", "right")]  # type: ignore[arg-type]
     return np.concatenate([sides[0], sides[1] - sides[0]]).astype(float)
 

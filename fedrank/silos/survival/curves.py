@@ -12,7 +12,7 @@ from scipy import stats
 from fedrank.core.errors import DataError
 from fedrank.core.trees import Json
 from fedrank.silos.glm.sums import Adder
-from fedrank.silos.survival.rows import Followed, event_times
+from fedrank.silos.survival.cox import Followed, event_times
 
 
 class Curve(NamedTuple):

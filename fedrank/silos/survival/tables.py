@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.silos.data.coding import as_codes, numbers_of, refuse_spellings, without
 from fedrank.silos.data.files import features_of, names_in, positive_of, read_columns, silo_names
 from fedrank.silos.data.looks import looks_wrong
-from fedrank.silos.data.values import as_codes, numbers_of, refuse_spellings, without
-from fedrank.silos.survival.rows import Followed
+from fedrank.silos.survival.cox import Followed
 
 
 class FollowedTable(NamedTuple):

@@ -1,1 +1,1 @@
-"""What the messages between platforms tell an attacker."""
+"""Attacks on the messages between platforms."""

@@ -15,11 +15,10 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Exchange
 from fedrank.privacy.audit import Audit
-from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.attacks.crossing import Parties, due, first_parties, played
+from fedrank.privacy.noisy_values import ValueNoise
+from fedrank.slates.attacks.sums import Parties, due, first_parties, play_round
 from fedrank.slates.sums import SummedSlates, SumSettings
-from fedrank.slates.sums.bound import norm_bin
-from fedrank.slates.sums.learner import SumLearner, clipped
+from fedrank.slates.sums.learner import SumLearner, clip_stay, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Values of a list. The more there are, the rarer is a list that tells as much as is promised.
@@ -87,7 +86,7 @@ class _Vector(SumLearner):
         return jnp.zeros(self.length, jnp.float32)
 
     @override
-    def solved(self, sums, rounds, model, noise):
+    def solve(self, sums, rounds, model, noise):
         return jnp.zeros(1, jnp.float32)
 
     @override
@@ -95,7 +94,7 @@ class _Vector(SumLearner):
         return jnp.zeros(self.world.candidates, jnp.float32)
 
 
-def _released(
+def _release_audit(
     name: str, worlds: str, protocol: SummedSlates, users: Callable[[Parties, int], dict[str, Array]]
 ) -> Audit:
     """An audit of everything that crosses, of all releases.
@@ -104,7 +103,7 @@ def _released(
         name: Name of the audit.
         worlds: Both worlds, in a sentence.
         protocol: What is audited; its messages have noise.
-        users: What the first release's users add in a world, as keywords of :func:`.played`.
+        users: What the first release's users add in a world, as keywords of :func:`.play_round`.
     """
     s = protocol.settings
     learner, k = s.learner, protocol.world.platforms
@@ -113,7 +112,7 @@ def _released(
     def messages(world: int, draws: list[list[PyTree]]) -> Int[Array, " numbers"]:
         at, out = first_parties(protocol), []
         for place, number in enumerate(rounds):
-            at, seen = played(protocol, at, number, draws[place], **(users(at, world) if place == 0 else {}))
+            at, seen = play_round(protocol, at, number, draws[place], **(users(at, world) if place == 0 else {}))
             out += [leaf.reshape(-1) for one in seen for leaf in one.coordinator]
         return jnp.concatenate([leaf for leaf in out if jnp.issubdtype(leaf.dtype, jnp.integer)])
 
@@ -140,7 +139,7 @@ def _released(
     return Audit(name, Unit.USER, worlds, epsilon, sample, delta, True, True, trials)
 
 
-def _audited(
+def _audit_protocol(
     epsilon: float, delta: float, numbers: int, platforms: int, explorers: tuple[int, ...], bounders: int
 ) -> SummedSlates:
     world = Satisfaction(candidates=3, slate=2, platforms=platforms, time_budget=platforms)
@@ -160,16 +159,16 @@ def slate_sums(
         platforms: Platforms with feedback, at least 1.
         releases: Releases, at least 1; another user's stay would be in each.
     """
-    protocol = _audited(epsilon, delta, numbers, platforms, (1,) * releases, 0)
+    protocol = _audit_protocol(epsilon, delta, numbers, platforms, (1,) * releases, 0)
     # As long as the clip allows, in a direction in which noise that coordinates share falls out.
     signs = np.where(np.arange(numbers) % 2, -1.0, 1.0).astype(np.float32)
 
     def users(at: Parties, world: int) -> dict[str, Array]:
         stay = 1e4 * signs * (2 * world - 1)
-        return {"sums": jax.vmap(lambda clip: clipped(jnp.asarray(stay, jnp.float32), clip))(at.own.clip)}
+        return {"sums": jax.vmap(lambda clip: clip_stay(jnp.asarray(stay, jnp.float32), clip))(at.own.clip)}
 
     worlds = "a user adds as much as the clip allows to the sums of all platforms, or the opposite"
-    return _released("slate-sums", worlds, protocol, users)
+    return _release_audit("slate-sums", worlds, protocol, users)
 
 
 def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) -> Audit:
@@ -180,11 +179,13 @@ def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) 
         delta: δ of it.
         platforms: Platforms with feedback, at least 1.
     """
-    protocol = _audited(epsilon, delta, 3, platforms, (1,), 1)
+    protocol = _audit_protocol(epsilon, delta, 3, platforms, (1,), 1)
 
     def users(at: Parties, world: int) -> dict[str, Array]:
         middle = protocol.settings.learner.clip
         stay = jnp.asarray([1e3 * middle if world else 0.0])
         return {"norms": jnp.broadcast_to(norm_bin(stay, middle), at.own.norms.shape)}
 
-    return _released("slate-bound", "a user's vector is longer than any bin at all platforms, or zero", protocol, users)
+    return _release_audit(
+        "slate-bound", "a user's vector is longer than any bin at all platforms, or zero", protocol, users
+    )

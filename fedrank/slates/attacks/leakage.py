@@ -1,4 +1,7 @@
-"""What the messages of FedSlate tell: to a platform, to the coordinator, and back.
+"""Information in the messages of FedSlate: for a platform, for the coordinator, and back.
+
+A run is simulated with all its messages, recorded from the first batch on, beside the platforms' secrets: their replay
+buffers, which never leave them, and which only a simulator can look at.
 
 Who receives what, with platform α, which has feedback, and β, which shows slates to the same users::
 
@@ -33,12 +36,127 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from fedrank.slates.attacks.guesses import Accuracy, accuracy, linear_guesser, non_linear_guesser
-from fedrank.slates.attacks.records import Records
+from fedrank.core.errors import ConfigError
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.wiretap import Wiretap
+from fedrank.slates.attacks.leak import Accuracy, accuracy, linear_guesser, non_linear_guesser
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.platform import choice_scores
 from fedrank.slates.fedslate.state import Transition
-from fedrank.slates.learners.slateq import next_value
+from fedrank.slates.world.best_slate import next_value
+
+
+@dataclass(frozen=True)
+class Records:
+    """Messages and secrets of several runs, as NumPy arrays.
+
+    Attributes:
+        protocol: The protocol.
+        secrets: The platforms' replay buffers, leaves [seeds, platforms, rounds, ...]: round r at place r.
+        local: The platforms' Q-values as sent.
+        shared: The federated Q-values as sent to each.
+        transitions: The round of each transition that was learnt from.
+        following: Federated target values as sent; zeros to platforms without feedback.
+        targets: As sent by each platform; zeros of platforms without feedback.
+        told: Targets as sent to each platform.
+        compared: Federated values at the transitions as sent to each platform.
+        gradient: As sent by each platform.
+        choice: Parameters of choice models as sent by each platform.
+    """
+
+    protocol: FedSlate
+    secrets: Transition
+    local: Float[np.ndarray, "rounds seeds platforms candidates"]
+    shared: Float[np.ndarray, "rounds seeds platforms candidates"]
+    transitions: Int[np.ndarray, "batches seeds transitions"]
+    following: Float[np.ndarray, "batches seeds platforms transitions candidates"]
+    targets: Float[np.ndarray, "batches seeds platforms transitions"]
+    told: Float[np.ndarray, "batches seeds platforms transitions"]
+    compared: Float[np.ndarray, "batches seeds platforms transitions candidates"]
+    gradient: Float[np.ndarray, "batches seeds platforms transitions candidates"]
+    choice: Float[np.ndarray, "batches seeds platforms 2"]
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds; each is one run."""
+        return self.local.shape[1]
+
+    @property
+    def episode(self) -> int:
+        """Number of rounds of an episode, the stay of one user."""
+        return self.protocol.settings.world.rounds_per_episode
+
+    def engagement(self, platform: int) -> Float[np.ndarray, "seeds rounds"]:
+        """Engagement at a platform in each round, in the world's unit; zeros without feedback."""
+        return np.asarray(self.secrets.engagement[:, platform], np.float64) * self.protocol.settings.reward_scale
+
+
+def record(protocol: FedSlate, seeds: Any, rounds: int, chunk: int | None = None) -> Records:
+    """Run a protocol and keep all messages and secrets.
+
+    Args:
+        protocol: Platforms must remember all ``rounds``, so that every message can be set beside its secret.
+        seeds: Seeds of the runs.
+        rounds: R, beyond the burn-in.
+        chunk: Rounds of one compiled program, a divisor of ``rounds``; bounds the memory. Default: all.
+
+    Raises:
+        ConfigError: Platforms would forget, would learn nothing, or ``chunk`` is no divisor.
+    """
+    s, chunk = protocol.settings, rounds if chunk is None else chunk
+    if chunk < 1 or rounds % chunk:
+        raise ConfigError(f"chunks of {chunk} rounds do not make up {rounds} rounds; choose a divisor.")
+    if not s.burn_in + s.learn_every <= rounds <= s.memory:
+        raise ConfigError(
+            f"{rounds} rounds must be at least burn_in + learn_every = {s.burn_in + s.learn_every}, so that something "
+            f"is learnt, and at most memory = {s.memory}, so that nothing is forgotten."
+        )
+    simulator, keys = Simulator(Wiretap(protocol), record=True), run_keys(seeds)
+    states, own = simulator.start(keys, protocol.parties(keys), per_run=True)
+    kept: list[dict[str, np.ndarray]] = []
+    for first in range(0, rounds, chunk):
+        states, own, seen = simulator.advance(keys, states, None, own, first, chunk)
+        kept.append(_kept(protocol, tuple(seen["replies"]), np.arange(first, first + chunk)))
+    together = {name: np.concatenate([one[name] for one in kept]) for name in kept[0]}
+    secrets = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :, :rounds], own.replay)
+    return Records(protocol=protocol, secrets=secrets, **together)
+
+
+def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dict[str, np.ndarray]:
+    """Of a chunk of rounds: leaves [rounds, S, K, ...] of each exchange, where it took place."""
+    exchanges = dict(zip(_names(protocol), heard, strict=True))
+    learnt = np.asarray(protocol.exchanges[2].due(jnp.asarray(rounds)))
+
+    def at(leaf) -> np.ndarray:
+        return np.asarray(leaf)[learnt]
+
+    look, recommend, batch, targets = (exchanges[name] for name in ("look", "recommend", "batch", "targets"))
+    ages = at(batch.request.ages)[:, :, 0].astype(np.int64)  # the same to all platforms
+    of_platform = [exchanges[f"compare {p}"] for p in range(protocol.settings.platforms)]
+
+    def compared(leaf) -> np.ndarray:
+        return np.stack([at(leaf(one))[:, :, p] for p, one in enumerate(of_platform)], axis=2)
+
+    return {
+        "local": np.asarray(look.reply.values),
+        "shared": np.asarray(recommend.request.values),
+        "transitions": rounds[learnt][:, None, None] - ages,
+        "following": at(targets.request.values),
+        "targets": at(targets.reply.targets),
+        "told": compared(lambda one: one.request.targets),
+        "compared": compared(lambda one: one.request.values),
+        "gradient": compared(lambda one: one.reply.gradient),
+        "choice": at(targets.reply.choice),
+    }
+
+
+def _names(protocol: FedSlate) -> list[str]:
+    """Name of each exchange, with the number of its platform if it has one."""
+    return [
+        f"{one.name} {one.platform}" if hasattr(one, "platform") else one.name  # type: ignore[attr-defined]
+        for one in protocol.exchanges
+    ]
+
 
 #: Batches on either side whose targets give the level that one batch's are compared with: engagement has heavy tails,
 #: and a mean of 32 is no level.
@@ -52,7 +170,7 @@ _LATE = 0.25
 # -- the coordinator ----------------------------------------------------------------------------------------------
 
 
-def clicked(gradient: Float[np.ndarray, "*shape candidates"]) -> Int[np.ndarray, "*shape"]:
+def clicked_items(gradient: Float[np.ndarray, "*shape candidates"]) -> Int[np.ndarray, "*shape"]:
     """The candidate that was clicked, from the gradient of a platform with feedback; −1: none.
 
     It is also −1 where a platform's loss has no slope at all, which takes a target met to the last bit.
@@ -96,7 +214,7 @@ def coordinator_targets(
     Elsewhere the value is the bound that the gradient gives: the error is at least 1 in size.
     """
     gradient = records.gradient[:, :, platform].astype(np.float64)
-    at = np.maximum(clicked(gradient), 0)[..., None]
+    at = np.maximum(clicked_items(gradient), 0)[..., None]
     error = gradient.shape[-2] * np.take_along_axis(gradient, at, -1)[..., 0]
     value = np.take_along_axis(records.compared[:, :, platform], at, -1)[..., 0]
     # Huber's derivative is the error itself up to 1; a platform's division by B and ours back cost a few last bits.
@@ -170,7 +288,7 @@ def without_level(
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one platform has about another's engagement in one run, a row for each transition that was learnt from.
+    """Data of one platform about another's engagement in one run, a row for each transition that was learnt from.
 
     Attributes:
         rounds: The transitions' rounds.
@@ -208,7 +326,7 @@ def evidence(
     victim: int,
     extra: Float[np.ndarray, "batches transitions"] | None = None,
 ) -> Evidence:
-    """What ``attacker`` has about ``victim``'s engagement.
+    """Data that ``attacker`` has about ``victim``'s engagement.
 
     Args:
         records: A run.
@@ -254,7 +372,7 @@ def evidence(
 
 
 def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
-    """How accurately a platform guesses another's engagement.
+    """Accuracy with which a platform guesses another's engagement.
 
     Args:
         found: What it has.
@@ -281,7 +399,7 @@ def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
 
 
 def values_accuracy(records: Records, seed: int, attacker: int, victim: int) -> dict[str, Accuracy]:
-    """How accurately a platform guesses another's Q-values from the federated values that it is sent.
+    """Accuracy with which a platform guesses another's Q-values from the federated values that it is sent.
 
     The other's value of candidate i from the values of candidate i, in the last quarter of the run.
 

@@ -1,4 +1,4 @@
-"""How the page of attacks on platforms opens: how much of the engagement others read off the messages."""
+"""Opening of the page of attacks on platforms: how much of the engagement others read off the messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
         for one in best[:3]:
             r2 = one.measures["r2"]
             note = f"95 % interval {r2.low:.3f} to {r2.high:.3f}" if math.isfinite(r2.low) else "one seed, no interval"
-            numbers.append(Number(f"R², {one.mode}", _signed(f"{r2.mean:.3f}"), _signed(note)))
+            numbers.append(Number(f"R², {one.mode}", _with_minus(f"{r2.mean:.3f}"), _with_minus(note)))
     clicks = [one for one in leaks if "r2" not in one.measures and "advantage" not in one.measures]
     there = [one for one in leaks if "advantage" in one.measures and one.measures["bound"].mean < 1]
     if clicks:
@@ -83,12 +83,12 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
     )
 
 
-def _signed(text: str) -> str:
+def _with_minus(text: str) -> str:
     return text.replace("-", "−")
 
 
 def chart(leaks: Sequence[Leak], seeds: int) -> Any:
-    """How much of the engagement another platform explains, by mode; None where nothing could be judged."""
+    """Chart of the engagement that another platform explains, by mode; None where nothing could be judged."""
     levels = []
     for one in _best(leaks):
         r2 = one.measures["r2"]

@@ -8,7 +8,7 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 
 #: Modes to attack whose platforms send sums over users: names of protocols.
-SUMS = ("planned-slates", "learned-slates")
+SUMS = ("planned-slates",)
 #: Modes to attack, and a description of each.
 MODES = {
     "published": "the published code: targets are engagement and at most 0.9 more",
@@ -18,13 +18,12 @@ MODES = {
     "noisy-values": "as corrected, and Q-values carry noise",
     "noisy-targets": "as corrected, and engagement carries noise before it enters a target",
     "planned-slates": "sums over all explorers cross once, and each platform plans; without noise and with",
-    "learned-slates": "sums over explorers cross as often as the learner's releases; without noise and with",
 }
 
 
 @dataclass(frozen=True)
 class SlateAttack:
-    """Which modes are attacked, and the runs whose messages are recorded: small enough to be trained in seconds.
+    """The modes to attack, and the runs whose messages are recorded: small enough to be trained in seconds.
 
     Raises:
         UnknownNameError: No such mode.
@@ -49,13 +48,13 @@ class SlateAttack:
     )
     release_epsilons: tuple[float, ...] = setting(
         (8.0, 2.0),
-        "ε of a user's whole stay, by noise on sums, in modes planned-slates and learned-slates; also without noise.",
+        "ε of a user's whole stay, by noise on sums, in mode planned-slates; also without noise.",
     )
     targets: int = setting(
-        1000, "Users who are attacked in each run of these two; half of them only teach the attacker."
+        1000, "Users who are attacked in each run of planned-slates; half of them only teach the attacker."
     )
     set: tuple[str, ...] = setting(
-        (), "Settings of these two as fedrank run has them, NAME=VALUE, such as world.preset=tension."
+        (), "Settings of planned-slates as fedrank run has them, NAME=VALUE, such as world.preset=tension."
     )
 
     def __post_init__(self):

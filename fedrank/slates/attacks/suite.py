@@ -13,26 +13,25 @@ import numpy as np
 
 from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.calibration import laplace_scale
-from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.attacks.guesses import Accuracy, accuracy
-from fedrank.slates.attacks.leak import Leak, leak_of
+from fedrank.privacy.noisy_values import ValueNoise
+from fedrank.slates.attacks.leak import Accuracy, Leak, accuracy, leak_of
 from fedrank.slates.attacks.leakage import (
-    clicked,
+    Records,
+    clicked_items,
     coordinator_engagement,
     coordinator_targets,
     evidence,
     platform_accuracy,
+    record,
     values_accuracy,
 )
-from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.attacks.settings import SUMS, SlateAttack
 from fedrank.slates.attacks.sums import attack_sums, sums_protocol
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import Exploration, SlateSettings
 from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
-from fedrank.slates.networks import ItemHead, ItemQ
-from fedrank.slates.world.presets import preset
+from fedrank.slates.networks import ItemHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.world.satisfaction import preset
 
 #: Largest engagement where noise is added to it; a round's is about 15, and above this once in 250 times.
 LARGEST_ENGAGEMENT = 100.0
@@ -43,7 +42,7 @@ _VICTIM = 0
 
 _MEANS = {
     ("platform", "own"): "what it knows itself, no message",
-    ("platform", "targets"): "ups and downs of targets, nobody's help",
+    ("platform", "targets"): "ups and downs of targets, without other data",
     ("platform", "linear"): "all messages, linear, fitted on other users",
     ("platform", "non-linear"): "all messages, non-linear, fitted on other users",
     ("coordinator", "click"): "where the gradient is not 0",
@@ -67,7 +66,7 @@ def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()
     Raises:
         ConfigError: Numbers out of range.
     """
-    published, everybody = mode == "published", mode in ("extended", "team")
+    published, all_see = mode == "published", mode in ("extended", "team")
     candidates, platforms, widths = attack.candidates, attack.platforms, attack.federated_widths
     world = preset(
         "recsim",
@@ -81,7 +80,7 @@ def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()
         world=world,
         local=ItemQ(1, 1),
         head=PositionalHead(candidates, widths) if published else ItemHead(widths),
-        feedback=tuple(everybody or number == _VICTIM for number in range(platforms)),
+        feedback=tuple(all_see or number == _VICTIM for number in range(platforms)),
         learning_rate=PUBLISHED_RATE if published else 1e-3,
         batch=attack.batch,
         memory=max(rounds, attack.batch + 1),
@@ -151,7 +150,7 @@ def attack_slates(
 
 
 def leaks(records: Records, mode: str) -> list[Leak]:
-    """What coordinator and platforms learn from one mode's messages."""
+    """Findings of coordinator and platforms from one mode's messages."""
     episode, last = records.episode, records.protocol.settings.platforms - 1
     found = [*_coordinator(records, mode)]
     guesses = [platform_accuracy(evidence(records, seed, last, _VICTIM), episode) for seed in range(records.seeds)]
@@ -170,7 +169,7 @@ def leaks(records: Records, mode: str) -> list[Leak]:
 
 
 def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]:
-    """What a platform would learn from targets whose engagement had Laplace noise.
+    """A platform's finding from targets whose engagement had Laplace noise.
 
     Engagement is cut to [0, 100] and gets noise of scale 100/ε, before a target is made of it: ε is that of one
     engagement. Noise is drawn either once for each transition and kept, or anew for every batch, which then costs ε.
@@ -203,7 +202,7 @@ def _coordinator(records: Records, mode: str) -> list[Leak]:
     rows = np.arange(records.seeds)[None, :, None]
     items = records.secrets.item[rows, _VICTIM, records.transitions]
     truth = records.engagement(_VICTIM)[rows, records.transitions]
-    right = (clicked(records.gradient[:, :, _VICTIM]) == items).mean((0, 2))
+    right = (clicked_items(records.gradient[:, :, _VICTIM]) == items).mean((0, 2))
     candidates = records.protocol.settings.world.candidates
     blind = [np.bincount(items[:, seed].ravel() + 1, minlength=candidates + 1).max() for seed in range(records.seeds)]
     out = [

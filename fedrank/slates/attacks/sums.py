@@ -1,4 +1,16 @@
-"""What sums over users tell: platforms that plan, or learn in another way from sums, before three attackers.
+"""Attacks on platforms that send sums over users, and the most that any attacker can find.
+
+**Being there.** An attacker who knows all else decides between two messages that are ‖d‖ apart under noise of standard
+deviation σ. True less false positives of the best test are 2 Φ(‖d‖ / 2σ) − 1, the total variation of two normal
+distributions, which is the Gaussian mechanism's δ at ε = 0 (Balle and Wang, ICML 2018, Theorem 8). Differential privacy
+bounds the same number by (e^ε − 1 + 2 δ) / (e^ε + 1), whatever the mechanism and the attacker (Kairouz, Oh and
+Viswanath, ICML 2015).
+
+**A number.** Of y, linear in what a user adds up to a rest, the best linear guess from a noisy c explains
+cov(y, c) (cov(c) + σ²)⁻¹ cov(c, y) of its variance: a linear channel with Gaussian noise.
+
+The messages are made by the protocol's own exchanges, for what users added to the sums before each of them, with noise
+that is handed in. So attackers see all that messages hold, and need no field's name.
 
 **Who sees what.** The coordinator reads what each platform sends that sends any: in every release a vector of sums over
 its explorers, and once how long the vectors were of those by whom the clip was found. A platform is told the model of
@@ -8,10 +20,10 @@ every release, and knows what it sent itself.
 other platform. One user's being there: which of two stays was among those that were added up, when the attacker knows
 both. And what is meant to be seen: the mean logarithm over all of A's explorers, off the model that B is lent.
 
-**What is known.** Nothing of the others; or what every other explorer added at every platform, which is taken off: more
-nobody can know. A user is attacked who was there before the first release, so that all messages after it may tell; in
-each attack the others and the noise are drawn anew. Regressions are fitted on half of the users, whose engagement the
-attacker is supposed to know, and judged on the other half.
+**What is known.** Nothing of the others; or what every other explorer added at every platform, which is taken off: no
+attacker can know more. A user is attacked who was there before the first release, so that all messages after it may
+tell; in each attack the others and the noise are drawn anew. Regressions are fitted on half of the users, whose
+engagement the attacker is supposed to know, and judged on the other half.
 
 Users of later releases are those of one history, with the models of that history: what is done with what has crossed
 tells no more than what has crossed. The messages are made by the protocol's own exchanges.
@@ -19,31 +31,264 @@ tells no more than what has crossed. The messages are made by the protocol's own
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, Shaped
 
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of
 from fedrank.core.lazy import jit
+from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json, nested
 from fedrank.engine.methods import method
-from fedrank.engine.settings import from_dict, settings_class
+from fedrank.engine.settings import defaults, from_dict
 from fedrank.engine.variations import read_value
-from fedrank.slates.attacks.ceilings import channel_r2, gaussian_advantage, private_advantage
-from fedrank.slates.attacks.crossing import Parties, Seen, drawn, first_parties, played
-from fedrank.slates.attacks.guesses import accuracy, linear_guesser
-from fedrank.slates.attacks.leak import Leak, interval
+from fedrank.slates.attacks.leak import Leak, accuracy, interval, linear_guesser
 from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.stays import Stays, stays
-from fedrank.slates.sums import SummedSlates
-from fedrank.slates.sums.learner import STEPS
+from fedrank.slates.sums import CoordinatorState, SummedSlates
+from fedrank.slates.sums.learner import STEPS, PlatformState
+
+
+def gaussian_advantage(distance: Float[np.ndarray, " pairs"], sigma: float) -> Float[np.ndarray, " pairs"]:
+    """True less false positives of the best test of which of two vectors was sent.
+
+    Args:
+        distance: Their distance.
+        sigma: Standard deviation of the noise on each coordinate; 0: none.
+
+    >>> gaussian_advantage(np.array([0.0, 2.0]), 1.0).round(4).tolist()
+    [0.0, 0.6827]
+    """
+    from scipy.special import erf
+
+    distance = np.asarray(distance, np.float64)
+    return erf(distance / (sigma * math.sqrt(8.0))) if sigma > 0 else (distance > 0).astype(np.float64)
+
+
+def private_advantage(epsilon: float | None, delta: float = 0.0) -> float:
+    """The most that (ε, δ)-differential privacy allows of true less false positives; 1 without any.
+
+    >>> round(private_advantage(2.0), 4), private_advantage(None)
+    (0.7616, 1.0)
+    """
+    return 1.0 if epsilon is None else min(1.0, math.tanh(epsilon / 2) + 2.0 * delta / (math.exp(epsilon) + 1.0))
+
+
+def channel_r2(sent: Float[np.ndarray, "users numbers"], wanted: Float[np.ndarray, " users"], sigma: float) -> float:
+    """R² of the best linear guess of a number from vectors with noise, adjusted for the numbers that are fitted.
+
+    Args:
+        sent: The vectors, without noise.
+        wanted: The number of each user.
+        sigma: Standard deviation of the noise on each coordinate; 0: none.
+
+    Returns:
+        R², adjusted as usual by the effective number of fitted weights, and at least 0; 0 if the number is constant.
+    """
+    c, y = sent - sent.mean(axis=0), wanted - wanted.mean()
+    if not y.any() or not c.any():
+        return 0.0
+    users = len(y)
+    # In the directions of what varies: singular values of c, and of y its part along each.
+    left, spread, _ = np.linalg.svd(c / math.sqrt(users), full_matrices=False)
+    kept = spread > 1e-9 * spread[0]
+    variance, along = spread[kept] ** 2, left[:, kept].T @ y / math.sqrt(users)
+    passed = variance / (variance + sigma**2)
+    r2 = float(passed @ along**2 / (y @ y / users))
+    fitted = float(passed.sum())
+    return max(0.0, 1.0 - (1.0 - r2) * (users - 1) / max(1.0, users - 1 - fitted))
+
+
+class Parties(NamedTuple):
+    """Coordinator and platforms between two messages.
+
+    Attributes:
+        state: What the coordinator has.
+        own: What each platform has, leaves [K, ...].
+    """
+
+    state: CoordinatorState
+    own: PlatformState
+
+
+class Seen(NamedTuple):
+    """Messages of an exchange, leaves [K, ...]; zeros where a platform was not asked.
+
+    Attributes:
+        request: What each platform was sent.
+        reply: What each answered.
+    """
+
+    request: PyTree
+    reply: PyTree
+
+    @property
+    def coordinator(self) -> list[Shaped[Array, "..."]]:
+        """Values that the coordinator reads from others."""
+        return jax.tree.leaves(self.reply)
+
+    def platform(self, number: int) -> list[Shaped[Array, "..."]]:
+        """Values that a platform is sent and sends.
+
+        Args:
+            number: Number of the platform, from 0.
+        """
+        return [leaf[number] for leaf in jax.tree.leaves((self.request, self.reply))]
+
+
+def first_parties(protocol: SummedSlates) -> Parties:
+    """Coordinator and platforms before the first user."""
+    numbers = jnp.arange(protocol.world.platforms)
+    return Parties(protocol.init(None), jax.vmap(lambda number: protocol.platform(None, number))(numbers))
+
+
+def due(protocol: SummedSlates, number: int) -> list[Exchange]:
+    """The exchanges of a round in which something crosses.
+
+    Args:
+        protocol: The protocol.
+        number: Number of the round.
+    """
+    return [exchange for exchange in protocol.exchanges if not exchange.silent and exchange.due(number)]
+
+
+def drawn(protocol: SummedSlates, number: int, key: Key[Array, ""]) -> list[PyTree]:
+    """Simulated noise of a round's messages: for each exchange that is due, leaves [K, ...].
+
+    Args:
+        protocol: The protocol.
+        number: Number of the round.
+        key: Consumed.
+    """
+    k, exchanges = protocol.world.platforms, due(protocol, number)
+    keys = [jax.random.split(one, k) for one in jax.random.split(key, max(1, len(exchanges)))]
+    return [jax.vmap(exchange.draw)(keys[place]) for place, exchange in enumerate(exchanges)]
+
+
+def play_round(
+    protocol: SummedSlates,
+    before: Parties,
+    number: int,
+    draws: list[PyTree],
+    *,
+    sums: Int[Array, "platforms statistics"] | int = 0,
+    norms: Int[Array, "platforms bins"] | int = 0,
+) -> tuple[Parties, list[Seen]]:
+    """The messages of a round, after its users.
+
+    Args:
+        protocol: The protocol.
+        before: Coordinator and platforms before.
+        number: Number of the round.
+        draws: Noise, as :func:`drawn` returns it.
+        sums: What the users of this release added to each platform's sums, in steps.
+        norms: What those by whom the clip is found added to each platform's counts.
+
+    Returns:
+        Coordinator and platforms afterwards, and what each exchange shows.
+    """
+    k = protocol.world.platforms
+    # The round's users have been served, which coordinator and platforms have counted.
+    state, own = before.state._replace(round=jnp.uint32(number + 1)), before.own
+    own = own._replace(sums=own.sums + sums, norms=own.norms + norms)
+    seen = []
+    for exchange, noise in zip(due(protocol, number), draws, strict=True):
+        request = exchange.ask(state)
+        axis = 0 if exchange.personal else None
+        party, reply = jax.vmap(exchange.respond, in_axes=(axis, 0, 0))(request, Party(None, own), noise)
+        asked = exchange.asked(state, k)
+        asked = jnp.ones(k, bool) if asked is None else jnp.asarray(asked)
+        own = _where(asked, party.own, own)
+        reply = _where(asked, reply, jax.tree.map(jnp.zeros_like, reply))
+        state = exchange.tell(state, reply, asked)
+        if not exchange.personal:
+            request = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, *jnp.shape(leaf))), request)
+        seen.append(Seen(_where(asked, request, jax.tree.map(jnp.zeros_like, request)), reply))
+    return Parties(state, own), seen
+
+
+def _where(asked: Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(asked.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no)
+
+
+class Stays(NamedTuple):
+    """Whole stays of users.
+
+    Attributes:
+        sums: What each adds to the sums of a platform, clipped, in steps.
+        norms: What each adds to its counts of norms; zeros of all but those by whom the clip is found.
+        logs: Mean logarithm of the engagement of its clicks there; 0 where nothing was clicked.
+        known: What the platform sees of it without any message: the mean of the satisfaction that it observes, and of
+            its second half; with feedback also the logarithm of engagement, and what it adds to the sums.
+    """
+
+    sums: Int[np.ndarray, "users platforms statistics"]
+    norms: Int[np.ndarray, "users platforms bins"]
+    logs: Float[np.ndarray, "users platforms"]
+    known: Float[np.ndarray, "users platforms features"]
+
+
+def stays(protocol: SummedSlates, before: Parties, first: int, key: Key[Array, ""], users: int) -> Stays:
+    """Play users one by one, each as the only one since the last release.
+
+    Args:
+        protocol: The protocol.
+        before: Coordinator and platforms before these users; the platforms' clip and model count.
+        first: Number of their first round, which says whether the clip is found by them or sums are made of them.
+        key: Consumed.
+        users: How many.
+    """
+    # What users do does not depend on noise that is drawn later: one program for all ε.
+    quiet = replace(protocol, settings=replace(protocol.settings, epsilon=None))
+    sums, norms, observed, engagement = map(np.asarray, _play_stays(quiet, before, first, jax.random.split(key, users)))
+    clicked = engagement > 0
+    logs = np.where(clicked, np.log(np.where(clicked, engagement, 1.0)), 0.0).sum(1) / np.maximum(clicked.sum(1), 1)
+    feedback = np.asarray(protocol.feedback)
+    half = observed.shape[1] // 2
+    seen = [observed.mean(1), observed[:, half:].mean(1), np.where(feedback, logs, 0.0)]
+    known = np.concatenate([np.stack(seen, axis=2), sums, norms], axis=2).astype(np.float64)
+    return Stays(sums, norms, logs.astype(np.float64), known)
+
+
+@partial(jit, quick=True, static_argnums=0)
+def _play_stays(
+    protocol: SummedSlates, before: Parties, first: Int[Array, ""] | int, keys: Key[Array, " users"]
+) -> tuple[Any, ...]:
+    show: Exchange = next(one for one in protocol.exchanges if one.environment is not None)
+    visits, k, rounds = show.environment, protocol.world.platforms, protocol.world.rounds_per_episode
+    assert visits is not None  # there is one
+
+    def of_user(key):
+        begin, later = jax.random.split(key)
+        own = before.own._replace(rounds=jnp.full(k, first, jnp.int32))
+        scene, own = visits.begin(begin, own)
+
+        def one_round(carry, given):
+            scene, own = carry
+            key, number = given
+            drawing, acting = jax.random.split(key)
+            draws = jax.vmap(show.draw)(jax.random.split(drawing, k))
+            request = show.ask(before.state._replace(round=number.astype(jnp.uint32)))
+            party, _ = jax.vmap(show.respond, in_axes=(None, 0, 0))(request, Party(None, own), draws)
+            observed = own.view.observed
+            scene, own, seen = visits.happen(scene, party.own, acting, number)
+            return (scene, own), (observed, seen["engagement"])
+
+        numbers = first + jnp.arange(rounds)
+        (_, own), shown = jax.lax.scan(one_round, (scene, own), (jax.random.split(later, rounds), numbers))
+        return own.sums - before.own.sums, own.norms - before.own.norms, *shown
+
+    return jax.vmap(of_user)(keys)
+
 
 _COORDINATOR = "coordinator"
 #: What attackers use: nothing that was sent; all messages; these less what all others added, which they know.
@@ -59,7 +304,7 @@ class Release(NamedTuple):
     """The users before a message about them, in one history of a run.
 
     Attributes:
-        before: Everybody before these users.
+        before: Coordinator and platforms before these users.
         number: The round that the messages come after.
         users: How many there are.
         pool: Users like them, of whom they are drawn.
@@ -85,8 +330,7 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
     Raises:
         ConfigError: There is no such setting, a value is not allowed, or nothing crosses.
     """
-    cls = settings_class(mode)
-    listed = {name for name, value, _ in settings_of(cls()) if isinstance(value, tuple)}
+    listed = {name for name, value, _ in settings_of(defaults(mode)) if isinstance(value, tuple)}
     given: dict[str, Json] = {
         "world.candidates": settings.candidates,
         "world.slate": settings.slate,
@@ -110,13 +354,11 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
     from fedrank.slates.build import world_of
 
     protocol: Any = method(mode).make(config, world_of(config))
-    if isinstance(protocol, SummedSlates) and protocol.settings.secure_sum:
+    if protocol.settings.secure_sum:
         raise ConfigError(
             "--set sharing.secure_sum=true: attackers here read the sums of each platform, which a secure sum hides "
             "from the coordinator; its noise is the same. Leave it out."
         )
-    if not isinstance(protocol, SummedSlates):
-        raise ConfigError(f"--set: with slates.learner = {config.slates.learner} of {mode} nothing crosses to attack.")
     return protocol
 
 
@@ -146,7 +388,7 @@ def history(protocol: SummedSlates, key: Key[Array, ""], pool: int) -> Iterator[
 
 
 def _later(protocol: SummedSlates, number: int, at: Parties, sums: Array, norms: Array, key: Key[Array, ""]) -> Parties:
-    return played(protocol, at, number, drawn(protocol, number, key), sums=sums, norms=norms)[0]
+    return play_round(protocol, at, number, drawn(protocol, number, key), sums=sums, norms=norms)[0]
 
 
 _after = jit(_later, quick=True, static_argnums=(0, 1))
@@ -170,7 +412,7 @@ def _messages(
         for place, number in enumerate(numbers):
             draws = drawn(protocol, number, jax.random.fold_in(key, place))
             draws = jax.tree.map(lambda leaf: leaf * noisy.astype(leaf.dtype), draws)
-            at, more = played(protocol, at, number, draws, sums=sums[place], norms=norms[place])
+            at, more = play_round(protocol, at, number, draws, sums=sums[place], norms=norms[place])
             seen += more
         return seen
 
@@ -182,7 +424,7 @@ def _messages(
 
 
 class Views(NamedTuple):
-    """What one attacker reads, a row for each attack: only numbers that the attacked user may have changed.
+    """Numbers that one attacker reads, a row for each attack: only those that the attacked user may have changed.
 
     Attributes:
         seen: The messages, with noise, of a run with the user.
@@ -220,7 +462,7 @@ class Attacks(NamedTuple):
 def attacks(
     protocol: SummedSlates, releases: list[Release], key: Key[Array, ""], users: Stays, others: Stays
 ) -> Attacks:
-    """Send everything once for each attacked user, among other users and under noise of its own.
+    """Send everything once for each attacked user, among other users and under fresh noise.
 
     Args:
         protocol: The protocol.
@@ -263,15 +505,15 @@ def attacks(
 
 
 def _read(seen: list[Seen], rows: int, platforms: int) -> list[np.ndarray]:
-    """What the coordinator and then each platform reads, float64 [runs, numbers]."""
+    """Numbers that the coordinator and then each platform reads, float64 [runs, numbers]."""
 
-    def joined(leaves: list[Any]) -> np.ndarray:
+    def concatenate(leaves: list[Any]) -> np.ndarray:
         flat = [np.asarray(leaf, np.float64).reshape(rows, -1) for leaf in leaves]
         return np.concatenate([np.zeros((rows, 0)), *flat], axis=1)
 
-    coordinator = joined([leaf for one in seen for leaf in jax.tree.leaves(one.reply)])
+    coordinator = concatenate([leaf for one in seen for leaf in jax.tree.leaves(one.reply)])
     each = [
-        joined([leaf[:, place] for one in seen for leaf in jax.tree.leaves((one.request, one.reply))])
+        concatenate([leaf[:, place] for one in seen for leaf in jax.tree.leaves((one.request, one.reply))])
         for place in range(platforms)
     ]
     return [coordinator, *each]
@@ -285,8 +527,10 @@ def _views(seen: np.ndarray, swapped: np.ndarray, base: np.ndarray, user: np.nda
 # -- attackers ----------------------------------------------------------------------------------------------------
 
 
-def guessed(features: Float[np.ndarray, "users numbers"], wanted: Float[np.ndarray, " users"]) -> dict[str, float]:
-    """How accurately a number is guessed: least squares on the first half of the users, judged on the second."""
+def guess_accuracy(
+    features: Float[np.ndarray, "users numbers"], wanted: Float[np.ndarray, " users"]
+) -> dict[str, float]:
+    """Accuracy of a guessed number: least squares on the first half of the users, judged on the second."""
     half = len(wanted) // 2
     mean = float(wanted[:half].mean())
     guesses = np.full(len(wanted) - half, mean)
@@ -317,7 +561,7 @@ def advantage(views: Views, *, known: bool) -> float:
         middle = middle - views.base + mean - (middle - views.base).mean(0)
         rest = np.concatenate([views.seen, views.swapped]) - mean
     spread = np.cov(rest, rowvar=False).reshape(rest.shape[1], -1)
-    # Fewer runs than a matrix of so many numbers takes: part of what lies beside its diagonal is chance.
+    # Fewer runs than a matrix of this size takes: part of what lies beside its diagonal is chance.
     chance = min(1.0, rest.shape[1] / len(rest))
     spread = (1 - chance) * spread + chance * np.diag(np.diag(spread))
     scale = np.sqrt(np.diag(spread) + 1e-12 * np.maximum((apart**2).mean(0), 1e-30))
@@ -367,18 +611,18 @@ def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Arra
         views, wanted = told.platforms[attacker], users.logs[:, victim]
         who, what = names[attacker], ENGAGEMENT.format(names[victim])
         known = users.known[:, attacker]
-        out[who, what, OWN] = guessed(known, wanted)
-        out[who, what, ALONE] = guessed(views.seen, wanted)
-        out[who, what, ALL_KNOWN] = guessed(views.seen - views.base, wanted)
+        out[who, what, OWN] = guess_accuracy(known, wanted)
+        out[who, what, ALONE] = guess_accuracy(views.seen, wanted)
+        out[who, what, ALL_KNOWN] = guess_accuracy(views.seen - views.base, wanted)
         together = np.concatenate([known, views.seen - views.base], axis=1)
-        out[who, what, _TOGETHER] = guessed(together, wanted)
+        out[who, what, _TOGETHER] = guess_accuracy(together, wanted)
     for victim in (0, last):
         what = ENGAGEMENT.format(names[victim])
         views, wanted = told.coordinator, users.logs[:, victim]
-        out[_COORDINATOR, what, ALONE] = guessed(views.seen, wanted)
+        out[_COORDINATOR, what, ALONE] = guess_accuracy(views.seen, wanted)
         sent = pool.sums[:, asked].reshape(len(pool.logs), -1).astype(np.float64)
         most = {"ceiling": channel_r2(sent, pool.logs[:, victim], sigma)}
-        out[_COORDINATOR, what, ALL_KNOWN] = guessed(views.seen - views.base, wanted) | most
+        out[_COORDINATOR, what, ALL_KNOWN] = guess_accuracy(views.seen - views.base, wanted) | most
     what, ceiling = THERE, _ceiling(users.sums[:, asked], others.sums[:, asked], sigma)
     for who, views in ((_COORDINATOR, told.coordinator), (names[last], told.platforms[last])):
         for means, all_known in ((ALONE, False), (ALL_KNOWN, True)):
@@ -389,7 +633,7 @@ def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Arra
             views = attacks(protocol, releases, jax.random.fold_in(key, 1), far, near).coordinator
             most = {"ceiling": _ceiling(far.sums[:, asked], near.sums[:, asked], sigma)}
             out[who, what, _APART] = {"advantage": advantage(views, known=True), "bound": bound} | most
-    out[(names[last], *_LENT)] = guessed(told.platforms[last].seen, told.logs[:, 0])
+    out[(names[last], *_LENT)] = guess_accuracy(told.platforms[last].seen, told.logs[:, 0])
     return out
 
 
@@ -403,7 +647,7 @@ def _on_bounders(protocol: SummedSlates, releases: list[Release], key: Key[Array
     what = f"{ENGAGEMENT.format('platform A')}, by whom the clip is found"
     sent = pool.norms[:, asked].reshape(len(pool.logs), -1).astype(np.float64)
     most = {"ceiling": channel_r2(sent, pool.logs[:, 0], sigma)}
-    found: Found = {(_COORDINATOR, what, ALL_KNOWN): guessed(told.seen - told.base, users.logs[:, 0]) | most}
+    found: Found = {(_COORDINATOR, what, ALL_KNOWN): guess_accuracy(told.seen - told.base, users.logs[:, 0]) | most}
     most = {"ceiling": _ceiling(users.norms[:, asked], others.norms[:, asked], sigma), "bound": bound}
     what = f"{THERE}, by whom the clip is found"
     found[_COORDINATOR, what, ALL_KNOWN] = {"advantage": advantage(told, known=True)} | most

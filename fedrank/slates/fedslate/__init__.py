@@ -7,7 +7,7 @@ joins the Q-values of both. In a round every platform shows one slate::
     recommend  Q_f^α = Ω([Q_α ‖ Q_β]), Q_f^β = Ω([Q_β ‖ Q_α])                           (9, 10; one's own comes first)
                each shows the slate that is best by its federated values                (8), or a random one; users act
 
-and every so many rounds they learn from transitions that both remember::
+and every ``learn_every`` rounds they learn from transitions that both remember::
 
     batch      Q_α(s), Q̄_α(s′) and Q_β(s), Q̄_β(s′) of the same B transitions
     targets    α:  y = r + γ (1 − d) max_A Σ_{j∈A} P(j | s′, A) Q̄_f^α(s′, j)            (13)
@@ -18,9 +18,9 @@ and every so many rounds they learn from transitions that both remember::
                Ω steps again; the gradient by Q_β goes back
     step       β steps
 
-In Ω's input the others' values are constants (11, 12). Bars are target networks, copied every so many rounds. With more
-platforms than two, "the others" are the mean of them. In the *extended* algorithm (Section IV-B, for sparse team
-rewards) all platforms have feedback and do as α does.
+In Ω's input the others' values are constants (11, 12). Bars are target networks, copied every ``copy_every`` rounds.
+With more platforms than two, "the others" are the mean of them. In the *extended* algorithm (Section IV-B, for sparse
+team rewards) all platforms have feedback and do as α does.
 
 Equation 15 fits the value of β's *best* slate to what α's *shown* slate was worth. Where α explores much, that lowers
 the values of the slates that β prefers, again and again; it works only where α shows good slates. With ``regress =
@@ -29,38 +29,12 @@ the values of the slates that β prefers, again and again; it works only where �
 The paper says nothing of how gradients pass from Ω to the platforms and back; its code holds all networks in one
 process. Here they are messages, and every step is taken by whoever owns the network.
 
-**With a secure sum** (``settings.secure_sum``; three platforms or more; not in the paper) the coordinator sees nothing
-but sums. The published Ω needs every platform's values at the coordinator. Here Ω is sent to the platforms. Each
-evaluates it on its own values and on the mean of the others', which it gets by taking its own out of the sum of all.
-Two platforms cannot do that: what is left of the sum are the other's values. A round::
-
-    look       platforms send Q(s)                                          the coordinator sees Σ Q(s)
-    recommend  it sends Σ Q(s) and Ω; each platform shows its best slate by Ω(own, (Σ − own)/(K − 1)); users act
-    batch      platforms send Q(s) and Q̄(s′) of the same B transitions      Σ Q(s), Σ Q̄(s′)
-    targets    it sends Σ Q̄(s′) and Ω̄; with feedback, y of equation 13      Σ y over the platforms with feedback
-    learn      it sends Σ Q(s), the mean y and Ω; each platform takes the gradient of its loss, equation 14 or 15, by
-               its own weights, which step, and by Ω's                      the sum of the gradients by Ω, which steps
-
-What differs: Ω takes one step a batch, by the sum of all losses, instead of K steps one after the other. All platforms
-learn at once, so that the others' values in a batch are those from before. A platform joins its own values as they are,
-without rounding and noise, which are on what it sends only. Ω travels to each platform in every round, and twice more
-with a batch, 4 H bytes each time: with N = 10, B = 32, K = 3 and two hidden layers of 32 units (H = 1,249) a platform
-is sent 5.4 kB in a round and 13.9 kB more with a batch; it sends 0.5 kB and 8.9 kB, keys and shares of the secure sums
-included. Without the secure sum it is sent 0.05 kB and up to 4.1 kB, and sends 0.04 kB and up to 5.3 kB. A sum is made
-of everybody or not at all (so the threshold of the secure sum is K): without it platforms show slates as if the others'
-values were 0, and learn nothing in that round. The published code's fault that needs single values is refused.
-
-Who sees what: the coordinator sees sums of values, of targets and of gradients, each modulo 2³². With a single platform
-with feedback the sum of targets is that platform's targets. With feedback everywhere and ``objective = "own"`` no
-target crosses. A platform sees Ω, the mean target and every sum without its own part; with K = 3 that is the sum of
-what two others sent, and two platforms that put together what they know have what the third one sent. Noise of the
-platforms' own (``settings.noise``) is added before summing and protects values against everybody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -70,14 +44,12 @@ from typing_extensions import override
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json
-from fedrank.slates.fedslate.acting import Look, Recommend
+from fedrank.slates.fedslate.exchanges import Batch, CompareToTargets, CopyToTargets, FormTargets, Look, Recommend, Step
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
-from fedrank.slates.fedslate.learning import Batch, CompareToTargets, CopyToTargets, FormTargets, Step
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
-from fedrank.slates.fedslate.summed import SummedBatch, SummedLearn, SummedLook, SummedRecommend, SummedTargets
+from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.visits import LearnedPolicy
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
@@ -87,15 +59,6 @@ _NOT_COVERED = (
     "A target is an engagement and what is expected after it, and a gradient is other than 0 where a click was: who "
     "receives them learns much of both. How much is measured by: fedrank attack slates.",
 )
-_NOT_COVERED_BY_SUMS = (
-    "Sums of targets and of gradients: no noise is on them. Where a single platform has feedback, the sum of targets "
-    "is its targets, which tell engagement nearly exactly; the mean of targets reaches every platform.",
-    "The sum without one's own part, which every platform knows: with three platforms, of what two others sent. "
-    "Platforms that put together what they know can take more out of it.",
-    "Ω before and after its steps, which all platforms see: it tells them much of the sum of gradients.",
-    "A coordinator that breaks the rules: of the secure sum, with keys of its own making for instance, or by asking "
-    "for sums that differ in one platform's part only.",
-)
 
 
 @dataclass(frozen=True)
@@ -103,7 +66,7 @@ class FedSlate(PlatformProtocol):
     """FedSlate.
 
     Attributes:
-        settings: What everybody agrees on.
+        settings: Settings that all agree on.
         critic: Makes the learner from the settings.
     """
 
@@ -118,16 +81,13 @@ class FedSlate(PlatformProtocol):
 
     @property
     def learner(self) -> ValueLearner:
-        """What platforms learn."""
+        """The learner of every platform."""
         return self.critic(self.settings)
 
     @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         s, learner = self.settings, self.learner
-        if s.secure_sum is not None:
-            learning = (SummedBatch(learner), SummedTargets(learner), SummedLearn(learner))
-            return SummedLook(learner), SummedRecommend(learner), *learning, CopyToTargets(learner)
         # By itself, a platform without feedback has nothing to learn from.
         order = tuple(p for p in s.order if s.feedback[p] or not (s.silent or s.regress == "nothing"))
         steps = (
@@ -194,18 +154,12 @@ class FedSlate(PlatformProtocol):
 
     @override
     def watch(self, state: CoordinatorState) -> dict[str, Float[Array, ""]]:
-        """The mean target of the last batch, of the first platform with feedback; of sums, where they are shared."""
-        if self.settings.secure_sum is None:
-            return {"target": jnp.mean(state.targets[jnp.asarray(self.settings.order[0])])}
-        return {"target": jnp.mean(state.targets)} if self.settings.shares_targets else {}
+        """The mean target of the last batch, of the first platform with feedback."""
+        return {"target": jnp.mean(state.targets[jnp.asarray(self.settings.order[0])])}
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What noise on Q-values promises; without it, and for targets and gradients, nothing is promised.
-
-        With a secure sum there are no values sent anew after a step, which the account counts, so that its ε of an
-        episode and of a run are upper bounds.
-        """
+        """Privacy of Q-values with noise; without it, and for targets and gradients, nothing is promised."""
         s = self.settings
         if s.central:
             return PrivacyReport.none(
@@ -214,14 +168,8 @@ class FedSlate(PlatformProtocol):
         if s.silent:
             return PrivacyReport.none(rounds, "Nothing crosses.")
         if s.noise is None or s.noise.epsilon is None:
-            if s.secure_sum is None:
-                return PrivacyReport.none(rounds, _SEEN if s.noise is None else _CLIPPED, _NOT_COVERED)
-            seen = (
-                f"Sums over {s.platforms} platforms of values, targets and gradients, by the coordinator, if they are "
-                "summed in secret; nothing is noised, and a sum has no bound on what it tells."
-            )
-            return PrivacyReport.none(rounds, seen, _NOT_COVERED_BY_SUMS)
-        report = s.noise.account(
+            return PrivacyReport.none(rounds, _SEEN if s.noise is None else _CLIPPED, _NOT_COVERED)
+        return s.noise.account(
             rounds,
             delta,
             candidates=s.world.candidates,
@@ -232,7 +180,3 @@ class FedSlate(PlatformProtocol):
             memory=s.memory,
             episode_rounds=s.world.rounds_per_episode,
         )
-        if s.secure_sum is None:
-            return report
-        # The report's first sentence is about targets and gradients that cross one by one.
-        return replace(report, not_covered=(*_NOT_COVERED_BY_SUMS, *report.not_covered[1:]))

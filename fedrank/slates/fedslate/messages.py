@@ -1,27 +1,18 @@
-"""What crosses between platforms and their coordinator in FedSlate: Q-values, gradients of Q-values, targets.
+"""Messages between platforms and their coordinator in FedSlate: Q-values, gradients of Q-values, targets.
 
 Numbers about candidates, which a network made; no feature of a candidate, no click, no engagement and no weight of a
 local network. That is not to say that they tell nothing: :mod:`fedrank.slates.attacks.leakage` measures what.
-
-Where the coordinator sees sums only (``secure_sum``), replies are integers modulo 2³² that mean nothing until those of
-all platforms are added up, and the coordinator sends the sums and the weights of Ω.
 """
 
 from __future__ import annotations
 
-from fedrank.core.messages import Array, f4, field, message, u1, u4
+from fedrank.core.messages import Array, f4, field, message, u4
 
 _ROUND = "number of the round"
 _CHOICE = "the choice model that was learnt: slope, logit of no click"
 _TARGETS = "engagement at each transition and what is expected after it: tells engagement"
 _BATCH_VALUES = "how the network values each candidate of each transition"
 _NEXT_VALUES = "the same of its target network, one round later"
-_INTEGERS = ", as integers that mean nothing until all platforms' are added up"
-_SUM = ": the sum over all platforms, as integers"
-_COMPLETE = "whether everybody was heard, so that there is a sum"
-
-
-# -- where the coordinator joins the platforms' values ---------------------------------------------------------------
 
 
 @message(kind=0)
@@ -126,91 +117,23 @@ class NewValues:
     )
 
 
-# -- where targets are those of double Q-learning --------------------------------------------------------------------
-
-_ONLINE = "the same of the network that learns, one round later"
-
-
-@message(kind=14)
-class DoubleBatchValues:
-    """Platform to coordinator: as :class:`BatchValues`, and its network's values one round later."""
-
-    values: Array = field(f4["transitions", "candidates"], _BATCH_VALUES)
-    following: Array = field(f4["transitions", "candidates"], _NEXT_VALUES)
-    online: Array = field(f4["transitions", "candidates"], _ONLINE)
-
-
-@message(kind=15)
-class DoubleNextValues:
-    """Coordinator to a platform with feedback: as :class:`NextValues`, and the federated network's own values."""
-
-    values: Array = field(
-        f4["transitions", "candidates"],
-        "how the federated target network values each candidate, one round later",
-    )
-    online: Array = field(f4["transitions", "candidates"], _ONLINE)
-
-
-# -- where the coordinator sees sums ---------------------------------------------------------------------------------
-
-
-@message(kind=5)
-class ValueSummands:
-    """Platform to secure sum: its Q-values now."""
-
-    values: Array = field(u4["candidates"], f"how a network values each candidate now{_INTEGERS}")
-
-
-@message(kind=6)
-class ValueSum:
-    """Coordinator to all platforms: the sum of their Q-values, and the network Ω to join it with their own."""
-
-    round: Array = field(u4, _ROUND)
-    complete: Array = field(u1, _COMPLETE, largest=1)
-    total: Array = field(u4["candidates"], f"how platforms value each candidate now{_SUM}")
-    weights: Array = field(f4["parameters"], "the federated network")
-
-
-@message(kind=7)
-class BatchSummands:
-    """Platform to secure sum: its Q-values at the transitions, and its target network's one round later."""
-
-    values: Array = field(u4["transitions", "candidates"], _BATCH_VALUES + _INTEGERS)
-    following: Array = field(u4["transitions", "candidates"], _NEXT_VALUES + _INTEGERS)
-
-
 @message(kind=8)
-class NextValueSum:
-    """Coordinator to all platforms: what targets are made of."""
+class MovingTargets:
+    """Platform with feedback to coordinator: y of equation 13, and how it moves with what it was made of."""
 
-    complete: Array = field(u1, _COMPLETE, largest=1)
-    total: Array = field(u4["transitions", "candidates"], f"how target networks value candidates one round later{_SUM}")
-    weights: Array = field(f4["parameters"], "the federated network's target network")
-
-
-@message(kind=9)
-class TargetSummands:
-    """Platform to secure sum: y of equation 13, and its choice model; zeros of a platform without feedback."""
-
-    targets: Array = field(u4["transitions"], f"engagement at each transition and what is expected after it{_INTEGERS}")
-    choice: Array = field(u4["parameters":2], f"the choice model that was learnt{_INTEGERS}")
+    targets: Array = field(
+        f4["transitions"], "engagement at each transition and what is expected after it: tells engagement"
+    )
+    choice: Array = field(f4["parameters":2], "the choice model that was learnt: slope, logit of no click")
+    slopes: Array = field(f4["transitions", "candidates"], "how the target changes with the values that it was made of")
 
 
-@message(kind=10)
-class BatchSum:
-    """Coordinator to all platforms: what to learn from."""
-
-    complete: Array = field(u1, _COMPLETE, largest=1)
-    total: Array = field(u4["transitions", "candidates"], f"how platforms value candidates at each transition{_SUM}")
-    weights: Array = field(f4["parameters"], "the federated network")
-    targets: Array = field(f4["transitions"], "mean target of the platforms with feedback: tells engagement")
-    choice: Array = field(f4["parameters":2], "mean choice model: slope, logit of no click")
-
-
-@message(kind=11)
-class GradientSummands:
-    """Platform to secure sum: the gradient of its loss by Ω's weights."""
+@message(kind=13)
+class MovingGradient:
+    """Platform to coordinator: the gradient of its loss by the federated values and by the targets."""
 
     gradient: Array = field(
-        u4["parameters"], f"how a platform's loss changes with each weight of the federated network{_INTEGERS}"
+        f4["transitions", "candidates"],
+        "how a platform's loss changes with the value of each candidate: with feedback, other than 0 where a click was",
     )
+    by_targets: Array = field(f4["transitions"], "how a platform's loss changes with each target")

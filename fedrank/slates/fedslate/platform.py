@@ -1,4 +1,16 @@
-"""What a platform of FedSlate makes of what it sees: features for its networks, a slate, a row of its replay buffer."""
+"""Computations of a platform of FedSlate: features for its networks, a slate, a row of its replay buffer.
+
+The choice model that a platform with feedback learns from clicks: a multinomial logit of two parameters.
+
+Item i of the slate A has the logit β k_i, where k_i is its kaleness, and no click has the logit c:
+P(i | A) = exp(β k_i) / (exp(c) + Σ_A exp(β k_j)). A constant in all items' logits would change c alone: there is none.
+The log-likelihood of clicks is concave in (β, c), and each step goes up its gradient. Its curvature is the covariance
+of (k, 1 if none) under the model, at most ½ for kaleness in [0, 1], so that a rate below 4 always climbs on one batch.
+
+SlateQ assumes a choice model that is known; one like this is easily learnt from responses (Deng et al. 2024, IV-A).
+
+What a platform of the published FedSlate sees: its choice model, past slates and numbers of items.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +20,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view
-from fedrank.slates.fedslate_2024 import Fault, views
-from fedrank.slates.learners import choice_fit
-from fedrank.slates.learners.slate_choice import OPTIMISERS
+from fedrank.slates.fedslate_2024 import Fault
+from fedrank.slates.world.best_slate import OPTIMISERS
 from fedrank.slates.world.satisfaction import Turn
 
 #: Factors that give a uniform feature, and the noise of 0.1 on the observed satisfaction, a variance of 1.
@@ -25,7 +36,7 @@ _CLOCKS = (2.5, 7.0)
 
 
 def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
-    """What a platform itself knows of the user, as features."""
+    """Features of a platform's own knowledge of the user."""
     observed = view.observed if Fault.RAW_FEATURES in s.faults else _USER_SCALE * (view.observed - 0.5)
     if Fault.SHORT_MEMORY in s.faults:
         return jnp.stack([observed, *view.past.reshape(-1), *clock_features(s, view)])
@@ -33,7 +44,7 @@ def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
 
 
 def clock_features(s: SlateSettings, view: View) -> list[Float[Array, ""]]:
-    """How near the end of the stay is, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
+    """Nearness of the end of the stay, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
     if not s.clock:
         return []
     left = jnp.maximum(s.world.rounds_per_episode - 1 - view.into, 0).astype(jnp.float32)
@@ -48,7 +59,7 @@ def user_features(s: SlateSettings, view: View) -> Float[Array, " user_features"
 def item_features(s: SlateSettings, view: View) -> Float[Array, "candidates item_features"]:
     """The features of the candidates that a platform's network gets."""
     features = view.documents if Fault.RAW_FEATURES in s.faults else (view.documents - 0.5) * _ITEM_SCALE
-    return views.numbered(features, view.first) if Fault.ITEM_NUMBERS in s.faults else features[:, None]
+    return with_numbers(features, view.first) if Fault.ITEM_NUMBERS in s.faults else features[:, None]
 
 
 def kaleness_of(s: SlateSettings, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
@@ -76,9 +87,9 @@ def choice_scores(
     kaleness = kaleness_of(s, items)
     if s.choice == "published":
         observed = user[0] if Fault.RAW_FEATURES in s.faults else user[0] / _USER_SCALE + 0.5
-        return views.choice_scores(observed, kaleness)
+        return published_choice_scores(observed, kaleness)
     if s.choice == "learned":
-        return choice_fit.scores(learnt, kaleness, s.world.choice.always_clicks)
+        return fitted_choice_scores(learnt, kaleness, s.world.choice.always_clicks)
     none = s.world.choice.no_click  # type: ignore[attr-defined] - multinomial, checked
     return jnp.exp(s.world.appeal(kaleness)), jnp.float32(0.0) if none is None else jnp.exp(jnp.float32(none))
 
@@ -128,7 +139,7 @@ def next_view(
         consumed=s.fade * view.consumed + jnp.where(own.feedback, clicked, expected),
         engaged=s.fade * view.engaged + (1 - s.fade) * (engagement - 1.0) * own.feedback,
         into=view.into + 1,
-        past=views.past_after(view.past, turn.slot, engagement) if Fault.SHORT_MEMORY in s.faults else view.past,
+        past=past_after(view.past, turn.slot, engagement) if Fault.SHORT_MEMORY in s.faults else view.past,
         documents=documents,
         first=view.first + s.world.candidates,
     )
@@ -179,3 +190,97 @@ def _mean_after(s: SlateSettings, own: PlatformState, turn: Turn) -> Float[Array
         return own.mean
     rate = jnp.maximum(1.0 / (own.rounds + 1.0), 1.0 / _MEAN_ROUNDS)
     return own.mean + jnp.where(own.feedback, rate * (turn.engagement / s.reward_scale - own.mean), 0.0)
+
+
+#: Number of parameters: slope on kaleness, and the logit of no click.
+SIZE = 2
+
+
+def first_choice_model() -> Float[Array, "2"]:
+    """Parameters under which everything is equally likely: zeros."""
+    return jnp.zeros(SIZE, jnp.float32)
+
+
+def fitted_choice_scores(
+    params: Float[Array, "2"], kaleness: Float[Array, " candidates"], clickless: bool = False
+) -> tuple[Float[Array, " candidates"], Float[Array, ""]]:
+    """Choice fitted_choice_scores of candidates, and of no click, scaled so that the largest is 1; only ratios matter.
+
+    Args:
+        params: β and c.
+        kaleness: Of each candidate, in [0, 1].
+        clickless: The user always clicks: no click has the score 0.
+    """
+    logits = params[0] * kaleness
+    most = jnp.max(logits) if clickless else jnp.maximum(jnp.max(logits), params[1])
+    return jnp.exp(logits - most), jnp.zeros_like(most) if clickless else jnp.exp(params[1] - most)
+
+
+def log_likelihood(
+    params: Float[Array, "2"],
+    kaleness: Float[Array, "rows slots"],
+    slots: Int[Array, " rows"],
+    clickless: bool = False,
+    where: Bool[Array, " rows"] | None = None,
+) -> Float[Array, ""]:
+    """Mean log-probability of what was clicked; 0 if no row counts.
+
+    Args:
+        params: β and c.
+        kaleness: Of the slates' items.
+        slots: The slot that was clicked; n: none.
+        clickless: The user always clicks; rows without a click do not count.
+        where: Rows that count; all if None.
+    """
+    rows, n = kaleness.shape
+    logits = params[0] * kaleness
+    counted = jnp.ones(rows, bool) if where is None else where
+    if clickless:
+        counted = counted & (slots < n)
+    else:
+        logits = jnp.concatenate([logits, jnp.broadcast_to(params[1], (rows, 1))], axis=1)
+    seen = jnp.where(counted, slots, 0)[:, None]
+    each = jnp.take_along_axis(jax.nn.log_softmax(logits, axis=1), seen, axis=1)[:, 0]
+    return jnp.sum(jnp.where(counted, each, 0.0)) / jnp.maximum(jnp.sum(counted), 1)
+
+
+def fit_step(
+    params: Float[Array, "2"],
+    kaleness: Float[Array, "rows slots"],
+    slots: Int[Array, " rows"],
+    rate: float,
+    clickless: bool = False,
+    where: Bool[Array, " rows"] | None = None,
+) -> Float[Array, "2"]:
+    """One step of size ``rate`` up the gradient of :func:`log_likelihood`; the other arguments as there."""
+    return params + rate * jax.grad(log_likelihood)(params, kaleness, slots, clickless, where)
+
+
+def published_choice_scores(
+    observed: Float[Array, ""], kaleness: Float[Array, " candidates"]
+) -> tuple[Float[Array, " candidates"], Float[Array, ""]]:
+    """The published choice model (slateq.py): softmax over [observed · feature, 1].
+
+    Args:
+        observed: What the platform sees of the user's satisfaction.
+        kaleness: The feature of each candidate, in [0, 1].
+
+    Returns:
+        The score of each candidate, and of no click.
+    """
+    v = jax.nn.softmax(jnp.append(observed * kaleness, 1.0))
+    return v[:-1], v[-1]
+
+
+def past_after(
+    past: Float[Array, "slates slots"], slot: Int[Array, ""], engagement: Float[Array, ""]
+) -> Float[Array, "slates slots"]:
+    """Engagement by slot of the last slates, newest first, with one slate more; ``slot`` is the clicked one."""
+    row = jnp.where(jnp.arange(past.shape[1]) == slot, engagement, 0.0)
+    return jnp.concatenate([row[None], past[:-1]])
+
+
+def with_numbers(features: Float[Array, " candidates"], first: Int[Array, ""]) -> Float[Array, "candidates 2"]:
+    """Features of candidates beside their numbers, which count up from ``first``."""
+    numbers = (first + jnp.arange(features.shape[0])).astype(jnp.float32)
+    return jnp.stack([features, numbers], axis=1)

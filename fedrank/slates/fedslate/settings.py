@@ -11,12 +11,10 @@ from jaxtyping import Array, Float, Shaped
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import optax
-from fedrank.privacy.noise.values import ValueNoise
-from fedrank.slates.fedslate.secure_sum import SecureSum
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.fedslate_2024 import PAST, Fault
-from fedrank.slates.learners.slate_choice import OPTIMISERS
-from fedrank.slates.learners.slateq import TARGETS
 from fedrank.slates.networks import FederatedQ, LocalQ
+from fedrank.slates.world.best_slate import OPTIMISERS, TARGETS
 from fedrank.slates.world.choice import Multinomial
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -75,12 +73,8 @@ class SlateSettings:
         exploration: ε by round.
         clock: Whether how near the end of the stay is, is among the features: where greed costs, kale pays until the
             last rounds and chocolate in them.
-        optimiser: How slates are put together, one of :data:`~fedrank.slates.learners.slate_choice.OPTIMISERS`.
-        target: Which next slate a target is about, one of :data:`~fedrank.slates.learners.slateq.TARGETS`.
-        steps: Rounds that a target counts as they were before it asks the networks; 1 as in the paper.
-        double: Whether the next slate of a target is chosen by the networks that learn, and valued by the target
-            networks (van Hasselt et al. 2016); a third list of values crosses then.
-        polyak: Part of the way that target networks move to the others when they are copied; 1: all of it.
+        optimiser: How slates are put together, one of :data:`~fedrank.slates.world.best_slate.OPTIMISERS`.
+        target: Which next slate a target is about, one of :data:`~fedrank.slates.fedslate.learner.TARGETS`.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
         objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
             that see theirs; where only one does, that is its own.
@@ -95,8 +89,6 @@ class SlateSettings:
         silent: Nothing crosses: each platform has its own network only, Ω does nothing. For baselines.
         central: Each platform sees the user as all of them do: no federation. For baselines.
         noise: Clipping of Q-values, and noise on them, before they leave a platform; None: neither.
-        secure_sum: The coordinator sees sums over the platforms only, and Ω is evaluated at the platforms; None: it
-            sees each platform's values, and evaluates Ω itself.
         faults: Faults of the published code.
 
     Raises:
@@ -118,9 +110,6 @@ class SlateSettings:
     clock: bool = False
     optimiser: str = "greedy"
     target: str = "greedy"
-    steps: int = 1
-    double: bool = False
-    polyak: float = 1.0
     choice: Literal["true", "learned", "published"] = "true"
     objective: Literal["own", "team"] = "own"
     others: Literal["aligned", "pooled"] = "aligned"
@@ -130,16 +119,14 @@ class SlateSettings:
     silent: bool = False
     central: bool = False
     noise: ValueNoise | None = None
-    secure_sum: SecureSum | None = None
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self):
         for what, value, low, high in (
             ("discount", self.discount, 0, 1),
             ("batch", self.batch, 1, 10**5),
-            ("steps", self.steps, 1, 100),
-            ("memory", self.memory, self.batch + self.steps, 10**7),
-            ("burn_in", self.burn_in, self.batch + self.steps, 10**7),
+            ("memory", self.memory, self.batch + 1, 10**7),
+            ("burn_in", self.burn_in, self.batch + 1, 10**7),
             ("learn_every", self.learn_every, 1, 10**6),
             ("copy_every", self.copy_every, 1, 10**7),
         ):
@@ -148,13 +135,6 @@ class SlateSettings:
         if not (self.learning_rate > 0 and self.reward_scale > 0):
             raise ConfigError(
                 f"learning rate and reward scale must be positive, got {self.learning_rate} and {self.reward_scale}."
-            )
-        if not 0.0 < self.polyak <= 1.0:
-            raise ConfigError(f"polyak must be above 0 and at most 1, got {self.polyak}.")
-        if self.double and (self.target == "sarsa" or self.secure_sum is not None):
-            raise ConfigError(
-                "double is about choosing the next slate, and needs single platforms' values: it means nothing with "
-                "the target sarsa, and a secure sum does not have it."
             )
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(
@@ -187,20 +167,6 @@ class SlateSettings:
                 "regress = 'nothing' sends a platform without feedback nothing to learn from, the learnt choice model "
                 "included; take choice = 'true'."
             )
-        if self.secure_sum is not None:
-            self._check_secure_sum(self.secure_sum)
-
-    def _check_secure_sum(self, secure_sum: SecureSum) -> None:
-        secure_sum.check(self.platforms, self.world.candidates, self.noise)
-        if self.silent or self.central:
-            raise ConfigError("a secure sum is for platforms that federate: neither silent nor central.")
-        if self.regress == "nothing":
-            raise ConfigError("with a secure sum nobody has one platform's values to serve to others; set regress.")
-        if Fault.ONLINE_OTHERS in self.faults:
-            raise ConfigError(
-                "the fault online-others needs single platforms' values, and with a secure sum the coordinator sees "
-                "none; leave one of them out."
-            )
 
     @property
     def platforms(self) -> int:
@@ -218,11 +184,6 @@ class SlateSettings:
         return optax.adam(self.learning_rate)
 
     @property
-    def shares_targets(self) -> bool:
-        """Whether any platform learns from another's targets."""
-        return self.objective == "team" or not all(self.feedback)
-
-    @property
     def item_features(self) -> int:
         """Features of a candidate: the one that the world draws; with the published code's fault its number, too."""
         return 2 if Fault.ITEM_NUMBERS in self.faults else 1
@@ -235,7 +196,7 @@ class SlateSettings:
 
     @property
     def fade(self) -> float:
-        """What is left of a trace after a round, in which every platform has a tick: 0.81 with two platforms."""
+        """Factor of a trace in a round, in which every platform has a tick: 0.81 with two platforms."""
         return _FADE_A_TICK**self.platforms
 
     @cached_property
@@ -244,7 +205,7 @@ class SlateSettings:
         return tuple(sorted(range(self.platforms), key=lambda p: not self.feedback[p]))
 
     @cached_property
-    def served(self) -> tuple[int, ...]:
+    def serving_platforms(self) -> tuple[int, ...]:
         """The platform by whose federated values each shows its slate: its own, or with feedback the first."""
         if self.regress != "nothing":
             return tuple(range(self.platforms))

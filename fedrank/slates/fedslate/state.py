@@ -1,4 +1,4 @@
-"""What a platform of FedSlate keeps, and what its coordinator keeps."""
+"""State of a platform of FedSlate, and of its coordinator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 from fedrank.core.lazy import optax
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate_2024 import PAST, Fault
-from fedrank.slates.learners import choice_fit
 
 
 class View(NamedTuple):
-    """What one platform knows of the user it serves, and the candidates that it can show now.
+    """Knowledge of one platform about the user it serves, and the candidates that it can show now.
 
     Attributes:
         observed: The satisfaction that it observes.
@@ -64,24 +63,8 @@ class Transition(NamedTuple):
     over: Float[Array, ""]
 
 
-class Summands(NamedTuple):
-    """What a platform last put into secure sums, to be subtracted from them, and its own targets.
-
-    Attributes:
-        now: Q-values of a round.
-        batch: Q-values of a batch.
-        following: Q-values of its target network, one round later.
-        targets: Its own targets of a batch; zeros without feedback.
-    """
-
-    now: UInt32[Array, " candidates"]
-    batch: UInt32[Array, "transitions candidates"]
-    following: UInt32[Array, "transitions candidates"]
-    targets: Float[Array, " transitions"]
-
-
 class PlatformState(NamedTuple):
-    """What a platform has for itself.
+    """State of a platform; it never leaves.
 
     Attributes:
         number: Number of the platform, from 0.
@@ -97,7 +80,6 @@ class PlatformState(NamedTuple):
         mean: Mean of the scaled engagement so far, the last thousands of rounds counting most; 0 without feedback or
             centring.
         ages: Ages, in rounds, of the transitions of the batch that is being learnt from.
-        sent: What it put into secure sums; None without them.
     """
 
     number: Int[Array, ""]
@@ -112,29 +94,25 @@ class PlatformState(NamedTuple):
     rounds: Int[Array, ""]
     mean: Float[Array, ""]
     ages: UInt32[Array, " transitions"]
-    sent: Summands | None
 
 
 class CoordinatorState(NamedTuple):
-    """What the coordinator has. With secure sums it has no axis of platforms: everything of platforms is a sum.
+    """The coordinator's state.
 
     Attributes:
         round: Rounds so far.
-        key: Of its own random numbers: which transitions to learn from.
+        key: Of the random numbers that choose transitions to learn from.
         weights: The federated network Ω.
         target: Its target network.
         optimiser: State of its Adam.
-        values: Q-values of the round, one row a platform; or their sum.
-        complete: With secure sums: whether every platform was heard in this round.
-        batch: Q-values of the batch, of a platform that has learnt from it the new ones; or their sum.
-        following: Q-values of the target networks, one round later; or their sum.
-        online: Q-values of the networks that learn, one round later, for double Q-learning; else empty.
-        targets: What each platform learns from; or the mean over the platforms with feedback.
+        values: Q-values of the round.
+        batch: Q-values of the batch; of a platform that has learnt from it, the new ones.
+        following: Q-values of the target networks, one round later.
+        targets: Targets of each platform.
         choice: Mean of the choice models that the platforms have learnt.
-        learnable: Whether there are targets for this batch: without them nobody learns. With secure sums, whether every
-            platform was heard.
-        compared: Which platforms' gradients of this batch have come; empty with secure sums.
-        gradient: The gradient that goes back to each platform; empty with secure sums.
+        learnable: Whether there are targets for this batch: without them no platform learns.
+        compared: Whether each platform's gradient of this batch has come.
+        gradient: The gradient that goes back to each platform.
         slopes: How targets change with the values that they were made of; empty unless targets move.
     """
 
@@ -143,12 +121,10 @@ class CoordinatorState(NamedTuple):
     weights: Float[Array, " weights"]
     target: Float[Array, " weights"]
     optimiser: optax.OptState
-    values: Float[Array, "platforms candidates"] | UInt32[Array, " candidates"]
-    complete: Bool[Array, ""]
-    batch: Float[Array, "platforms transitions candidates"] | UInt32[Array, "transitions candidates"]
-    following: Float[Array, "platforms transitions candidates"] | UInt32[Array, "transitions candidates"]
-    online: Float[Array, "platforms transitions candidates"]
-    targets: Float[Array, "platforms transitions"] | Float[Array, " transitions"]
+    values: Float[Array, "platforms candidates"]
+    batch: Float[Array, "platforms transitions candidates"]
+    following: Float[Array, "platforms transitions candidates"]
+    targets: Float[Array, "platforms transitions"]
     choice: Float[Array, "2"]
     learnable: Bool[Array, ""]
     compared: Bool[Array, " platforms"]
@@ -172,27 +148,23 @@ def empty_view(s: SlateSettings) -> View:
 def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorState:
     """The coordinator's state before the first round: a random Ω; ``key`` is consumed."""
     k, b, n = s.platforms, s.batch, s.world.candidates
-    each, numbers = ((), jnp.uint32) if s.secure_sum else ((k,), jnp.float32)
     weights_key, own = jax.random.split(key)
     weights = s.head.init(weights_key)
-    seen = 0 if s.secure_sum else k
     return CoordinatorState(
         round=jnp.uint32(0),
         key=own,
         weights=weights,
         target=weights,
         optimiser=s.adam.init(weights),
-        values=jnp.zeros((*each, n), numbers),
-        complete=jnp.bool_(False),
-        batch=jnp.zeros((*each, b, n), numbers),
-        following=jnp.zeros((*each, b, n), numbers),
-        online=jnp.zeros((k if s.double else 0, b, n), jnp.float32),
-        targets=jnp.zeros((*each, b), jnp.float32),
-        choice=choice_fit.initial(),
+        values=jnp.zeros((k, n), jnp.float32),
+        batch=jnp.zeros((k, b, n), jnp.float32),
+        following=jnp.zeros((k, b, n), jnp.float32),
+        targets=jnp.zeros((k, b), jnp.float32),
+        choice=jnp.zeros(2, jnp.float32),
         learnable=jnp.bool_(False),
-        compared=jnp.zeros(seen, bool),
-        gradient=jnp.zeros((seen, b, n), jnp.float32),
-        slopes=jnp.zeros((seen if Fault.MOVING_TARGETS in s.faults else 0, b, n), jnp.float32),
+        compared=jnp.zeros(k, bool),
+        gradient=jnp.zeros((k, b, n), jnp.float32),
+        slopes=jnp.zeros((k if Fault.MOVING_TARGETS in s.faults else 0, b, n), jnp.float32),
     )
 
 
@@ -212,22 +184,19 @@ def first_platform_state(s: SlateSettings, key: PRNGKeyArray, number: Int[Array,
         jnp.zeros(slots, jnp.int32),
         *(jnp.int32(0), jnp.int32(0), jnp.float32(0), jnp.float32(0)),
     )
-    integers = lambda *shape: jnp.zeros(shape, jnp.uint32)  # noqa: E731
-    sent = Summands(integers(n), integers(b, n), integers(b, n), jnp.zeros(b, jnp.float32)) if s.secure_sum else None
     return PlatformState(
         number=jnp.int32(number),
         feedback=jnp.asarray(s.feedback)[number],
         weights=weights,
         target=weights,
         optimiser=s.adam.init(weights),
-        choice=choice_fit.initial(),
+        choice=jnp.zeros(2, jnp.float32),
         view=empty_view(s),
         slate=row.slate,
         replay=jax.tree.map(lambda leaf: jnp.zeros((s.memory, *leaf.shape), leaf.dtype), row),
         rounds=jnp.int32(0),
         mean=jnp.float32(0),
         ages=jnp.ones(b, jnp.uint32),
-        sent=sent,
     )
 
 

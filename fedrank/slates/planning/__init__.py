@@ -10,18 +10,30 @@ and when the user leaves. So, as a learner from sums (:mod:`fedrank.slates.sums`
               three numbers; and two more, Σ (1, trace / 2) s with the satisfaction s that was observed before the
               click, which say with less noise what the trace does
     improve   θ, the weights of least squares: of the constant and the item one for all, of the trace one a platform
-              (:mod:`fedrank.slates.planning.platforms`). Each plans the stay by dynamic programming over its own trace
-              and the rounds that are left (:mod:`fedrank.slates.planning.stay`), and never explores again
+              (:mod:`fedrank.slates.planning.engagement`). Each plans the stay by dynamic programming over its own trace
+              and the rounds that are left, and never explores again
 
 A platform without feedback is lent the model: its trace is of the clicks that it expects. How much its users forgive it
-finds out by itself, as it too observes satisfaction: it sends the two numbers of that, and what they say is turned
-into engagement by the lent constant. Each plans for everybody's engagement, and the part of the others' that its own
-clicks change follows from the model, so that nobody's rounds need be joined with anybody else's.
+finds out by itself, as it too observes satisfaction: it sends the two numbers of that, and what they say is turned into
+engagement by the lent constant. Each plans for the engagement of all platforms, and the part of the others' that its
+own clicks change follows from the model, so that no rounds of two platforms need be joined.
 
 What it rests on: engagement is log-linear in the trace and the item, as in the worlds here; how users choose from a
 slate, how fast the past fades and how long a stay is are known. What it replaces is a critic of least squares
 (Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003), whose weights hold the chance of every click to come;
 those of engagement do not. reproductions/fedslate_2024/README.md has both numbers.
+
+**The plan.** With x the trace before a click, z the item's feature and ``left`` the rounds that are left, a click is
+worth what it engages now, what the trace that it leaves is worth to the other platforms until this one is due again,
+and what is to come::
+
+    x′ = fade · x − z
+    q_left(x, z) = exp f(x, z)ᵀθ + m_left exp f(x′, ·)ᵀθ′ + V_{left−1}(x′)
+    V_left(x) = E_candidates max_A Σ_i P(i | A) q_left(x, z_i),    V_0 = 0
+
+Nothing is discounted, and after the last round there is nothing to come: that is the clock. m_left counts the ticks of
+others in a round, and θ′ is their model; they are valued with their mean item, because a platform does not know what
+they show. Each platform thus counts the engagement of all platforms, and changes it by its own clicks alone.
 """
 
 from __future__ import annotations
@@ -30,9 +42,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
@@ -42,32 +55,158 @@ from fedrank.slates.planning.engagement import (
     NEUTRAL,
     OF_ENGAGEMENT,
     PAST,
+    SHARED,
     TRACE,
     TRIANGLE,
+    Models,
     error_of_trace,
     features,
-    fitted,
+    fit_weights,
     inverse_design,
     inverse_of_past,
-    met,
+    models_at,
     of_satisfaction,
+    outer_triangle,
     past_whitening,
+    random_effects,
+    visible_share,
     whitening,
     with_observed,
     with_trace,
 )
-from fedrank.slates.planning.platforms import SHARED, models_at, passed, random_effects
-from fedrank.slates.planning.stay import GRID, LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
+from fedrank.slates.world.best_slate import best_slate, best_value
+from fedrank.slates.world.choice import Cascade
+from fedrank.slates.world.satisfaction import Satisfaction
+
+#: Nodes of the grid in the trace.
+GRID = 41
+#: Lists of candidates that the expectation is over.
+LISTS = 64
+
+
+def largest_trace(fade: float) -> float:
+    """Bound of the trace's absolute value."""
+    return 1.0 / (1.0 - fade)
+
+
+def worth(
+    world: Satisfaction,
+    fade: float,
+    models: Models,
+    later: Float[Array, " grid"],
+    trace: Float[Array, ""],
+    item: Float[Array, " clicks"],
+    others: Float[Array, ""],
+    mean_item: Float[Array, ""],
+) -> Float[Array, " clicks+1"]:
+    """Q of clicks, and last of no click.
+
+    Args:
+        world: The users; of them platforms know the choice model, as everywhere.
+        fade: Factor of the trace a round.
+        models: Weights of the model of engagement, at this platform and at others.
+        later: V after this round, at the nodes of the grid.
+        trace: x.
+        item: Feature z of each click.
+        others: m, ticks of others until this platform is due again.
+        mean_item: Mean feature of what others' users click.
+    """
+    after = jnp.append(fade * trace - item, fade * trace)
+    bound = largest_trace(fade)
+    place = jnp.clip((after + bound) / (2.0 * bound), 0.0, 1.0) * (GRID - 1)
+    low = jnp.minimum(place.astype(jnp.int32), GRID - 2)
+    to_come = later[low] + (place - low) * (later[low + 1] - later[low])
+    now = jnp.append(_engagement(models.own, jnp.full_like(item, trace), item), 0.0)
+    return now + others * _engagement(models.others, after, jnp.full_like(after, mean_item)) + to_come
+
+
+def _engagement(
+    model: Float[Array, " features"], trace: Float[Array, " clicks"], item: Float[Array, " clicks"]
+) -> Float[Array, " clicks"]:
+    return jnp.exp(features(trace, item) @ model)
+
+
+def others_ticks(world: Satisfaction, number: Int[Array, ""], left: Int[Array, ""]) -> Float[Array, ""]:
+    """Ticks of other platforms until this one is due again, or the user leaves.
+
+    Args:
+        world: The users.
+        number: Number of the platform.
+        left: Rounds left, this one included.
+    """
+    k = world.platforms
+    last = (k - 1) / 2 if world.turns == "shuffled" else k - 1.0 - number
+    return jnp.where(left <= 1, last, k - 1.0)
+
+
+def planned_slate(
+    world: Satisfaction, documents: Float[Array, " candidates"], values: Float[Array, " candidates+1"]
+) -> Int[Array, " slots"]:
+    """The slate of the highest expected worth; ``values`` as :func:`worth` returns them."""
+    return best_slate(world.choice, world.appeal(documents), values[:-1], world.slate, values[-1])
+
+
+def mean_click(world: Satisfaction, lists: Float[Array, "lists candidates"]) -> Float[Array, ""]:
+    """Mean feature of a click, were all candidates shown."""
+
+    def of_list(documents):
+        weights = world.choice.weights(world.appeal(documents))[:-1]
+        return jnp.vdot(weights, item_feature(documents)) / jnp.sum(weights)
+
+    return jnp.mean(jax.vmap(of_list)(lists))
+
+
+def plan(
+    world: Satisfaction,
+    fade: float,
+    models: Models,
+    lists: Float[Array, "lists candidates"],
+    typical: Float[Array, ""],
+    number: Int[Array, ""],
+) -> Float[Array, "rounds grid"]:
+    """V after a round at the nodes of the grid, by rounds left less one: row 0 is of the last round.
+
+    Args:
+        world: The users.
+        fade: Factor of the trace a round.
+        models: Weights of the model of engagement, at this platform and at others.
+        lists: Lists of candidates that the platform had.
+        typical: Mean feature of what others' users click.
+        number: Number of the platform.
+    """
+    nodes = jnp.linspace(-largest_trace(fade), largest_trace(fade), GRID)
+    scores = jax.vmap(lambda documents: world.choice.weights(world.appeal(documents)), out_axes=1)(lists)
+
+    def of_list(later, others, trace, documents):
+        values = worth(world, fade, models, later, trace, item_feature(documents), others, typical)
+        slate = planned_slate(world, documents, values)
+        return jnp.vdot(
+            world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
+        )
+
+    def at_node(later, others, trace):
+        if isinstance(world.choice, Cascade):
+            return jnp.mean(jax.vmap(lambda documents: of_list(later, others, trace, documents))(lists))
+        every = jax.vmap(lambda item: worth(world, fade, models, later, trace, item, others, typical), out_axes=1)
+        values = every(item_feature(lists))
+        best = best_value(scores[:-1], values[:-1] - values[-1:], world.slate, scores[-1])
+        return jnp.mean(best + values[-1])
+
+    def one_round(later, left):
+        others = others_ticks(world, number, left)
+        return jax.vmap(lambda trace: at_node(later, others, trace))(nodes), later
+
+    return jax.lax.scan(one_round, jnp.zeros(GRID), 1 + jnp.arange(world.rounds_per_episode))[1]
 
 
 class Learnt(NamedTuple):
-    """What a platform that plans keeps beside the model.
+    """State of a platform that plans, beside the model.
 
     Attributes:
         lists: Lists of candidates that it had, the newest of them.
         typical: Mean feature of a click, were all candidates of these lists shown.
-        table: Its plan; see :func:`fedrank.slates.planning.stay.plan`.
+        table: Its plan; see :func:`fedrank.slates.planning.plan`.
     """
 
     lists: Float[Array, "lists candidates"]
@@ -140,7 +279,7 @@ class PlanLearner(SumLearner):
 
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:
-        """What features are whitened by; see :func:`~fedrank.slates.planning.engagement.whitening`."""
+        """Whitening of features; see :func:`~fedrank.slates.planning.engagement.whitening`."""
         assert self.fade is not None  # filled in
         return whitening(self.world, self.fade, self.hold)
 
@@ -166,13 +305,13 @@ class PlanLearner(SumLearner):
         f = jnp.asarray(self.whiten) @ features(own.view.known, item)
         parts = [f * OF_ENGAGEMENT * jnp.log(engagement / self.scale)]
         if self.design == "sent":
-            parts.append(met(f))
+            parts.append(outer_triangle(f))
         if self.observed:
             parts.append(self._seen(own, self.whiten))
         return jnp.concatenate(parts)
 
     def _seen(self, own: PlatformState, whiten: Float32[np.ndarray, "features features"]) -> Float[Array, " past"]:
-        """What a round says of what the past does to the satisfaction that is observed."""
+        """A round's contribution to the sums of the satisfaction that is observed."""
         past = features(own.view.known, jnp.float32(0.0))[:PAST]
         factors = of_satisfaction(self.world.observation_noise)
         return jnp.asarray(past_whitening(whiten)) @ past * factors * (own.view.observed - NEUTRAL)
@@ -182,7 +321,7 @@ class PlanLearner(SumLearner):
         nothing = jnp.zeros(self.numbers, jnp.float32)
         if self.design == "known":
             return nothing
-        return nothing.at[FEATURES : FEATURES + TRIANGLE].set(met(jnp.zeros(FEATURES)))
+        return nothing.at[FEATURES : FEATURES + TRIANGLE].set(outer_triangle(jnp.zeros(FEATURES)))
 
     @override
     def without_feedback(self, own):
@@ -192,31 +331,31 @@ class PlanLearner(SumLearner):
         return nothing.at[-PAST:].set(self._seen(own, self.whiten_expected))
 
     @override
-    def solved(self, sums, rounds, model, noise):
+    def solve(self, sums, rounds, model, noise):
         # Of a total, with one weight of the trace for all: as if each platform with feedback had sent its mean part.
         assert self.fade is not None  # filled in
         heard = jnp.asarray(self.feedback)
         count = float(sum(self.feedback))
         each = jnp.where(heard[:, None], sums / count, 0.0)
         # A slope of satisfaction is the weight by what is passed on, their mean the weight by its harmonic mean.
-        parts = [passed(self.world, self.fade, k) for k, sees in enumerate(self.feedback) if sees]
+        parts = [visible_share(self.world, self.fade, k) for k, sees in enumerate(self.feedback) if sees]
         part = 0.0 if min(parts) == 0.0 else count / sum(1.0 / one for one in parts)
-        return self._solved(each, heard, rounds / count, noise / np.sqrt(count), [part] * len(self.feedback))
+        return self._solve(each, heard, rounds / count, noise / np.sqrt(count), [part] * len(self.feedback))
 
     @override
-    def solved_of_platforms(self, sums, heard, rounds, model, noise):
+    def solve_platforms(self, sums, heard, rounds, model, noise):
         assert self.fade is not None  # filled in
-        parts = [passed(self.world, self.fade, k) for k in range(len(self.feedback))]
-        return self._solved(sums, heard, rounds, noise, parts)
+        parts = [visible_share(self.world, self.fade, k) for k in range(len(self.feedback))]
+        return self._solve(sums, heard, rounds, noise, parts)
 
-    def _solved(self, sums: Array, heard: Array, rounds: Array, noise: Array, parts: list[float]) -> Array:
-        """The model; ``parts`` is what :func:`.passed` says of each platform's sums."""
+    def _solve(self, sums: Array, heard: Array, rounds: Array, noise: Array, parts: list[float]) -> Array:
+        """The model; ``parts`` is what :func:`.visible_share` says of each platform's sums."""
         seeing = heard & jnp.asarray(self.feedback)
         count = jnp.sum(seeing).astype(jnp.float32)
         of_all = jnp.sum(jnp.where(seeing[:, None], sums, 0.0), axis=0)
         of_design = of_all[FEATURES : self.numbers - PAST * self.observed]
         inverse = inverse_design(of_design, count * rounds, self.whiten)
-        weights = fitted(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
+        weights = fit_weights(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
         each = [
             self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0], part) for k, part in enumerate(parts)
         ]
@@ -245,11 +384,11 @@ class PlanLearner(SumLearner):
         inverse = inverse if sees else inverse_design(jnp.zeros(0), rounds, whiten)
         trace, precision = jnp.float32(0.0), jnp.float32(0.0)
         if sees:
-            trace = fitted(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
+            trace = fit_weights(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
             precision = error_of_trace(rounds, whiten, self.spread, noise / OF_ENGAGEMENT) ** -2
         if self.observed and self.senders[k]:
             factors, whiten = of_satisfaction(world.observation_noise), past_whitening(whiten)
-            satisfaction = fitted(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
+            satisfaction = fit_weights(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
             satisfaction = satisfaction.at[TRACE].multiply(part)
             error = part * error_of_trace(rounds, whiten, world.observation_noise, noise / factors)
             log_engagement = constant + np.log(self.scale)
@@ -257,7 +396,7 @@ class PlanLearner(SumLearner):
         return trace, jnp.where(heard, precision, 0.0)
 
     @override
-    def improved(self, own: PlatformState) -> Learnt:
+    def improve(self, own: PlatformState) -> Learnt:
         lists = own.learnt.lists
         typical = mean_click(self.world, lists)
         assert self.fade is not None  # filled in

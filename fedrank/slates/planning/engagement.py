@@ -3,27 +3,39 @@
 Engagement is log-normal and its coefficient of variation is 1.3, so that logarithms need far fewer users than
 engagement itself. With f the features of a click and y the logarithm, least squares are θ = (Σ f fᵀ)⁻¹ Σ f y. What
 platforms show while they explore is drawn by a rule that all know, so that E f fᵀ, the *design*, is the same at all and
-tells of nobody: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, W f with
+tells of no user: it is computed once by simulation, and Σ f fᵀ need not cross. Features are whitened by it, W f with
 W E f fᵀ Wᵀ = 1: the constant, what the item says beside it, and what the trace says beside both. The trace's weight,
 on which it depends whether users are spared, thus follows from one whitened number alone.
 
 Where users may choose otherwise than platforms believe, the design that was met is another one. Then Σ (f̃ f̃ᵀ − 1) of
 whitened features f̃ can cross as well, with the same noise: how far the design that was met is from the one that was
 expected.
+
+**Platforms.** A constant and the item's weight are about items and the same everywhere. The trace's weight is about
+users, who may forgive one platform more than another. What one platform finds of it is x_k with variance 1 / w_k; a
+platform that has found nothing has w_k = 0. Taken as one of a family, the weights of which have mean μ and variance τ²
+(random effects; DerSimonian and Laird, Controlled Clinical Trials 1986)::
+
+    τ² = max(0, (Σ w (x − x̄)² − (n − 1)) / (Σ w − Σ w² / Σ w)),    x̄ = Σ w x / Σ w
+    μ = Σ v x / Σ v,                                               v = w / (1 + w τ²)
+    weight of k = (1 − B) x_k + B μ,                               B = 1 / (1 + w_k τ²)
+
+So platforms that differ by no more than chance share one weight, those that differ by far keep their own, and one that
+has found nothing is lent the mean.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32
+from jaxtyping import Array, Float, Float32, Int
 
 from fedrank.core.lazy import quick_options
-from fedrank.slates.sums.exploring import next_taste, taste_slate
-from fedrank.slates.sums.learner import expected_item, item_feature
+from fedrank.slates.sums.learner import expected_item, item_feature, next_taste, taste_slate
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Features of a click: a constant, the trace, the item; and which of them are the trace and the item.
@@ -72,7 +84,7 @@ def whitening(
     Args:
         world: The users.
         fade: Factor of the trace a round.
-        hold: As of :func:`~fedrank.slates.sums.exploring.next_taste`.
+        hold: As of :func:`~fedrank.slates.sums.learner.next_taste`.
         feedback: Features are of what is clicked; if not, of what is expected to be, in every round.
     """
     random, rounds = np.random.default_rng(0), world.rounds_per_episode
@@ -134,8 +146,8 @@ def of_satisfaction(noise: float) -> Float32[np.ndarray, " past"]:
     return _OF_SATISFACTION / np.float32(max(noise, _LEAST_NOISE))
 
 
-def met(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
-    """What a round says of the design that is met: the triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened.
+def outer_triangle(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
+    """Upper triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened.
 
     It is 0 in a round without a click, as in the design that is expected.
     """
@@ -148,7 +160,7 @@ def inverse_design(
     """(E f fᵀ)⁻¹ of features as they are: of the design that was met, or else of the one that is expected.
 
     Args:
-        sums: The sum of :func:`met` over all rounds; empty where it does not cross.
+        sums: The sum of :func:`outer_triangle` over all rounds; empty where it does not cross.
         rounds: Rounds behind it.
         whiten: W.
     """
@@ -160,7 +172,7 @@ def inverse_design(
     return white.T @ jnp.linalg.solve(design, white)
 
 
-def fitted(
+def fit_weights(
     sums: Float[Array, " features"],
     rounds: Float[Array, ""],
     inverse: Float[Array, "features features"],
@@ -239,3 +251,86 @@ def with_observed(
     other = jnp.where(seen, 1.0 / jnp.maximum((factor * error) ** 2, 1e-12), 0.0)
     share = other / jnp.maximum(precision + other, 1e-30)
     return (1 - share) * trace + share * factor * satisfaction[TRACE], precision + other
+
+
+#: Numbers of a model beside the platforms' weights of the trace: the constant and the item's weight.
+SHARED = 2
+
+
+class Models(NamedTuple):
+    """Weights of (1, trace / 2, item) in the logarithm of engagement, as one platform plans by them.
+
+    Attributes:
+        own: Its own.
+        others: The other platforms', the trace's weight their mean; its own where there are no others.
+    """
+
+    own: Float[Array, " features"]
+    others: Float[Array, " features"]
+
+
+def models_at(model: Float[Array, " parameters"], number: Int[Array, ""]) -> Models:
+    """The models of a platform.
+
+    Args:
+        model: Constant, item's weight, and the trace's weight at each platform.
+        number: Number of the platform.
+    """
+    constant, item, traces = model[0], model[1], model[SHARED:]
+    own = traces[number]
+    others = (jnp.sum(traces) - own) / (len(traces) - 1) if len(traces) > 1 else own
+    return Models(jnp.stack([constant, own, item]), jnp.stack([constant, others, item]))
+
+
+def visible_share(world: Satisfaction, fade: float, number: int) -> float:
+    """Share of the effect of a click on the next engagement of the platform that it sees in its next observation.
+
+    Between a click and the next one at the same platform all others act, and the past fades at each; what is observed
+    may be older.
+
+    Args:
+        world: In which order platforms act, and whether what they observe is as old as the round.
+        fade: Factor of the trace a round.
+        number: Number of the platform.
+
+    Returns:
+        What the click does to engagement by what it does to the observation, in [0, 1].
+    """
+    k = world.platforms
+    tick = fade ** (1.0 / k)
+    # What is left when the round is over, and when the platform acts in the next one.
+    places = range(k) if world.turns == "shuffled" else (number,)
+    over, acts = (sum(tick**after for after in of) / len(places) for of in ([k - 1 - p for p in places], places))
+    if not world.fresh:
+        return over * acts
+    return acts
+
+
+def random_effects(
+    found: Float[Array, " platforms"], precision: Float[Array, " platforms"], differ: bool
+) -> tuple[Float[Array, " platforms"], Float[Array, " platforms"]]:
+    """Each platform's number, from the findings of all.
+
+    Args:
+        found: x.
+        precision: w: one over the variance of each; 0 for a platform that has found nothing. One is above 0.
+        differ: Whether platforms may differ; if not, τ² is 0.
+
+    Returns:
+        The numbers, and the standard error of each, with τ² taken as known.
+    """
+    total = jnp.maximum(jnp.sum(precision), 1e-30)
+    between = jnp.float32(0.0)
+    if differ:
+        squares = jnp.vdot(precision, (found - jnp.vdot(precision, found) / total) ** 2)
+        spare = total - jnp.vdot(precision, precision) / total
+        more = squares - (jnp.sum(precision > 0) - 1)
+        between = jnp.maximum(more, 0.0) / jnp.maximum(spare, 1e-30)
+        between = jnp.where(jnp.sum(precision > 0) > 1, between, 0.0)
+    to_mean = 1.0 / (1.0 + precision * between)
+    weights = precision * to_mean
+    of_mean = 1.0 / jnp.maximum(jnp.sum(weights), 1e-30)
+    mean = jnp.vdot(weights, found) * of_mean
+    # What is not known of each by itself, and what is not known of the mean that it is moved to.
+    error = jnp.sqrt(between * to_mean + to_mean**2 * of_mean)
+    return found + to_mean * (mean - found), error

@@ -1,1 +1,1 @@
-"""What the page of a run of platforms shows."""
+"""Pages and tables of runs of platforms."""

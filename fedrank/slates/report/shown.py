@@ -1,4 +1,4 @@
-"""What runs of platforms that share users show."""
+"""Report of runs of platforms that share users."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from fedrank.report import describe
 from fedrank.report.charts import Chart
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
-from fedrank.slates.report import fedslate_2024 as published_metrics
 from fedrank.slates.report import page, study, tables
 from fedrank.slates.report.files import OPTIMUM, POLICIES, RANDOM, SlateRun, read_slates
-from fedrank.slates.report.words import ledger_words
+from fedrank.slates.report.tables import ledger_words
 
 #: Measures with a figure in a comparison: engagement in all, and of three platforms.
 _DRAWN = 4
 
 
 class SlatesShown(Shown):
-    """What users bring to each platform, beside fixed policies and the optimum."""
+    """Engagement of users at each platform, beside fixed policies and the optimum."""
 
     party = ("platform", "platforms")
     digits = 1
@@ -91,7 +90,7 @@ class SlatesShown(Shown):
 
     @override
     def crossed_title(self, run: Run) -> str | None:
-        return None if run.details.federated else "What crossed"
+        return None if run.details.federates else "What crossed"
 
     @override
     def ledger_words(self, run: Run) -> list[str]:
@@ -133,7 +132,7 @@ class SlatesShown(Shown):
 
     @override
     def study_tables(self, paper: Paper, study_: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Table]:
-        found = (study.policies_table(runs), study.legacy_table(paper, study_, runs))
+        found = (study.policies_table(runs), study.study_legacy_table(paper, study_, runs))
         return [table for table in found if table is not None]
 
     @override
@@ -179,7 +178,7 @@ class SlatesShown(Shown):
         made = {
             "policies": tables.policies_table(run),
             "crossed": tables.crossed_table(run),
-            "legacy": published_metrics.legacy_table(run),
+            "legacy": study.legacy_table(run),
         }
         return {
             "platforms": [

@@ -1,20 +1,156 @@
-"""Tables of runs of platforms: who is who, what they bring in, fixed policies, faults, what crossed."""
+"""Tables, figures and sentences of runs of platforms: parties, engagement, policies, faults, messages."""
 
 from __future__ import annotations
 
 import math
 import statistics as exact
 
+import polars as pl
+
+from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
-from fedrank.report import describe, words
+from fedrank.report import describe, figures, words
+from fedrank.report.charts import alt
 from fedrank.report.run import Run
-from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
+from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.report.words import Flow, flows
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
-from fedrank.slates.report.figures import slates_of
-from fedrank.slates.report.files import COPYING, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
-from fedrank.slates.report.words import batches_of, kind_of, rounds_of_platforms
+from fedrank.slates.report.files import COPYING, ENGAGEMENT, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
+
+#: Exchanges of platforms that take place in every round; the others need a batch to learn from.
+ACTING = ("look", "recommend")
+#: Exchanges of platforms that learn from sums over users, which take place once or now and then.
+ONCE = ("bound", "clip", "release", "improve")
+
+
+def kind_of(flow: Flow) -> str:
+    """Occasion of a message: once a ``"run"``, in a ``"round"``, a ``"batch"``, or for a secret ``"sum"``."""
+    if flow.exchange in ONCE:
+        return "run"
+    return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
+
+
+def rounds_of_platforms(run: Run) -> int:
+    """Rounds that the ledger of a run of platforms counts: each asks every platform for its values once."""
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("look", "server"))
+    return asked // max(1, len(run.details.names))
+
+
+def batches_of(run: Run) -> int:
+    """Batches that platforms have learnt from: each names its transitions to every platform once."""
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
+    return asked // max(1, len(run.details.names))
+
+
+def ledger_words(run: Run) -> list[str]:
+    """Sentences about messages between platforms and coordinator: sizes by round and batch, and what they reveal."""
+    ledger = run.ledger or Ledger()
+    slates: SlateRun = run.details
+    rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
+    lines = flows(ledger)
+    sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
+    transitions = f" of {describe.number(each)} transitions" if each else ""
+    out = []
+    for kind, turns, purpose, what in (
+        ("round", rounds, "To show slates", "rounds, all platforms together"),
+        ("batch", batches, "To learn", f"batches{transitions}"),
+        ("sum", sums, "So that sums are secret", "secure sum" if sums == 1 else "secure sums"),
+    ):
+        mine = [flow for flow in lines if kind_of(flow) == kind]
+        up, down = (sum(f.bytes for f in mine if f.sender == s) / max(1, turns) for s in ("parties", "server"))
+        if turns:
+            sizes = f"{describe.size(round(up))} up and {describe.size(round(down))} down"
+            out.append(f"{purpose}: {sizes} in each of {turns:,} {what}.")
+    up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
+    seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
+    out.append(
+        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport "
+        "(TCP, TLS, HTTP) comes on top."
+    )
+    if slates.without_feedback and batches and run.setting("slates.regress") != "nothing":
+        to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)
+        verb = "receive" if len(slates.without_feedback) > 1 else "receives"
+        scale, discount = run.setting("slates.reward_scale"), run.setting("slates.discount")
+        divided = f", divided by {scale:g}," if isinstance(scale, float) and scale != 1 else ""
+        follows = f" plus {discount:g} times what is expected to follow" if isinstance(discount, float) else ""
+        out.append(
+            f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a "
+            f"transition{divided}{follows}, so that engagement can be estimated from it, although no message names it. "
+            "How well: fedrank attack slates."
+        )
+    return out
+
+
+#: Points of the curve while learning, whose single users differ by a fifth of the mean and more.
+_POINTS = 20
+
+
+def learning_figure(run: Run, measure: str) -> alt.LayerChart:
+    """Engagement of fresh users without exploration over the users served before; fixed policies are dashed.
+
+    Args:
+        run: A run of platforms.
+        measure: One of its measures.
+    """
+    slates = slates_of(run)
+    platform = slates.names[slates.measures.index(measure) - 1] if measure != ENGAGEMENT else None
+    frame, _ = figures.points(run, [("test", measure, _said(slates, platform))], "users")
+    frame = _bands(run, frame)
+    colour = figures.OKABE_ITO[0 if platform is None else 1 + slates.names.index(platform) % 6]
+    title = "All platforms together" if platform is None else f"Platform {_said(slates, platform)}"
+    notes = [f"{slates.judges:,} fresh users a seed, no exploration"]
+    said, marks = _said(slates, platform), slates.lines(measure)
+    return figures.line_chart(
+        run, frame, "users", title, "engagement of a user", {said: colour}, {}, notes, marks=marks
+    )
+
+
+def online_figure(run: Run) -> alt.LayerChart | None:
+    """Engagement while platforms learnt, exploration included; None before a user has left."""
+    slates = slates_of(run)
+    parts, block = [], 1
+    for name, measure in zip(slates.names, slates.measures[1:], strict=True):
+        part, block = curve(run.metrics, "online", measure, points=_POINTS)
+        x = (pl.col("round").cast(pl.Float64) / slates.stay).alias("x")
+        parts.append(part.with_columns(x, pl.lit(_said(slates, name)).alias("series")))
+    frame = _bands(run, pl.concat(parts))
+    if frame.is_empty():
+        return None
+    colours = {
+        _said(slates, name): figures.OKABE_ITO[1 + place % 6] for place, name in enumerate(slates.names)
+    }  # a platform has the same colour in every figure
+    notes = ["exploration included", *([f"each point the mean of {block} users"] if block > 1 else [])]
+    return figures.line_chart(run, frame, "users", "While they learnt", "engagement of a user", colours, {}, notes)
+
+
+def slates_of(run: Run) -> SlateRun:
+    """The run's data about platforms.
+
+    Raises:
+        ConfigError: It is no run of platforms.
+    """
+    if not isinstance(run.details, SlateRun):
+        raise ConfigError(f"{run.path}: this is no run of platforms that share users.")
+    return run.details
+
+
+def _said(slates: SlateRun, platform: str | None) -> str:
+    """A platform, and whether it sees what users do."""
+    if platform is None:
+        return "all platforms"
+    if slates.central:
+        return platform
+    return f"{platform}, {'with' if slates.feedback[slates.names.index(platform)] else 'without'} feedback"
+
+
+def _bands(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
+    if len(run.seeds) >= figures.FEW_FOR_BANDS:
+        return frame
+    nothing = pl.lit(None, pl.Float64)
+    return frame.with_columns(nothing.alias("low"), nothing.alias("high"))
+
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
 _MOST_COLUMNS = 4
@@ -24,8 +160,8 @@ _ROUNDING = 0.01
 DIGITS = 1
 
 
-def reached(run: Run, measure: str) -> Estimate | None:
-    """What fresh users bring in at the last evaluation, without exploration; None before the first."""
+def final_engagement(run: Run, measure: str) -> Estimate | None:
+    """Engagement of fresh users at the last evaluation, without exploration; None before the first."""
     found = final_values(run.metrics, "test", measure)
     return mean_interval(list(found.values())) if found else None
 
@@ -41,7 +177,7 @@ def against(run: Run, measure: str, policy: str) -> Estimate | None:
 
 
 def way(run: Run, measure: str) -> float | None:
-    """How far the run got from random to the optimum, as a share; None without either, or where they are the same.
+    """Share of the gap from random to the optimum; None without either, or where they are the same.
 
     Both are of the users that the run is judged by, as the run is: other users differ by more than policies do.
     """
@@ -51,8 +187,8 @@ def way(run: Run, measure: str) -> float | None:
     return ours.mean / (ours.mean - short.mean)
 
 
-def named(slates: SlateRun, measure: str) -> str:
-    """Whose a measure is: ``"all platforms"``, ``"A, with feedback"``."""
+def measure_owner(slates: SlateRun, measure: str) -> str:
+    """Platforms of a measure: ``"all platforms"``, ``"A, with feedback"``."""
     place = slates.measures.index(measure)
     if not place:
         return "all platforms"
@@ -61,14 +197,14 @@ def named(slates: SlateRun, measure: str) -> str:
 
 
 def platforms_table(run: Run) -> Table:
-    """What each platform and all together reached, with differences, regret and the time to the threshold."""
+    """Engagement of each platform and of all, with differences, regret and the time to the threshold."""
     slates, rows = slates_of(run), []
     for place, measure in enumerate(slates.measures):
         regret = None if place else against(run, measure, OPTIMUM)
         rows.append(
             {
-                "who": named(slates, measure),
-                "value": reached(run, measure),
+                "who": measure_owner(slates, measure),
+                "value": final_engagement(run, measure),
                 **{policy: against(run, measure, policy) for policy in (RANDOM, MYOPIC)},
                 "regret": None if regret is None else Estimate(-regret.mean, regret.half, regret.n, regret.method),
                 "time": _time(slates, measure),
@@ -99,7 +235,9 @@ def platforms_table(run: Run) -> Table:
             "its part of the optimum, at the expense of others."
         )
     if slates.thresholds:
-        levels = [f"{threshold.level:.{DIGITS}f} ({named(slates, m)})" for m, threshold in slates.thresholds.items()]
+        levels = [
+            f"{threshold.level:.{DIGITS}f} ({measure_owner(slates, m)})" for m, threshold in slates.thresholds.items()
+        ]
         first = any(0.0 in threshold.users for threshold in slates.thresholds.values())
         luck = " 0 is before learning: networks as they are drawn may sort items well by luck." if first else ""
         notes.append(
@@ -141,7 +279,7 @@ def policies_table(run: Run) -> Table | None:
 
 
 def parties_table(run: Run) -> Table:
-    """Who is who: what each sees, what it learns from, what it is sent."""
+    """Data that each party sees, learns from and is sent."""
     slates = slates_of(run)
     rows = []
     pooled = bool(run.setting("sharing.secure_sum"))
@@ -152,12 +290,12 @@ def parties_table(run: Run) -> Table:
         else:
             more = "; clicks and engagement" if sees else "; no click, no engagement"
             row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}
-            if not slates.federated:
+            if not slates.federates:
                 row |= {"learns": _BY_ITSELF[sees], "sent": "nothing"}
             elif slates.by_sums:
                 row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
             else:
-                row |= {"learns": _FEDERATED[sees], "sent": _SENT_SUMS if pooled else _SENT[sees]}
+                row |= {"learns": _FEDERATED[sees], "sent": _SENT[sees]}
         rows.append(
             {"platform": name if slates.central else f"{name}, {'with' if sees else 'without'} feedback", **row}
         )
@@ -172,14 +310,13 @@ def parties_table(run: Run) -> Table:
                 "sent": f"{of} platforms that send any, clipped, {noised}",
             }
         )
-    elif slates.federated:
-        what = "sums over the platforms of" if pooled else "of every platform:"
+    elif slates.federates:
         rows.append(
             {
                 "platform": "coordinator",
                 "sees": "nothing of a user or an item",
                 "learns": "gradients of all, how values are joined to federated ones",
-                "sent": f"{what} Q-values, targets, gradients",
+                "sent": "of every platform: Q-values, targets, gradients",
             }
         )
     columns = (
@@ -204,11 +341,10 @@ _SENT = {
     True: "federated values of its candidates; gradients",
     False: "federated values of its candidates; gradients; targets of who has feedback",
 }
-_SENT_SUMS = "sums over all platforms; the federated network; the mean of the targets"
 
 
 def world_table(run: Run) -> Table:
-    """What the users are like."""
+    """Settings of the users."""
     slates = slates_of(run)
     world = slates.world
     facts = {
@@ -250,7 +386,7 @@ def faults_table(run: Run) -> Table | None:
 
 
 def crossed_table(run: Run) -> Table | None:
-    """What crossed, message by message, with how often; None if nothing has."""
+    """Messages that crossed, with their numbers; None if none has."""
     flows = [flow for flow in words.flows(run.ledger or Ledger()) if flow.messages]
     if not flows:
         return None
@@ -288,12 +424,12 @@ def crossed_table(run: Run) -> Table | None:
 
 
 def verdicts(run: Run) -> list[str]:
-    """What came out, in sentences."""
+    """Results in sentences."""
     slates, out = slates_of(run), []
     for measure in slates.measures:
         found = against(run, measure, RANDOM)
         if found is not None:
-            who = "All platforms together" if measure == slates.measures[0] else named(slates, measure)
+            who = "All platforms together" if measure == slates.measures[0] else measure_owner(slates, measure)
             out.append(f"{who}: {_told(found)} against random slates.")
     total = slates.measures[0]
     same = [name for name in POLICIES if _same(against(run, total, name))]
@@ -331,7 +467,7 @@ _NO_TENSION = 0.02
 
 
 def _same(found: Estimate | None) -> bool:
-    """Whether two policies brought the same in every seed, but for rounding."""
+    """True if two policies brought the same in every seed, but for rounding."""
     return found is not None and max(abs(found.mean), found.half or 0.0) < _ROUNDING
 
 

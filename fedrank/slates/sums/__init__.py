@@ -12,11 +12,11 @@ A platform without feedback is lent the model. Where the learner says so (``send
 sees without feedback.
 
 **Privacy.** A user's whole stay at a platform is one vector, shortened to a clip and counted once, in one release. With
-``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that nobody is trusted; ε is of
-the whole stay at all platforms together, with any stay replaced by any other, however many releases there are: their
-users are others. The clip can be found by other users before (``bound``, ``clip``; :mod:`fedrank.slates.sums.bound`).
-With ``secure_sum`` and three platforms with feedback or more the coordinator sees the total of their sums and nothing
-else (:mod:`fedrank.slates.sums.secure_sum`).
+``epsilon`` each platform adds discrete Gaussian noise to its sums before they leave, so that no other party is trusted;
+ε is of the whole stay at all platforms together, with any stay replaced by any other, however many releases there are:
+their users are others. The clip can be found by other users before (``bound``, ``clip``;
+:mod:`fedrank.slates.sums.learner`). With ``secure_sum`` and three platforms with feedback or more the coordinator sees
+the total of their sums and nothing else (:mod:`fedrank.slates.sums.secure_sum`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian
 from fedrank.privacy.noise.discrete import discrete_gaussian
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
+from fedrank.slates.learner import LearnedPolicy, UserVisits
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.sums.bound import BINS, clip_of
-from fedrank.slates.sums.learner import STEPS, PlatformState, SumLearner
+from fedrank.slates.sums.learner import BINS, STEPS, PlatformState, SumLearner, clip_of
 from fedrank.slates.sums.messages import (
     Bound,
     Done,
@@ -60,7 +60,6 @@ from fedrank.slates.sums.messages import (
 )
 from fedrank.slates.sums.secure_sum import check as check_secure_sum
 from fedrank.slates.sums.secure_sum import total
-from fedrank.slates.visits import LearnedPolicy, UserVisits
 from fedrank.slates.world.satisfaction import Satisfaction
 
 _COVERS = (
@@ -80,7 +79,7 @@ _RULES = (
     "own for instance: it sees them with that platform's noise. ε holds all the same."
 )
 _VISIBLE = (
-    "Of a secure sum of {platforms} platforms the coordinator sees the total and who took part; nobody else sees a "
+    "Of a secure sum of {platforms} platforms the coordinator sees the total and who took part; no other party sees a "
     "platform's own sums. If a platform fails in between, nothing is unmasked, and the same sums are summed again."
 )
 _NO_LESS = (
@@ -91,7 +90,7 @@ _NO_LESS = (
 
 @dataclass(frozen=True)
 class SumSettings:
-    """What platforms and their coordinator agree on.
+    """Settings that platforms and their coordinator agree on.
 
     Attributes:
         learner: What is learnt.
@@ -115,8 +114,8 @@ class SumSettings:
         if self.secure_sum and self.learner.by_platform:
             raise ConfigError(
                 f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each "
-                "where users may forgive one more than another. Take one weight for all (slates.differ = false, "
-                "of learned-slates slates.options = differ=0), or leave sharing.secure_sum out."
+                "where users may forgive one more than another. Take one weight for all (slates.differ = false), or "
+                "leave sharing.secure_sum out."
             )
         if self.secure_sum and self.senders != self.feedback:
             raise ConfigError(
@@ -134,7 +133,7 @@ class SumSettings:
 
     @property
     def feedback(self) -> tuple[bool, ...]:
-        """Whether each platform sees clicks and engagement."""
+        """For each platform, true if it sees clicks and engagement."""
         return self.learner.feedback
 
     @property
@@ -149,7 +148,7 @@ class SumSettings:
 
     @property
     def senders(self) -> tuple[bool, ...]:
-        """Whether each platform sends sums."""
+        """For each platform, true if it sends sums."""
         return self.learner.senders
 
     @property
@@ -179,7 +178,7 @@ class SumSettings:
 
 
 class CoordinatorState(NamedTuple):
-    """What the coordinator has.
+    """The coordinator's state.
 
     Attributes:
         round: Rounds so far.
@@ -216,13 +215,13 @@ class Show(Exchange, request=RoundStart, reply=Done):
 
     @override
     def draw_from_os(self):
-        # Exploring protects nobody; it may come from any generator.
+        # Exploring is no protection; it may come from any generator.
         return jnp.asarray(np.random.default_rng().random(2), jnp.float32)
 
     @override
     def respond(self, request, party, draws):
         learner, own = self.settings.learner, party.own
-        taste, exploring = learner.explored(own, draws)
+        taste, exploring = learner.explore_slate(own, draws)
         served = learner.best(own, learner.values(own))
         slate = jnp.where(own.rounds <= learner.release_rounds[-1], exploring, served)
         return party._replace(own=own._replace(view=own.view._replace(taste=taste), slate=slate)), Done()
@@ -250,7 +249,7 @@ class AfterExplorers(Exchange):
 
 @dataclass(frozen=True)
 class IntegersOfUsers(AfterExplorers):
-    """Platforms send integers over users, each with discrete Gaussian noise of its own.
+    """Platforms send integers over users, each with separate discrete Gaussian noise.
 
     With a secure sum what they send is masked, and the coordinator sees the total.
     """
@@ -265,13 +264,13 @@ class IntegersOfUsers(AfterExplorers):
 
     @override
     def extra_messages(self, parties):
-        """What else crosses so that the vectors are summed in secret, which those who send them send alone."""
+        """Further messages of a secure sum, which those who send vectors send alone."""
         senders = sum(self.senders)
         return extra_messages(self.numbers, senders, senders) if self.settings.secure_sum else ()
 
     @property
     def senders(self) -> tuple[bool, ...]:
-        """Which platforms do: by default those with feedback."""
+        """For each platform, true if it sends integers; by default those with feedback."""
         return self.settings.feedback
 
     @property
@@ -305,7 +304,7 @@ class IntegersOfUsers(AfterExplorers):
         return () if self.sigma is None else jnp.asarray(discrete_gaussian(self.sigma, self.numbers), jnp.int32)
 
     def noisy(self, integers: Int[Array, " numbers"], draws: Any) -> Any:
-        """What leaves the platform, or goes under its masks; ``draws`` is the noise, () without."""
+        """Integers that leave the platform, or go under its masks; ``draws`` is the noise, () without."""
         noisy = integers if self.sigma is None else integers + draws
         message = self.messages[self.settings.secure_sum]
         return message(noisy.astype(jnp.uint32) if self.settings.secure_sum else noisy)
@@ -417,13 +416,13 @@ class Release(IntegersOfUsers, request=RoundStart):
         if s.secure_sum:
             steps, count = self.total(replies.sums, arrived)
             of_all = noise * jnp.sqrt(count.astype(jnp.float32))
-            model = learner.solved(steps * unit, count * rounds, state.model, of_all)
+            model = learner.solve(steps * unit, count * rounds, state.model, of_all)
             good = count > 0
         else:
             heard = jnp.asarray(arrived) & jnp.asarray(s.senders)
             steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
-            model = learner.solved_of_platforms(steps * unit, heard, rounds, state.model, noise)
-            good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback nobody knows what engages
+            model = learner.solve_platforms(steps * unit, heard, rounds, state.model, noise)
+            good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback it is unknown what engages
         good = good & jnp.all(jnp.isfinite(model))
         return state._replace(model=jnp.where(good, model, state.model))
 
@@ -441,7 +440,7 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
     @override
     def respond(self, request, party, draws):
         own: PlatformState = party.own
-        learnt = self.settings.learner.improved(own._replace(model=request.weights))
+        learnt = self.settings.learner.improve(own._replace(model=request.weights))
         new = (request.weights, learnt)
         good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
         kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
@@ -457,7 +456,7 @@ class SummedSlates(PlatformProtocol):
     """Platforms that learn from sums over users.
 
     Attributes:
-        settings: What everybody agrees on.
+        settings: Settings that all agree on.
     """
 
     settings: SumSettings
@@ -532,7 +531,7 @@ class SummedSlates(PlatformProtocol):
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What noise on the sums promises: of one message a platform that sends any, however long the run is."""
+        """Privacy of the noise on the sums: of one message a platform that sends any, however long the run is."""
         s = self.settings
         if s.sigma is None:
             whose = (

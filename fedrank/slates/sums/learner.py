@@ -1,7 +1,7 @@
 """Learners that need nothing of other platforms but sums over users, now and then: what an own critic fills in.
 
 Whoever writes one says what is known of a user (``first_known``, ``known_after``), what a click adds to the sums
-(``contribution``), what model the sums give (``solved``), what a platform makes of the model (``improved``), and what
+(``contribution``), what model the sums give (``solve``), what a platform makes of the model (``improve``), and what
 clicks are worth by it (``values``)::
 
     @dataclass(frozen=True)
@@ -13,7 +13,7 @@ clicks are worth by it (``values``)::
         def contribution(self, own, item, engagement):
             return jnp.stack([engagement, engagement * item])
 
-        def solved(self, sums, rounds, model, noise):
+        def solve(self, sums, rounds, model, noise):
             return sums / jnp.maximum(rounds, 1.0)
 
         def values(self, own):
@@ -21,7 +21,18 @@ clicks are worth by it (``values``)::
 
 Clipping, noise, its account, what crosses, exploring until there is a model, and the users are the same for all; see
 :class:`fedrank.slates.sums.SummedSlates`. An entry point of ``fedrank.slate_learners`` gives it a name for
-``fedrank run learned-slates --slates.learner NAME``; its fields are set by ``--slates.options``.
+``fedrank run planned-slates --slates.learner NAME``.
+
+**Exploring.** Slates of one taste for several rounds, then of the other. Runs of one taste move a user's trace of
+clicks further than slates at random, and by as much fewer users tell what the trace does. In runs that are too long the
+trace says no more than the item does: with a new taste drawn every fifth round, the weights of both are known best: in
+Choc and Kale, with 200 users, their standard errors are 0.0095 and 0.016; with every twentieth round 0.010 and 0.021,
+with every fiftieth 0.011 and 0.025.
+
+**A clip that is found.** Some users before the explorers say in which bin the norm of their stay is. A user is in one
+bin, so that another stay in place of theirs changes two counts by one each: L2 distance √2, whatever the norm. Noise is
+on the counts as it is on the sums, and these users add nothing to the sums, so that finding the clip costs no ε beside
+that of the sums.
 """
 
 from __future__ import annotations
@@ -38,10 +49,52 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.slates.learner import SlateLearner
-from fedrank.slates.sums.bound import BINS, norm_bin
-from fedrank.slates.sums.exploring import next_taste, taste_slate
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
+
+#: Bins of a factor of two each, from 2⁻⁴ to 2⁴ times the clip that the settings name. There are few of them because
+#: each has separate noise.
+BINS = 8
+#: Users whose vectors the clip should leave as they are, as a share. Noise is in proportion to the clip: one that
+#: shortens no vector is twice the one that shortens half of them.
+QUANTILE = 0.5
+
+
+def norm_bin(stay: Float[Array, " statistics"], middle: float) -> Int[Array, " bins"]:
+    """A 1 in the bin of a stay's norm, else 0; what is beyond the ends is in the first or the last bin."""
+    norm = jnp.maximum(jnp.linalg.norm(stay), 1e-30)
+    place = jnp.clip(jnp.floor(jnp.log2(norm / middle)) + BINS // 2, 0, BINS - 1)
+    return (jnp.arange(BINS) == place).astype(jnp.int32)
+
+
+def clip_of(counts: Float[Array, " bins"], middle: float) -> Float[Array, ""]:
+    """The upper end of the bin with which :data:`QUANTILE` of the users is reached.
+
+    Args:
+        counts: Of all platforms together, with their noise.
+        middle: The clip that the settings name.
+    """
+    up_to = jnp.cumsum(jnp.maximum(counts, 0.0))
+    place = jnp.argmax(up_to >= QUANTILE * up_to[-1])
+    return middle * 2.0 ** (place - BINS // 2 + 1.0)
+
+
+def next_taste(taste: Float[Array, ""], uniform: Float[Array, "2"], hold: float) -> Float[Array, ""]:
+    """The taste of the next slate.
+
+    Args:
+        taste: +1: the items of the highest feature; −1: those of the lowest; 0: a user has just come.
+        uniform: Two numbers uniform in [0, 1).
+        hold: Probability of drawing another taste.
+    """
+    draws = (uniform[0] < hold) | (taste == 0.0)
+    return jnp.where(draws, jnp.where(uniform[1] < 0.5, 1.0, -1.0), taste)
+
+
+def taste_slate(taste: Float[Array, ""], documents: Float[Array, " candidates"], slots: int) -> Int[Array, " slots"]:
+    """The candidates of a taste: places of those with the highest feature, or with the lowest."""
+    return jax.lax.top_k(taste * documents, slots)[1].astype(jnp.int32)
+
 
 #: Steps of a unit of a clipped vector.
 STEPS = 2**14
@@ -50,7 +103,7 @@ _FADE_A_TICK = 0.9
 
 
 class View(NamedTuple):
-    """What a platform knows of the user who is there, and the candidates that it can show now.
+    """Knowledge of a platform about the user it serves, and the candidates that it can show now.
 
     Attributes:
         observed: The satisfaction that it observes.
@@ -68,7 +121,7 @@ class View(NamedTuple):
 
 
 class PlatformState(NamedTuple):
-    """What a platform has for itself.
+    """State of a platform; it never leaves.
 
     Attributes:
         number: Number of the platform, from 0.
@@ -114,19 +167,18 @@ class SumLearner(SlateLearner):
     Attributes:
         world: The users.
         feedback: Whether each platform sees clicks and engagement.
-        explorers: Users until each release; in between, what they did is added up. Nobody is explored after the last.
+        explorers: Users until each release; in between, what they did is added up. No user is explored after the last.
         hold: Probability a round that a platform which explores draws another taste, in (0, 1].
         fade: Factor of the trace of clicks a round, in [0, 1); None: 0.9 a tick.
         clip: Largest L2 norm of what a user adds to the sums, above 0.
-        bounders: Users before the explorers by whom the clip is found instead (:mod:`fedrank.slates.sums.bound`); with
-            them, ``clip`` is the middle of what is tried.
+        bounders: Users before the explorers by whom the clip is found; ``clip`` is then the middle of what is tried.
         numbers: Length of what a click contributes, and of the sums that cross.
         parameters: Length of the model.
         steady: Between models, the same user is served the same: what :meth:`learnt_after` does makes no difference to
             ``values``.
 
     Raises:
-        ConfigError: A number out of range, or nobody has feedback.
+        ConfigError: A number out of range, or no platform has feedback.
     """
 
     world: Satisfaction
@@ -159,12 +211,12 @@ class SumLearner(SlateLearner):
 
     @property
     def senders(self) -> tuple[bool, ...]:
-        """Which platforms send sums; by default those with feedback. All with feedback do."""
+        """For each platform, true if it sends sums; by default those with feedback. All with feedback do."""
         return self.feedback
 
     @property
     def by_platform(self) -> bool:
-        """Whether the model needs the sums of each platform, and not only their total; by default not."""
+        """True if the model needs the sums of each platform, and not only their total; by default not."""
         return False
 
     @property
@@ -184,20 +236,20 @@ class SumLearner(SlateLearner):
     # -- what an own learner fills in --------------------------------------------------------------------------------
 
     def first_known(self) -> PyTree:
-        """What is known of a user who has just come; by default a trace of clicks, which is 0."""
+        """Knowledge of a user who has just come; by default a trace of clicks, which is 0."""
         return jnp.float32(0.0)
 
     def known_after(self, own: PlatformState, turn: Turn) -> PyTree:
-        """What is known after a round; by default the trace of clicks x′ = fade · x − z, z = 0 for no click.
+        """Knowledge after a round; by default the trace of clicks x′ = fade · x − z, z = 0 for no click.
 
         Args:
             own: The platform's state in the round.
             turn: The outcome; a platform without feedback uses nothing of it.
         """
-        return self.fade * own.view.known - self.clicked(own, turn)
+        return self.fade * own.view.known - self.clicked_feature(own, turn)
 
     def first_learnt(self) -> PyTree:
-        """What the learner keeps before there is a model; by default nothing."""
+        """State of the learner before there is a model; by default empty."""
         return ()
 
     def learnt_after(self, own: PlatformState) -> PyTree:
@@ -208,7 +260,7 @@ class SumLearner(SlateLearner):
     def contribution(
         self, own: PlatformState, item: Float[Array, ""], engagement: Float[Array, ""]
     ) -> Float[Array, " statistics"]:
-        """What a click adds to the sums of a user's stay.
+        """Contribution of a click to the sums of a user's stay.
 
         Args:
             own: The platform's state in the round.
@@ -217,18 +269,18 @@ class SumLearner(SlateLearner):
         """
 
     def without_click(self) -> Float[Array, " statistics"]:
-        """What a round in which nothing was clicked adds to the sums; by default nothing."""
+        """Contribution of a round in which nothing was clicked; by default zeros."""
         return jnp.zeros(self.numbers, jnp.float32)
 
     def without_feedback(self, own: PlatformState) -> Float[Array, " statistics"]:
-        """What a round adds to the sums of a platform that sends them but sees no feedback; by default nothing.
+        """Contribution of a round at a platform that sends sums but sees no feedback; by default zeros.
 
         Args:
             own: The platform's state in the round.
         """
         return jnp.zeros(self.numbers, jnp.float32)
 
-    def solved_of_platforms(
+    def solve_platforms(
         self,
         sums: Float[Array, "platforms statistics"],
         heard: Bool[Array, " platforms"],
@@ -236,7 +288,7 @@ class SumLearner(SlateLearner):
         model: Float[Array, " parameters"],
         noise: Float[Array, ""],
     ) -> Float[Array, " parameters"]:
-        """The model that the platforms' sums give; by default :meth:`solved` of what they add up to.
+        """The model that the platforms' sums give; by default :meth:`solve` of what they add up to.
 
         Args:
             sums: Of each platform, over its users, each user's part clipped; zeros of those who were not heard.
@@ -246,16 +298,16 @@ class SumLearner(SlateLearner):
             noise: Standard deviation of the noise on each of a platform's sums; 0 without.
         """
         count = jnp.sum(heard).astype(jnp.float32)
-        return self.solved(jnp.sum(sums, axis=0), count * rounds, model, noise * jnp.sqrt(count))
+        return self.solve(jnp.sum(sums, axis=0), count * rounds, model, noise * jnp.sqrt(count))
 
-    def solved(
+    def solve(
         self,
         sums: Float[Array, " statistics"],
         rounds: Float[Array, ""],
         model: Float[Array, " parameters"],
         noise: Float[Array, ""],
     ) -> Float[Array, " parameters"]:
-        """The model that sums give; a learner has this or :meth:`solved_of_platforms`.
+        """The model that sums give; a learner has this or :meth:`solve_platforms`.
 
         Args:
             sums: Over users and platforms, each user's part clipped.
@@ -265,11 +317,13 @@ class SumLearner(SlateLearner):
         """
         raise NotImplementedError(f"{type(self).__name__} has neither solved nor solved_of_platforms.")
 
-    def improved(self, own: PlatformState) -> PyTree:
-        """What a platform makes of a new model, which is ``own.model``: a new ``learnt``; by default as it was."""
+    def improve(self, own: PlatformState) -> PyTree:
+        """State of a platform after a new model, which is ``own.model``: a new ``learnt``; by default as it was."""
         return own.learnt
 
-    def explored(self, own: PlatformState, draws: Float[Array, "2"]) -> tuple[Float[Array, ""], Int[Array, " slots"]]:
+    def explore_slate(
+        self, own: PlatformState, draws: Float[Array, "2"]
+    ) -> tuple[Float[Array, ""], Int[Array, " slots"]]:
         """Taste and slate of a platform while it explores; by default slates of one taste for several rounds.
 
         Args:
@@ -288,7 +342,7 @@ class SumLearner(SlateLearner):
 
     # -- the same for all --------------------------------------------------------------------------------------------
 
-    def clicked(self, own: PlatformState, turn: Turn) -> Float[Array, ""]:
+    def clicked_feature(self, own: PlatformState, turn: Turn) -> Float[Array, ""]:
         """The feature of what was clicked, 0 for nothing; without feedback, what is expected by the choice model."""
         clicked = jnp.where(turn.item >= 0, item_feature(own.view.documents[turn.item]), 0.0)
         return jnp.where(own.feedback, clicked, expected_item(self.world, own.view.documents[own.slate]))
@@ -312,19 +366,19 @@ class SumLearner(SlateLearner):
         )
 
     @override
-    def greeted(self, own, observed, documents):
+    def first_view(self, own, observed, documents):
         left = jnp.int32(self.world.rounds_per_episode)
         return View(observed, documents, left, jnp.float32(0.0), self.first_known())
 
     @override
-    def view_after(self, own, turn, observed, documents, over):
+    def next_view(self, own, turn, observed, documents, over):
         view: View = own.view
         after = View(observed, documents, view.left - 1, view.taste, self.known_after(own, turn))
-        fresh = self.greeted(own, observed, documents)
+        fresh = self.first_view(own, observed, documents)
         return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
 
     @override
-    def remembered(self, own, turn, number, over):
+    def record(self, own, turn, number, over):
         del number
         told = own.feedback & (turn.item >= 0)
         item = item_feature(own.view.documents[turn.item])
@@ -340,13 +394,13 @@ class SumLearner(SlateLearner):
         return own._replace(
             rounds=own.rounds + 1,
             stay=jnp.where(over, 0.0, stay),
-            sums=own.sums + jnp.where(counts, clipped(stay, own.clip), 0),
+            sums=own.sums + jnp.where(counts, clip_stay(stay, own.clip), 0),
             norms=norms,
             learnt=self.learnt_after(own),
         )
 
 
-def clipped(stay: Float[Array, " statistics"], clip: Float[Array, ""] | float) -> Int[Array, " statistics"]:
+def clip_stay(stay: Float[Array, " statistics"], clip: Float[Array, ""] | float) -> Int[Array, " statistics"]:
     """A user's vector in steps of clip / 2¹⁴, of L2 norm up to 2¹⁴: shortened, then rounded towards zero.
 
     Args:

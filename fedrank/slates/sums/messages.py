@@ -1,4 +1,4 @@
-"""What crosses between platforms that learn from sums over users and their coordinator: sums, and what they give."""
+"""Messages between platforms that learn from sums over users and their coordinator: sums, models."""
 
 from __future__ import annotations
 

@@ -1,24 +1,30 @@
-"""How platforms' integers over users are summed so that the coordinator sees nothing but their total, modulo 2³².
+"""Secure sums of platforms' integers over users: the coordinator sees nothing but their total, modulo 2³².
 
 In a deployment each platform's vector is masked, and the masks cancel in the total (:mod:`fedrank.privacy.secure_sum`).
 The simulator leaves the masks out: :func:`total` is all that it does with the vectors.
 
 **Noise.** Every platform adds the noise that its vector would need if it were seen alone. A user who comes to all n
 platforms changes the total by n clips, and noise of √n σ on it is n times as far as that of one vector of σ / √n: the
-secure sum lets nobody add less. So ε rests on nobody's secure sum, and what any n − 1 platforms add hides what they
-put in, with the ε of n − 1 messages, from the last one too, which knows its own noise. What the secure sum adds is that
-nobody sees the sums of one platform.
+secure sum lets no platform add less. So ε does not rest on the secure sum, and what any n − 1 platforms add hides what
+they put in, with the ε of n − 1 messages, from the last one too, which knows its own noise. What the secure sum adds is
+that no party sees the sums of one platform.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Int32, UInt32
 
 from fedrank.core.errors import ConfigError
-from fedrank.slates.fedslate.secure_sum import MIN_PLATFORMS
+from fedrank.core.messages import Layout
 
+#: With fewer platforms, a total without one's own part is another platform's.
+MIN_PLATFORMS = 3
 #: Standard deviations that discrete Gaussian noise exceeds with a probability below e⁻⁸⁰⁰.
 TAIL = 40.0
 #: Largest absolute value of a total that 32 bits tell from its negative.
@@ -66,7 +72,22 @@ def total(
     Returns:
         The total as integers with a sign, and how many platforms are in it; zeros unless every platform was heard.
     """
-    everybody = jnp.all(arrived | ~asked)
+    complete = jnp.all(arrived | ~asked)
     summed = jnp.sum(jnp.where(asked[:, None], summands, 0), axis=0, dtype=jnp.uint32)
     signed = jax.lax.bitcast_convert_type(summed, jnp.int32)
-    return jnp.where(everybody, signed, 0), jnp.where(everybody, jnp.sum(asked), 0)
+    return jnp.where(complete, signed, 0), jnp.where(complete, jnp.sum(asked), 0)
+
+
+def as_vector(message: Any) -> UInt32[np.ndarray, " integers"]:
+    """The integers of one message as one vector, for a secure sum."""
+    return np.concatenate([np.asarray(getattr(message, f.name), np.uint32).reshape(-1) for f in fields(message)])
+
+
+def from_vector(layout: Layout, vector: UInt32[np.ndarray, " integers"]) -> Any:
+    """The inverse of :func:`as_vector`: a sum of vectors as one message."""
+    values, position = {}, 0
+    for field in layout.fields:
+        size = int(np.prod(field.shape))
+        values[field.name] = vector[position : position + size].reshape(field.shape)
+        position += size
+    return layout.message(**values)

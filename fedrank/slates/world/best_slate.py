@@ -1,4 +1,19 @@
-"""The slate of the highest expected value for a policy that knows the user's choice model.
+"""The best slate, given choice scores of items and the values of clicks on them.
+
+Of N candidates, item i has a choice score v_i > 0 and a value q_i of being clicked; "no click" has the score v_0 ≥ 0
+and is worth nothing. A user who sees the slate A clicks i with probability v_i / (v_0 + Σ_A v): the slate is worth
+
+    Q(A) = Σ_{i∈A} v_i q_i / (v_0 + Σ_{i∈A} v_i)        (equation 5 of Deng et al. 2024; Ie et al. 2019, SlateQ)
+
+Three ways to choose A of n items: the n largest v_i q_i (``top-k``), item by item the one that raises Q(A) most
+(``greedy``, equation 8), or the best slate there is (``exact``). Of the first two, either can be the better, if mostly
+greedy is. None of them is differentiated: a slate is integers.
+
+The exact one replaces SlateQ's linear programme by Dinkelbach's method (Management Science 13, 1967): the value λ of a
+slate is the largest if and only if max_A Σ_A v_i (q_i − λ) = λ v_0, and the maximiser of the left side is simply the n
+largest v_i (q_i − λ). From any other slate's λ, that maximiser's value is higher: values rise until they stop.
+
+The slate of the highest expected value for a policy that knows the user's choice model.
 
 A click on item i is worth q_i, no click q_⊥. For models in which the odds of two items do not depend on what else is
 shown (multinomial, proportional), the value Σ P(i|A) q_i is a ratio of sums, and Dinkelbach's method finds its maximum
@@ -9,12 +24,193 @@ over (item, free slots) finds the set.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int
 
-from fedrank.slates.learners.slate_choice import dinkelbach, largest
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.registry import Registry
 from fedrank.slates.world.choice import Cascade, SlateChoice
+
+#: A score of no click.
+Score = Float[ArrayLike, ""]
+#: A slate optimiser: from scores v, values q, the items n of a slate and the score v0 of no click to the slate.
+Optimiser = Callable[[Float[Array, " candidates"], Float[Array, " candidates"], int, Score], Int[Array, " slots"]]
+
+#: Slate optimisers by name.
+OPTIMISERS: Registry[Optimiser] = Registry("slate optimiser")
+
+#: The most steps of Dinkelbach's method, which stops by itself when the value no longer rises. In 144,000 random cases
+#: (scores log-normal with σ up to 8) it took 4 at most at N = 8 and n = 3, 9 at N = 500 and n = 10, 12 at n = 100.
+MAX_STEPS = 32
+
+#: Up to this number of items, passes over the values are quicker than a partial sort (on a CPU, batches of 16 and 256).
+_PASSES = 4
+
+
+def largest(values: Float[Array, " candidates"], n: int) -> Int[Array, " slots"]:
+    """Indices of the ``n`` largest values, largest first; of equals, the first."""
+    if n > _PASSES:
+        return jax.lax.top_k(values, n)[1].astype(jnp.int32)
+    picks, free = [], jnp.ones(values.shape, bool)
+    for _ in range(n):
+        pick, here = _first_largest(values, free)
+        picks, free = [*picks, pick], free & ~here
+    return jnp.stack(picks)
+
+
+def _first_largest(
+    values: Float[Array, " candidates"], free: Bool[Array, " candidates"]
+) -> tuple[Int[Array, ""], Bool[Array, " candidates"]]:
+    """The first of the largest free values: its index, and a mask of it alone.
+
+    A maximum and a minimum are each one vectorised pass; an arg max, which carries pairs, took three times as long at
+    N = 100. What is no number counts as the least: the pick is free whatever the values are.
+    """
+    order = jnp.arange(values.shape[0], dtype=jnp.int32)
+    least = jnp.finfo(values.dtype).min
+    values = jnp.where(free, jnp.where(values > least, values, least), -jnp.inf)
+    pick = jnp.min(jnp.where(values == jnp.max(values), order, values.shape[0]))
+    return pick, order == pick
+
+
+def slate_value(
+    v: Float[Array, " candidates"],
+    q: Float[Array, " candidates"],
+    slate: Int[Array, " slots"],
+    v0: Score = 0.0,
+) -> Float[Array, ""]:
+    """The value of a slate, Σ_i P(i | A) q_i (equation 5); 0 if all scores are 0.
+
+    Args:
+        v: Scores of being clicked, positive; only their ratios, with ``v0``, matter.
+        q: Values of a click.
+        slate: Its items, each at most once.
+        v0: Score of no click; 0 if the user always clicks.
+    """
+    shown = v[slate]
+    return _ratio(jnp.sum(shown * q[slate]), jnp.sum(shown) + v0)
+
+
+def _ratio(gain: Float[Array, "*shape"], mass: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The quotient, or 0 where there is no mass (scores that have all underflowed)."""
+    return jnp.where(mass > 0, gain / jnp.where(mass > 0, mass, 1.0), 0.0)
+
+
+@OPTIMISERS.register("top-k", summary="The n largest products of score and value.", citation="ie2019slateq")
+def top_k(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], n: int, v0: Score = 0.0
+) -> Int[Array, " slots"]:
+    """The n largest v_i q_i, largest first; arguments as :func:`greedy`. ``v0`` changes nothing."""
+    del v0
+    return largest(jax.lax.stop_gradient(v * q), n)
+
+
+@OPTIMISERS.register("greedy", summary="Item by item the one that raises the value most.", citation="ie2019slateq")
+def greedy(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], n: int, v0: Score = 0.0
+) -> Int[Array, " slots"]:
+    """The next item is always the one with which the slate so far is worth most (equation 8).
+
+    Args:
+        v: Scores of being clicked, positive and finite.
+        q: Values of a click, finite.
+        n: Items of the slate, at most N.
+        v0: Score of no click; 0 if the user always clicks.
+
+    Returns:
+        Items in the order of picking; of equals, the first.
+    """
+    v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
+    products, free, slate = v * q, jnp.ones(v.shape, bool), []
+    gain, mass = jnp.float32(0), v0
+    for _ in range(n):
+        pick, here = _first_largest(_ratio(products + gain, v + mass), free)
+        slate, free = [*slate, pick], free & ~here
+        gain, mass = gain + products[pick], mass + v[pick]
+    return jnp.stack(slate)
+
+
+@OPTIMISERS.register("exact", summary="The best slate there is, by Dinkelbach's method.", citation="dinkelbach1967")
+def exact(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], n: int, v0: Score = 0.0
+) -> Int[Array, " slots"]:
+    """The slate of n items that is worth most; arguments as :func:`greedy`.
+
+    Returns:
+        Items with the largest v_i (q_i − λ) first, where λ is the slate's value.
+    """
+    v, q, v0 = (jax.lax.stop_gradient(jnp.asarray(x, jnp.float32)) for x in (v, q, v0))
+    return dinkelbach(v, q, v0, largest(q, n))
+
+
+def best_value(
+    v: Float[Array, "candidates *batch"],
+    q: Float[Array, "candidates *batch"],
+    n: int,
+    v0: Float[Array, "*batch"],
+) -> Float[Array, "*batch"]:
+    """Values of the best slates of many lists, by Dinkelbach's method for all at once, without the slates.
+
+    Candidates come first, so that a pass over them takes neighbouring lists together: several times quicker on a CPU
+    than :func:`exact` for each list.
+
+    Args:
+        v: Scores of being clicked, positive and finite.
+        q: Values of a click, finite.
+        n: Items of a slate, at most N.
+        v0: Scores of no click.
+    """
+
+    def worth(order):
+        mass = jnp.where(_shown(order, n), v, 0.0)
+        return _ratio(jnp.sum(mass * q, axis=0), jnp.sum(mass, axis=0) + v0)
+
+    def improves(state):
+        step, _, rising = state
+        return rising & (step < MAX_STEPS)
+
+    def improve(state):
+        step, value, _ = state
+        higher = worth(v * (q - value[None]))
+        return step + 1, jnp.maximum(value, higher), jnp.any(higher > value)
+
+    return jax.lax.while_loop(improves, improve, (jnp.int32(0), worth(q), jnp.bool_(True)))[1]
+
+
+def _shown(values: Float[Array, "candidates *batch"], n: int) -> Bool[Array, "candidates *batch"]:
+    """Places of the ``n`` largest values of each list; of equals, the first."""
+    order = jax.lax.broadcasted_iota(jnp.int32, values.shape, 0)
+
+    def one_less(_, free):
+        left = jnp.where(free, values, -jnp.inf)
+        largest = left == jnp.max(left, axis=0, keepdims=True)
+        return free & (order != jnp.min(jnp.where(largest, order, values.shape[0]), axis=0, keepdims=True))
+
+    return ~jax.lax.fori_loop(0, n, one_less, jnp.ones(values.shape, bool), unroll=n <= _PASSES)
+
+
+def dinkelbach(
+    v: Float[Array, " candidates"], q: Float[Array, " candidates"], v0: Score, start: Int[Array, " slots"]
+) -> Int[Array, " slots"]:
+    """The slate that is worth most, by steps of Dinkelbach's method from the slate ``start``; see :func:`exact`."""
+
+    def improves(state):
+        step, _, _, better = state
+        return better & (step < MAX_STEPS)
+
+    def improve(state):
+        step, slate, value, _ = state
+        new = largest(v * (q - value), start.shape[0])
+        higher = slate_value(v, q, new, v0)
+        better = higher > value  # rounding may take the last step down
+        return step + 1, jnp.where(better, new, slate), jnp.maximum(value, higher), better
+
+    state = (jnp.int32(0), start, slate_value(v, q, start, v0), jnp.bool_(True))
+    return jax.lax.while_loop(improves, improve, state)[1]
 
 
 def best_slate(
@@ -64,3 +260,40 @@ def _best_cascade(
     # From the most worthy item down: the first that was taken with all slots free is slot 0.
     slots = jax.lax.scan(unfold, jnp.int32(n), takes, reverse=True)[1]
     return jnp.zeros(n + 1, jnp.int32).at[slots].set(order.astype(jnp.int32))[:n]
+
+
+#: Names of the next slates that a target can be made with.
+TARGETS = ("sarsa", "greedy", "top-k", "optimal")
+
+_CHOSEN = {"greedy": greedy, "top-k": top_k, "optimal": exact}
+
+
+def next_value(
+    kind: str,
+    v: Float[Array, " candidates"],
+    q: Float[Array, " candidates"],
+    v0: Score,
+    n: int,
+    slate: Int[Array, " slots"] | None = None,
+) -> Float[Array, ""]:
+    """The value of the next state: that of a slate there.
+
+    Args:
+        kind: One of :data:`TARGETS`.
+        v: Choice scores of the next candidates, positive.
+        q: Their values, from the target network, at the next state.
+        v0: Score of no click; 0 if the user always clicks.
+        n: Items of a slate.
+        slate: The slate that was shown next; only ``"sarsa"`` looks at it.
+
+    Raises:
+        UnknownNameError: No such target.
+        ConfigError: ``"sarsa"`` without a slate.
+    """
+    if kind not in TARGETS:
+        raise UnknownNameError("target", kind, TARGETS)
+    if kind != "sarsa":
+        return slate_value(v, q, _CHOSEN[kind](v, q, n, v0), v0)
+    if slate is None:
+        raise ConfigError("the target 'sarsa' needs the slate that was shown next, got None.")
+    return slate_value(v, q, slate, v0)

@@ -1,4 +1,4 @@
-"""What a user clicks of a slate: at most one item, or nothing.
+"""Choice models: the click of a user on a slate, at most one item.
 
 Every model here turns the scores of the shown items into one probability a slot and one for "nothing", so that a
 choice is one uniform number and one look at the running sum. The three families are those of RecSim (Ie et al. 2019,
@@ -40,7 +40,7 @@ class SlateChoice(ABC):
     @property
     @abstractmethod
     def always_clicks(self) -> bool:
-        """Whether the model has no option to click nothing."""
+        """True if the model has no option to click nothing."""
 
     def probabilities(self, scores: Float[Array, " slots"]) -> Float[Array, " slots+1"]:
         """The probability of a click on each slot, and of no click as the last entry; they sum to 1.

@@ -30,8 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError, MissingExtraError
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn
+from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn, preset
 
 try:
     import gymnasium
@@ -60,7 +59,7 @@ class ChocKaleEnv(gymnasium.Env):
         overrides: Settings of the preset to replace.
 
     Raises:
-        ConfigError: As :func:`~fedrank.slates.world.presets.preset`; or overrides with a world that is no preset's
+        ConfigError: As :func:`~fedrank.slates.world.satisfaction.preset`; or overrides with a world that is no preset's
         name.
     """
 
@@ -105,7 +104,7 @@ class ChocKaleEnv(gymnasium.Env):
 
 
 class ChocKaleVectorEnv(VectorEnv):
-    """Many users in one compiled step; each has a world of its own.
+    """Many users in one compiled step; each has a separate world.
 
     When a user leaves, the next arrives in the same step (``AutoresetMode.SAME_STEP``): the observation is the new
     user's, ``info["final_obs"]`` holds the old user's last one in the rows that ``info["_final_obs"]`` marks. Actions,

@@ -36,8 +36,7 @@ from fedrank.core.lazy import jit
 from fedrank.core.streams import run_words, typed
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
-from fedrank.slates.world.policies import expected_exposure
-from fedrank.slates.world.rollout import Policy
+from fedrank.slates.world.policies import Policy, expected_exposure
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Terms of the series in u.
@@ -116,7 +115,7 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     if grid < 4 or samples < 2:
         raise ConfigError(f"The optimum needs at least 4 grid nodes and 2 samples, got {grid} and {samples}.")
     if world.sensitivities and world.turns == "shuffled":
-        raise ConfigError("The optimum of platforms with sensitivities of their own needs turns in order.")
+        raise ConfigError("The optimum of platforms with different sensitivities needs turns in order.")
     # Settings that only change numbers in the operators are left out: one compiled program for all sensitivities.
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     own = type(world) is not Satisfaction  # whose methods may be others

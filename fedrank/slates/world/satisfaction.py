@@ -29,10 +29,17 @@ Satisfaction is σ(τ · exposure). τ is one number, or one a platform (users f
 over a user's stay, by the factor e^drift from its first tick to its last.
 
 A tick on which nothing is clicked gives no engagement and counts as c = ½: the exposure fades and wanders.
+
+**Worlds by name.** ``recsim`` is what published runs were made in, ``paper`` what the publication's text describes,
+``tension`` a world in which greed does not pay, ``stock`` RecSim's own long-term satisfaction as it comes: a user
+clicks what stands first, so that a slate is one item, forgets sooner, and shows nothing of how satisfied they are. All
+but ``tension`` have almost none of it: with a sensitivity of 0.01 the satisfaction never leaves [0.475, 0.525], so that
+serving chocolate for ever is optimal.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -43,6 +50,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.registry import Registry
 from fedrank.core.rng import uniform as to_uniform
 from fedrank.slates.world.choice import Multinomial, SlateChoice
 
@@ -160,7 +168,7 @@ class Satisfaction:
         sensitivities: τ of each platform in place of ``sensitivity``; empty: the same for all.
         drift: Logarithm of the factor by which τ has changed after all of a user's ticks: above 0, users react more
             and more strongly.
-        fresh: Platforms see the satisfaction as it is when the round begins, each with noise of its own. If False, what
+        fresh: Platforms see the satisfaction as it is when the round begins, each with separate noise. If False, what
             each saw right after its own tick, so that those who act early see a stale value, as in FedSlate's code.
 
     Raises:
@@ -243,7 +251,7 @@ class Satisfaction:
 
     @property
     def even(self) -> bool:
-        """Whether τ is the same at all platforms in all ticks."""
+        """True if τ is the same at all platforms in all ticks."""
         return not self.sensitivities and self.drift == 0.0
 
     def tau(self, left: Int[ArrayLike, "..."], platform: Int[ArrayLike, "..."]) -> Any:
@@ -434,3 +442,55 @@ def _symmetric(words: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
 def _normal(symmetric: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Uniform in (−1, 1) to standard normal, by inversion."""
     return math.sqrt(2.0) * jax.lax.erf_inv(symmetric)
+
+
+#: Sensitivity at which serving only chocolate loses to moderation.
+TENSION = 0.03
+
+#: Noise on an observed satisfaction beside which a user's own is nothing; what is observed stays within ± 1.
+NOTHING_SEEN = 100.0
+
+#: Presets by name.
+PRESETS: Registry[Satisfaction] = Registry("world")
+
+PRESETS.register(
+    "recsim",
+    summary="Choc and Kale as RecSim's code and FedSlate's experiments have it: users prefer what does them good.",
+    citation="ie2019recsim",
+)(Satisfaction())
+PRESETS.register(
+    "paper",
+    summary="Choc and Kale as the publications describe it: users prefer chocolate.",
+    citation="deng2024fedslate",
+)(Satisfaction(semantics="paper"))
+PRESETS.register(
+    "tension",
+    summary="Satisfaction follows consumption three times as closely, so that short-sighted service loses.",
+)(Satisfaction(sensitivity=TENSION))
+
+PRESETS.register(
+    "stock",
+    summary="Long-term satisfaction as RecSim has it: a slate is one item, the past fades faster, nothing is seen.",
+    citation="ie2019recsim",
+)(Satisfaction(slate=1, platforms=1, memory_discount=0.7, time_budget=60, observation_noise=NOTHING_SEEN))
+
+
+def preset(name: str, **overrides: Any) -> Satisfaction:
+    """The world of that name, with some settings replaced.
+
+    Args:
+        name: ``"recsim"``, ``"paper"``, ``"tension"`` or ``"stock"``.
+        overrides: Fields of :class:`~fedrank.slates.world.satisfaction.Satisfaction`.
+
+    Raises:
+        UnknownNameError: No such preset.
+        ConfigError: No such setting, or a value is out of range.
+
+    >>> preset("tension", candidates=100, slate=10).sensitivity
+    0.03
+    """
+    world = PRESETS.get(name)
+    known = [field.name for field in dataclasses.fields(world)]
+    if unknown := sorted(set(overrides) - set(known)):
+        raise ConfigError(f"A world has no setting {', '.join(unknown)}. Known: {', '.join(known)}.")
+    return dataclasses.replace(world, **overrides)

@@ -37,7 +37,7 @@ def published_sketch(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 
 
 def sketch_answers(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
-    """The answer to one question about a document, with noise of its own in each cell.
+    """The answer to one question about a document, with separate noise in each cell.
 
     Args:
         epsilon: ε of an answer, in nats.

@@ -1,4 +1,7 @@
-"""How the page of attacks on sketches opens: which promises hold, and how well one more occurrence can be told."""
+"""Openings and charts of the pages of attacks on sketches and on documents.
+
+How the page of attacks on documents opens: who reads how much of a document.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fedrank.report.figures import Level, levels_figure
 from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
 from fedrank.report.tables import Column, Table
-from fedrank.texts.attacks.settings import SketchAttack
+from fedrank.texts.attacks.settings import READABLE, DocumentAttack, SketchAttack
 from fedrank.texts.attacks.world import Finding
 
 #: The attack that every mode stands, or not: is one more occurrence of a word in the document?
@@ -48,7 +51,7 @@ def attack_opening(findings: Sequence[Finding], epsilon: float) -> Opening:
 
 
 def chart(findings: Sequence[Finding]) -> Any:
-    """How often an attacker is right, by mode, beside what ε allows; None where that was not tried."""
+    """Share of right answers of an attacker, by mode, beside what ε allows; None where that was not tried."""
     told = [one for one in findings if one.attack == LEADING]
     if not told:
         return None
@@ -101,3 +104,55 @@ def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | 
     top = attack_opening(findings, settings.epsilon)
     words = [f"{one.attack}, {one.mode}: {one.words}." for one in findings]
     return write_findings_page(file, top, about, caveats, chart(findings), table(findings), words, "fedrank attack")
+
+
+_DOCUMENTS_CHART = "words-read"
+_READ = "words read"
+
+
+def documents_opening(found: Sequence[Finding], collection: str) -> Opening:
+    """Title, sentence and numbers."""
+    read = [one for one in found if one.measure == _READ]
+    readable = [one for one in read if one.broken]
+    sentence = "None of the attacks reads documents."
+    if readable:
+        who = "; ".join(f"{one.attack} ({one.mode})" for one in readable)
+        sentence = f"Documents are readable in {len(readable)} of {len(read)} ways that were tried: {who}."
+    numbers = [
+        Number(f"{one.attack}: {one.mode}", f"{100 * one.measured:.0f} %", "of the words that a guess does not name")
+        for one in read[:4]
+    ]
+    shown = "; ".join(f"{one.attack}, {one.mode}: {one.measured:.2f}" for one in read)
+    return Opening(
+        f"What others read of {collection}", sentence, tuple(numbers), _DOCUMENTS_CHART, f"Words read. {shown}."
+    )
+
+
+def documents_chart(found: Sequence[Finding]) -> Any:
+    """Share of words read, by attacker."""
+    read = [one for one in found if one.measure == _READ]
+    levels = [Level(f"{one.attack}, {one.mode}", one.measured, one.low, one.high, True) for one in read]
+    levels.append(Level("readable from here on", READABLE))
+    said = ["Part of a document's words that is read and that a guess does not name", "99 % intervals"]
+    return levels_figure(levels, "Words of a document that an attacker reads", said)
+
+
+def write_documents_page(
+    found: Sequence[Finding], collection: str, s: DocumentAttack, file: str | os.PathLike[str]
+) -> Path:
+    """Write the page and return its file."""
+    shape = f"z = {s.sketch().z}, w = {s.sketch().w}"
+    about = f"fedrank attack documents {collection} · {s.owners} owners, {shape}, seed {s.seed}"
+    caveats = ("Documents given out by chance", "Simulated noise, seeded")
+    words = [f"{one.attack}, {one.mode}: {one.words}." for one in found]
+    title = "Attacks on documents"
+    return write_findings_page(
+        file,
+        documents_opening(found, collection),
+        about,
+        caveats,
+        documents_chart(found),
+        table(found, title),
+        words,
+        "fedrank attack",
+    )

@@ -1,4 +1,7 @@
-"""The settings of an attack on sketches: flags of ``fedrank attack sketch``, arguments in Python."""
+"""The settings of an attack on sketches: flags of ``fedrank attack sketch``, arguments in Python.
+
+The settings of attacks on documents: flags of ``fedrank attack documents``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,12 @@ from dataclasses import dataclass
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
+from fedrank.texts.config import SHAPES, Sketch
 
+#: A document is readable where more than this part of its words is read that a guess would not name.
+READABLE = 0.05
+#: A text is found where the area under the curve is above this; 0.5 is chance.
+FOUND = 0.6
 #: Modes that make a promise, and so can be attacked.
 ATTACKED = ("paper", "per-query", "publish-once")
 
@@ -17,7 +25,7 @@ _LARGEST_VOCABULARY = 2_000_000
 
 @dataclass(frozen=True)
 class SketchAttack:
-    """Which mode of sketches is attacked, and how hard.
+    """The mode of sketches to attack, and the effort.
 
     Raises:
         UnknownNameError: No such mode.
@@ -60,10 +68,71 @@ class SketchAttack:
 
     @property
     def asks(self) -> bool:
-        """Whether questions leave a querier in one of the attacked modes; ``z1`` means something then."""
+        """True if questions leave a querier in one of the attacked modes; ``z1`` means something then."""
         return self.mode != "publish-once"
 
     @property
     def modes(self) -> tuple[str, ...]:
         """The modes that are attacked."""
         return ATTACKED if self.mode == "all" else (self.mode,)
+
+
+#: Ways in which owners show their documents.
+MODES = tuple(SHAPES)
+
+
+@dataclass(frozen=True)
+class DocumentAttack:
+    """The documents to attack, and their protection.
+
+    Raises:
+        ConfigError: A setting is out of range.
+    """
+
+    sketch_mode: str = setting(Sketch().mode, f"How owners show their documents: {', '.join(MODES)}.")
+    sketch_epsilon: float | None = setting(None, "ε as sketch.epsilon of a run has it; without it the mode's default.")
+    z: int = setting(0, "Rows of a sketch; 0: the mode's default.")
+    w: int = setting(0, "Cells of a row; 0: the mode's default.")
+    sketch_questions: int = setting(900, "per-query: questions that the budget is divided over; paper: as many.")
+    statistics_epsilon: float = setting(1.0, "ε of a document in the statistics of a search that is served.")
+    owners: int = setting(4, "Owners of the documents; the first attacks, or asks, the second.")
+    known: float = setting(0.05, "Part of the documents that the server of the sketches has from elsewhere.")
+    step: float = setting(0.1, "What a search that is served rounds scores to.")
+    questions: int = setting(2000, "Questions of an asker about one document: the budget of a day.")
+    targets: int = setting(5, "Documents that the asker reads.")
+    trials: int = setting(100, "Documents that are read from sketches, and texts that are looked for.")
+    seed: int = setting(0, "Seed of everything random.")
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("z", 0, 100),
+            ("w", 0, 1 << 20),
+            ("sketch_questions", 1, 10**6),
+            ("owners", 2, 100),
+            ("questions", 1, 10**6),
+            ("targets", 1, 10**6),
+            ("trials", 4, 10**6),
+            ("seed", 0, 2**63),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} must be in {low}..{high}, got {getattr(self, name)}.")
+        for name in ("sketch_epsilon", "statistics_epsilon"):
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < 1000:
+                raise ConfigError(f"{name} must be above 0 and below 1000, got {getattr(self, name)}.")
+        if self.sketch_mode not in MODES:
+            raise UnknownNameError("sketch_mode", self.sketch_mode, MODES)
+        if self.sketch_mode == "plain" and self.sketch_epsilon is not None:
+            raise ConfigError("sketch_mode = 'plain' has no noise; leave sketch_epsilon out.")
+        if not 0 < self.known <= 0.5:
+            raise ConfigError(f"known must be above 0 and at most 0.5, got {self.known}.")
+        if not 0 <= self.step <= 100:
+            raise ConfigError(f"step must be in 0..100, got {self.step}.")
+
+    def sketch(self) -> Sketch:
+        """The settings of a run in which documents are shown so, with the defaults of the mode."""
+        return Sketch(
+            mode=self.sketch_mode,  # type: ignore[arg-type]
+            epsilon=self.sketch_epsilon,
+            z=self.z,
+            w=self.w,
+        ).with_defaults()

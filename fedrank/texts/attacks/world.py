@@ -123,7 +123,7 @@ def make_world(shape: SketchShape, vocabulary: int, seed: int) -> World:
 
 
 def ask(world: World, z1: int, trials: int, rng: np.random.Generator, inside: bool = False) -> Questions:
-    """Questions with z₁ own positions and a word of its own in every other (equation 4 of the ICDE version).
+    """Questions with z₁ own positions and a different word in every other (equation 4 of the ICDE version).
 
     Args:
         world: Documents and hashes.

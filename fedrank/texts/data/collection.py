@@ -26,7 +26,7 @@ class Texts:
         queries: Text of each query.
         judged_queries: Place in ``query_ids`` of each judgement's query, int32.
         judged_documents: Place in ``document_ids`` of its document, int32.
-        grades: Its grade, int32; 0 = not relevant, larger is better. Pairs that nobody judged count as 0.
+        grades: Its grade, int32; 0 = not relevant, larger is better. Pairs without a judgement count as 0.
         topics: Main topic of each document of a generated collection; None otherwise.
         generated: True if the texts were made up by a program; said wherever their numbers appear.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
@@ -133,7 +133,7 @@ def texts_of(name: str, documents: UniqueTexts, queries: UniqueTexts, judgements
 
     Raises:
         FormatError: A judgement contradicts another or has a grade beyond int32, or none names both a query and a
-            document that are there; with its file and line.
+            document that exist; with its file and line.
         DataError: There is no document or no query.
     """
     places = [{key: n for n, key in enumerate(them)} for them in (queries, documents)]
@@ -211,7 +211,7 @@ def texts_of(name: str, documents: UniqueTexts, queries: UniqueTexts, judgements
 
 
 def _alike(query: str, document: tuple[str, ...]) -> bool:
-    """Whether a document's text is a query's."""
+    """True if a document's text is a query's."""
     asked, (title, body) = query.casefold().split(), document
     return bool(asked) and asked in (body.casefold().split(), f"{title} {body}".casefold().split())
 

@@ -97,7 +97,7 @@ class Corpus:
         return int(self.grades.max(initial=0))
 
     def labels(self, query: int) -> Int32[np.ndarray, " documents"]:
-        """Grade of every document for one query; 0 where nobody judged."""
+        """Grade of every document for one query; 0 without a judgement."""
         labels = np.zeros(self.n_documents, np.int32)
         own = self.judged_queries == query
         labels[self.judged_documents[own]] = self.grades[own]
@@ -113,7 +113,7 @@ class Corpus:
         queries: Integer[np.ndarray, " chosen_queries"],
         name: str,
     ) -> Corpus:
-        """A part of the corpus, with only its own words and the judgements of its own documents.
+        """A part of the corpus, with only its own words and the judgements of these documents.
 
         Args:
             documents: Numbers of the documents to keep, in the order they shall have; each once.
@@ -203,7 +203,7 @@ def corpus_of(texts: Texts, stem: bool = True, stopwords: bool = True) -> Corpus
     return Corpus(
         texts.name,
         tuple(vocabulary),
-        (_counted(bodies, len(vocabulary)), _counted(titles, len(vocabulary))),
+        (_count_words(bodies, len(vocabulary)), _count_words(titles, len(vocabulary))),
         texts.document_ids,
         texts.query_ids,
         tuple(queries),
@@ -216,7 +216,7 @@ def corpus_of(texts: Texts, stem: bool = True, stopwords: bool = True) -> Corpus
     )
 
 
-def _counted(words: Sequence[np.ndarray], n_terms: int) -> csr_array:
+def _count_words(words: Sequence[np.ndarray], n_terms: int) -> csr_array:
     """Occurrences of each term in each text: int32 [texts, terms]."""
     from scipy.sparse import coo_array
 

@@ -14,6 +14,10 @@ None of these changes a true value, except of a word in no document. An empty qu
 features but the two lengths. A word that stands twice in the query counts twice.
 
 Features and where they come from: Shi et al., Journal of Software 2021, section 5.1, after LETOR 4.0 (Qin & Liu 2013).
+
+Exact counts of a query's words in all documents of a corpus, column by column.
+
+Candidate documents of a query for training and evaluation, and lists of them as padded arrays.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float64, Integer, Real
+from jaxtyping import Bool, Float, Float32, Float64, Int32, Integer, Real
 
-from fedrank.core.errors import DataError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.texts.data.corpus import FIELDS, Corpus
 
 #: How fast BM25 saturates with a word's count. Usual value; also that of the paper's program.
@@ -118,7 +122,7 @@ class _Corrected(NamedTuple):
     mean_length: Float64[np.ndarray, " fields"]
 
 
-def _corrected(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Corrected:
+def _correct(counts: np.ndarray, lengths: np.ndarray, statistics: Statistics) -> _Corrected:
     """Corrects the estimates; refuses shapes that do not fit."""
     counts, lengths = np.asarray(counts, np.float64), np.maximum(np.asarray(lengths, np.float64), 0.0)
     fields = len(FIELDS)
@@ -168,7 +172,7 @@ def bm25(
     Returns:
         0 where no word of the query stands in the field.
     """
-    return _bm25(_corrected(counts, lengths, statistics), as_published)
+    return _bm25(_correct(counts, lengths, statistics), as_published)
 
 
 def text_features(
@@ -205,7 +209,7 @@ def text_features(
     Raises:
         DataError: The statistics are not of the query's words, or a number is not finite.
     """
-    corrected = _corrected(counts, lengths, statistics)
+    corrected = _correct(counts, lengths, statistics)
     c, length, tf, idf, p, _ = corrected
     divisor = np.where(length > 0, length, 1.0)
     # An empty field counts as one whose words are all different.
@@ -225,3 +229,186 @@ def text_features(
     if not np.isfinite(features).all():
         raise DataError("a count, a size or a statistic of the features is not finite; look where they were estimated.")
     return features
+
+
+#: Number of a word that the corpus does not have.
+NOT_HERE = -1
+
+
+class TermColumns:
+    """Counts of a corpus laid out by term, so that the documents of a term are one slice.
+
+    Attributes:
+        corpus: The documents.
+
+    Args:
+        corpus: The documents.
+    """
+
+    def __init__(self, corpus: Corpus):
+        self.corpus = corpus
+        self._columns = tuple(counts.tocsc() for counts in corpus.counts)
+        self._sizes = corpus.lengths, corpus.distinct
+        self._places: dict[str, int] | None = None
+
+    def places(self, words: Sequence[str]) -> Int32[np.ndarray, " words"]:
+        """Numbers of words in this corpus' vocabulary; :data:`NOT_HERE` for a word that it does not have."""
+        if self._places is None:
+            self._places = {word: number for number, word in enumerate(self.corpus.vocabulary)}
+        return np.array([self._places.get(word, NOT_HERE) for word in words], np.int32)
+
+    def counts(self, terms: Integer[np.ndarray, " terms"]) -> Float32[np.ndarray, "terms documents fields"]:
+        """Occurrences of each term in each document and field; whole numbers.
+
+        Args:
+            terms: Numbers in the corpus' vocabulary or :data:`NOT_HERE`; a repeated one gets two rows.
+
+        Raises:
+            DataError: A number is neither in the vocabulary nor :data:`NOT_HERE`.
+        """
+        known = len(self.corpus.vocabulary)
+        if len(terms) and not (terms.min() >= NOT_HERE and terms.max() < known):
+            raise DataError(
+                f"terms of corpus {self.corpus.name!r} are numbered 0 to {known - 1}, and {NOT_HERE} for none, "
+                f"got {terms.min()} to {terms.max()}."
+            )
+        out = np.zeros((len(terms), self.corpus.n_documents, len(self._columns)), np.float32)
+        for field, columns in enumerate(self._columns):
+            for row, term in enumerate(terms):
+                if term != NOT_HERE:
+                    entries = slice(columns.indptr[term], columns.indptr[term + 1])
+                    out[row, columns.indices[entries], field] = columns.data[entries]
+        return out
+
+    def features(
+        self,
+        terms: Integer[np.ndarray, " terms"],
+        statistics: Statistics,
+        documents: Integer[np.ndarray, " documents"] | None = None,
+        as_published: bool = False,
+    ) -> Float64[np.ndarray, "documents features"]:
+        """The 16 features of one query and some documents, without a sketch and without noise.
+
+        Args:
+            terms: As for :meth:`counts`.
+            statistics: Statistics of the same terms, row by row.
+            documents: Numbers of the documents; None for all.
+            as_published: See :func:`~fedrank.texts.data.features.text_features`.
+        """
+        counts = self.counts(terms)
+        lengths, distinct = self._sizes
+        if documents is not None:
+            counts, lengths, distinct = counts[:, documents], lengths[documents], distinct[documents]
+        return text_features(counts, lengths, distinct, statistics, as_published)
+
+
+class CandidateList(NamedTuple):
+    """Candidate documents of one query, in random order.
+
+    Attributes:
+        query: Number of the query in the corpus.
+        documents: Different numbers of documents in the corpus.
+        labels: Their grades; 0 for a document without a judgement.
+    """
+
+    query: int
+    documents: Int32[np.ndarray, " documents"]
+    labels: Int32[np.ndarray, " documents"]
+
+
+def search_list(scores: Float[np.ndarray, " documents"], depth: int) -> Int32[np.ndarray, " best"]:
+    """The documents of the highest scores, best first; of equal scores, the lower number first.
+
+    Args:
+        scores: float [documents].
+        depth: How many at most.
+
+    Returns:
+        int32 [min(depth, documents)].
+
+    Raises:
+        ConfigError: The depth is negative.
+    """
+    if depth < 0:
+        raise ConfigError(f"the depth of a search must be at least 0, got {depth}.")
+    return np.argsort(-scores, kind="stable")[:depth].astype(np.int32)
+
+
+def own_lists(
+    corpus: Corpus,
+    queries: Integer[np.ndarray, " queries"],
+    statistics: Statistics,
+    depth: int,
+    negatives: int,
+    seed: int,
+) -> tuple[CandidateList, ...]:
+    """The candidates of a party's queries among its own documents.
+
+    All documents that are judged for the query, whatever the grade; the first ``depth`` by BM25 of body and title
+    together; and ``negatives`` others, chosen at random. Each document stands once, in random order.
+
+    A query's list depends on the corpus, the seed and its own number, not on the other queries.
+
+    Args:
+        corpus: The party's documents, queries and judgements.
+        queries: Numbers of the queries.
+        statistics: Statistics, of the party or of the federation, of all terms of the corpus' vocabulary in its order.
+        depth: Number of documents by BM25, or all if there are fewer; 0 for none.
+        negatives: Number of other documents, or as many as there are.
+        seed: Seed of the random choices.
+
+    Returns:
+        One list for each query, in order. Empty if the corpus has no document.
+
+    Raises:
+        ConfigError: ``depth`` or ``negatives`` is negative.
+        DataError: There is no such query.
+    """
+    if negatives < 0:
+        raise ConfigError(f"the number of random documents of a list must be at least 0, got {negatives}.")
+    columns, lengths = TermColumns(corpus), corpus.lengths
+    lists = []
+    for query in map(int, queries):
+        if not 0 <= query < corpus.n_queries:
+            raise DataError(f"corpus {corpus.name!r} has {corpus.n_queries} queries, there is no number {query}.")
+        terms = corpus.queries[query]
+        scores = bm25(columns.counts(terms), lengths, statistics.of(terms)).sum(axis=-1)
+        chosen = np.zeros(corpus.n_documents, bool)
+        chosen[corpus.judged_documents[corpus.judged_queries == query]] = True
+        chosen[search_list(scores, depth)] = True
+        rng = np.random.default_rng([seed, query])
+        others = rng.permutation(np.flatnonzero(~chosen))[:negatives]
+        documents = rng.permutation(np.concatenate([np.flatnonzero(chosen), others])).astype(np.int32)
+        lists.append(CandidateList(query, documents, corpus.labels(query)[documents].astype(np.int32)))
+    return tuple(lists)
+
+
+def padded(
+    lists: Sequence[CandidateList], features: Sequence[np.ndarray]
+) -> tuple[
+    Float32[np.ndarray, "lists longest features"], Int32[np.ndarray, "lists longest"], Bool[np.ndarray, "lists longest"]
+]:
+    """Lists as arrays of one length, which training and the metrics take.
+
+    Args:
+        lists: The lists.
+        features: One array for each list, float [documents, 16], in the order of its documents.
+
+    Returns:
+        ``(x, labels, where)``: features, grades, and False after a list's end, where the others are zeros.
+
+    Raises:
+        DataError: The features do not fit the lists.
+    """
+    if len(features) != len(lists):
+        raise DataError(f"padding needs one array of features a list, got {len(features)} for {len(lists)} lists.")
+    longest = max((len(one.documents) for one in lists), default=0)
+    x = np.zeros((len(lists), longest, len(NAMES)), np.float32)
+    labels = np.zeros(x.shape[:2], np.int32)
+    where = np.zeros(x.shape[:2], bool)
+    for row, (one, values) in enumerate(zip(lists, features, strict=True)):
+        size = len(one.documents)
+        if values.shape != (size, len(NAMES)):
+            raise DataError(f"features of query {one.query} must be [{size}, {len(NAMES)}], got {list(values.shape)}.")
+        x[row, :size], labels[row, :size], where[row, :size] = values, one.labels, True
+    return x, labels, where

@@ -28,10 +28,10 @@ _PARTS = ("train", "vali", "test")
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Silos with documents and queries of their own, and all of them together.
+    """Silos with separate documents and queries, and all of them together.
 
     Attributes:
-        whole: All documents and queries with all judgements, which nobody in the federation sees; for baselines and
+        whole: All documents and queries with all judgements, which no party of the federation sees; for baselines and
             measures.
         silos: Texts of each silo, with its own words and the judgements between its own queries and documents only.
         documents: For each silo the numbers that its documents have in ``whole``, in its own order.
@@ -75,7 +75,7 @@ class Federation:
 
     @property
     def generated(self) -> bool:
-        """Whether the texts were made up by a program."""
+        """True if the texts were made up by a program."""
         return self.whole.generated
 
     @property
@@ -147,7 +147,7 @@ def cut(corpus: Corpus, silos: int, how: str = "random", seed: int = 0) -> Feder
     Raises:
         ConfigError: Fewer than two silos.
         UnknownNameError: No such way.
-        DataError: There are not enough documents or queries for so many silos.
+        DataError: There are too few documents or queries for the silos.
     """
     if silos < 2:
         raise ConfigError(f"silos must be at least 2, got {silos}.")
@@ -178,7 +178,7 @@ def cut(corpus: Corpus, silos: int, how: str = "random", seed: int = 0) -> Feder
     return replace(federation, notes=(*federation.notes, note))
 
 
-def joined(corpora: Sequence[Corpus]) -> Federation:
+def join_collections(corpora: Sequence[Corpus]) -> Federation:
     """Several collections as silos. Ids in the whole begin with the collection's name: ``cranfield/12``.
 
     Relevance does not cross: no query has a relevant document at another silo, as far as anybody judged. Grades stay as
@@ -199,7 +199,7 @@ def joined(corpora: Sequence[Corpus]) -> Federation:
     whole = Corpus(
         "+".join(names),
         tuple(vocabulary),
-        (_stacked(corpora, places, 0, len(vocabulary)), _stacked(corpora, places, 1, len(vocabulary))),
+        (_stack(corpora, places, 0, len(vocabulary)), _stack(corpora, places, 1, len(vocabulary))),
         tuple(f"{corpus.name}/{one}" for corpus in corpora for one in corpus.document_ids),
         tuple(f"{corpus.name}/{one}" for corpus in corpora for one in corpus.query_ids),
         tuple(place[words] for corpus, place in zip(corpora, places, strict=True) for words in corpus.queries),
@@ -305,7 +305,7 @@ def _queries_to_relevant(
     return chosen
 
 
-def _stacked(corpora: Sequence[Corpus], places: Sequence[np.ndarray], field: int, n_terms: int) -> csr_array:
+def _stack(corpora: Sequence[Corpus], places: Sequence[np.ndarray], field: int, n_terms: int) -> csr_array:
     """Counts of one field of all collections over the common vocabulary: int32 [documents, n_terms]."""
     from scipy import sparse
 

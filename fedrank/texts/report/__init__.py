@@ -1,1 +1,1 @@
-"""What the page of a run over texts shows."""
+"""Pages and tables of runs over texts."""

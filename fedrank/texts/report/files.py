@@ -16,7 +16,7 @@ import polars as pl
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
-from fedrank.texts.attacks.documents.told import FOUND, READABLE
+from fedrank.texts.attacks.settings import FOUND, READABLE
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
@@ -78,7 +78,7 @@ class TextSilo:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a silo adopts the federation's ranker in one seed.
+    """Decision of a silo about the federation's ranker in one seed.
 
     Attributes:
         seed: Seed of the run.
@@ -103,7 +103,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Insider:
-    """What another silo reads of a silo's documents, by the attack that comes with the package.
+    """Words that another silo reads of a silo's documents, by the attack that comes with the package.
 
     Attributes:
         share: Part of a document's words that it reads and that a guess does not name.
@@ -124,12 +124,12 @@ class Insider:
 
     @property
     def readable(self) -> bool:
-        """Whether documents count as readable: more than 5 % of their words are read."""
+        """True if documents count as readable: more than 5 % of their words are read."""
         return self.share > READABLE
 
     @property
     def finds(self) -> bool:
-        """Whether it finds texts: the area is above 0.6, where 0.5 is chance."""
+        """True if it finds texts: the area is above 0.6, where 0.5 is chance."""
         return self.found is not None and self.found[0] > FOUND
 
 
@@ -241,7 +241,7 @@ class TextRun:
         return found
 
     def is_headline(self, measure: str) -> bool:
-        """Whether a measure of ``metrics.parquet`` is the headline's, on own documents or in a search."""
+        """True if a measure of ``metrics.parquet`` is the headline's, on own documents or in a search."""
         whole = [name + SCOPES["federation"] for name in (self.searched,) if name]
         return measure.removesuffix(GAIN) in (self.measure, *whole)
 

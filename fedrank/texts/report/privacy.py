@@ -11,7 +11,7 @@ from fedrank.core.words import counted
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
-from fedrank.texts.attacks.documents.told import READABLE
+from fedrank.texts.attacks.settings import READABLE
 from fedrank.texts.report.files import UNPROTECTED, Insider, TextRun
 from fedrank.texts.report.tables import details_of
 from fedrank.texts.sketch.account import ANSWER, PAPER_ATTACK, QUERIER
@@ -52,21 +52,21 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
 
 
 def reading_words(run: Run) -> str | None:
-    """What the attack in the box reads of a document in this run, as a sentence; None where it was not made."""
+    """Share of a document that the attack in the box reads in this run, as a sentence; None where it was not made."""
     found = details_of(run).insider
     if found is None:
         return None
     low, share, high = (f"{100 * part:.0f}" for part in (found.low, found.share, found.high))
     name = "readable" if found.readable else "not readable"
     return (
-        f"Documents are {name} to other silos: one that has documents of its own reads {share} % of the words of "
+        f"Documents are {name} to other silos: one that has documents too reads {share} % of the words of "
         f"another’s (99 % interval {low} to {high}, {counted(found.documents, 'document')}; readable is more than "
         f"{100 * READABLE:.0f} %).{_found_words(found)}"
     )
 
 
 def _found_words(read: Insider) -> str:
-    """What came out of the test whether a text is there; empty where it was not made."""
+    """Result of the test whether a text is present; empty where it was not made."""
     if read.found is None:
         return ""
     area, low, high = (f"{part:.2f}" for part in read.found)

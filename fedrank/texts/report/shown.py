@@ -16,10 +16,10 @@ from fedrank.report import describe
 from fedrank.report.charts import Chart
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
-from fedrank.texts.report import gate, page, privacy, queries, tables
+from fedrank.texts.report import page, privacy, tables
 from fedrank.texts.report.files import METHODS, read_texts
-from fedrank.texts.report.verdicts import verdicts
-from fedrank.texts.report.words import READABLE_TO_SILOS, UNPROTECTED, ledger_words
+from fedrank.texts.report.tables import READABLE_TO_SILOS, UNPROTECTED, ledger_words, queries_table
+from fedrank.texts.report.verdicts import gate_table, verdicts
 
 
 class TextsShown(Shown):
@@ -175,8 +175,8 @@ class TextsShown(Shown):
         made = {
             "search": tables.search_table(run),
             "silos": tables.silos_table(run),
-            "gate": gate.gate_table(run),
-            "by_query": queries.queries_table(run),
+            "gate": gate_table(run),
+            "by_query": queries_table(run),
             "count_errors": privacy.errors_table(run),
             "questions": privacy.questions_table(run),
         }

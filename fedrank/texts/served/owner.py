@@ -1,9 +1,16 @@
-"""An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
+"""Numbers of a hit that stand beside its BM25 score; the same code makes them for learning and for serving.
+
+Both lie in [−1, 1] and are rounded to multiples of :data:`STEP`. They tell no more about a document's words than its
+score does: the title's share is computed from scores that are rounded already.
+
+Scores of documents that owners with different engines give alike: BM25 with the federation's statistics.
+
+An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
 
 What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
 ``reveals = "title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has
 none, the first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by
-(:mod:`~fedrank.texts.served.features`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
+(:mod:`~fedrank.texts.served.owner`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
 the words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
 
@@ -11,7 +18,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -22,15 +30,73 @@ from jaxtyping import Float32, Float64
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
-from fedrank.texts.data.features import Statistics
-from fedrank.texts.served.documents import LONGEST_TITLE, Document
+from fedrank.texts.data.corpus import FIELDS
+from fedrank.texts.data.features import Statistics, bm25
+from fedrank.texts.served.documents import LONGEST_TITLE, Document, Words
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
-from fedrank.texts.served.envelopes import open_question, seal_answer
-from fedrank.texts.served.features import features_of
-from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
 from fedrank.texts.served.statistics import TermTable
-from fedrank.texts.served.tickets import Tickets
+
+#: The numbers, in order: cosine of the query's and the document's vectors (0 without an encoder); share of the BM25
+#: score that comes from the title.
+NAMES = ("dense", "title")
+#: Weight of the cosine beside a BM25 score that is divided by the list's best: what collections other than a given one
+#: would choose for it (``python -m benchmarks.served_search``).
+COSINE = 2.0
+#: What the numbers are rounded to.
+STEP = 0.01
+
+
+def features_of(
+    by_field: Float64[np.ndarray, "documents fields"], cosines: Float64[np.ndarray, " documents"] | None
+) -> Float64[np.ndarray, "documents features"]:
+    """The numbers of each document.
+
+    Args:
+        by_field: BM25 of body and title of each document, rounded as scores are that leave.
+        cosines: Cosine of the vectors of query and document; None: there is no encoder.
+    """
+    out = np.zeros((len(by_field), len(NAMES)))
+    if cosines is not None:
+        out[:, 0] = cosines
+    total = by_field.sum(axis=1)
+    np.divide(by_field[:, 1], total, out=out[:, 1], where=total > 0)
+    return np.clip(np.round(out / STEP) * STEP, -1.0, 1.0)
+
+
+def score_documents(
+    query: Sequence[str], documents: Sequence[Words], statistics: Statistics
+) -> Float64[np.ndarray, "documents fields"]:
+    """BM25 of body and title; a document's score is their sum.
+
+    Args:
+        query: Words of the query; one that stands twice counts twice.
+        documents: Words of the documents.
+        statistics: Statistics of the query's words, row by row.
+    """
+    if not documents:
+        return np.zeros((0, len(FIELDS)))
+    counts, lengths = counts_of(query, documents)
+    return bm25(counts, lengths, statistics)
+
+
+def counts_of(
+    query: Sequence[str], documents: Sequence[Words]
+) -> tuple[Float64[np.ndarray, "terms documents fields"], Float64[np.ndarray, "documents fields"]]:
+    """Counts of the query's words in each document's body and title, and their lengths in words."""
+    counts = np.zeros((len(query), len(documents), 2))
+    lengths = np.zeros((len(documents), 2))
+    wanted: dict[str, list[int]] = {}
+    for place, word in enumerate(query):
+        wanted.setdefault(word, []).append(place)
+    for number, words in enumerate(documents):
+        for field, own in enumerate((words.body, words.title)):
+            lengths[number, field] = len(own)
+            for word, count in Counter(word for word in own if word in wanted).items():
+                counts[wanted[word], number, field] = count
+    return counts, lengths
+
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
@@ -44,7 +110,7 @@ LONGEST_QUERY = 2000
 
 @dataclass(frozen=True)
 class OwnerSettings:
-    """What an owner gives, and how hard it searches.
+    """Limits of an owner: what it gives away, and how hard it searches.
 
     Raises:
         ConfigError: A setting is out of range.
@@ -71,7 +137,7 @@ class OwnerSettings:
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
     engine: str = setting(
         "",
-        "Index that is there already: postgresql://… or https://HOST:9200/INDEX (OpenSearch, Elasticsearch); empty: "
+        "Existing index: postgresql://… or https://HOST:9200/INDEX (OpenSearch, Elasticsearch); empty: "
         "one of the owner's own.",
     )
     table: str = setting("documents", "Table of documents in PostgreSQL.")
@@ -80,7 +146,7 @@ class OwnerSettings:
     )
 
     def gives(self) -> str:
-        """What an asker gets, in words."""
+        """Parts of an answer to an asker, in words."""
         shown = {
             "title": f"titles (at most {LONGEST_TITLE} characters)",
             "beginning": f"titles, or the first {_BEGINNING} characters of a text",
@@ -95,7 +161,7 @@ class OwnerSettings:
 
     def __post_init__(self) -> None:
         if self.engine and self.encoder:
-            raise ConfigError("an index that is there already keeps no vectors of the encoder; leave one of them out.")
+            raise ConfigError("an existing index keeps no vectors of the encoder; leave one of them out.")
         if not 0 <= self.step <= LARGEST_STEP:
             raise ConfigError(f"step must be in 0..{LARGEST_STEP:g}, got {self.step}.")
 
@@ -106,7 +172,7 @@ class OwnHit(NamedTuple):
     Attributes:
         id: Its id.
         score: Its rounded score.
-        features: Its rounded numbers, as :data:`fedrank.texts.served.features.NAMES`.
+        features: Its rounded numbers, as :data:`fedrank.texts.served.owner.NAMES`.
     """
 
     id: str
@@ -114,8 +180,8 @@ class OwnHit(NamedTuple):
     features: tuple[float, ...]
 
 
-#: Whether the asker of this name with this token may ask so many more questions of this kind, with this identity, of
-#: this day since 1970; a reason where not.
+#: Whether the asker of this name with this token may ask this number of further questions of this kind, with this
+#: identity, of this day since 1970; a reason where not.
 Admission = Callable[[str, str, str, int, bytes, int], str]
 
 
@@ -145,57 +211,57 @@ class Owner:
         self.engine, self.settings, self.table, self.encoder = engine, settings, table, encoder
         self._key, self._tickets, self._admit = key, tickets, admit
         # People look at the next page of a list, and many ask the same.
-        self._vector = functools.lru_cache(_VECTORS)(self._encoded)
+        self._vector = functools.lru_cache(_VECTORS)(self._encode)
 
     def answer(self, sealed: bytes) -> bytes:
-        """The sealed answer to a sealed question; one that is refused says why to who asked, and to nobody else.
+        """The sealed answer to a sealed question; one that is refused says why to the asker alone.
 
         Raises:
-            WireError: It cannot be opened, so that nobody can be answered.
+            WireError: It cannot be opened, so that there is no asker to answer.
         """
         body, asker = open_question(sealed, self._key)
         try:
             json.dumps(body, ensure_ascii=False).encode()
-            answer = self._answered(body, asker.public_bytes_raw())
+            answer = self._answer(body, asker.public_bytes_raw())
         except UnicodeEncodeError:  # JSON may hold half of a surrogate pair, which no index takes
-            answer = _refused("malformed", "A question is text that UTF-8 can write.")
+            answer = _refuse("malformed", "A question is text that UTF-8 can write.")
         except RunError:  # the index cannot be read; its message names paths
-            answer = _refused("unavailable", "The owner's index cannot be read at the moment.")
+            answer = _refuse("unavailable", "The owner's index cannot be read at the moment.")
         return seal_answer(answer, asker, sealed)
 
-    def _answered(self, body: Mapping[str, Any], identity: bytes) -> dict[str, Json]:
+    def _answer(self, body: Mapping[str, Any], identity: bytes) -> dict[str, Json]:
         """The answer; ``identity`` is the key that the asker made for this question alone."""
         name, token, kind, day = (body.get(part) for part in ("asker", "token", "kind", "day"))
         if not isinstance(name, str) or not isinstance(token, str) or kind not in ("search", "fetch"):
-            return _refused("malformed", "A question has an asker, a token, and the kind search or fetch.")
+            return _refuse("malformed", "A question has an asker, a token, and the kind search or fetch.")
         if not isinstance(day, int) or isinstance(day, bool):
-            return _refused("malformed", "A question has the day of its asker; ask with this version of fedrank.")
+            return _refuse("malformed", "A question has the day of its asker; ask with this version of fedrank.")
         queries = body.get("several", [body]) if kind == "search" else [body]
         if not isinstance(queries, list) or not 1 <= len(queries) <= MOST_AT_ONCE:
-            return _refused("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
+            return _refuse("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
         if not all(isinstance(query, dict) for query in queries):
-            return _refused("malformed", "Each of several queries is an object with words.")
+            return _refuse("malformed", "Each of several queries is an object with words.")
         # A query among decoys costs as many questions as there are queries.
         if why := self._admit(name, token, kind, len(queries), identity, day):
-            return _refused(why, _REASONS[why])
+            return _refuse(why, _REASONS[why])
         if kind == "fetch":
-            return self._fetched(body, name)
+            return self._fetch(body, name)
         if "several" not in body:
-            return self._searched(body, name)
+            return self._search(body, name)
         common = {part: value for part, value in body.items() if part in ("k", "features")}
-        return {"several": [self._searched({**query, **common}, name) for query in queries]}
+        return {"several": [self._search({**query, **common}, name) for query in queries]}
 
-    def _searched(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
+    def _search(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
         words, most = body.get("words"), body.get("k")
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 1000:
-            return _refused("malformed", "k must be a number in 1..1000.")
+            return _refuse("malformed", "k must be a number in 1..1000.")
         if not isinstance(words, list) or not all(isinstance(w, str) and 0 < len(w) <= LONGEST_WORD for w in words):
-            return _refused("malformed", f"words must be a list of words of at most {LONGEST_WORD} characters.")
+            return _refuse("malformed", f"words must be a list of words of at most {LONGEST_WORD} characters.")
         if len(words) > MOST_WORDS or any(len(word.split()) != 1 for word in words):
-            return _refused("malformed", f"A query has at most {MOST_WORDS} words, and no word a space.")
+            return _refuse("malformed", f"A query has at most {MOST_WORDS} words, and no word a space.")
         features, query = body.get("features", False), body.get("query", "")
         if not isinstance(features, bool) or not isinstance(query, str) or len(query) > LONGEST_QUERY:
-            return _refused("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
+            return _refuse("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
         features = features and self.settings.features
         hits = self.search(words, min(most, self.settings.most_hits), query if features else "")
         shown: list[Json] = []
@@ -233,25 +299,25 @@ class Owner:
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         found = self.engine.candidates(weights, max(self.settings.candidates, most))
-        by_field = scored(words, [candidate.words for candidate in found], statistics)
+        by_field = score_documents(words, [candidate.words for candidate in found], statistics)
         scores = by_field.sum(axis=1)
         best = np.argsort(-scores, kind="stable")[:most]
         documents = [found[place] for place in best]
         # Rounded before anything is made of them: the total and the title's part, and the body's as what is left.
-        total, title = self._rounded(scores[best]), self._rounded(by_field[best, 1])
+        total, title = self._round(scores[best]), self._round(by_field[best, 1])
         numbers = features_of(np.column_stack([total - title, title]), self._cosines(query, documents))
         return [
             OwnHit(candidate.id, round(score, 6), tuple(round(number, 6) for number in row))
             for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
 
-    def _rounded(self, scores: Float64[np.ndarray, " documents"]) -> Float64[np.ndarray, " documents"]:
+    def _round(self, scores: Float64[np.ndarray, " documents"]) -> Float64[np.ndarray, " documents"]:
         """Scores as they leave: multiples of the step."""
         step = self.settings.step
         return np.round(scores / step) * step if step else scores
 
     def _shown(self, document: Document) -> str:
-        """What is shown of a document beside its score."""
+        """Parts of a document that are shown beside its score."""
         if document.title or self.settings.reveals == "title":
             return _cut(document.title, LONGEST_TITLE)
         return _cut(document.body, _BEGINNING)
@@ -265,20 +331,20 @@ class Owner:
         vectors = [none if candidate.vector is None else candidate.vector for candidate in documents]
         return np.array([float(vector @ asked) for vector in vectors])
 
-    def _encoded(self, query: str) -> Float32[np.ndarray, " size"]:
+    def _encode(self, query: str) -> Float32[np.ndarray, " size"]:
         assert self.encoder is not None
         return self.encoder.encode([query])[0]
 
-    def _fetched(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
+    def _fetch(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
         ticket = body.get("ticket")
         if not self.settings.fetch:
-            return _refused("not-given", _REASONS["not-given"])
+            return _refuse("not-given", _REASONS["not-given"])
         id = self._tickets.read(ticket, asker) if isinstance(ticket, str) else None
         if id is None:
-            return _refused("no-ticket", "This is no ticket of this owner for you, or it is older than a day.")
+            return _refuse("no-ticket", "This is no ticket of this owner for you, or it is older than a day.")
         found = self.engine.get(id)
         if found is None:
-            return _refused("gone", "The owner has taken the document away.")
+            return _refuse("gone", "The owner has taken the document away.")
         return {"document": {"title": found.title, "body": found.body}}
 
 
@@ -298,7 +364,7 @@ _LEAST = 1e-6
 _BEGINNING = 80
 
 
-def _refused(reason: str, detail: str) -> dict[str, Json]:
+def _refuse(reason: str, detail: str) -> dict[str, Json]:
     return {"error": reason, "detail": detail}
 
 

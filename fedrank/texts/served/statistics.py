@@ -1,13 +1,13 @@
-"""What owners tell each other about their documents' words: noisy sums, in which any word is looked up.
+"""Statistics of owners' words: noisy sums, in which any word is looked up.
 
 Scores of two owners compare only if both say alike how rare a word is. Each owner makes one vector: in how many of its
 documents each word stands, word by word hashed to a cell, for body and title; the number of documents and of words. A
 secure sum adds the vectors (:mod:`fedrank.privacy.secure_sum`), and each owner adds a share of discrete Gaussian noise,
-so that nobody sees an owner's vector and everybody sees a noisy sum.
+so that no party sees an owner's vector and all see a noisy sum.
 
 **What is protected is one document**, whole: added or taken away. It changes at most :data:`MOST_BODY` cells of the
-body and :data:`MOST_TITLE` of the title by 1 (of a longer document so many different words are drawn by chance), the
-number of documents by 1, and each number of words by :data:`MOST_LENGTH` at most. The noise is that of
+body and :data:`MOST_TITLE` of the title by 1 (of a longer document this number of different words is drawn by chance),
+the number of documents by 1, and each number of words by :data:`MOST_LENGTH` at most. The noise is that of
 :func:`~fedrank.privacy.calibration.shared_gaussian_sigma` for the ε, δ and number of releases agreed on, against the
 broker and any one owner, who knows its own share. Not covered: owners that put their shares together, who takes part,
 and documents that an owner has twice under two ids.
@@ -45,8 +45,9 @@ _COUNTS = 3
 _UNLIKE = 3.0
 #: A noisy sum counts as half a standard deviation at least: below that it says nothing.
 _FLOOR = 0.5
-#: Documents below so many standard deviations of the noise are few: how rare a word is drowns in it. Of the gap between
-#: each owner's statistics and exact ones, 1,400 documents close 79 % at 20 deviations, 54 % at 6.5, and 13 % at 2.3.
+#: Documents below this number of standard deviations of the noise are few: how rare a word is drowns in it. Of the gap
+#: between each owner's statistics and exact ones, 1,400 documents close 79 % at 20 deviations, 54 % at 6.5, and 13 % at
+#: 2.3.
 _FEW = 10.0
 #: First bytes of a table in a file.
 _MAGIC = b"fedrank terms 1\n"
@@ -54,7 +55,7 @@ _MAGIC = b"fedrank terms 1\n"
 
 @dataclass(frozen=True)
 class StatisticsTerms:
-    """What the owners of a federation agree on about the sums.
+    """Terms of the sums on which the owners of a federation agree.
 
     Attributes:
         owners: Number of owners; all take part.
@@ -117,7 +118,7 @@ class StatisticsTerms:
 
         Args:
             documents: Words of all its documents.
-            noise: Draws so many values with a standard deviation; from the operating system unless told otherwise.
+            noise: Draws a number of values with a standard deviation; from the operating system unless told otherwise.
         """
         sums = self.counted(documents)
         noisy = sums + noise(self.share, self.length)
@@ -180,7 +181,7 @@ class TermTable:
     made_by: str = dataclasses.field(default_factory=analyser)
 
     def note(self) -> str:
-        """What an operator should know about the statistics; empty: nothing."""
+        """Note for an operator about the statistics; empty: nothing."""
         if self.made_by not in ("", analyser()):
             return "the statistics are of words that another version cut otherwise: have them made again."
         if self.documents >= _FEW * self.deviation:
@@ -252,6 +253,6 @@ class TermTable:
 
 
 def cells_of(words: Sequence[str], cells: int) -> Int64[np.ndarray, " words"]:
-    """The cell of each word: its BLAKE2b, which everybody can compute; the noise protects, not the hash."""
+    """The cell of each word: its BLAKE2b, which any party can compute; the noise protects, not the hash."""
     digests = (hashlib.blake2b(word.encode(), digest_size=8, person=b"fedrank terms").digest() for word in words)
     return np.array([int.from_bytes(digest, "little") % cells for digest in digests], np.int64)

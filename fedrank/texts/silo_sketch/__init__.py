@@ -171,7 +171,7 @@ class SiloSketch(Protocol):
         """The rankers that a silo could use, by name: the common one, Local and Local+."""
         return {FEDERATED: state.weights, "Local": party.own.local, "Local+": party.own.plus}
 
-    def trained(
+    def train(
         self,
         model: Float32[Array, " size"],
         party: Party,
@@ -245,7 +245,7 @@ class _Training(Exchange):
 
     @override
     def draw_from_os(self) -> UInt32[Array, " 2"]:
-        return jnp.asarray(os_words((2,)))  # which rows make a batch protects nobody
+        return jnp.asarray(os_words((2,)))  # which rows make a batch is no protection
 
 
 class TrainAlone(_Training, request=Begin, reply=LocalModel):
@@ -268,9 +268,9 @@ class TrainAlone(_Training, request=Begin, reply=LocalModel):
         rows = rows_of(party)
         local_bits, plus_bits = draws, draws ^ jnp.uint32(0x9E3779B9)
         none = jnp.zeros_like(own.guessed)
-        local = s.trained(s.learner.initial(), party, none, local_bits, 0, s.local_steps, jnp.float32(0))
+        local = s.train(s.learner.initial(), party, none, local_bits, 0, s.local_steps, jnp.float32(0))
         guessed = s.learner.labels(local, rows.cross_x)
-        plus = s.trained(local, party, guessed, plus_bits, 0, s.local_steps, jnp.float32(s.plus_beta))
+        plus = s.train(local, party, guessed, plus_bits, 0, s.local_steps, jnp.float32(s.plus_beta))
         party = party._replace(own=own._replace(local=local, plus=plus))
         return party, LocalModel(local, rows.counts[0].astype(jnp.uint32))
 
@@ -330,7 +330,7 @@ class TakeSteps(_Training, request=Ranker, reply=Change):
     def respond(self, request: Ranker, party: Party, draws: UInt32[Array, " 2"]) -> tuple[Party, Change]:
         s, before = self.settings, jnp.asarray(request.weights)
         done = jnp.asarray(request.round).astype(jnp.float32) * s.steps
-        after = s.trained(before, party, party.own.guessed, draws, done, s.steps, party.own.beta)
+        after = s.train(before, party, party.own.guessed, draws, done, s.steps, party.own.beta)
         return party, Change(after - before)
 
     @override

@@ -1,4 +1,4 @@
-"""What crosses while silos train one ranker: models and changes of models.
+"""Messages while silos train one ranker: models and changes of models.
 
 What crosses before that, so that each silo has rows of its queries with others' documents, is in
 :mod:`fedrank.texts.silo_sketch.setup.messages`.

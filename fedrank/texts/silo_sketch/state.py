@@ -1,11 +1,16 @@
-"""State of silos and server while one ranker is trained over cross-silo pairs."""
+"""State of silos and server while one ranker is trained over cross-silo pairs.
+
+Arrays for training, from the rows that a silo made in the setup; and the generators of a simulated setup.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-from jaxtyping import Array, Bool, Float32, Int32, UInt32
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int32, Integer, Shaped, UInt32
 
 from fedrank.core.protocol import Party
 
@@ -50,7 +55,7 @@ class SketchOwn(NamedTuple):
     """Own state of one silo, or with leading axes [runs, silos] that of every silo.
 
     Attributes:
-        features: Number of its feature set; 0 where there is one.
+        features: Number of its feature set; 0 if there is only one.
         split: Number of the division of its queries.
         number: Number of the silo.
         beta: β, weight of guessed labels.
@@ -88,3 +93,96 @@ def rows_of(party: Party) -> SketchRows:
     """Rows of one silo, from those of all silos that a simulator holds."""
     own = party.own
     return jax.tree.map(lambda leaf: leaf[own.features, own.split, own.number], party.shared)
+
+
+#: Keeps the random numbers of a simulated setup apart from other uses of a run's seed.
+SETUP_SEED = 0x5E7C
+
+
+class Size(NamedTuple):
+    """Shape of the arrays that hold a silo's rows.
+
+    Attributes:
+        queries: Number of queries of a silo.
+        documents: Number of own documents of a query.
+        foreign: Number of others' documents of a query.
+    """
+
+    queries: int
+    documents: int
+    foreign: int
+
+
+def setup_generator(seed: int, exchange: int, party: int) -> np.random.Generator:
+    """The generator of a simulated silo in one exchange of the setup, as the simulator makes it.
+
+    Args:
+        seed: Seed of the run.
+        exchange: Number of the exchange, from 0.
+        party: Number of the silo, from 0.
+    """
+    return np.random.default_rng(np.random.SeedSequence([seed, SETUP_SEED], spawn_key=(exchange, party)))
+
+
+def size_of(own: Mapping[str, np.ndarray]) -> Size:
+    """The smallest shape that holds a silo's rows, which are those of :func:`.exchange_sketches.rows_of_party`."""
+    return Size(own["part"].size, own["where"].shape[1], own["cross_where"].shape[1])
+
+
+def silo_arrays(
+    own: Mapping[str, np.ndarray], size: Size, truth: Integer[np.ndarray, "queries foreign"] | None = None
+) -> dict[str, np.ndarray]:
+    """One silo's fields of :class:`~fedrank.texts.silo_sketch.state.SketchRows`, without leading axes.
+
+    Args:
+        own: Its rows by name, as the setup leaves them.
+        size: Shape to pad to; padding is not ``where``, and its queries are of no part.
+        truth: True grades of its cross pairs, which only a simulation knows; None for zeros.
+
+    Returns:
+        Arrays by the names of the fields. ``rows``, ``cross_rows`` and ``queries`` are not padded.
+    """
+    q, d, c = size
+    out = {
+        "x": grown(own["x"], (q, d), 0),
+        "y": grown(own["y"], (q, d), 0),
+        "where": grown(own["where"], (q, d), False),
+        "part": grown(own["part"], (q,), UNUSED),
+        "cross_x": grown(own["cross_x"], (q, c), 0),
+        "cross_y": np.zeros((q, c), np.int32) if truth is None else grown(truth.astype(np.int32), (q, c), 0),
+        "cross_where": grown(own["cross_where"], (q, c), False),
+    }
+    return {**out, **places_of(out["part"], out["where"], out["cross_where"])}
+
+
+def places_of(
+    part: Integer[np.ndarray, " queries"],
+    where: Bool[np.ndarray, "queries documents"],
+    cross_where: Bool[np.ndarray, "queries foreign"],
+) -> dict[str, np.ndarray]:
+    """Places of the training rows of a silo: ``rows``, ``cross_rows``, ``queries`` and their ``counts``.
+
+    Args:
+        part: Part of each query.
+        where: False on padding.
+        cross_where: The same of others' documents.
+    """
+    training = part == TRAIN
+    out = {"rows": where & training[:, None], "cross_rows": cross_where & training[:, None], "queries": training}
+    places = {name: np.flatnonzero(chosen.reshape(-1)).astype(np.int32) for name, chosen in out.items()}
+    return {**places, "counts": np.array([len(places[name]) for name in out], np.int32)}
+
+
+def alone(own: Mapping[str, np.ndarray]) -> SketchRows:
+    """Rows of a deployed silo, which has only its own; leaves have the leading axes [1, 1, 1]."""
+    arrays = silo_arrays(own, size_of(own))
+    for name in ("rows", "cross_rows", "queries"):
+        arrays[name] = grown(arrays[name], (max(1, len(arrays[name])),), 0)
+    return SketchRows(**{name: arrays[name][None, None, None] for name in SketchRows._fields})
+
+
+def grown(array: Shaped[np.ndarray, " ..."], shape: tuple[int, ...], value: Any) -> Shaped[np.ndarray, " ..."]:
+    """The array with its first axes padded to ``shape`` by ``value``."""
+    out = np.full((*shape, *array.shape[len(shape) :]), value, array.dtype)
+    out[tuple(slice(0, n) for n in array.shape[: len(shape)])] = array
+    return out

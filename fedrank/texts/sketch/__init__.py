@@ -197,10 +197,10 @@ class Cells:
     def __init__(self, sketches: Real[np.ndarray, "documents z w"]):
         if sketches.ndim != 3:
             raise DataError(f"sketches have three axes (documents, z, w), got {sketches.ndim}.")
-        from fedrank.texts.sketch.kernel import transposed
+        from fedrank.texts.sketch.kernel import transpose
 
         self.n_documents, self.z, self.w = sketches.shape
-        self.values = transposed(_narrow(sketches).reshape(self.n_documents, self.z * self.w))
+        self.values = transpose(_narrow(sketches).reshape(self.n_documents, self.z * self.w))
 
     def look_up(self, rows: Integer[np.ndarray, "questions z"]) -> Real[np.ndarray, "questions documents z"]:
         """The cells that questions ask for, without noise.

@@ -79,7 +79,7 @@ def _transpose(source, out):
                     out[j, i] = source[i, j]
 
 
-def transposed(array: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, "columns rows"]:
+def transpose(array: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, "columns rows"]:
     """The transposed matrix, as a contiguous copy."""
     out = np.empty(array.shape[::-1], array.dtype)
     with ONE_AT_A_TIME:

@@ -4,7 +4,7 @@ Every silo contributes 32 random bytes, and the secret is a hash of all contribu
 as long as one silo drew honestly. Two exchanges, both relayed by the server::
 
     silo → server   its X25519 public key, fresh for this agreement
-    server → silo   everybody's public keys (a roster)
+    server → silo   all public keys (a roster)
     silo → server   its contribution, sealed for each other silo
     server → silo   what the others sealed for it
     each silo       secret = keyed hash of (roster, who contributed, contributions in the silos' order)
@@ -13,34 +13,47 @@ as long as one silo drew honestly. Two exchanges, both relayed by the server::
 relays (X25519, HKDF-SHA256, ChaCha20-Poly1305; see :mod:`fedrank.privacy.secure_sum.crypto`).
 
 **What a server that swaps keys can do**: there is no certificate here that says whose key a key is. A server that hands
-out keys of its own in place of the silos' opens every contribution, seals it anew, and knows the secrets. It cannot do
+out own keys in place of the silos' opens every contribution, seals it anew, and knows the secrets. It cannot do
 so *unnoticed by people who compare*: every silo hashes the roster that it was shown, its own true key included, so two
 silos that were shown different keys get different secrets, and with them different :func:`fingerprint` values. Silos
 with different secrets also cannot read each other's sketches, but that shows too late.
 
 So, before anything is published, compare by telephone: *every* silo of :attr:`Agreement.members` reads out its
-fingerprint, and all are equal. Every one, because a server can also put a key of its own in the place of a silo that is
+fingerprint, and all are equal. Every one, because a server can also put an own key in the place of a silo that is
 gone: then those that remain are shown one roster and agree with each other, and only that silo, asked by telephone,
 knows of nothing. A silo that is itself on the server's side gives the secret away; nothing helps against it.
 
 A deployed silo's process ends between messages, so that :class:`Agreement` can be written and read as arrays of bytes.
 They hold the private key: they stay on the silo's machine, readable by it alone, and are deleted when the secret is
 made.
+
+Sealing between silos that share a secret: the server that passes bytes on reads none of them.
+
+ChaCha20-Poly1305 from *cryptography*, under a key that is derived from the silos' common secret (HKDF-SHA256) for one
+purpose, one sender and one reader. The nonce is random, from the operating system, also in a simulation, where nothing
+depends on it.
+
+**What a seal hides**: everything but its length, from the server and from whoever listens. **From whom it does not
+hide**: silos. All of them have the secret, so that a silo that works with the server opens everything for it; what a
+silo may know of another's documents is what the noise leaves (:mod:`fedrank.texts.sketch.noise`).
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from jaxtyping import UInt8
 
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.privacy.secure_sum import crypto as crypto
+from fedrank.privacy.secure_sum import crypto
 from fedrank.privacy.secure_sum.messages import KEY
 from fedrank.privacy.secure_sum.party import rows, to_array, to_bytes
 
@@ -67,7 +80,7 @@ class Agreement:
         silos: Silos that may take part, 2 … 255.
         number: This silo's number, from 0.
         draw: Function from a number to that many random bytes. Anything but the operating system's is for simulations,
-            whose secrets then follow from their seed and protect nobody.
+            whose secrets then follow from their seed and are no protection.
 
     Raises:
         ConfigError: A number is out of range.
@@ -104,19 +117,19 @@ class Agreement:
 
         Raises:
             SecureSumError: The roster is not of the form, does not hold this silo's own key at its place, lists a key
-                twice or nobody else, or is another than the one shown before.
+                twice or no other silo, or is another than the one shown before.
         """
         roster = to_bytes(keys)
         listed = rows(np.frombuffer(roster, np.uint8), KEY)
         if len(roster) != self.silos * KEY:
             self._refuse(f"a roster of {self.silos} keys has {self.silos * KEY} bytes, got {len(roster)}")
         if listed[self.number] != crypto.public_key(self._private):
-            self._refuse("the roster holds another key in this silo's place: somebody swaps keys")
+            self._refuse("the roster holds another key in this silo's place: another party swaps keys")
         present = [key for key in listed if any(key)]
         if len(present) < 2:
-            self._refuse("the roster lists nobody else; a secret of one silo serves nobody")
+            self._refuse("the roster lists no other silo; a secret of one silo serves no purpose")
         if len(set(present)) < len(present):
-            self._refuse("a public key is listed twice: somebody poses as two silos")
+            self._refuse("a public key is listed twice: one party poses as two silos")
         if self._keys and self._keys != roster:
             self._refuse("it was shown two different rosters")
         self._keys = roster
@@ -139,8 +152,8 @@ class Agreement:
             silos. Where the server hands some silo fewer of them, secrets differ: :func:`fingerprint` tells.
 
         Raises:
-            SecureSumError: No roster was shown yet, a contribution was changed on the way or sealed by somebody who
-                was shown another roster, or nobody else contributed.
+            SecureSumError: No roster was shown yet, a contribution was changed on the way or sealed by a silo that
+                was shown another roster, or no other silo contributed.
         """
         if not self._keys:
             self._refuse("asked for the secret before a roster was shown")
@@ -159,7 +172,7 @@ class Agreement:
             except SecureSumError as error:
                 self._refuse(f"from silo {other}: {error}")
         if len(contributions) < 2:
-            self._refuse("nobody else contributed; a secret of one silo serves nobody")
+            self._refuse("no other silo contributed; a secret of one silo serves no purpose")
         text = b"".join(_number(silo) + contributions[silo] for silo in sorted(contributions))
         # The roster is the key of the hash, through a hash as it is longer than a key may be; all parts have a fixed
         # length, so that no two lists of contributions make the same text.
@@ -230,3 +243,43 @@ def fingerprint(secret: bytes) -> str:
 
 def _number(silo: int) -> bytes:
     return silo.to_bytes(_NUMBER, "little")
+
+
+#: Bytes that a seal adds: nonce and tag.
+NONCE = 12
+ADDED = NONCE + 16
+#: Reader of what every silo may open; silos have numbers below.
+ALL_SILOS = 2**16 - 1
+_SALT = b"fedrank sketches"
+
+
+def seal(secret: bytes, purpose: str, sender: int, reader: int, text: bytes) -> bytes:
+    """Seal bytes for a silo, or for all silos.
+
+    Args:
+        secret: The silos' common secret, 32 bytes.
+        purpose: One word.
+        sender: Number of the silo that seals.
+        reader: Number of the silo that opens, or :data:`ALL_SILOS`.
+        text: What is sealed.
+    """
+    nonce = os.urandom(NONCE)
+    return nonce + ChaCha20Poly1305(_key(secret, purpose, sender, reader)).encrypt(nonce, text, None)
+
+
+def unseal(secret: bytes, purpose: str, sender: int, reader: int, sealed: bytes) -> bytes:
+    """The inverse of :func:`seal`.
+
+    Raises:
+        SecureSumError: The bytes were changed on their way, or are not from this sender for this reader.
+    """
+    try:
+        return ChaCha20Poly1305(_key(secret, purpose, sender, reader)).decrypt(sealed[:NONCE], sealed[NONCE:], None)
+    except (InvalidTag, ValueError) as error:
+        raise SecureSumError(
+            f"what came as sealed by silo {sender} was changed on its way, or is of another run; refused."
+        ) from error
+
+
+def _key(secret: bytes, purpose: str, sender: int, reader: int) -> bytes:
+    return crypto.derive(secret, _SALT, f"seal-{purpose}", sender.to_bytes(2, "little"), reader.to_bytes(2, "little"))

@@ -17,8 +17,8 @@ Four modes:
                  it go to sketches, sizes and statistics (after Pagh and Thorup, *Improved Utility Analysis of Private
                  CountSketch*, NeurIPS 2022).
 
-*per-query*      Every answer gets noise of its own in each of its z cells. ε is that of one answer, and answers add up:
-                 :mod:`fedrank.texts.sketch.query_budget`. Sizes and statistics are handed out once and cost together
+*per-query*      Every answer gets separate noise in each of its z cells. ε is that of one answer, and answers add up:
+                 :mod:`fedrank.texts.sketch.account`. Sizes and statistics are handed out once and cost together
                  as much as one answer.
 
 *paper*          Equation 5 as printed: one continuous Laplace variable of scale 1/ε for all z cells of an answer. The
@@ -28,8 +28,8 @@ Four modes:
 *plain*          No noise.
 
 Noise from ``rng=None`` comes from the operating system, by the exact samplers of :mod:`fedrank.privacy.noise.arrays`
-wherever it promises anything; that is what a deployed silo uses. Noise from a generator is for simulations and protects
-nobody.
+wherever it promises anything; that is what a deployed silo uses. Noise from a generator is for simulations, where it is
+no protection.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class SketchNoise:
             rng: A simulation's generator; None for the operating system's randomness.
 
         Returns:
-            int64 with noise of its own in each cell (per-query), float64 with one variable for the z
+            int64 with separate noise in each cell (per-query), float64 with one variable for the z
             cells of an answer (paper), as it is (plain).
 
         Raises:

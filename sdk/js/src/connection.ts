@@ -1,11 +1,10 @@
 /** A device's requests to its hub, and what they can come to (sections 7 and 8 of the wire format). */
 
-import { type Attest, attested } from "./attest.js";
 import { bounded } from "./bounded.js";
 import { ConfigError, NoAnswer, WireError } from "./errors.js";
 import { COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE } from "./kept.js";
 import { decodeModel, modelBytes } from "./messages.js";
-import type { Bytes } from "./oblivious/bytes.js";
+import { type Bytes, fromBase64url, text as utf8 } from "./oblivious/bytes.js";
 import { type Told, through } from "./relay.js";
 import { type Terms, termsOf } from "./terms.js";
 
@@ -61,6 +60,33 @@ export interface Answer {
   readonly reason: string;
   /** The request showed a token that tells who asks. */
   readonly known: boolean;
+}
+
+/**
+ * Makes statements.
+ *
+ * @param challenge What the statement has to be about.
+ * @param kinds Kinds that the hub accepts.
+ * @returns The kind of the statement and the statement, which JSON can write.
+ */
+export type Attest = (challenge: Bytes, kinds: readonly string[]) => Promise<readonly [kind: string, statement: unknown]>;
+
+/** Enrol with a statement about a challenge of the hub; the answer, or one that says what went wrong before. */
+async function attested(hub: HubClient, enrolment: string, attest: Attest): Promise<Answer> {
+  const asked = await hub.ask("POST", "/v1/challenge", enrolment, ENROLMENT);
+  if (asked.status !== 201) return { ...asked, reason: `challenge, ${asked.reason}` };
+  let body: Bytes;
+  try {
+    const { challenge, kinds } = JSON.parse(text(asked.body));
+    const [kind, statement] = await attest(fromBase64url(challenge), kinds.map(String));
+    body = utf8(JSON.stringify({ kind, challenge, statement }));
+  } catch (error) {
+    // Of the app's function, or of the platform: without its own words.
+    return { ...asked, status: 0, reason: `no statement, ${error instanceof Error ? error.name : "error"}` };
+  }
+  const answer = await hub.ask("POST", "/v1/enrol", enrolment, ENROLMENT, {}, body);
+  if (answer.reason !== "not-attested") return answer;
+  return { ...answer, reason: `not-attested, ${String(JSON.parse(text(answer.body)).why).slice(0, 40)}` };
 }
 
 /** Whether a text can stand as a token in a header. */

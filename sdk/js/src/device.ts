@@ -9,8 +9,7 @@
  */
 
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
-import type { Attest } from "./attest.js";
-import { HubClient, usableToken } from "./connection.js";
+import { type Attest, HubClient, usableToken } from "./connection.js";
 import { Conversation, POLL, type Synced } from "./conversation.js";
 import { ConfigError } from "./errors.js";
 import { IndexedDbStore } from "./indexed_db.js";

@@ -1,7 +1,7 @@
 /** What an app uses. */
 
 export type { State, Synced } from "./conversation.js";
-export type { Attest } from "./attest.js";
+export type { Attest } from "./connection.js";
 export { Device, type Options } from "./device.js";
 export { ConfigError } from "./errors.js";
 export { IndexedDbStore } from "./indexed_db.js";

@@ -8,10 +8,10 @@
  * Each function here is one step of a transaction of a store: it changes what it is given, and waits for nothing.
  */
 
-import type { Head } from "./log.js";
 import { noiseOf, reportOf } from "./messages.js";
+import type { Bytes } from "./oblivious/bytes.js";
+import type { Asked } from "./oblivious/tokens.js";
 import { atOnce, epsilonMessage, perHalf, rewardFor, type Terms } from "./terms.js";
-import type { KeptPurse } from "./tokens.js";
 import { after, complete, type Step, type Trial } from "./trial.js";
 import type { Words } from "./words.js";
 
@@ -39,6 +39,34 @@ export interface Message {
   unanswered: number;
   /** Null: none yet. */
   outcome: string | null;
+}
+
+/** A head of a log that was checked. */
+export interface Head {
+  readonly size: number;
+  /** Hash of its tree, hexadecimal. */
+  readonly root: string;
+  /** The checkpoint with its signatures. */
+  readonly note: string;
+  /** Data of the newest entry about a model, hexadecimal; none where an earlier version kept the head. */
+  readonly model?: string;
+}
+
+/** A token of an epoch; what was asked for is gone when it was bought, and when it cannot be. */
+interface Token {
+  asked: Asked | null;
+  /** Null: not bought yet or, without what was asked for, never. */
+  token: Bytes | null;
+  /** Milliseconds since 1970 before which it is not shown. */
+  ripe: number;
+  /** Whose message it is shown with; null: none yet. */
+  round: number | null;
+}
+
+/** Tokens and the keys that they are bought with, by the name of the hub and the epoch. */
+export interface KeptPurse {
+  readonly tokens: Record<string, Token>;
+  readonly issuers: Record<string, Bytes>;
 }
 
 /** All that is kept. */

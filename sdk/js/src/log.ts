@@ -3,20 +3,10 @@
  */
 
 import type { HubClient, Refusal } from "./connection.js";
+import type { Head } from "./kept.js";
 import type { Memory } from "./memory.js";
 import type { changes, Terms, termsOf } from "./terms.js";
 import type { Trust } from "./trust.js";
-
-/** A head of a log that was checked. */
-export interface Head {
-  readonly size: number;
-  /** Hash of its tree, hexadecimal. */
-  readonly root: string;
-  /** The checkpoint with its signatures. */
-  readonly note: string;
-  /** Data of the newest entry about a model, hexadecimal; none where an earlier version kept the head. */
-  readonly model?: string;
-}
 
 /** A public key with its name. */
 interface Key {

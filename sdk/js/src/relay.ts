@@ -3,7 +3,6 @@
  */
 
 import { bounded } from "./bounded.js";
-import type { HubClient } from "./connection.js";
 import { decodeResponse, encodeRequest } from "./oblivious/binary_http.js";
 import { type Bytes, equal, text, unhex } from "./oblivious/bytes.js";
 import { encapsulate, gatewayKeyIn } from "./oblivious/encapsulation.js";
@@ -21,7 +20,18 @@ export interface Told {
   readonly batch: number;
 }
 
-async function told(hub: HubClient): Promise<Told> {
+/** A client whose requests go through a relay. */
+export interface Relayed {
+  /** URL of the relay. */
+  readonly relay: string | undefined;
+  /** Longest time of a request, in seconds. */
+  readonly timeout: number;
+  /** What the relay says of itself, and the gateway's key in the hub's terms. */
+  told?: Told | undefined;
+  gateway?: Bytes;
+}
+
+async function told(hub: Relayed): Promise<Told> {
   if (hub.told) return hub.told;
   const response = await fetch(`${hub.relay}/`, { ...QUIET, signal: AbortSignal.timeout(hub.timeout * 1000) });
   const { keys, batch } = JSON.parse(new TextDecoder().decode(await bounded(response, REQUEST)));
@@ -33,7 +43,7 @@ async function told(hub: HubClient): Promise<Told> {
 const QUIET = { redirect: "error", credentials: "omit", cache: "no-store", referrerPolicy: "no-referrer" } as const;
 
 /** Why a relay is not used under these terms; empty if it is, with the gateway of the terms. */
-export async function objection(hub: HubClient, terms: Terms): Promise<string> {
+export async function objection(hub: Relayed, terms: Terms): Promise<string> {
   if (!terms.batch) return "the hub's terms know of no relay; leave relay out, or ask the hub's operator";
   const { key, batch } = await told(hub);
   const gateway = unhex(terms.gateway);
@@ -47,7 +57,7 @@ export async function objection(hub: HubClient, terms: Terms): Promise<string> {
 
 /** The hub's answer to a request; 503 where the relay says something of its own. An error: there is no answer. */
 export async function through(
-  hub: HubClient,
+  hub: Relayed,
   path: string,
   { method, headers, body }: { method: string; headers: Record<string, string>; body: BodyInit | null },
   limit: number,

@@ -22,23 +22,6 @@ const RIPENS = 60_000;
 /** Longest answer about tokens, in bytes. */
 const LONGEST = 4096;
 
-/** A token of an epoch; what was asked for is gone when it was bought, and when it cannot be. */
-interface Token {
-  asked: Asked | null;
-  /** Null: not bought yet or, without what was asked for, never. */
-  token: Bytes | null;
-  /** Milliseconds since 1970 before which it is not shown. */
-  ripe: number;
-  /** Whose message it is shown with; null: none yet. */
-  round: number | null;
-}
-
-/** What is kept, by the name of the hub and the epoch. */
-export interface KeptPurse {
-  readonly tokens: Record<string, Token>;
-  readonly issuers: Record<string, Bytes>;
-}
-
 /** The tokens of one synchronisation. */
 export class Purse {
   /** Entity tag of the hub's model, and whether training is over. */

@@ -18,7 +18,7 @@ from flower_nodes import Nodes, everybody, simulated, table
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.rng import party_key
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder

@@ -12,7 +12,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.build import build_silos
-from fedrank.silos.first_look.simulated import first_looks
+from fedrank.silos.first_look import first_looks
 
 SILOS, ROUNDS = 4, 2
 

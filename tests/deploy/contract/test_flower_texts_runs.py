@@ -11,7 +11,7 @@ from text_folders import ROUNDS, SILOS, experiment_of, table, write_folders
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport, Unit
-from fedrank.deploy.flower.setup_answers import Remembered
+from fedrank.deploy.flower.kept_answers import Remembered
 from fedrank.engine.simulator import Simulator, run_keys
 
 pytestmark = pytest.mark.minutes

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.planning.platform import PlanningPlatform
+from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict, to_toml
@@ -79,15 +79,9 @@ def ended(processes):
 PLANNING = {
     "once": {"protocol": "planned-slates", "slates": {"explorers": 8}},
     "twice in secret": {
-        "protocol": "learned-slates",
+        "protocol": "planned-slates",
         "world": {"platforms": 3},
-        "slates": {
-            "learner": "planned-slates",
-            "explorers": 6,
-            "releases": 2,
-            "feedback": "all",
-            "options": ["differ=0"],
-        },
+        "slates": {"explorers": 6, "releases": 2, "feedback": "all", "differ": False},
         "sharing": {"bounders": 2, "secure_sum": True},
     },
 }

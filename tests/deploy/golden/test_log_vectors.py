@@ -91,7 +91,7 @@ def test_answers(case):
     trust = Trust.of(VECTORS["witnesses"], case["quorum"]) if case["quorum"] else Trust()
     best = bytes.fromhex(case["best"]) if "best" in case else None
     try:
-        head = Answer.parse(json.dumps(case["answer"]).encode()).checked(terms, seen, trust, VECTORS["now"])
+        head = Answer.parse(json.dumps(case["answer"]).encode()).check(terms, seen, trust, VECTORS["now"])
         got = "proven" if head.holds(bytes.fromhex(case["model"]), best) else "wrong"
     except TooShortError:
         got = "more"

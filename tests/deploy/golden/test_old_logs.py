@@ -16,17 +16,17 @@ import pytest
 from hubs import enrolled, opened, running, some_messages
 
 from fedrank.deploy.device import outbox
-from fedrank.deploy.hub import migrations, store
+from fedrank.deploy.hub import store
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.outcome import Outcome
-from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.platforms import key_value_store
+from fedrank.deploy.hub.stages import Outcome
+from fedrank.deploy.hub.store import STEPS, Store, StoreError
+from fedrank.deploy.platforms import folder as key_value_store
 
 OLD = Path(__file__).with_name("hub_version_1")
 #: Steps that a later version might have: a column that devices get, and a table of its own.
 LATER = (
-    *migrations.STEPS,
+    *STEPS,
     "ALTER TABLE device ADD COLUMN team INTEGER NOT NULL DEFAULT 0;\nUPDATE device SET team = number * 10",
     "CREATE TABLE team (number INTEGER PRIMARY KEY) STRICT",
 )
@@ -107,8 +107,8 @@ def test_an_old_hub_goes_on_with_its_model_its_devices_and_its_reports(home):
 
     async def story():
         async with running(home) as hub:
-            assert (hub.view.round, hub.view.state, len(hub.devices)) == (3, "open", 6)
-            np.testing.assert_allclose(hub.model._learning.weights(hub.model._state), served, rtol=1e-5, atol=1e-8)
+            assert (hub.view.round, hub.view.state, len(hub.row.admission.devices)) == (3, "open", 6)
+            np.testing.assert_allclose(hub.row.model._learning.weights(hub.model._state), served, rtol=1e-5, atol=1e-8)
             (new,) = await enrolled(hub, 1)
             assert new == 8  # numbers go on
             waiting = {device: message for round_, device, message in BEFORE["report"] if round_ == 3}
@@ -118,7 +118,7 @@ def test_an_old_hub_goes_on_with_its_model_its_devices_and_its_reports(home):
             await opened(hub, 4)
 
     asyncio.run(story())
-    assert version(home.log) == len(migrations.STEPS)
+    assert version(home.log) == len(STEPS)
     after = replay_log(home.path)
     assert (after.rounds, after.reports) == (4, 16) and after.difference == 0.0
 
@@ -156,9 +156,9 @@ def test_commits_that_are_in_the_write_ahead_log_only_are_in_the_copy(home, monk
     before.close()
     for name in ("hub.db", "hub.db-wal", "hub.db-shm"):
         os.replace(home.path / f"{name}.killed", home.path / name)
-    monkeypatch.setattr(store, "STEPS", (*migrations.STEPS, LATER[-1]))
+    monkeypatch.setattr(store, "STEPS", (*STEPS, LATER[-1]))
     Store(home.log).close()
-    for path in (home.log, home.path / f"hub.db.version-{len(migrations.STEPS)}"):
+    for path in (home.log, home.path / f"hub.db.version-{len(STEPS)}"):
         assert (3, 7, b"a report") in rows(path, COLUMNS)["report"]
 
 

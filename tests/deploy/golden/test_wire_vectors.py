@@ -25,7 +25,7 @@ from fedrank.core.rng import perturbation  # noqa: E402
 from fedrank.deploy.device import trial  # noqa: E402
 from fedrank.deploy.device.trial import Trial, message_of, pair_of  # noqa: E402
 from fedrank.deploy.draws import beacon_of, drawn, key_of, word  # noqa: E402
-from fedrank.deploy.hub.report_check import report_check  # noqa: E402
+from fedrank.deploy.hub.app import report_check  # noqa: E402
 from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretised  # noqa: E402

@@ -10,7 +10,7 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.terms import Terms
 
 
@@ -105,7 +105,7 @@ def test_every_outcome_has_its_answer_and_is_counted(hub, app, outcome, code, la
 def test_a_report_that_is_none_never_reaches_the_log(hub, app, path, body, code, reason):
     got = ask(app, "POST", path, DEVICE, body)
     assert (got.code, got.error) == (code, reason)
-    assert hub.counted == {} and app.counters.refused() == {reason: 1}
+    assert hub.counted == {} and app.counters.refusals_by_reason() == {reason: 1}
     assert [call for call in hub.calls if call[0] != "report"] == []
 
 
@@ -156,14 +156,14 @@ def test_a_body_that_does_not_come_is_not_waited_for(hub, monkeypatch):
     got = asyncio.run(asyncio.wait_for(slow.to(app), 1))
     assert got is not None
     assert (got.code, got.error, got.headers["connection"]) == (408, "too-slow", "close")
-    assert hub.calls == [] and app.counters.refused() == {"too-slow": 1}
+    assert hub.calls == [] and app.counters.refusals_by_reason() == {"too-slow": 1}
 
 
 @pytest.mark.parametrize("pieces", [[], [OSError("gone")], [a_reply()[:3], RuntimeError("gone")], [TimeoutError()]])
 def test_a_client_that_goes_away_is_no_report_and_no_error(hub, app, caplog, pieces):
     exchange = Exchange("POST", "/v1/report/0", DEVICE, pieces)
     assert asyncio.run(exchange.to(app)) is None
-    assert hub.calls == [] and app.counters.refused() == {"disconnected": 1} and caplog.records == []
+    assert hub.calls == [] and app.counters.refusals_by_reason() == {"disconnected": 1} and caplog.records == []
     assert metrics(app).get(("fedrank_reports_total", ("disconnected",))) is None
 
 
@@ -173,7 +173,7 @@ def test_a_client_that_is_gone_when_it_is_answered_is_no_error(hub, app, caplog)
 
     exchange = Exchange("POST", "/v1/report/0", DEVICE, a_reply())
     asyncio.run(app(exchange.scope, exchange.receive, send))
-    assert caplog.records == [] and app.counters.refused() == {"disconnected": 1}
+    assert caplog.records == [] and app.counters.refusals_by_reason() == {"disconnected": 1}
     assert ask(app, "POST", "/v1/report/0", DEVICE, a_reply()).code == 200, "it was counted all the same"
 
 

@@ -94,13 +94,13 @@ def test_any_request_is_answered_and_changes_nothing_that_it_may_not(drawn, stat
     event(f"{'nothing' if got is None else got.code}")
     assert caplog.records == []
     if got is None:
-        assert app.counters.refused() == {"disconnected": 1}
+        assert app.counters.refusals_by_reason() == {"disconnected": 1}
     else:
         assert got.code in KNOWN
         refused = got.code >= 400
-        assert sum(app.counters.refused().values()) == refused
+        assert sum(app.counters.refusals_by_reason().values()) == refused
         if refused and got.body:
-            assert set(got.json) - {"round"} == {"error", "detail"} and got.error in app.counters.refused()
+            assert set(got.json) - {"round"} == {"error", "detail"} and got.error in app.counters.refusals_by_reason()
         if refused:
             assert DEVICE.encode() not in got.body and hub.terms.hub.encode() not in got.body
     assert {call[0] for call in hub.calls} <= ALLOWED.get(token or "", set())

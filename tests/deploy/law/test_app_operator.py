@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub import app as app_module
-from fedrank.deploy.hub.counters import Counters
-from fedrank.deploy.hub.credentials import NotAdmittedError
+from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.hub.tally import Counters
 
 
 class Clock:
@@ -151,7 +151,7 @@ def test_a_full_hub_says_so(hub):
     app = app_of(hub)
     got = ask(app, "POST", "/v1/enrol", ENROLMENT)
     assert (got.code, got.error, got.headers["retry-after"]) == (503, "hub-full", "3600")
-    assert app.counters.refused() == {"hub-full": 1}
+    assert app.counters.refusals_by_reason() == {"hub-full": 1}
     hub.full = True
     for path in ("/healthz", "/readyz"):  # its devices are served: no load balancer is to leave it out
         assert (ask(app, "GET", path).code, ask(app, "GET", path).json["enrolment"]) == (200, "full")
@@ -167,7 +167,7 @@ def test_health_is_the_stores(hub, app):
     hub.healthy = False
     sick = ask(app, "GET", "/healthz")
     assert sick.code == 503 and "retry-after" in sick.headers
-    assert app.counters.refused() == {"unavailable": 1}
+    assert app.counters.refusals_by_reason() == {"unavailable": 1}
 
 
 def test_status_as_json_has_the_refusals_and_the_bytes(hub, app):
@@ -298,7 +298,7 @@ def test_metrics_say_what_happened(hub, app):
 def test_the_histogram_counts_each_report_at_its_border():
     counters = Counters(FakeHub().status)
     for seconds in (0.0005, 0.001, 0.0011, 11.0):
-        counters.acknowledged(seconds)
+        counters.count_acknowledged(seconds)
     families = text_string_to_metric_families(counters.text()[0].decode())
     samples = {s.labels.get("le"): s.value for f in families if f.name == "fedrank_report_seconds" for s in f.samples}
     assert (samples["0.001"], samples["0.0025"], samples["10.0"], samples["+Inf"]) == (2, 3, 3, 4)
@@ -328,7 +328,7 @@ def test_what_fails_inside_is_said_without_anybodys_data(hub, app, caplog, metho
     (line,) = caplog.records
     assert line.levelno == logging.ERROR and "ValueError at" in line.getMessage() and line.exc_info is None
     assert not re.search(f"{DEVICE}|{ADMIN}|{ENROLMENT}|192", line.getMessage())
-    assert app.counters.refused() == {"internal": 1}
+    assert app.counters.refusals_by_reason() == {"internal": 1}
     for trouble in (RunError("the log cannot be written"), StoreError("the log cannot be written")):
         hub.trouble = trouble
         full = ask(app, method, path, token, body)

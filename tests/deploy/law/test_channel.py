@@ -6,7 +6,7 @@ import math
 import pytest
 
 from fedrank.core.privacy_report import DELTA, Unit
-from fedrank.deploy.device import channel
+from fedrank.deploy.device import trial as channel
 from fedrank.deploy.device.trial import promise
 from fedrank.deploy.hub import status
 from fedrank.deploy.hub.settings import HubSettings
@@ -82,7 +82,7 @@ def test_a_hub_counts_one_message_an_epoch_where_it_cannot_know():
     tally = Tally(HubSettings(n_features=5, p=0.9, tokens=2), _Rounds(rows))
     assert tally.status(5, "open", 9, [], 0.0)["epsilon"]["messages_most"] == 3  # epochs 0, 1 and 2
     assert tally.status(5, "open", 9, [2**40], 0.0)["epsilon"]["messages_most"] == 3
-    tally.applied(RoundRow(5, "applied", 0.0, 1.0, 1.0, b"", 2, 0.5, 0.1), [2**40, 2**41])
+    tally.add_round(RoundRow(5, "applied", 0.0, 1.0, 1.0, b"", 2, 0.5, 0.1), [2**40, 2**41])
     assert tally.status(6, "open", 9, [2**40], 0.0)["epsilon"]["messages_most"] == 4
     limited = Tally(HubSettings(n_features=5, p=0.9, tokens=2, participations=1), _Rounds(rows))
     one = limited.status(5, "open", 9, [], 0.0)["epsilon"]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.deploy.conformance.run import conformance
-from fedrank.deploy.conformance.scenes import SCENES
+from fedrank.deploy.conformance import SCENES, conformance
 
 KIT = Path(__file__).resolve().parents[3] / "sdk" / "conformance"
 PYTHON = [sys.executable, str(KIT / "python_driver.py")]

@@ -7,8 +7,7 @@ import urllib.request
 
 import pytest
 
-from fedrank.deploy.demo.collection import entries
-from fedrank.deploy.demo.service import FEATURES, demo_app, demo_settings
+from fedrank.deploy.demo import FEATURES, demo_app, demo_settings, entries
 from fedrank.deploy.device import Device
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder

@@ -5,12 +5,12 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.deploy.device.trial import Ranking, Round, perturbed, ranked
-from fedrank.deploy.fleet.device import Person
-from fedrank.deploy.flower.holders import Holders
+from fedrank.deploy.fleet_device import Person
 from fedrank.deploy.flower.messages import Answer, Question
+from fedrank.deploy.flower.rounds import Holders
 from fedrank.deploy.hub.audit import Replayed, write_model
+from fedrank.deploy.platforms.client import Visited
 from fedrank.deploy.platforms.rounds import RoundSeen
-from fedrank.deploy.platforms.users import Visited
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
@@ -39,7 +39,7 @@ WRONG = {
     "labels of the documents that are shown": lambda: Person.clicks(None, np.zeros((1, 2), np.int32)),
     "a question is to some or all parties": lambda: QUESTION.to(SILOS),
     "an answer says for each party whether it was heard": lambda: Answer.of(0, WHOM[None], b""),
-    "parties of a node are numbers": lambda: Holders().introduced(1, WHOM),
+    "parties of a node are numbers": lambda: Holders().introduce(1, WHOM),
     "a replayed model is a vector": lambda: Replayed(1, 1, 0, FEATURES, 0, 0, None),
     "a model's file holds a vector": lambda: write_model("nowhere", FEATURES, "nowhere.json"),
     "each platform took part or not": lambda: RoundSeen(0, SILOS, None),
@@ -56,4 +56,4 @@ def test_a_wrong_shape_or_type_is_refused(what):
 def test_right_shapes_are_taken():
     assert ranked(TERMS, WEIGHTS, FEATURES).tolist() == round_of().show(FEATURES, False, words, 0.0).order.tolist()
     assert QUESTION.to(WHOM).whom(2).tolist() == Question(0, 0, b"", b"\1").whom(2).tolist() == [True, False]
-    assert Answer.of(0, WHOM, b"").numbers(2).tolist() == [0] and Holders().introduced(1, SILOS)
+    assert Answer.of(0, WHOM, b"").numbers(2).tolist() == [0] and Holders().introduce(1, SILOS)

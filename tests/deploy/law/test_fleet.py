@@ -11,8 +11,8 @@ import pytest
 from worlds import tiny_queries
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.fleet.device import Person
-from fedrank.deploy.fleet.processes import FleetSettings, crashes, fleet, look, write_world
+from fedrank.deploy.fleet import FleetSettings, crashes, fleet, look, write_world
+from fedrank.deploy.fleet_device import Person
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
@@ -100,7 +100,7 @@ def test_a_device_ends_when_its_parent_is_gone(tmp_path):
         "most_epsilon": 1.0,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedrank.deploy.fleet.device", str(tmp_path), "0", "1"], stdin=subprocess.PIPE
+        [sys.executable, "-m", "fedrank.deploy.fleet_device", str(tmp_path), "0", "1"], stdin=subprocess.PIPE
     )
     process.stdin.write(json.dumps(told).encode() + b"\n")
     process.stdin.close()  # as when the parent was killed

@@ -20,11 +20,10 @@ from fedrank.core.protocol import Party
 from fedrank.data import load
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import FolderMemory, answer_for, answer_of, node_of, pack
-from fedrank.deploy.flower.client_app import ContextMemory, answered
+from fedrank.deploy.flower.client_app import ContextMemory, answer_message
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.rounds import Log, Rounds
-from fedrank.deploy.flower.server_app import FlowerNetwork
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import FlowerNetwork, serve
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.mechanisms.messages import WeightsReply
@@ -287,7 +286,7 @@ class Grid:
             message.metadata.__dict__["_message_id"] = f"message {number}"  # as Flower does
             self.types.add(message.metadata.message_type)
             context = self.contexts[message.metadata.dst_node_id]
-            self.replies[f"message {number}"] = answered(message, context)
+            self.replies[f"message {number}"] = answer_message(message, context)
             yield f"message {number}"
 
     def pull_messages(self, message_ids):
@@ -327,8 +326,8 @@ def test_the_apps_are_flowers():
 
 
 class Silent(Log):
-    def asked(self, round_, exchange, nodes): ...
-    def heard(self, round_, exchange, tally): ...
+    def note_question(self, round_, exchange, nodes): ...
+    def note_replies(self, round_, exchange, tally): ...
     def done(self, round_, state, tallies): ...
 
 

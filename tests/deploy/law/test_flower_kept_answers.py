@@ -15,8 +15,8 @@ from fedrank.deploy.flower.answers import answer_for, node_of
 from fedrank.deploy.flower.kept_answers import AnswersFile, Whose
 from fedrank.deploy.flower.messages import Question
 from fedrank.engine.deployment import NodeSettings
+from fedrank.silos.deployment import stand_in
 from fedrank.silos.messages import Candidates, Model
-from fedrank.silos.own_table import stand_in
 
 VALUES = {
     "protocol": "bandit-fedavg",

@@ -11,7 +11,7 @@ from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.local import LocalNetwork
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run, task_of
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.run import run

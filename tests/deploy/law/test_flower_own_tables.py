@@ -3,7 +3,6 @@
 import csv
 import json
 
-import jax
 import numpy as np
 import polars as pl
 import pytest
@@ -14,13 +13,13 @@ from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameErr
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import answer_for, node_of
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
 from fedrank.silos.data.generate import generate_silos
-from fedrank.silos.own_table import read_table, stand_in
+from fedrank.silos.deployment import read_table, stand_in
 
 SILOS, FEATURES, ROUNDS = 4, 8, 2
 HELLO = Question(0, 0, b"")
@@ -184,7 +183,7 @@ def test_what_does_not_fit_is_told_before_anything_is_learnt(files, tmp_path):
     with pytest.raises(ConfigError, match="a run is for one silo"):
         serve({**values, "silos-target": "all"}, Nodes({}))
     protocol = stand_in(config, FEATURES + 1).protocol.exchanges[0]
-    asked = protocol.request.encode(protocol.ask(stand_in(config, FEATURES + 1).protocol.init(jax.random.key(0))))
+    asked = protocol.request.encode(protocol.ask(stand_in(config, FEATURES + 1).protocol.init(np.zeros(2, np.uint32))))
     with pytest.raises(WireError, match="bytes, got"):
         answer_for(config, told, Question(0, 0, asked))
 
@@ -194,7 +193,7 @@ def test_a_node_does_not_go_on_with_a_table_that_has_changed_since_the_run_began
     config, told = node(table(tmp_path), 1, paths[1], state_dir=str(tmp_path / "node"))
     protocol = node_of(config, told).protocol
     first = protocol.exchanges[0]
-    request = first.request.encode(first.ask(protocol.init(jax.random.key(0))))
+    request = first.request.encode(first.ask(protocol.init(np.zeros(2, np.uint32))))
 
     def ask(round_, request=request):
         node_of.cache_clear()  # Flower starts a process for each question

@@ -11,8 +11,8 @@ from fedrank.core.errors import RunError
 from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.deploy.flower.client_app import ContextStore
+from fedrank.deploy.flower.kept_answers import FileStore, Remembered, setup_answer
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.setup_answers import FileStore, Remembered, setup_answer
 from fedrank.engine.deployment import SetupSide
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party
 from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.holders import Holders
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Rounds
+from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
-from fedrank.engine.simulator import Conditions, Simulator, run_keys
+from fedrank.engine.native import NativeSimulator
+from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.data.generate import generate_silos
@@ -30,8 +30,13 @@ SEED, SILOS, ROUNDS = 3, 4, 3
 
 def simulated(protocol, parties, rounds, absent=()):
     """The state after the rounds, and how many requests and replies crossed, [rounds, exchanges, 2]."""
-    simulator, keys = Simulator(protocol, conditions=Conditions(absent=absent)), run_keys([SEED])
-    states, own = simulator.start(keys, parties)
+    conditions = Conditions(absent=absent)
+    batched = all(exchange.batched for exchange in protocol.exchanges)
+    simulator = (
+        NativeSimulator(protocol, parties, 16, conditions) if batched else Simulator(protocol, conditions=conditions)
+    )
+    keys = simulator.keys([SEED])
+    states, own = simulator.begin(keys, parties)
     first = jax.tree.map(lambda leaf: leaf[0], states)
     states, _, seen = simulator.advance(keys, states, parties.shared, own, 0, rounds)
     return first, jax.tree.map(lambda leaf: leaf[0], states), np.asarray(seen["crossed"])[:, 0]
@@ -152,7 +157,7 @@ def test_without_the_target_a_question_to_it_is_asked_again_and_then_the_run_sto
         return behaviour(question)
 
     run = (protocol, parties, ONE_A_NODE, first, ROUNDS)
-    with pytest.raises(RunError, match="round 1: nobody answered 'judge', 2 times in a row"):
+    with pytest.raises(RunError, match="round 1: no party answered 'judge', 2 times in a row"):
         over_nodes(*run, wrong={90 - 7: sick}, round_attempts=2)
     state, log, _, _ = over_nodes(*run, wrong={90 - 7: sick}, round_attempts=2)
     close(state, expected)
@@ -213,7 +218,7 @@ def test_a_node_that_answers_out_of_turn_is_not_heard(what):
 def test_who_came_first_keeps_its_parties_while_it_is_there():
     holders = Holders()
     assert holders.strangers([5, 1], 0.0) == [5, 1]
-    assert holders.introduced(5, np.arange(0, 3)) and not holders.introduced(1, np.arange(2, 5))
+    assert holders.introduce(5, np.arange(0, 3)) and not holders.introduce(1, np.arange(2, 5))
     assert {node: block.tolist() for node, block in holders.of([1, 5]).items()} == {5: [0, 1, 2]}
     assert {node: block.tolist() for node, block in holders.of([1]).items()} == {1: [2, 3, 4]}
     holders.in_vain(7, 60.0)

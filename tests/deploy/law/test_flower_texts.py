@@ -16,14 +16,13 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.deploy.flower import settings as flat
 from fedrank.deploy.flower.answers import SHOWN, answer_for
+from fedrank.deploy.flower.kept_answers import FileStore, Remembered, setups_shown
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.serving import serve
-from fedrank.deploy.flower.setup_answers import FileStore, Remembered, setups_shown
-from fedrank.deploy.flower.setup_rounds import SetupRounds
+from fedrank.deploy.flower.rounds import SetupRounds
+from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.setup import run_setup
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.texts import own_texts
-from fedrank.texts.deployment import rows_after_setup
+from fedrank.texts.deployment import agree_terms, cuts_words, rows_after_setup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows
 
@@ -48,7 +47,7 @@ def remembered(folder, number):
 
 def names_of(values):
     """Names of the exchanges of a run's setup, in the order in which they take place."""
-    return [exchange.name for exchange in own_texts.agreed(flat.read_run(values)[0]).setup.exchanges]
+    return [exchange.name for exchange in agree_terms(flat.read_run(values)[0]).setup.exchanges]
 
 
 def gone_from(values, nodes, name):
@@ -66,7 +65,7 @@ def over_nodes(values, nodes):
     """The server's state after the setup, the log, the network and the tallies."""
     config, told = flat.read_run(values)
     network, log = Nodes(nodes), Heard()
-    state, tallies = SetupRounds(own_texts.agreed(config).setup, SILOS, network, told, log).run_once()
+    state, tallies = SetupRounds(agree_terms(config).setup, SILOS, network, told, log).run_once()
     return state, log, network, tallies
 
 
@@ -143,15 +142,15 @@ def test_a_setup_over_nodes_comes_to_a_simulators_statistics_and_rows(shared, fo
 def test_what_a_message_is_too_large_for_says_what_fits(tmp_path):
     config, _ = flat.read_run(table(tmp_path, texts_documents=20_000, sketch_w=4096))
     with pytest.raises(ConfigError, match="documents a silo fit") as refused:
-        own_texts.agreed(config)
+        agree_terms(config)
     fitting, cells = (int(found.replace(",", "")) for found in re.search(
         r"([\d,]+) documents a silo fit .* with sketch-w = ([\d,]+)", str(refused.value)).groups())  # fmt: skip
     texts, sketch = config.texts, config.sketch
     for documents, w in ((fitting, 4096), (20_000, cells)):
         changed = dataclasses.replace(texts, documents=documents), dataclasses.replace(sketch, w=w)
-        assert own_texts.agreed(dataclasses.replace(config, texts=changed[0], sketch=changed[1])).n_parties == SILOS
+        assert agree_terms(dataclasses.replace(config, texts=changed[0], sketch=changed[1])).n_parties == SILOS
     with pytest.raises(ConfigError, match="fit"):
-        own_texts.agreed(dataclasses.replace(config, texts=dataclasses.replace(texts, documents=fitting * 102 // 100)))
+        agree_terms(dataclasses.replace(config, texts=dataclasses.replace(texts, documents=fitting * 102 // 100)))
 
 
 @pytest.mark.slow
@@ -210,8 +209,8 @@ def test_too_few_silos_end_the_setup_with_one_sentence(folders, tmp_path):
 
 def test_a_silo_that_cuts_words_in_another_way_takes_no_part(folders, tmp_path, monkeypatch):
     config, _ = flat.read_run(table(tmp_path))
-    hashes = {own_texts.cuts_words(flat.read_run(table(tmp_path, texts_stem=stem))[0]) for stem in (True, False)}
-    assert len(hashes) == 2 and own_texts.cuts_words(config) in hashes
+    hashes = {cuts_words(flat.read_run(table(tmp_path, texts_stem=stem))[0]) for stem in (True, False)}
+    assert len(hashes) == 2 and cuts_words(config) in hashes
     nodes = everybody(table(tmp_path), folders, tmp_path)
     honest = nodes[90]
 
@@ -227,7 +226,7 @@ def test_a_server_that_unmasks_twice_gets_nothing(shared, folders):
     """For other survivors the shares would show a single silo's vector."""
     config, _ = flat.read_run(shared.values)
     step = names_of(shared.values).index("sum-unmasking")
-    exchange = own_texts.agreed(config).setup.exchanges[step]
+    exchange = agree_terms(config).setup.exchanges[step]
     question = shared.questions[0, "sum-unmasking"]
     request = exchange.request.decode(question.request)
     fewer = dataclasses.replace(request, survived=np.array([1, 0, 0], np.uint8))

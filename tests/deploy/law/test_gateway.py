@@ -17,9 +17,9 @@ from hubs import make
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import Device
-from fedrank.deploy.flower.gateway import Gateway, answer_through, check_terms
+from fedrank.deploy.flower.client_app import Gateway, answer_through, check_terms
 from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_node, read_run
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
@@ -144,7 +144,7 @@ def test_time_closes_a_round_with_what_has_come(gateway, tmp_path):
     assert numbers.tolist() == [0] and rows.tobytes() == sent[0]
     # Asked again, as after a lost answer: the same reports.
     assert answer_through(config_of(tmp_path), quick, question(hub, 0)) == answer
-    with pytest.raises(RunError, match="nobody reported"):
+    with pytest.raises(RunError, match="no device reported"):
         answer_through(config_of(tmp_path), quick, question(hub, 1), lambda _: None)
 
 

@@ -11,8 +11,8 @@ from hubs import make
 from search_worlds import TEXTS, search_world
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.demo.service import demo_app
-from fedrank.deploy.http.hosts import Hosts
+from fedrank.deploy.demo import demo_app
+from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
@@ -143,13 +143,14 @@ def test_a_foreign_page_reads_no_status_of_a_hub_on_this_machine(tmp_path, setti
             assert asked(app, path, host="127.0.0.1:8750") == asked(app, path, host="localhost:8750") == 200
         assert asked(app, "/v1/model", host="hub.example:8750") == 401  # a proxy hands on the name that devices use
     finally:
-        hub.log.close()
+        for stage in hub.row:
+            stage.stop()
         hub.store.close()
 
 
 @pytest.mark.parametrize("path", ["/", "/demo.json", "/status", "/v1/log"])
 def test_a_foreign_page_does_not_get_at_the_demo(tmp_path, monkeypatch, path):
-    monkeypatch.setattr("fedrank.deploy.demo.service._FILES", {})
+    monkeypatch.setattr("fedrank.deploy.demo._FILES", {})
     app = demo_app(HubFolder(tmp_path / "hub"))
     assert asked(app, path, host="evil.example:8790") == 421
     assert asked(app, "/demo.json", host="localhost:8790") == 200

@@ -13,9 +13,8 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.rng import perturbation
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.hub import Outcome
-from fedrank.deploy.hub.inbox import Job
-from fedrank.deploy.hub.plan import planned
+from fedrank.deploy.hub.inbox import Job, plan_batch
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 
 
@@ -171,7 +170,7 @@ def test_a_round_that_was_closed_when_the_process_died_is_applied(tmp_path, wher
                 raise KeyboardInterrupt  # what no handler of the writer catches
 
             if where == "closed, not applied":
-                hub.model.tell = died
+                hub.row.model.tell = died
             else:
                 hub.store.apply_round = died
         for device, sent in zip(devices, some_messages(hub, 4), strict=True):
@@ -218,7 +217,7 @@ def test_nothing_counts_while_the_log_cannot_be_written(tmp_path, monkeypatch):
             assert hub.healthy
             # The disk is full again when the round is to be applied: it waits, and refuses nobody for good.
             monkeypatch.setattr(hub_module, "_TRY_AGAIN", 0.05)
-            save, tries = hub.model._checkpoints.save, []
+            save, tries = hub.row.model._checkpoints.save, []
 
             def twice_full(*arguments):
                 tries.append(1)
@@ -226,7 +225,7 @@ def test_nothing_counts_while_the_log_cannot_be_written(tmp_path, monkeypatch):
                     raise RunError("no space left")
                 save(*arguments)
 
-            monkeypatch.setattr(hub.model._checkpoints, "save", twice_full)
+            monkeypatch.setattr(hub.row.model._checkpoints, "save", twice_full)
             for i in (1, 2, 3):
                 assert await hub.report(0, devices[i], sent[i]) is Outcome.ACCEPTED
             await opened(hub, 1)
@@ -260,7 +259,7 @@ def test_a_device_that_left_is_forgotten_at_once(tmp_path):
             token = await hub.enrol()
             number = hub.device_of(token)
             assert await hub.leave(number)
-            assert hub.device_of(token) is None and len(hub.devices) == 0
+            assert hub.device_of(token) is None and len(hub.row.admission.devices) == 0
             assert not await hub.leave(number)
 
     asyncio.run(story())
@@ -286,7 +285,7 @@ def test_a_batch_fills_a_round_and_no_more():
     loop = asyncio.new_event_loop()
     try:
         batch = [Job("report", loop.create_future(), 0, device, bytes([device])) for device in range(5)]
-        plan = planned(batch, lambda *_: None, set(range(5)), 3)
+        plan = plan_batch(batch, lambda *_: None, set(range(5)), 3)
     finally:
         loop.close()
     assert plan.reports == {0: b"\0", 1: b"\1", 2: b"\2"}

@@ -13,10 +13,9 @@ from hubs import make, running
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device
 from fedrank.deploy.http.server import ThreadedServer
-from fedrank.deploy.hub.attestation import challenges
-from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
-from fedrank.deploy.hub.attestation.door import MOST_STATEMENT, Door, door_of
-from fedrank.deploy.hub.credentials import NotAdmittedError
+from fedrank.deploy.hub import attestation as challenges
+from fedrank.deploy.hub.admission import NotAdmittedError
+from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Door, NotAttestedError, door_of
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
 
@@ -155,7 +154,7 @@ def test_a_device_has_its_platform_make_a_statement(tmp_path):
                 return device.sync()
 
         assert told("good", attest=attest("ABCDE12345.example.shop")).state == "OK"
-        assert len(hub.devices) == 1 and asked == [("app-attest",)]
+        assert len(hub.row.admission.devices) == 1 and asked == [("app-attest",)]
         for name, given, why in (
             ("bare", {}, "attestation-needed"),
             ("other", {"attest": attest("ABCDE12345.example.else")}, "wrong-app"),
@@ -163,7 +162,7 @@ def test_a_device_has_its_platform_make_a_statement(tmp_path):
         ):
             one = told(name, **given)
             assert one.state == "RETRY" and why in one.why
-        assert len(hub.devices) == 1
+        assert len(hub.row.admission.devices) == 1
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hubs import enrolled, make, opened, running
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.draws import CHECK, beacon_of, drawn
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.checks.watch import Watch
-from fedrank.deploy.hub.outcome import Outcome
+from fedrank.deploy.hub.checks import Watch
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 
 PIECEWISE = dict(mechanism="piecewise", epsilon=4.0, checks=0.5, cohort=4, check_margin=0.0)
@@ -32,7 +32,7 @@ def parts(hub, devices):
     if hub.view.best[5:] == hub.view.model[5:]:
         return [], list(devices)
     beacon = beacon_of(hub.view.model)
-    compare = [d for d in devices if drawn(hub.devices.key(d), CHECK, beacon, hub.terms.checks)]
+    compare = [d for d in devices if drawn(hub.row.admission.devices.key(d), CHECK, beacon, hub.terms.checks)]
     return compare, [d for d in devices if d not in compare]
 
 

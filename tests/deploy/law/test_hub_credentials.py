@@ -9,8 +9,8 @@ import pytest
 from hubs import make, running
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.hub import credentials as module
-from fedrank.deploy.hub.credentials import CODE, SECRET, Credentials, NotAdmittedError
+from fedrank.deploy.hub import admission as module
+from fedrank.deploy.hub.admission import CODE, SECRET, Credentials, NotAdmittedError
 
 
 def changed(home, do):
@@ -40,7 +40,7 @@ def test_a_cap_counts_devices_that_left_as_well(tmp_path):
             for _ in range(3):
                 token = await hub.enrol(secret)
                 assert await hub.leave(hub.device_of(token))
-            return await refused(hub, secret), await refused(hub, None), len(hub.devices)
+            return await refused(hub, secret), await refused(hub, None), len(hub.row.admission.devices)
 
     assert asyncio.run(story()) == ("enrolment-full", "", 1)
 
@@ -95,7 +95,7 @@ def test_a_batch_that_comes_at_once_is_admitted_up_to_the_cap(tmp_path):
         async with running(home) as hub:
             secret = changed(home, lambda c: c.add("app", 7))
             outcomes = await asyncio.gather(*(refused(hub, secret) for _ in range(40)))
-            return outcomes.count(""), outcomes.count("enrolment-full"), len(hub.devices)
+            return outcomes.count(""), outcomes.count("enrolment-full"), len(hub.row.admission.devices)
 
     assert asyncio.run(story()) == (7, 33, 7)
 
@@ -180,7 +180,7 @@ def test_the_log_has_no_secret_and_does_not_say_which_code_a_device_had(tmp_path
     with sqlite3.connect(home.log) as log:
         text = "\n".join(log.iterdump())
         assert log.execute("SELECT count(*) FROM code").fetchone() == (0,)
-    for shown in (secret, code, module.digest_of(code).hex(), module.digest_of(code).hex().upper()):
+    for shown in (secret, code, module.key_of(code).hex(), module.key_of(code).hex().upper()):
         assert shown not in text
     assert secret.startswith(SECRET) and code.startswith(CODE)
 

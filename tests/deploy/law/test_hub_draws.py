@@ -13,8 +13,8 @@ from scipy import stats
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.draws import DUE, SEED, beacon_of, drawn, key_of, word
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.outcome import Outcome
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.terms import Terms
 
 LONG = dict(round_seconds=3600.0, deadline=3600.0)
@@ -23,7 +23,7 @@ LONG = dict(round_seconds=3600.0, deadline=3600.0)
 def due(hub, devices):
     """Devices that are due in the open round."""
     beacon = beacon_of(hub.view.model)
-    return [d for d in devices if drawn(hub.devices.key(d), DUE, beacon, hub.terms.due)]
+    return [d for d in devices if drawn(hub.row.admission.devices.key(d), DUE, beacon, hub.terms.due)]
 
 
 def test_a_share_of_the_devices_is_drawn_anew_in_each_round():
@@ -97,7 +97,7 @@ def test_real_devices_report_when_they_are_due_and_not_else(tmp_path):
                 sent += told.sent
                 assert told.sent == int(wanted)
             mine = due(one.hub, range(1, 11))
-            assert sent == len(mine) and one.app.counters.refused() == {}
+            assert sent == len(mine) and one.app.counters.refusals_by_reason() == {}
             one.do(one.hub.close_round(empty=True))
             one.do(opened(one.hub, number + 1))
         late = one.device(tmp_path / "late")

@@ -16,11 +16,11 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
+from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.hub import Outcome
-from fedrank.deploy.hub.migrations import STEPS
 from fedrank.deploy.hub.settings import HubSettings
-from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.hub.stages import Outcome
+from fedrank.deploy.hub.store import STEPS, StoreError
 from fedrank.privacy.caps import LIFETIME_EPSILON
 
 
@@ -79,7 +79,8 @@ def test_a_clock_that_jumps_closes_no_round_and_keeps_none_open(tmp_path, monkey
     async def story():
         home = make(tmp_path / "hub", cohort=100, least=1, deadline=60.0)
         clock = Clock()
-        monkeypatch.setattr(hub_module, "time", clock)
+        for module in (hub_module, stages):
+            monkeypatch.setattr(module, "time", clock)
         async with running(home) as hub:
             (device,) = await enrolled(hub, 1)
             await hub.report(0, device, some_messages(hub, 1)[0])
@@ -89,7 +90,7 @@ def test_a_clock_that_jumps_closes_no_round_and_keeps_none_open(tmp_path, monkey
             assert hub.view.round == 0
         clock.now = 5.0  # the machine was started again: its monotonic clock begins anew
         async with running(home) as hub:
-            left = hub._opened + 60 - clock.now
+            left = hub.round.opened + 60 - clock.now
             assert 0 <= left <= 60
             clock.now += left + 1
             await hub.leave(99)
@@ -165,7 +166,6 @@ def test_terms_cannot_change_and_other_settings_can(tmp_path):
         (dict(n_features=5, least=0), "least"),
         (dict(n_features=5, p=0.01), r"p in \[1/11, 1\]"),
         (dict(n_features=5, mechanism="laplace"), "needs epsilon"),
-        (dict(n_features=5, aggregate="meen"), "Did you mean 'mean'"),
         (dict(n_features=5, reward="Max"), "online metric"),
         (dict(n_features=2_000_000), "n_features"),
         (dict(n_features=900_000, ranker="mlp"), "1,000,000 weights"),
@@ -176,6 +176,20 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_made(tmp_path, s
     with pytest.raises(ConfigError, match=words):
         HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
     assert not (tmp_path / "hub").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"), [("", ""), ('aggregate = "median-of-means"\n', "aggregate must be 'mean'")]
+)
+def test_a_hub_of_the_mean_goes_on_and_one_of_a_robust_rule_does_not(tmp_path, lines, words):
+    home = make(tmp_path / "hub")
+    text = home.settings.read_text()
+    home.settings.write_text("byzantine = 1\n" + (lines or 'aggregate = "mean"\n') + text)
+    if words:
+        with pytest.raises(ConfigError, match=words):
+            home.open()
+    else:
+        home.open()[1].close()
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path):

@@ -11,8 +11,8 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.hub import Outcome
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome
 
 
 def used(home, round_):
@@ -118,7 +118,7 @@ def test_who_was_not_drawn_has_told_something_all_the_same(tmp_path):
 def test_few_reports_wait_for_more_and_then_for_the_deadline(tmp_path):
     async def story():
         async with running(make(tmp_path / "hub", round_seconds=0.1, deadline=0.6, least=1)) as hub:
-            start = hub._opened
+            start = hub.round.opened
             (device,) = await enrolled(hub, 1)
             await hub.report(0, device, some_messages(hub, 1)[0])
             await opened(hub, 1)

@@ -11,12 +11,12 @@ from hubs import SETTINGS, enrolled, make, message, opened, running, some_messag
 from fedrank.core.errors import RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.hub import hub as hub_module
+from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.credentials import NotAdmittedError
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.hub import Outcome
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 from fedrank.engine import checkpoint
 
@@ -73,7 +73,7 @@ def test_nobody_is_told_that_something_was_done_which_was_not(tmp_path, monkeypa
             for asked in (hub.leave(device), hub.enrol()):
                 with pytest.raises(StoreError):
                     await asked
-            assert not hub.healthy and device in hub.devices
+            assert not hub.healthy and device in hub.row.admission.devices
             monkeypatch.setattr(hub_module, "_TRY_AGAIN", 0.05)
             for _ in range(200):  # nobody asks anything: it looks by itself whether it can write again
                 if hub.healthy:
@@ -212,7 +212,7 @@ def test_devices_that_enrol_at_once_are_never_more_than_the_hub_takes(tmp_path):
     async def story():
         async with running(make(tmp_path / "hub", most_devices=7)) as hub:
             outcomes = await asyncio.gather(*(hub.enrol() for _ in range(50)), return_exceptions=True)
-            assert sum(isinstance(one, str) for one in outcomes) == 7 == len(hub.devices)
+            assert sum(isinstance(one, str) for one in outcomes) == 7 == len(hub.row.admission.devices)
             assert {one.reason for one in outcomes if isinstance(one, Exception)} == {"hub-full"}
             assert await hub.leave(3)
             assert not hub.full and await hub.enrol()

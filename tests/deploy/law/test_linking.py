@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.deploy.linking.attacks import CONTENT, attack
-from fedrank.deploy.linking.settings import LinkAttack
-from fedrank.deploy.linking.world import Record, Seen, observe
+from fedrank.deploy.linking import LinkAttack
+from fedrank.deploy.linking.world import CONTENT, Record, Seen, attack, observe
 
 DEVICES, ROUNDS = 20, 9
 

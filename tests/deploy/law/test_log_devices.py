@@ -9,13 +9,22 @@ import pytest
 from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log_answer, signer_of, synced, witness
 
 from fedrank.deploy.device import State, conversation
+from fedrank.deploy.hub.audit import _wrong_entries, audit_folder
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.log.audit import _wrong_entries, audit_folder
-from fedrank.deploy.log.entries import ISSUER_KEY, key_entry, model_data
+from fedrank.deploy.hub.tokens import _new_key
 from fedrank.deploy.log.note import Checkpoint
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
-from fedrank.deploy.log.tree import Grown, consistency_proof, frontier, grown, inclusion_proof, leaf_hash
-from fedrank.deploy.oblivious.issuer import _new_key
+from fedrank.deploy.log.tree import (
+    ISSUER_KEY,
+    Grown,
+    consistency_proof,
+    frontier,
+    grown,
+    inclusion_proof,
+    key_entry,
+    leaf_hash,
+    model_data,
+)
 
 X = np.eye(3)
 
@@ -162,7 +171,7 @@ def test_a_model_for_one_device_that_the_log_has_for_all_to_see_is_found(hub, tm
     answer = Answer.parse(as_body(*log_answer(both, signer_of(hub))))
     fresh = Answer(answer.checkpoint, (), tuple(both), note=answer.note)
     with pytest.raises(UnprovenError, match="two models"):
-        fresh.checked(hub.hub.terms, kept, Trust())
+        fresh.check(hub.hub.terms, kept, Trust())
     target.close(), other.close()
 
 
@@ -183,7 +192,7 @@ def test_a_round_has_one_model_in_the_log_even_where_the_hub_makes_another(tmp_p
                 db.execute("INSERT INTO node VALUES (?, ?, ?)", node)
     store.close()
     with LocalHub(tmp_path / "hub", **settings) as again:
-        again.do(again.hub.settled(30))
+        again.do(again.hub.wait_for_round(30))
         assert again.hub.view.round == 2 and again.hub.view.state == "open"
         assert [entry[1:5] for entry in entries_of(again)[1:]] == [n.to_bytes(4, "big") for n in range(3)]
         one = device(again, tmp_path / "d")
@@ -279,7 +288,7 @@ def test_a_token_is_bought_with_a_key_that_the_log_has(selling, tmp_path):
     for _ in range(40):  # the tail of the log begins anew meanwhile, and epochs end
         assert synced(one).state is State.OK
         tail = Answer.parse(selling.ask("GET", "/v1/log")[2]).entries
-        sold = selling.hub.issuer.keys()
+        sold = selling.hub.row.issuer.keys()
         entries = [entry for entry in tail if entry[0] == ISSUER_KEY]
         for epoch, key in sold.items():
             assert bytes([3]) + epoch.to_bytes(4, "big") + hashlib.sha256(key).digest() in entries

@@ -7,8 +7,8 @@ import time
 import pytest
 from hubs import enrolled, make, running, some_messages
 
-from fedrank.deploy.hub.devices import digest_of
-from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.draws import key_of
+from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import Store, StoreError
 
 
@@ -66,12 +66,12 @@ def test_a_device_that_has_left_is_unknown_after_a_restart_too(tmp_path):
             leaves, stays = await hub.enrol(), await hub.enrol()
             assert await hub.leave(hub.device_of(leaves))
         async with running(home) as hub:
-            return hub.device_of(leaves), hub.device_of(stays), leaves, len(hub.devices)
+            return hub.device_of(leaves), hub.device_of(stays), leaves, len(hub.row.admission.devices)
 
     gone, there, token, devices = asyncio.run(story())
     assert gone is None and there == 2 and devices == 1
     written = b"".join(path.read_bytes() for path in home.path.iterdir() if path.is_file())
-    assert digest_of(token) not in written  # deleted rows are overwritten, not only unlinked
+    assert key_of(token) not in written  # deleted rows are overwritten, not only unlinked
 
 
 def test_the_log_survives_a_power_cut(tmp_path):

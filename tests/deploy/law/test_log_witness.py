@@ -12,16 +12,14 @@ from log_worlds import LocalHub, cosign, signer_of, witness
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.client import HttpClient, response_of
-from fedrank.deploy.log import published
-from fedrank.deploy.log.audit import audit_folder
-from fedrank.deploy.log.entries import MODEL
+from fedrank.deploy.hub import publishing as published
+from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import Answer, UnprovenError
-from fedrank.deploy.log.reading import Reading, read_on
 from fedrank.deploy.log.submission import body_of
-from fedrank.deploy.log.tree import Grown, consistency_proof, grown, leaf_hash
-from fedrank.deploy.log.witness import Witness, WitnessFolder, as_json
+from fedrank.deploy.log.tree import MODEL, Grown, consistency_proof, grown, leaf_hash
+from fedrank.deploy.log.witness import Reading, Witness, WitnessFolder, as_json, read_on
 
 LOG = Signer("log.example/1", 1, bytes(32))
 
@@ -322,14 +320,14 @@ def whole_and_consistent(response):
 def test_who_asks_while_a_head_is_replaced_gets_all_of_one_head(tmp_path, monkeypatch):
     """Every step of showing a new head is interrupted by a reader and by a witness that cosigned the one before."""
     with LocalHub(tmp_path / "hub") as hub:
-        log, seen, within = hub.hub.log, [], []
+        log, seen, within = hub.hub.row.publishing, [], []
         size = whole_and_consistent(log.since(0))
 
         def interrupted(real, value):
             if not within:
                 within.append(True)
-                log._cosigned(size, "")
-                seen.extend([whole_and_consistent(log.whole), whole_and_consistent(log.since(0))])
+                log._add_cosignatures(size, "")
+                seen.extend([whole_and_consistent(log._shown.whole), whole_and_consistent(log.since(0))])
                 within.clear()
             return real(value)
 
@@ -338,7 +336,7 @@ def test_who_asks_while_a_head_is_replaced_gets_all_of_one_head(tmp_path, monkey
         hub.next_round()
         monkeypatch.undo()
         assert len(seen) >= 4
-        assert whole_and_consistent(log.whole) == whole_and_consistent(log.since(0)) == size + 1
+        assert whole_and_consistent(log._shown.whole) == whole_and_consistent(log.since(0)) == size + 1
 
 
 def test_a_key_of_another_log_is_refused(tmp_path):

@@ -11,6 +11,8 @@ from fedrank.deploy.device import conversation
 from fedrank.deploy.device.outbox import Outbox
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.routes import HttpResponse
+from fedrank.deploy.hub.tokens import _new_key
+from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH
 from fedrank.deploy.oblivious.encapsulation import (
     REQUEST_OVERHEAD,
     Gateway,
@@ -18,11 +20,8 @@ from fedrank.deploy.oblivious.encapsulation import (
     new_private_key,
     public_key_of,
 )
-from fedrank.deploy.oblivious.issuer import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
-from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge
-from fedrank.deploy.oblivious.wallet import Wallet
+from fedrank.deploy.oblivious.tokens import Wallet, ask_for, epoch_challenge
 
 KEY = _new_key()[0]
 X = np.random.default_rng(0).random((12, FEATURES))

@@ -19,6 +19,7 @@ from fedrank.core.errors import WireError
 from fedrank.deploy.device import conversation
 from fedrank.deploy.oblivious import encapsulation
 from fedrank.deploy.oblivious.binary_http import (
+    REQUEST_LENGTH,
     BinaryRequest,
     BinaryResponse,
     decode_request,
@@ -34,7 +35,6 @@ from fedrank.deploy.oblivious.encapsulation import (
     public_key_in,
 )
 from fedrank.deploy.oblivious.relay import RelaySettings
-from fedrank.deploy.oblivious.sizes import REQUEST_LENGTH
 from fedrank.deploy.oblivious.tokens import header_of, token_in
 
 
@@ -107,12 +107,12 @@ def test_a_relay_that_sends_an_enrolment_again_uses_up_no_cap(tmp_path):
 
     async def story():
         async with serving(home) as app:
-            secret = app._hub.credentials.add("app", 3)
+            secret = app._hub.row.admission.credentials.add("app", 3)
             whole = encode_request(BinaryRequest(b"POST", b"/v1/enrol", shown(f"Bearer {secret}")), REQUEST_LENGTH)
             kept = encapsulate(app._gateway.public, whole).request
             got = [await Exchange("POST", "/v1/oblivious", None, kept).to(app) for _ in range(5)]
             assert [one.code for one in got] == [200, 409, 409, 409, 409] and got[1].error == "replayed"
-            assert len(app._hub.devices) == 1
+            assert len(app._hub.row.admission.devices) == 1
             other = await through(app, BinaryRequest(b"POST", b"/v1/enrol", shown(f"Bearer {secret}")))
             assert other[0].status == 201  # the cap is there for those who enrol
 

@@ -160,10 +160,10 @@ def test_an_answer_is_final(tmp_path):
     message(box, 0)
     (waiting,) = box.waiting()
     box.sending(waiting, math.inf)
-    box.answered(waiting, "counted")
-    box.answered(waiting, "too late, not counted")
+    box.record_answer(waiting, "counted")
+    box.record_answer(waiting, "too late, not counted")
     assert box.ledger()[0].outcome == "counted"
-    assert not box.sending(waiting, math.inf) and box.reported(HUB, 0)
+    assert not box.sending(waiting, math.inf) and box.has_report(HUB, 0)
 
 
 def test_many_threads_that_send_write_one_row(tmp_path):
@@ -175,6 +175,6 @@ def test_many_threads_that_send_write_one_row(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    boxes[0].answered(waiting, "too late, not counted")
+    boxes[0].record_answer(waiting, "too late, not counted")
     (row,) = boxes[1].ledger()
     assert row.outcome == "no answer came; it may have been counted"  # three attempts are unanswered

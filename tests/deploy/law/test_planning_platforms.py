@@ -9,10 +9,9 @@ from planning_worlds import Application, Direct, coordinator_in, explore, platfo
 from platform_worlds import same
 
 from fedrank.core.errors import ConfigError, FedrankWarning
-from fedrank.deploy.platforms.process import ledger_of
-from fedrank.deploy.platforms.steps import NotYetError, RefusedError
-from fedrank.deploy.platforms.terms import Terms
-from fedrank.deploy.platforms.users import visits
+from fedrank.deploy.platforms.client import visits
+from fedrank.deploy.platforms.service import ledger_of
+from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
 
 ROUNDS, STAY, EXPLORERS = 15, 3, 3

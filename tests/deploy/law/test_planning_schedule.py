@@ -13,12 +13,11 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.messages import Layout
-from fedrank.deploy.platforms.peer import Silence
-from fedrank.deploy.platforms.planning.schedule import schedule, sum_steps, sum_terms
-from fedrank.deploy.platforms.process import ledger_of
-from fedrank.deploy.platforms.steps import NotYetError, RefusedError
-from fedrank.deploy.platforms.terms import Terms
-from fedrank.deploy.platforms.users import visits
+from fedrank.deploy.platforms.client import visits
+from fedrank.deploy.platforms.planning_platform import schedule, sum_steps, sum_terms
+from fedrank.deploy.platforms.rounds import Silence
+from fedrank.deploy.platforms.service import ledger_of
+from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.secure_sum.messages import Invitation
 from fedrank.privacy.secure_sum.server import Server
@@ -26,17 +25,16 @@ from fedrank.privacy.secure_sum.server import Server
 K, STAY, ROUNDS = 3, 3, 21
 BOUND, CLIP, RELEASE, PLAN = range(1, 5)
 SETTINGS = {
-    "protocol": "learned-slates",
+    "protocol": "planned-slates",
     "rounds": ROUNDS,
     "seed": 5,
     "world": {"preset": "tension", "candidates": 4, "slate": 2, "platforms": K, "time_budget": K * STAY},
     "slates": {
-        "learner": "planned-slates",
         "feedback": "all",
         "explorers": 4,
         "releases": 2,
         "hold": 0.5,
-        "options": ["differ=0"],
+        "differ": False,
     },
     "sharing": {"bounders": 2, "epsilon": 500.0},
     "evaluation": {"every": 5},
@@ -279,9 +277,8 @@ def test_a_platform_that_stays_away_is_named_and_nothing_is_unmasked(tmp_path, s
 
 
 def test_what_processes_cannot_do_is_one_error():
-    fedslate = {"protocol": "vertical-slate", "world": {"platforms": 3}, "sharing": {"secure_sum": True}}
-    with pytest.raises(ConfigError, match="of FedSlate only simulated platforms have a secure sum"):
-        Terms.of(from_dict(fedslate))
+    with pytest.raises(ConfigError, match="tell each other nothing"):
+        Terms.of(from_dict({"protocol": "slateq"}))
 
 
 @pytest.mark.slow

@@ -28,14 +28,12 @@ from platform_worlds import (
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.http.client import ClientResponse
-from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.key_value_store import packed
-from fedrank.deploy.platforms.peer import Silence
+from fedrank.deploy.platforms.client import PlatformClient, visits
+from fedrank.deploy.platforms.folder import PlatformFolder, packed
 from fedrank.deploy.platforms.platform import Platform
-from fedrank.deploy.platforms.process import Asking, coordinate
-from fedrank.deploy.platforms.steps import RefusedError
-from fedrank.deploy.platforms.users import visits
+from fedrank.deploy.platforms.rounds import Silence
+from fedrank.deploy.platforms.service import Asking, coordinate
+from fedrank.deploy.platforms.terms import RefusedError
 
 
 # -- the whole thing -----------------------------------------------------------------------------------------------

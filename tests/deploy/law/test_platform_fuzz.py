@@ -11,8 +11,8 @@ from platform_worlds import LOOK, answering, coordinated, served, terms
 
 from fedrank.deploy.http.client import ClientResponse
 from fedrank.deploy.platforms import service
-from fedrank.deploy.platforms.peer import Silence
 from fedrank.deploy.platforms.platform import Platform
+from fedrank.deploy.platforms.rounds import Silence
 
 NUMBERS = st.one_of(
     st.integers(-2, 60), st.sampled_from([2**31 - 2, 2**31 - 1, 2**32 - 1, 2**63, 10**40]), st.text(max_size=8)

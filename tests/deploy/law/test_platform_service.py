@@ -25,15 +25,13 @@ from platform_worlds import (
 )
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.platforms import peer as peer_module
+from fedrank.deploy.platforms import rounds as peer_module
 from fedrank.deploy.platforms import service
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.key_value_store import KeyValueStore, packed
+from fedrank.deploy.platforms.folder import KeyValueStore, PlatformFolder, packed
 from fedrank.deploy.platforms.platform import Platform
-from fedrank.deploy.platforms.process import Asking, coordinate
-from fedrank.deploy.platforms.steps import NotYetError, RefusedError
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.service import Asking, coordinate
+from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
 
 NAN = np.float32(np.nan).tobytes()

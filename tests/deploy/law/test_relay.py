@@ -8,7 +8,7 @@ from hubs import enrolled, make, opened, running, some_messages
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.hub import Outcome
+from fedrank.deploy.hub.stages import Outcome
 
 
 def question(hub, round_, weights=(0.0, 1.0, 2.0, 3.0, 4.0)):
@@ -18,7 +18,7 @@ def question(hub, round_, weights=(0.0, 1.0, 2.0, 3.0, 4.0)):
 
 async def closed(hub, round_):
     for _ in range(3000):
-        found = await hub.collected(round_)
+        found = await hub.collect(round_)
         if found is not None:
             return found
         await asyncio.sleep(0.01)
@@ -33,7 +33,7 @@ def test_a_coordinators_rounds(tmp_path):
             devices = await enrolled(hub, 4)
             assert hub.view.state == "between"
             assert await hub.report(0, 1, some_messages(hub, 1)[0]) is Outcome.BETWEEN
-            assert await hub.collected(3) is None
+            assert await hub.collect(3) is None
             assert await hub.ask_round(question(hub, 3)) is Outcome.ACCEPTED
             assert (hub.view.round, hub.view.state, hub.view.model) == (3, "open", question(hub, 3))
             assert await hub.ask_round(question(hub, 3)) is Outcome.ALREADY
@@ -59,8 +59,8 @@ def test_a_coordinators_rounds(tmp_path):
             assert await hub.report(7, 2, sent[1]) is Outcome.ALREADY
             assert await hub.report(3, 2, sent[1]) is Outcome.ALREADY
             assert await hub.close_round() == 7
-            assert await hub.collected(7) == sent[1]
-            assert await hub.collected(3) == b"".join(sent)
+            assert await hub.collect(7) == sent[1]
+            assert await hub.collect(3) == b"".join(sent)
 
     async def between():
         async with running(home) as hub:
@@ -92,7 +92,7 @@ def test_a_log_that_was_put_back_asks_what_it_asked(tmp_path):
             assert (hub.view.round, hub.view.state, hub.view.model) == (7, "open", question(hub, 7))
             assert await hub.close_round() is None
             assert await hub.close_round(empty=True) == 7
-            assert await hub.collected(7) == b""
+            assert await hub.collect(7) == b""
             assert await hub.ask_round(question(hub, 9)) is Outcome.ACCEPTED
 
     asyncio.run(story())
@@ -121,8 +121,8 @@ def test_a_report_that_was_counted_is_known_between_rounds_after_a_restart(tmp_p
 def test_between_rounds_one_can_wait_for_the_next(tmp_path):
     async def story():
         async with running(make(tmp_path / "hub", relay=True)) as hub:
-            assert (await hub.settled(0.05)).state == "between"
-            waiting = asyncio.create_task(hub.settled(20.0))
+            assert (await hub.wait_for_round(0.05)).state == "between"
+            waiting = asyncio.create_task(hub.wait_for_round(20.0))
             await asyncio.sleep(0.05)
             assert not waiting.done()
             await hub.ask_round(question(hub, 0))

@@ -21,10 +21,9 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import federation
 from fedrank.deploy.search import statistics as search_statistics
-from fedrank.deploy.search.askers import Askers
 from fedrank.deploy.search.broker import PATIENCE, BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, read_federation
-from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.deploy.search.folder import Askers, OwnerFolder
 from fedrank.deploy.search.service import Operator, owner_app
 from fedrank.deploy.search.statistics import make_statistics
 from fedrank.texts.served.documents import Document, Words
@@ -207,7 +206,7 @@ def test_half_a_surrogate_pair_is_no_text_and_breaks_nothing(tmp_path, monkeypat
     """JSON may hold one, by an escape; people's keyboards and files do, too."""
     with search_world(tmp_path, {"north": TEXTS["north"]}) as (asked, homes, _):
         assert len(asked.search("wing \ud800").hits) == 1
-        monkeypatch.setattr("fedrank.texts.served.envelopes._padded", lambda body: json.dumps(body).encode())
+        monkeypatch.setattr("fedrank.texts.served.envelopes._pad", lambda body: json.dumps(body).encode())
         key, url = key_of(homes["north"].public_key()), homes["north"].url("owner") + "/v1/ask"
         sound = {"kind": "search", "words": ["wing"], "k": 1, "day": TODAY, "asker": "anna"}
         for wrong in ({"words": ["\ud800"]}, {"asker": "\ud800"}, {"token": "\ud800"}):
@@ -253,22 +252,22 @@ def test_a_question_that_is_sent_again_counts_once_also_after_a_restart(tmp_path
 def test_what_was_asked_is_forgotten_when_its_day_is_no_longer_taken(tmp_path, monkeypatch):
     askers = Askers(tmp_path / "askers.db", {"search": 2, "fetch": 0})
     token, now = askers.allow("anna"), [100 * 86400.0]
-    monkeypatch.setattr("fedrank.deploy.search.askers.time.time", lambda: now[0])
+    monkeypatch.setattr("fedrank.deploy.search.folder.time.time", lambda: now[0])
     said = []
     for day, identity, asked in ((0, b"a", 0), (0, b"a", 0), (1, b"a", 0), (1, b"b", 0), (1, b"c", 2), (1, b"d", 1),
                                  (2, b"c", 2), (2, b"b", 0), (3, b"c", 2), (4, b"c", 2)):  # fmt: skip
         now[0] = (100 + day) * 86400.0
-        said.append(askers.admitted("anna", token, "search", 1, identity, 100 + asked))
+        said.append(askers.admit("anna", token, "search", 1, identity, 100 + asked))
     assert said == ["", "replayed", "replayed", "", "", "too-many", "replayed", "other-day", "replayed", "other-day"]
     assert askers._db.execute("SELECT count(*) FROM question").fetchone() == (1,)
-    assert askers.admitted("anna", token, "search", 1, b"e", 104) == ""
+    assert askers.admit("anna", token, "search", 1, b"e", 104) == ""
     assert sorted(row[0] for row in askers._db.execute("SELECT identity FROM question")) == [b"e"]
     askers.close()
 
 
 def forged(asked, monkeypatch, change, whose="north"):
     """The asker, for whom an owner's answers are changed after they were opened: what an owner could have sealed."""
-    real = federation._opened
+    real = federation._open
     keys = {card.key: card.name for card in asked.file.owners}
     seen = []
 
@@ -285,7 +284,7 @@ def forged(asked, monkeypatch, change, whose="north"):
         return body
 
     monkeypatch.setattr(federation, "Question", Noted)
-    monkeypatch.setattr(federation, "_opened", opened)
+    monkeypatch.setattr(federation, "_open", opened)
     return seen
 
 

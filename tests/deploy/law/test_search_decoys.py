@@ -8,8 +8,7 @@ import pytest
 from search_worlds import TEXTS, search_world
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.search.decoys import Decoys, decoys_of
-from fedrank.deploy.search.federation import Federation
+from fedrank.deploy.search.federation import Decoys, Federation, decoys_of
 from fedrank.texts.served.envelopes import open_question
 from fedrank.texts.served.owner import MOST_AT_ONCE, OwnerSettings
 

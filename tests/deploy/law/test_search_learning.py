@@ -21,8 +21,7 @@ from fedrank.deploy.search.learning import FixedRanker, LearningRanker, base_and
 from fedrank.deploy.search.portal import PortalApp
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.texts.served.features import NAMES
-from fedrank.texts.served.owner import OwnerSettings
+from fedrank.texts.served.owner import NAMES, OwnerSettings
 
 pytest.importorskip("tantivy")
 

@@ -34,8 +34,7 @@ from server_worlds import (  # noqa: F401
 )
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.deploy.http.connection_limiter import ConnectionLimiter
-from fedrank.deploy.http.server import ThreadedServer, serve
+from fedrank.deploy.http.server import ConnectionLimiter, ThreadedServer, serve
 
 ROOT = Path(__file__).resolve().parents[3]
 

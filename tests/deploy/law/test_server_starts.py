@@ -11,7 +11,7 @@ import pytest
 from hub_fakes import FakeHub, app_of, ask
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.http import certificate as certificate_module
+from fedrank.deploy.http import server as certificate_module
 from fedrank.deploy.http.server import ThreadedServer, serve
 
 

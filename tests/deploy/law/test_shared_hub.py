@@ -11,11 +11,10 @@ import pytest
 from hubs import enrolled, make, opened, some_messages
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.hub import migrations
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.outcome import Outcome
 from fedrank.deploy.hub.settings import HubSettings
-from fedrank.deploy.hub.store import Store, StoreError
+from fedrank.deploy.hub.stages import Outcome
+from fedrank.deploy.hub.store import STEPS, Store, StoreError
 
 pytestmark = [
     pytest.mark.slow,
@@ -101,7 +100,7 @@ def test_reports_at_any_process_make_the_model_that_one_process_makes(tmp_path, 
                     assert await single.report(round_, device, sent) is ACCEPTED
                 for hub in (*hubs, single):
                     await opened(hub, round_ + 1)
-            assert [hub.leads for hub in hubs] == [True, False]
+            assert [hub.row.closing.leads for hub in hubs] == [True, False]
             assert hubs[0].view.model == hubs[1].view.model == single.view.model
             assert hubs[0].view.etag == hubs[1].view.etag
             status = [hub.status() for hub in hubs]
@@ -155,7 +154,9 @@ def test_guesses_of_tokens_are_bounded_and_no_honest_token_is_called_wrong(tmp_p
             with pytest.raises(StoreError):  # the answer is 503, not 401
                 for guess in range(5000):
                     two.device_of(f"guess {guess}")
-            await becomes(lambda: token is not None and bool(two.devices.find(token)), 2.0)  # seen by looking
+            await becomes(
+                lambda: token is not None and bool(two.row.admission.devices.find(token)), 2.0
+            )  # seen by looking
             assert two.device_of(token) == 1
 
     asyncio.run(story())
@@ -175,7 +176,7 @@ def test_when_the_leader_is_lost_another_closes_and_applies_what_is_due_once(tmp
                 assert await third.report(0, device, message) is ACCEPTED
             await opened(second, 1)
             await opened(third, 1)
-            assert second.leads != third.leads and second.view.model == third.view.model
+            assert second.row.closing.leads != third.row.closing.leads and second.view.model == third.view.model
 
     asyncio.run(story())
     assert replay_log(homes[1].path).proven
@@ -195,7 +196,7 @@ def test_a_round_that_a_leader_closed_and_did_not_apply_is_applied_by_the_next(t
             for device, message in zip(devices, some_messages(first, 4), strict=True):
                 assert await first.report(0, device, message) is ACCEPTED
             await opened(second, 1)
-            assert second.leads
+            assert second.row.closing.leads
 
     asyncio.run(story())
     found = replay_log(homes[1].path)
@@ -221,7 +222,10 @@ def test_a_leader_that_lost_its_lead_writes_nothing_and_follows(tmp_path, url):
                 assert await first.report(0, device, message) is ACCEPTED
             await opened(second, 1)
             await opened(first, 1)
-            assert (first.leads, second.leads) == (False, True) and first.view.model == second.view.model
+            assert (first.row.closing.leads, second.row.closing.leads) == (
+                False,
+                True,
+            ) and first.view.model == second.view.model
             for device, message in zip(devices, some_messages(first, 4, seed=1), strict=True):
                 assert await first.report(1, device, message) is ACCEPTED
             await opened(first, 2)
@@ -308,7 +312,7 @@ def test_an_outage_of_the_server_loses_nothing(tmp_path, server, url):
                 assert await one.report(0, device, message) is ACCEPTED
             await opened(one, 1)
             await opened(two, 1)
-            assert one.leads != two.leads
+            assert one.row.closing.leads != two.row.closing.leads
 
     asyncio.run(story())
     assert replay_log(homes[0].path).proven
@@ -353,17 +357,17 @@ def test_what_one_process_keeps_in_its_folder_cannot_be_shared():
 
 
 def test_an_earlier_version_is_brought_to_the_present_one(tmp_path, url, monkeypatch):
-    from fedrank.deploy.hub.postgres import store as module
+    from fedrank.deploy.hub import postgres as module
 
     home = make(tmp_path / "hub", database=url)
-    later = (*migrations.STEPS, "ALTER TABLE device ADD COLUMN credential INTEGER;\nCREATE TABLE more (x BLOB) STRICT")
+    later = (*STEPS, "ALTER TABLE device ADD COLUMN credential INTEGER;\nCREATE TABLE more (x BLOB) STRICT")
     monkeypatch.setattr(module, "STEPS", later)
     with pytest.raises(StoreError, match="newest version"):
         home.open(read_only=True)
     _, store = home.open()
     assert store._db.execute("SELECT credential FROM device").fetchall() == []
     store.close()
-    monkeypatch.setattr(module, "STEPS", migrations.STEPS)
+    monkeypatch.setattr(module, "STEPS", STEPS)
     with pytest.raises(StoreError, match=f"version {len(later)}"):
         home.open()
 

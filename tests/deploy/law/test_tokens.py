@@ -10,7 +10,7 @@ from token_worlds import ADMIN, Buyer, token_app
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.hub.store import StoreError
-from fedrank.deploy.oblivious.issuer import Issuer
+from fedrank.deploy.hub.tokens import Issuer
 from fedrank.deploy.oblivious.tokens import TOKEN_BYTES, content_of, header_of, spending_number
 
 
@@ -253,7 +253,7 @@ def test_a_full_disk_sells_nothing_and_loses_nothing(tmp_path, monkeypatch):
                 def full(*_):
                     raise sqlite3.OperationalError("database or disk is full")
 
-                patch.setattr("fedrank.deploy.oblivious.issuer.transaction", full)
+                patch.setattr("fedrank.deploy.hub.tokens.transaction", full)
                 got = await buyer.buy(0, asked)
                 assert (got.code, got.error) == (503, "unavailable")
                 with pytest.raises(StoreError):

@@ -15,8 +15,8 @@ pytest.importorskip("joserfc", reason="the extra attestation is not installed")
 from statements import Authority, app_attest, play_integrity, play_keys, webauthn
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.hub.attestation import NotAttestedError
 from fedrank.deploy.hub.attestation.app_attest import AppAttest
-from fedrank.deploy.hub.attestation.attestor import NotAttestedError
 from fedrank.deploy.hub.attestation.play_integrity import PlayIntegrity
 from fedrank.deploy.hub.attestation.web_authn import WebAuthn
 
@@ -209,7 +209,7 @@ def test_a_list_that_cannot_be_read_stops_the_start_and_later_changes_nothing(tm
         with pytest.raises(ConfigError, match="withdrawn"):
             WebAuthn(**made)
     file.write_text("key ab12\n")
-    found = WebAuthn(**made)._withdrawn()
+    found = WebAuthn(**made)._withdrawals()
     for spoil in (lambda: file.write_text("nonsense"), file.unlink):
         spoil()
         with pytest.raises(NotAttestedError):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from fedrank.deploy.hub.checks.evidence import FRACTIONS, Evidence, half_width
+from fedrank.deploy.hub.checks import FRACTIONS, Evidence, half_width
 
 
 def money_of_gamblers(rounds, bound, highest):

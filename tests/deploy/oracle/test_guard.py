@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.http import guard, routes
 from fedrank.deploy.http.guard import Rate, Secret
-from fedrank.deploy.hub.report_check import report_check
+from fedrank.deploy.hub.app import report_check
 from fedrank.deploy.terms import Terms
 
 TERMS = {

@@ -13,7 +13,7 @@ from browser import Tab, chromium
 from js_sdk import built
 
 import fedrank.deploy.demo
-from fedrank.deploy.demo.service import demo_app
+from fedrank.deploy.demo import demo_app
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
 

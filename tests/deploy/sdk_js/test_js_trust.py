@@ -21,11 +21,9 @@ from token_worlds import ENROLMENT, token_app
 from fedrank.deploy.http.routes import json_response
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import service
-from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
-from fedrank.deploy.hub.attestation.door import Door
-from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.log.audit import audit_folder
-from fedrank.deploy.oblivious.issuer import _new_key
+from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
+from fedrank.deploy.hub.audit import audit_folder, replay_log
+from fedrank.deploy.hub.tokens import _new_key
 from fedrank.deploy.oblivious.relay import RelaySettings
 
 pytestmark = pytest.mark.minutes

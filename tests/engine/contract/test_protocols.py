@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedrank.ranking.foltr_es.cma import FoltrCMA
-from fedrank.ranking.foltr_es.nes import FoltrNES
 from worlds import FEATURES, tiny_parties, tiny_protocol, tiny_queries
 
 from fedrank.core.errors import AnswerError, ConfigError
@@ -20,6 +18,9 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.foltr_es import TryPerturbation
+from fedrank_zoo.foltr_cma import FoltrCMA
+from fedrank_zoo.foltr_es_2019 import FoltrES2019
+from fedrank_zoo.foltr_nes import FoltrNES
 
 VARIANTS = {
     "linear": {},
@@ -27,7 +28,7 @@ VARIANTS = {
     "jax": {"kernels": False},
     "plain": {"antithetic": False, "p": 0.5},
     "random ties": {"ties": "random", "kernels": False},
-    "as published": {"as_published": True},
+    "as published": {"kind": FoltrES2019},
     "private": {"mechanism": "piecewise", "p": 1.0, "piecewise": Piecewise(1.0, 1, 2)},
     "natural": {"kind": FoltrNES, "kernels": False},
     "cma": {"kind": FoltrCMA, "covariance": "full", "kernels": False},

@@ -247,7 +247,6 @@ _SLATES = [
         f"--world.time-budget 8 {_PLATFORMS} {_NONE}",
     ),
     _run("slates-three-pooled", f"vertical-slate --slates.others pooled {_THREE} {_PLATFORMS} {_NONE}"),
-    _run("slates-three-secure", f"vertical-slate --sharing.clip 2 --sharing.secure-sum {_THREE} {_PLATFORMS} {_NONE}"),
     _run(
         "slates-noise",
         f"vertical-slate --sharing.clip 2 --sharing.centre 1 --sharing.epsilon 4 {_TWO} {_PLATFORMS} {_NONE}",
@@ -262,7 +261,10 @@ _SLATES = [
         f"--slates.explorers 4 --evaluation.every 20 --evaluation.episodes 3 --quiet --out @ {_SOME}",
     ),
     _run("slateq", f"slateq --world.time-budget 8 {_PLATFORMS} {_SOME}"),
-    _run("slateq-central", f"slateq-central --slates.optimiser exact --world.time-budget 8 {_PLATFORMS} {_SOME}"),
+    _run(
+        "slateq-central",
+        f"slateq --slates.central --slates.optimiser exact --world.time-budget 8 {_PLATFORMS} {_SOME}",
+    ),
 ]
 
 _ATTACKS = [

@@ -139,7 +139,8 @@ def _words(command: str, name: str) -> list[str]:
 
 def environment(root: Path, cache: Path | None, optimised: bool) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if name not in UNSET}
-    env |= {"PYTHONPATH": str(root.resolve()), "JAX_PLATFORMS": "cpu"}
+    paths = [str(root.resolve()), str(root.resolve() / "zoo"), *filter(None, [env.get("PYTHONPATH")])]
+    env |= {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
     if not optimised:
         env["XLA_FLAGS"] = QUICK
     if cache is not None:

@@ -7,7 +7,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.privacy.noise.simulated import gamma_shares, simulated_discrete_laplace
-from fedrank.privacy.noise.values import ValueNoise
+from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.privacy.quantise import clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import privatise
 from fedrank.privacy.secure_sum.party import rows, to_array

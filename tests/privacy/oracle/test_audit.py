@@ -13,7 +13,7 @@ from fedrank.privacy.accounts.piecewise import account as piecewise_account
 from fedrank.privacy.accounts.randomised_response import account as response_account
 from fedrank.privacy.audit import AUDITS, Audit, audited, clopper_pearson, gaussian_distance, pure_bound
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.privacy.noise.sums import NoisyValues
+from fedrank.privacy.noisy_sums import NoisyValues
 from fedrank.privacy.piecewise import Piecewise, best
 from fedrank.privacy.randomised_response import os_words, privatise, probability
 from fedrank.report.load import load

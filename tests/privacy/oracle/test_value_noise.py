@@ -11,7 +11,7 @@ import pytest
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.privacy.accounts.vectors import ALWAYS_ASKED, EVERYWHERE, vectors
-from fedrank.privacy.noise.values import ValueNoise
+from fedrank.privacy.noisy_values import ValueNoise
 
 SMALL = {"platforms": 2, "batch": 5, "learn_every": 3, "burn_in": 20, "memory": 40, "episode_rounds": 6}
 

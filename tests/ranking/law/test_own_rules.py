@@ -56,7 +56,7 @@ def test_foltr_es_takes_a_function_of_differences(data):
         ("foltr-pdgd", lambda vectors, weights, arrived, byzantine: vectors, r"shape \(2000, 3\)"),
         ("foltr-es", lambda values, arrived: values.sum(), "coefficients"),
         ("foltr-es", lambda values, arrived: 1, r"shape \(\)"),
-        ("bandit-fedavg", lambda values, arrived: values, "bandit-fedavg"),
+        ("bandit-fedavg", lambda values, arrived: values, "means nothing to this protocol"),
     ],
 )
 def test_what_is_no_rule_is_refused(protocol, rule, word, data):

@@ -7,15 +7,15 @@ import pytest
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.flower.local import LocalNetwork
-from fedrank.deploy.flower.serving import serve
+from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.setup import run_setup
+from fedrank.silos import first_look as protocol
 from fedrank.silos.build import build_silos
-from fedrank.silos.first_look import FirstLook, protocol
-from fedrank.silos.first_look.messages import packed, unpacked
+from fedrank.silos.first_look import FirstLook, pack, unpack
 from fedrank.silos.sceptic import verdicts as verdict_module
-from fedrank.silos.sceptic.rows import Own, rows_of
+from fedrank.silos.sceptic.learners import Own, rows_of
 from fedrank.silos.sceptic.verdicts import draw_of, verdicts
 
 
@@ -65,7 +65,7 @@ def test_verdicts_of_messages_are_those_of_the_rows_at_one_place(target):
 
 def test_numbers_cross_as_they_are():
     values = np.array([[0.1, -1e300], [np.nan, 5e-324]])
-    np.testing.assert_array_equal(unpacked(packed(values)), values)
+    np.testing.assert_array_equal(unpack(pack(values)), values)
 
 
 def test_without_a_silo_there_is_no_look():

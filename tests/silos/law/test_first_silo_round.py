@@ -10,20 +10,21 @@ PROGRAM = """
 import json, sys
 from fedrank.engine import run
 from fedrank.engine.progress import Listener
-from fedrank.silos.native import rounds, training
+from fedrank.silos.network import Gradient
+from fedrank.silos.party import SiloProtocol
 
 steps, looks = [], []
-gradient, performances = training._gradient, rounds.NativeSilos.performances
+gradient, performance = Gradient.__call__, SiloProtocol.performance
 
-def counted(net, layers, slopes, seen, x, y):
+def counted(self, x, y):
     steps.append(len(x))
-    gradient(net, layers, slopes, seen, x, y)
+    return gradient(self, x, y)
 
 def judged(self, models, *rest):
     looks.append(len(models))
-    return performances(self, models, *rest)
+    return performance(self, models, *rest)
 
-training._gradient, rounds.NativeSilos.performances = counted, judged
+Gradient.__call__, SiloProtocol.performance = counted, judged
 settings = {"evaluation": {"sceptic": False}}
 run.run(sys.argv[2], sys.argv[1], rounds=3, **settings)
 loaded = [name for name in ("jax", "numba", "optax", "sklearn", "scipy.stats") if name in sys.modules]

@@ -3,7 +3,6 @@
 import json
 import logging
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,11 +10,10 @@ from fedrank.cli.main import call
 from fedrank.core.errors import DataError
 from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.config import BanditFedAvgConfig, Network, RecordPrivacy, Silos
-from fedrank.silos.deployment import silos_node
-from fedrank.silos.own_table import read_table
+from fedrank.silos.deployment import read_table, silos_node
 from fedrank.silos.records.messages import Message, read_message
 from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
-from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.records.releases import noise_of, release_sums
 
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
 NAMES = ("age", "sex", "ward", "hiv", "ill", "silo")
@@ -123,7 +121,7 @@ def test_a_record_changes_its_own_row_alone_and_no_sum_by_more_than_the_noise_is
         others = np.arange(40) != 7
         np.testing.assert_array_equal(found.x[others], base.own.x[others], err_msg=name)
         np.testing.assert_array_equal(found.y[others], base.own.y[others], err_msg=name)
-        sums = [released(own.x, own.y, ranges, 1.0, 1e-6, Silent()) for own in (found, base.own)]
+        sums = [release_sums(own.x, own.y, ranges, 1.0, 1e-6, Silent()) for own in (found, base.own)]
         upper = np.triu_indices(len(ranges.names) + 1)
         weight = np.where(upper[0] == upper[1], np.sqrt(2.0), 1.0)
         flat = [np.append(one.first / one.sigma_first, one.second[upper] / weight / one.sigma_second) for one in sums]
@@ -233,10 +231,9 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
         path.write_text("x,ill\n" + rows)
         config = BanditFedAvgConfig(data="own", rounds=2, silos=silos, network=NETWORK, privacy=private).resolved()
         block = silos_node(config, NodeSettings(partition_id=0, num_partitions=2, data=str(path))).block({})
-        party = block.parties._replace(own=jax.tree.map(lambda leaf: leaf[0], block.parties.own))
-        models = jax.random.normal(jax.random.key(0), (3, block.protocol.parameters))
-        noise = np.array([0, 0, 2**12, -(2**12)], np.int32)
-        judged = block.protocol.judge(models, party, noise)
+        models = np.random.default_rng(0).normal(size=(1, 3, block.protocol.parameters)).astype(np.float32)
+        noise = np.array([[0, 0, 2**12, -(2**12)]], np.int32)
+        judged = block.protocol.judge(models, block.parties, noise)
         told = np.append(judged.own, judged.models)
         assert np.all((told >= 0) & (told <= 1)), told
         shapes.add(told.shape)
@@ -254,7 +251,7 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
 def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
     path, out = tables["a level that no other has"], tmp_path / "north.json"
     ranges, made = coded(path)
-    Message("north", "ill = 1", ranges, 4.0, 1e-6, released(*made.own[:2], ranges, 4.0, 1e-6)).write(out)
+    Message("north", "ill = 1", ranges, 4.0, 1e-6, release_sums(*made.own[:2], ranges, 4.0, 1e-6)).write(out)
     assert read_message(out).ranges.levels == {"sex": ("f", "m"), "ward": ("A", "B", "C")}
     own = tmp_path / "own.csv"
     with_silo = path.read_text()

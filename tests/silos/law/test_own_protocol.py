@@ -25,7 +25,7 @@ class Halfway(PersonalisedProtocol):
     name = "halfway"
 
     def personal_model(self, weights, party):
-        return (self.whole_model(weights, party.own) + party.own.model) / 2
+        return (self.whole_model(weights, party.own.model) + party.own.model) / 2
 
 
 def table():

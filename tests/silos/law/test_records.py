@@ -15,15 +15,19 @@ from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.silos.attacks.membership import attack_records
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.silos.records.account import record_account
-from fedrank.silos.records.auc import auc_noise, noisy_auc
-from fedrank.silos.records.gaussian import RecordNoise
 from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
-from fedrank.silos.records.perturbed import perturbed
 from fedrank.silos.records.ranges import parsed, ranges_of
-from fedrank.silos.records.statistics import noise_of, released
+from fedrank.silos.records.releases import (
+    RecordNoise,
+    auc_noise,
+    noise_of,
+    noisy_auc,
+    perturb,
+    release_sums,
+)
 from fedrank.silos.records.ways import choose_privately
 from fedrank.silos.sceptic.auc import auc
-from fedrank.silos.sceptic.rows import Own
+from fedrank.silos.sceptic.learners import Own
 
 NAMES = ("a", "b", "g=u")
 RANGES = ranges_of(NAMES, {"a": (-3, 3), "b": (0, 10)})
@@ -47,7 +51,7 @@ class Silent(np.random.Generator):
 
 def sent(own, epsilon=1.0):
     """All numbers that a silo sends, without noise, in units of σ."""
-    made = released(own.x, own.y, RANGES, epsilon, 1e-6, Silent())
+    made = release_sums(own.x, own.y, RANGES, epsilon, 1e-6, Silent())
     second = made.second[np.triu_indices(4)]
     weight = np.where(np.subtract(*np.triu_indices(4)) == 0, np.sqrt(2.0), 1.0)  # on the diagonal σ√2
     return np.concatenate([made.first / made.sigma_first, second / weight / made.sigma_second])
@@ -68,7 +72,7 @@ def test_no_record_moves_the_sums_or_the_model_further_than_the_noise_is_made_fo
     # ρ is (distance/σ)²/2 of discrete Gaussian noise (Canonne et al. 2020).
     apart = np.linalg.norm(sent(tables[0]) - sent(tables[1]))
     assert apart**2 / 2 <= noise_of(RANGES, 1.0, 1e-6).rho
-    made = [perturbed(one.x, one.y, RANGES, 1.0, 1e-6, Silent(), penalty=0.5) for one in tables]
+    made = [perturb(one.x, one.y, RANGES, 1.0, 1e-6, Silent(), penalty=0.5) for one in tables]
     length = np.sqrt(1 + RANGES.clip**2)
     assert np.linalg.norm(made[0].beta - made[1].beta) <= 2 * length / 0.5 + 1e-6
 
@@ -79,7 +83,7 @@ def test_the_sums_are_those_of_the_rows_in_their_ball():
     x = (np.clip(own.x, [-3, 0, 0], [3, 10, 1]) - middle) / half
     x *= np.minimum(1, 0.6 * 3**0.5 / np.linalg.norm(x, axis=1))[:, None]
     u = np.column_stack([np.ones(60), x])
-    made = released(own.x, own.y, RANGES, 1.0, 1e-6, Silent())
+    made = release_sums(own.x, own.y, RANGES, 1.0, 1e-6, Silent())
     np.testing.assert_allclose(made.second, u.T @ u, atol=made.sigma_second / 500)
     np.testing.assert_allclose(made.first, u.T @ (own.y - 0.5), atol=made.sigma_first / 500)
     assert made.rows == 60 == made.second[0, 0]
@@ -88,7 +92,7 @@ def test_the_sums_are_those_of_the_rows_in_their_ball():
 def test_noise_has_the_deviation_that_it_says_from_both_sources():
     own, many = rows(2), 150
     for rng in (np.random.default_rng(0), None):
-        drawn = [released(own.x, own.y, RANGES, 1.0, 1e-6, rng) for _ in range(many)]
+        drawn = [release_sums(own.x, own.y, RANGES, 1.0, 1e-6, rng) for _ in range(many)]
         first = np.array([one.first for one in drawn])
         second = np.array([one.second for one in drawn])
         ends = np.sqrt(stats.chi2.ppf([1e-6, 1 - 1e-6], 4 * (many - 1)) / (4 * (many - 1)))
@@ -161,7 +165,7 @@ def test_an_auc_with_noise_moves_with_one_record_by_one_part_in_the_rarer_label(
 def test_messages_are_worth_having_at_a_small_epsilon_where_others_have_many_rows():
     rng = np.random.default_rng(0)
     mine, test = rows(10, 30), rows(11, 2000)
-    messages = [released(*rows(20 + k, 500), RANGES, 1.0, 1e-6, rng) for k in range(3)]
+    messages = [release_sums(*rows(20 + k, 500), RANGES, 1.0, 1e-6, rng) for k in range(3)]
     made = choose_privately(mine, messages, RANGES, rng)
     alone, best = (auc(made.models[way](test.x), test.y).value for way in ("alone", made.best))
     assert best > alone - 0.005 and auc(made.models["federated"](test.x), test.y).value > 0.85
@@ -233,7 +237,7 @@ def test_a_silo_sends_once_and_another_uses_it(table, tmp_path, capsys):
 
 def test_a_silo_uses_what_another_sent(table, tmp_path, capsys):
     out = tmp_path / "north.json"
-    Message("north", "ill", RANGES_OF_FILE, 4.0, 1e-6, released(*two(0), RANGES_OF_FILE, 4.0, 1e-6)).write(out)
+    Message("north", "ill", RANGES_OF_FILE, 4.0, 1e-6, release_sums(*two(0), RANGES_OF_FILE, 4.0, 1e-6)).write(out)
     private = ["silos", "private", str(table), "--target", "south", "--messages", str(out), "--label", "ill", "--json"]
     assert call(private) == 0
     told = json.loads(capsys.readouterr().out)
@@ -244,7 +248,7 @@ def test_a_silo_uses_what_another_sent(table, tmp_path, capsys):
 def test_messages_that_cannot_be_are_refused(table, tmp_path, capsys):
     with pytest.raises(MissingDataError):
         read_message(tmp_path / "none.json")
-    made = Message("n", "ill", RANGES, 1.0, 1e-6, released(*rows(0), RANGES, 1.0, 1e-6)).as_json()
+    made = Message("n", "ill", RANGES, 1.0, 1e-6, release_sums(*rows(0), RANGES, 1.0, 1e-6)).as_json()
     path = tmp_path / "bad.json"
     for change in ({"format": "x"}, {"first": [1e400] * 4}, {"rows": 7}, {"second": [1.0]}, {"columns": []}):
         path.write_text(json.dumps(made | change))

@@ -5,15 +5,14 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fedrank.core.errors import DataError, UnknownNameError
-from fedrank.silos.data.copies import copies
+from fedrank.silos.data.looks import copies
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.glm.moments import moments_of
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic import ways
 from fedrank.silos.sceptic.auc import Estimate, ranks
 from fedrank.silos.sceptic.compare import answer, targets_of
-from fedrank.silos.sceptic.learners import PENALTIES, choose_penalty, fit_alone, fit_glm, fit_trees
+from fedrank.silos.sceptic.learners import PENALTIES, Own, choose_penalty, fit_alone, fit_glm, fit_trees, folds, split
 from fedrank.silos.sceptic.probes import alike, association, probe
-from fedrank.silos.sceptic.rows import Own, folds, split
 from fedrank.silos.sceptic.verdicts import verdicts
 
 P = 5

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,11 +16,13 @@ from fedrank.engine import runner
 from fedrank.engine.config import Compute
 from fedrank.engine.run import Interrupted, resume, run
 from fedrank.engine.settings import from_dict, with_setting
-from fedrank.silos.bandit_grid import STATIONARY, cells, play_cells
+from fedrank.engine.study import load_file
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Devices, Network, Silos, SilosEvaluation
 from fedrank.silos.task import TASK
 
+RULES = load_file(Path(__file__).parents[3] / "reproductions" / "mab_fl_2021" / "rules.py")
+STATIONARY, cells, play_cells = RULES.STATIONARY, RULES.cells, RULES.play_cells
 SMALL = BanditFedAvgConfig(
     rounds=4,
     seeds=2,
@@ -139,8 +142,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
     ("changed", "said"),
     [
         ({"sillos.target": "x"}, "no setting named 'sillos'"),
-        ({"personal.pull": 0.5}, "personal means nothing to this protocol; it is a setting of apfl, ditto"),
-        ({"protocol": "ditto"}, "bandit means nothing to this protocol; it is a setting of bandit-fedavg"),
+        ({"personal.evidence": 2.0}, "personal means nothing to this protocol; it is a setting of"),
+        ({"protocol": "fedavg"}, "bandit means nothing to this protocol; it is a setting of bandit-fedavg"),
         ({"bandit.rule": "thompson"}, "threshold"),
         ({"bandit.arms": "clusters", "bandit.clusters": 3}, "clusters must be"),
         ({"silos.target": "nobody"}, "no silo named 'nobody'"),
@@ -178,10 +181,10 @@ def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
 def test_a_protocol_has_its_own_settings_and_keeps_those_that_another_knows():
     assert (BanditFedAvgConfig().rounds, BanditFedAvgConfig().evaluation.every) == (15, 1)
     config = from_dict({"protocol": "fedavg", "rounds": 7, "network": {"widths": [3, 2]}})
-    other = with_setting(config, "protocol", "ditto")
-    assert (other.rounds, other.network.widths, other.personal.pull) == (7, (3, 2), 1.0)
+    other = with_setting(config, "protocol", "leave-one-out")
+    assert (other.rounds, other.network.widths, other.personal.evidence) == (7, (3, 2), 0.0)
     with pytest.raises(ConfigError, match=r"network.crossing means nothing"):
-        with_setting(with_setting(config, "network.crossing", "local"), "protocol", "fedbn")
+        with_setting(with_setting(config, "network.crossing", "local"), "protocol", "fedper")
 
 
 def test_table_3_has_forty_cells_that_are_thirty_seven_settings():
@@ -213,7 +216,7 @@ def test_a_table_of_rules_is_each_rule_by_itself():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "protocol",
-    ["fedavg", "fedavg-finetune", "fedper", "fedbn", "ditto", "apfl", "fedfomo", "ifca", "leave-one-out", "local-only"],
+    ["fedavg", "fedavg-finetune", "fedper", "leave-one-out", "local-only"],
 )
 def test_every_method_runs(protocol, tmp_path):
     plain = dataclasses.replace(SMALL, bandit=Bandit(), rounds=2, seeds=1)

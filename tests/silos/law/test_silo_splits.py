@@ -1,12 +1,10 @@
 """Dividing silos: who gets which rows, what is learned from which, and what cannot be divided."""
 
-import jax
 import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.data.rows import Rows
-from fedrank.silos.data.splits import Sizes, pooled, split, split_many, training_notes, undefined_auc
+from fedrank.silos.data.splits import Rows, Sizes, pooled, split, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 
 SIZES = Sizes(6, 0.4, "rest")
@@ -249,10 +247,3 @@ def test_tables_that_do_not_fit_are_refused():
         SiloTable("t", (Silo("a", x, y),), ("x", "z"), "yes")
     with pytest.raises(DataError, match="no silo"):
         SiloTable("t", (Silo("a", x, y),), ("x",), "yes").without("a")
-
-
-def test_rows_pass_through_jit_and_vmap():
-    arrays = split(table(), 0, SIZES)
-    inside = jax.jit(jax.vmap(lambda rows: rows.where))(arrays.test)
-    np.testing.assert_array_equal(inside, arrays.test.where)
-    np.testing.assert_array_equal(jax.jit(lambda rows: rows.where)(arrays.test), arrays.test.where)

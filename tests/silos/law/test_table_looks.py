@@ -10,7 +10,7 @@ from fedrank.silos.config import BanditFedAvgConfig, Silos
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import read_columns, read_silos
 from fedrank.silos.data.looks import looks_wrong
-from fedrank.silos.own_table import read_table
+from fedrank.silos.deployment import read_table
 
 
 def written(tmp_path, rows=90, separator=",", seed=0, **columns):

@@ -5,15 +5,15 @@ The silos learn a logistic regression on all their rows at once, so that trainin
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from silo_worlds import FEATURES, SILOS, TRAIN, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
 
-from fedrank.core.protocol import Party
+from fedrank.core.native import mapped
 from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.messages import Candidates, Model
+from fedrank.silos.party import rows_of as own_rows
+from fedrank.silos.party import some_of
 
 ROUNDS = 5
 EPOCHS, RATE, INITIAL = 2, 0.3, 0.05
@@ -228,14 +228,12 @@ def test_what_stays_at_a_silo_is_its_own_and_the_rest_is_replaced(crossing, stay
     assert protocol.parameters == 54 - stays
     kept = {"average": [], "local": [*range(28, 36), *range(46, 54)], "recalibrate": range(46, 54)}
     kept = np.isin(np.arange(54), kept.get(crossing, range(36, 46)))
-    party = protocol.parties(ARRAYS)
     mine = np.random.default_rng(0).normal(0, 1, 54).astype(np.float32)
-    own = jax.tree.map(lambda leaf: leaf[1], party.own)._replace(model=jnp.asarray(mine))
     came = np.random.default_rng(1).normal(0, 1, protocol.parameters).astype(np.float32)
-    whole = np.asarray(protocol.whole_model(jnp.asarray(came), own))
+    whole = protocol.whole_model(came, mine)
     np.testing.assert_array_equal(whole[kept], mine[kept])
     np.testing.assert_array_equal(whole[~kept], came)
-    np.testing.assert_array_equal(protocol.shared_part(jnp.asarray(whole)), came)
+    np.testing.assert_array_equal(protocol.shared_part(whole), came)
     layouts = {exchange.name: (exchange.request.nbytes, exchange.reply.nbytes) for exchange in protocol.exchanges}
     crosses = 4 * (54 - stays)
     assert layouts == {
@@ -253,25 +251,21 @@ def test_a_silo_trains_and_judges_with_what_it_kept(crossing):
     mine = np.abs(random.normal(0.5, 0.3, 54)).astype(np.float32)
     came = random.normal(0, 0.5, 54)
     came[50:] = np.abs(came[50:]) + 0.1  # variances
-    came = jnp.asarray(came[protocol.crosses], jnp.float32)
-    me = Party(party.shared, jax.tree.map(lambda leaf: leaf[1], party.own)._replace(model=jnp.asarray(mine)))
-    words = jnp.asarray(random.integers(0, 2**32, sgd.rng_shape(12), dtype=np.uint32))
-
-    @jax.jit
-    def programs(me, came, words, whole):
-        rows = jax.tree.map(lambda leaf: leaf[0, 1], me.shared.train)
-        return train.respond(Model(jnp.uint32(1), came), me, words), sgd.train(whole, rows, words)
-
-    whole = np.array(mine)
-    whole[np.asarray(protocol.crosses)] = came
-    (after, reply), wanted = programs(me, came, words, whole)
+    came = came[protocol.crosses].astype(np.float32)[None]
+    me = some_of(party, [1])
+    me = me._replace(own=me.own._replace(model=mine[None]))
+    words = random.integers(0, 2**32, (1, *sgd.rng_shape(12)), dtype=np.uint32)
+    whole = np.array(mine[None])
+    whole[:, protocol.crosses] = came
+    after, reply = train.respond(Model(np.ones(1, np.uint32), came), me, words)
+    wanted = sgd.train(whole, own_rows(me, "train"), words)
     np.testing.assert_allclose(after.own.model, wanted, atol=1e-6)
-    np.testing.assert_allclose(reply.weights, np.asarray(wanted)[protocol.crosses], atol=1e-6)
-    assert int(reply.rows) == TRAIN[1]
-    said = jax.jit(protocol.exchanges[2].respond)(Candidates(came[None]), after, ())[1]
+    np.testing.assert_allclose(reply.weights, wanted[:, protocol.crosses], atol=1e-6)
+    assert int(reply.rows[0]) == TRAIN[1]
+    said = protocol.exchanges[2].respond(Candidates(came[:, None]), after, ())[1]
     judged = np.array(after.own.model)
-    judged[np.asarray(protocol.crosses)] = came
-    for model, value in ((np.asarray(after.own.model), said.own), (judged, said.models[0])):
+    judged[:, protocol.crosses] = came
+    for model, value in ((after.own.model[0], said.own[0]), (judged[0], said.models[0, 0])):
         assert float(value) == pytest.approx(deep_auc(model, crossing == "recalibrate"), abs=1e-6)
 
 
@@ -293,7 +287,7 @@ def deep_auc(model, recalibrated, silo=1):
 
 def test_local_training_is_the_closed_form():
     theta = np.random.default_rng(2).normal(0, 0.5, 14)
-    rows = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, 1]), ARRAYS.train)
-    words = jnp.zeros((EPOCHS, 12), jnp.uint32)
-    done = jax.jit(linear_sgd().train)(jnp.asarray(theta, jnp.float32), rows, words)
-    np.testing.assert_allclose(done, trained(theta, *rows_of(ARRAYS, "train", 1)), atol=1e-6)
+    rows = mapped(lambda leaf: leaf[0, [1]], ARRAYS.train)
+    words = np.zeros((1, EPOCHS, 12), np.uint32)
+    done = linear_sgd().train(theta[None], rows, words)
+    np.testing.assert_allclose(done[0], trained(theta, *rows_of(ARRAYS, "train", 1)), atol=1e-6)

@@ -1,39 +1,33 @@
 """Decision rules against their definitions: exact probabilities, loops written out, and another library's choices."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.streams import run_words, split
 from fedrank.silos.bandits import rules as bandits
 from fedrank.silos.bandits.rules import KINDS, Estimates, make_rule
 
 ARMS, DRAWS = 4, 20_000
 ALL = np.ones(ARMS, bool)
-_CHOOSE_MANY = jax.jit(
-    jax.vmap(bandits.choose, (None, None, None, 0)), compiler_options={"xla_backend_optimization_level": 1}
-)
-_UPDATE = jax.jit(bandits.update)
-_BEST = jax.jit(bandits.best)
-_EXPLORES = jax.jit(jax.vmap(bandits.explores, (None, 0, 0)))
+
+
+def keys(number, seed=0):
+    return split(run_words([seed])[0], number)
 
 
 def choose_one(rule, known, alive=ALL):
-    """One choice, in the program of :func:`frequencies` (compiling it is what takes the time)."""
-    keys = jax.random.split(jax.random.key(0), DRAWS)
-    return int(_CHOOSE_MANY(rule, known, jnp.asarray(alive), keys)[0])
+    return int(bandits.choose(rule, known, np.asarray(alive), run_words([0])[0]))
 
 
 def estimates(value=(0.0,) * ARMS, pulls=(1.0,) * ARMS, wins=(0.0,) * ARMS, losses=(0.0,) * ARMS):
-    arrays = [jnp.asarray(field, jnp.float32) for field in (pulls, value, wins, losses)]
-    return Estimates(*arrays, jnp.sum(arrays[0]))
+    arrays = [np.asarray(field, np.float32) for field in (pulls, value, wins, losses)]
+    return Estimates(*arrays, np.sum(arrays[0]))
 
 
 def frequencies(rule, known, alive=ALL, seed=0):
-    keys = jax.random.split(jax.random.key(seed), DRAWS)
-    chosen = np.asarray(_CHOOSE_MANY(rule, known, jnp.asarray(alive), keys))
+    chosen = bandits.choose(rule, known, np.asarray(alive), keys(DRAWS, seed))
     return np.bincount(chosen, minlength=ARMS)
 
 
@@ -50,7 +44,7 @@ def updated(rule, rounds):
     """Estimates after rounds of (increments, observed)."""
     known = bandits.start(rule, ARMS)
     for increments, observed in rounds:
-        known = _UPDATE(rule, known, jnp.asarray(increments, jnp.float32), jnp.asarray(observed, bool))
+        known = bandits.update(rule, known, np.asarray(increments, np.float32), np.asarray(observed, bool))
     return known
 
 
@@ -114,7 +108,7 @@ def test_ucb_plays_what_river_plays(c):
         rewards = np.array([0.04 * a - 0.01 * a * a + 0.05 * np.sin(1.7 * t + 2.3 * a) for a in range(ARMS)])
         alive = np.arange(ARMS) == t if t < ARMS else ALL  # river goes through the arms in order first
         arm = choose_one(rule, known, alive)
-        known = _UPDATE(rule, known, jnp.asarray(rewards, jnp.float32), jnp.arange(ARMS) == arm)
+        known = bandits.update(rule, known, np.asarray(rewards, np.float32), np.arange(ARMS) == arm)
         played += str(arm)
     assert played == RIVER[c]
 
@@ -155,7 +149,7 @@ def test_no_rule_plays_an_arm_that_may_not_be_played(kind):
 
 
 def test_a_reward_of_type_2_is_whether_the_increment_exceeds_the_threshold():
-    increments = jnp.asarray([0.02, 0.03, -0.1], jnp.float32)
+    increments = np.asarray([0.02, 0.03, -0.1], np.float32)
     np.testing.assert_array_equal(bandits.reward(make_rule("ucb", threshold=0.02), increments), [0, 1, 0])
     np.testing.assert_array_equal(bandits.reward(make_rule("ucb"), increments), increments)
 
@@ -221,7 +215,7 @@ def test_a_round_that_observes_many_arms_discounts_once():
 def test_no_observation_changes_nothing_and_does_not_discount(increment, observed):
     rule = make_rule("thompson", threshold=0.02, gamma=0.5, alpha=0.5)
     before = updated(rule, plays(4))
-    after = _UPDATE(rule, before, jnp.full(ARMS, increment, jnp.float32), jnp.full(ARMS, observed))
+    after = bandits.update(rule, before, np.full(ARMS, increment, np.float32), np.full(ARMS, observed))
     assert float(before.wins.sum() + before.losses.sum()) > 0
     for left, right in zip(before, after, strict=True):
         np.testing.assert_array_equal(left, right)
@@ -237,16 +231,16 @@ def test_counts_of_wins_need_a_threshold():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_extreme_explore_rounds_are_all_those_that_are_due_or_none(kind):
-    rounds, keys = jnp.arange(8, dtype=jnp.int32), jax.random.split(jax.random.key(1), 8)
+    rounds, each = np.arange(8, dtype=np.int32), keys(8, 1)
     always = "extreme" in kind
-    np.testing.assert_array_equal(_EXPLORES(make_rule(kind, threshold=0.0), rounds, keys), [always] * 8)
-    due = np.asarray(_EXPLORES(make_rule(kind, threshold=0.0, every=3), rounds, keys))
+    np.testing.assert_array_equal(bandits.explores(make_rule(kind, threshold=0.0), rounds, each), [always] * 8)
+    due = np.asarray(bandits.explores(make_rule(kind, threshold=0.0, every=3), rounds, each))
     np.testing.assert_array_equal(due, [always or t in (0, 3, 6) for t in range(8)])
 
 
 def test_a_round_explores_with_the_chance_asked_for():
-    rounds, keys = jnp.ones(DRAWS, jnp.int32), jax.random.split(jax.random.key(2), DRAWS)
-    often = int(_EXPLORES(make_rule("ucb", chance=0.3), rounds, keys).sum())
+    rounds, each = np.ones(DRAWS, np.int32), keys(DRAWS, 2)
+    often = int(bandits.explores(make_rule("ucb", chance=0.3), rounds, each).sum())
     assert stats.binomtest(often, DRAWS, 0.3).pvalue > 1e-4
 
 
@@ -265,7 +259,7 @@ def test_the_best_arm_is_that_of_the_highest_reward_then_increment_then_estimate
     threshold, value, increments, observed, arm
 ):
     rule = make_rule("extreme-explore", threshold=threshold)
-    found = _BEST(rule, estimates(value=value), jnp.asarray(increments, jnp.float32), jnp.asarray(observed, bool))
+    found = bandits.best(rule, estimates(value=value), np.asarray(increments, np.float32), np.asarray(observed, bool))
     assert found == arm
 
 

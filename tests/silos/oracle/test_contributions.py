@@ -2,12 +2,11 @@
 
 import itertools
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fedrank.core.errors import DataError
-from fedrank.silos.bandits.contributions import shapley
+from fedrank.silos.bandits.statistics import shapley
 
 
 def by_orders(values):
@@ -28,13 +27,9 @@ def test_shares_are_those_of_brute_force(helpers):
     np.testing.assert_allclose(shapley(values), by_orders(values), atol=1e-12)
 
 
-def test_many_games_at_once_in_numpy_and_jax():
+def test_many_games_at_once():
     values = np.random.default_rng(7).normal(size=(2, 3, 8)).astype(np.float32)
-    wanted = np.apply_along_axis(by_orders, -1, values)
-    for array in (values, jnp.asarray(values)):
-        shares = shapley(array)
-        assert type(shares) is type(array) or isinstance(shares, type(array))
-        np.testing.assert_allclose(shares, wanted, atol=1e-6)
+    np.testing.assert_allclose(shapley(values), np.apply_along_axis(by_orders, -1, values), atol=1e-6)
 
 
 @pytest.mark.parametrize("helpers", [2, 6, 11])

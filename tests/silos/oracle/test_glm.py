@@ -10,7 +10,7 @@ from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import read_silos
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.glm import fit_silos
-from fedrank.silos.glm.families import Sums, firth_gradient, sums
+from fedrank.silos.glm.newton import Sums, firth_gradient, sums
 from fedrank.silos.glm.sums import Adder, from_words, to_words
 from fedrank.silos.glm.tables import numbers_of
 

@@ -3,10 +3,9 @@
 import pytest
 
 from fedrank.privacy.audit import audited
-from fedrank.silos import private_sgd
 from fedrank.silos.attacks.audits import record_auc, record_network, record_network_batches
-from fedrank.silos.records.judgements import NoisyJudgements
-from fedrank.silos.records.sgd import noise_multiplier
+from fedrank.silos.records import private_sgd
+from fedrank.silos.records.private_sgd import NoisyJudgements, noise_multiplier
 
 pytestmark = pytest.mark.slow
 EPSILON = 4.0

@@ -1,15 +1,13 @@
 """The network for tables against the same network written out in NumPy, in double precision."""
 
-from functools import cache
 from itertools import pairwise
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.silos.network import TabularNetwork
+from fedrank.core.streams import run_words
+from fedrank.silos.network import Gradient, TabularNetwork
 
 FEATURES, WIDTHS, ROWS = 6, (4, 3), 8
 NORMS = ("batch", "layer", "none")
@@ -77,10 +75,14 @@ def cross_entropy(logits, y):
     return -np.log((odds / odds.sum(1, keepdims=True))[np.arange(len(y)), np.asarray(y, int)]).mean()
 
 
-@cache
-def programs(norm):
-    net = network(norm)
-    return jax.jit(net.logits), jax.jit(jax.value_and_grad(net.loss, has_aux=True)), jax.jit(net.recalibrated)
+def key(seed):
+    return run_words([seed])[0]
+
+
+def gradient_of(norm, weights, x, y):
+    """Gradient and batch statistics of one model and one batch."""
+    gradient = Gradient(network(norm), weights[None])
+    return gradient(x[None], y[None] > 0.5)[0], gradient.statistics[0]
 
 
 def masks():
@@ -92,7 +94,7 @@ def test_sizes_are_those_counted_by_hand(norm):
     net = network(norm)
     assert net.trainable == TRAINABLE[norm]
     assert net.statistics == (14 if norm == "batch" else 0)
-    assert net.size == net.trainable + net.statistics == net.initial(jax.random.key(0)).shape[0]
+    assert net.size == net.trainable + net.statistics == net.initial(key(0)).shape[0]
 
 
 def test_the_thesis_network_has_four_linear_layers_and_three_normalisations():
@@ -106,34 +108,22 @@ def test_the_thesis_network_has_four_linear_layers_and_three_normalisations():
 def test_a_finished_model_gives_the_logits_of_the_network_written_out(norm):
     weights, (x, _) = vector(norm), table()
     wanted, _ = written_out(weights, x, norm, running=True)
-    np.testing.assert_allclose(programs(norm)[0](weights, x), wanted, rtol=2e-4, atol=2e-5)
-    scores = network(norm).scores(jnp.asarray(weights), jnp.asarray(x))
+    np.testing.assert_allclose(network(norm).logits(weights, x), wanted, rtol=2e-4, atol=2e-5)
+    scores = network(norm).scores(weights, x)
     np.testing.assert_allclose(scores, wanted[:, 1] - wanted[:, 0], rtol=2e-4, atol=4e-5)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("mask", masks())
-def test_loss_and_statistics_of_a_batch_are_those_of_the_rows_that_count(norm, mask):
+def test_gradient_and_statistics_of_a_batch_are_those_of_the_network_written_out(norm, mask):
+    """The gradient by finite differences, in double precision."""
     where, weights, (x, y) = masks()[mask], vector(norm), table()
-    cut = network(norm).trainable
-    (loss, statistics), _ = programs(norm)[1](weights[:cut], x, y, where)
-    logits, wanted = written_out(weights, x, norm, where)
-    np.testing.assert_allclose(loss, cross_entropy(logits, y[where]), rtol=1e-5)
-    np.testing.assert_allclose(statistics, wanted, rtol=1e-4, atol=1e-5)
-    other = np.where(where[:, None], x, 77.0).astype(np.float32)
-    (again, _), gradient = programs(norm)[1](weights[:cut], other, np.where(where, y, 1 - y), where)
-    np.testing.assert_allclose(again, loss, rtol=1e-6)
-    assert np.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_gradient_is_that_of_finite_differences_of_the_network_written_out(norm):
-    where, weights, (x, y) = masks()["first five"], vector(norm).astype(np.float64), table()
+    gradient, statistics = gradient_of(norm, weights, x[where], y[where])
+    np.testing.assert_allclose(statistics, written_out(weights, x, norm, where)[1], rtol=1e-4, atol=1e-5)
     cut, step = network(norm).trainable, 1e-6
-    _, gradient = programs(norm)[1](weights[:cut].astype(np.float32), x, y, where)
 
     def loss(at, by):
-        moved = weights.copy()
+        moved = weights.astype(np.float64)
         moved[at] += by
         return cross_entropy(written_out(moved, x, norm, where)[0], y[where])
 
@@ -142,36 +132,42 @@ def test_the_gradient_is_that_of_finite_differences_of_the_network_written_out(n
     assert np.abs(wanted).max() > 0.05
 
 
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_gradients_of_many_models_are_those_of_each(norm):
+    """Also where all rows of a batch are batches by themselves, of one model: a view of it."""
+    weights, (x, y) = np.stack([vector(norm, seed) for seed in range(3)]), table(rows=6)
+    xs, ys = x.reshape(3, 2, -1), y.reshape(3, 2)
+    each = [gradient_of(norm, *one)[0] for one in zip(weights, xs, ys, strict=True)]
+    np.testing.assert_allclose(Gradient(network(norm), weights)(xs, ys > 0.5), each, rtol=1e-5, atol=1e-6)
+    if norm != "batch":
+        views = np.broadcast_to(weights[:, None], (3, 2, weights.shape[1]))
+        rows = Gradient(network(norm), views)(xs[:, :, None], ys[:, :, None] > 0.5)
+        np.testing.assert_allclose(rows.mean(1), each, rtol=1e-4, atol=1e-6)
+
+
 def test_recalibrated_statistics_are_those_of_the_rows_layer_by_layer_and_nothing_else_changes():
     where, weights, (x, _) = masks()["first five"], vector("batch"), table()
-    new = np.asarray(programs("batch")[2](weights, x, where))
+    new = network("batch").recalibrate(weights, x, where)
     cut = TRAINABLE["batch"]
     np.testing.assert_array_equal(new[:cut], weights[:cut])
     np.testing.assert_allclose(new[cut:], written_out(weights, x, "batch", where)[1], rtol=1e-4, atol=1e-5)
     assert np.abs(new[cut:] - weights[cut:]).max() > 0.1
-    np.testing.assert_allclose(programs("batch")[2](new, x, where), new, rtol=1e-6)
+    np.testing.assert_allclose(network("batch").recalibrate(new, x, where), new, rtol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_without_batch_norm_there_is_nothing_to_recalibrate(norm):
     weights, (x, _) = vector(norm), table()
-    np.testing.assert_array_equal(programs(norm)[2](weights, x, np.ones(ROWS, bool)), weights)
+    np.testing.assert_array_equal(network(norm).recalibrate(weights, x, np.ones(ROWS, bool)), weights)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_batch_of_one_row_and_constant_features_give_finite_numbers(norm):
     weights, (x, y) = vector(norm), table()
-    cut = network(norm).trainable
-    one = np.arange(ROWS) < 1
-    (loss, statistics), gradient = programs(norm)[1](weights[:cut], x, y, one)
-    logits, wanted = written_out(weights, x, norm, one)
-    np.testing.assert_allclose(loss, cross_entropy(logits, y[:1]), rtol=1e-4)
-    np.testing.assert_allclose(statistics, wanted, rtol=1e-4, atol=1e-5)
-    assert np.isfinite(gradient).all()
-    same = np.broadcast_to(x[:1], x.shape)
-    (loss, statistics), gradient = programs(norm)[1](weights[:cut], same, y, np.ones(ROWS, bool))
-    assert np.isfinite(loss) and np.isfinite(gradient).all()
-    np.testing.assert_allclose(statistics, written_out(weights, same, norm)[1], rtol=1e-4, atol=1e-5)
+    for rows, labels in ((x[:1], y[:1]), (np.broadcast_to(x[:1], x.shape), y)):
+        gradient, statistics = gradient_of(norm, weights, rows, labels)
+        assert np.isfinite(gradient).all()
+        np.testing.assert_allclose(statistics, written_out(weights, rows, norm)[1], rtol=1e-4, atol=1e-5)
 
 
 def test_tensors_are_the_vector_cut_in_the_documented_order():
@@ -213,7 +209,7 @@ def test_the_last_of_ten_layers_is_not_taken_for_the_first():
 
 def test_initial_weights_are_normal_with_variance_two_by_inputs_and_normalisations_do_nothing():
     net = TabularNetwork(400, (300, 200))
-    named = net.tensors(np.asarray(net.initial(jax.random.key(3))))
+    named = net.tensors(np.asarray(net.initial(key(3))))
     for layer, inputs, numbers in ((1, 400, 400 * 300), (2, 300, 300 * 200), (3, 200, 400)):
         weight = named[f"layer{layer}.weight"]
         assert abs(weight.mean()) < 4 * np.sqrt(2 / inputs / numbers)
@@ -222,8 +218,8 @@ def test_initial_weights_are_normal_with_variance_two_by_inputs_and_normalisatio
     for number in (1, 2):
         assert (named[f"norm{number}.weight"] == 1).all() and (named[f"norm{number}.running_var"] == 1).all()
         assert not named[f"norm{number}.bias"].any() and not named[f"norm{number}.running_mean"].any()
-    other = np.asarray(net.initial(jax.random.key(4)))
-    assert not np.array_equal(other, net.initial(jax.random.key(3)))
+    other = np.asarray(net.initial(key(4)))
+    assert not np.array_equal(other, net.initial(key(3)))
 
 
 @pytest.mark.parametrize(

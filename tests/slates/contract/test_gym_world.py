@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.world.satisfaction import Satisfaction, preset
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed (extra gym)")
 

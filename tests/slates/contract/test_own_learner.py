@@ -17,11 +17,9 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
-from fedrank.slates.learners.constant import Constant
-from fedrank.slates.learners.least_squares import LeastSquares
 from fedrank.slates.sums import SummedSlates, SumSettings
 from fedrank.slates.sums.learner import SumLearner, item_feature
-from fedrank.slates.world.satisfaction import Satisfaction, Turn
+from fedrank.slates.world.satisfaction import Satisfaction
 
 WORLD = Satisfaction(candidates=4, slate=2, time_budget=6)
 FEEDBACK = (True, False)
@@ -31,8 +29,6 @@ FEEDBACK = (True, False)
 class MeanOfItem(SumLearner):
     """A click is worth what items like it engaged on the whole: linear in the item's feature."""
 
-    twice: bool = False
-
     name = "mean-of-item"
     numbers = 2
     parameters = 2
@@ -40,7 +36,7 @@ class MeanOfItem(SumLearner):
     def contribution(self, own, item, engagement):
         return jnp.stack([engagement, engagement * item])
 
-    def solved(self, sums, rounds, model, noise):
+    def solve(self, sums, rounds, model, noise):
         return sums / jnp.maximum(rounds, 1.0)
 
     def values(self, own):
@@ -82,7 +78,7 @@ def test_noise_is_measured_by_its_numbers_whatever_they_are():
 
 
 def _configured(learner, **slates):
-    settings = {"protocol": "learned-slates", "world": {"candidates": 4, "slate": 2, "time_budget": 6}, "rounds": 60}
+    settings = {"protocol": "planned-slates", "world": {"candidates": 4, "slate": 2, "time_budget": 6}, "rounds": 60}
     return experiment_of(from_dict(settings | {"slates": {"learner": learner, **slates}}).resolved()).protocol
 
 
@@ -101,30 +97,16 @@ def installed(tmp_path, monkeypatch):
     plugins.get.cache_clear()
 
 
-def test_an_installed_package_names_it_and_options_are_its_fields(installed):
-    protocol = _configured("mine", explorers=5, releases=2, options=["twice=1"])
-    learner = protocol.settings.learner
-    assert learner == MeanOfItem(learner.world, FEEDBACK, explorers=(3, 2), hold=0.2, fade=0.81, twice=1)
-    with pytest.raises(ConfigError, match="twice"):
-        _configured("mine", options=["thrice=1"])
+def test_an_installed_package_names_it(installed):
+    learner = _configured("mine", explorers=5, releases=2).settings.learner
+    assert learner == MeanOfItem(learner.world, FEEDBACK, explorers=(3, 2))
 
 
 def test_learners_are_found_by_name_and_refused_where_they_do_not_fit():
-    assert isinstance(_configured("least-squares", releases=2).settings.learner, LeastSquares)
-    constant = _configured("constant", options=["taste=kale"])
-    assert isinstance(constant.learner, Constant) and not [e for e in constant.exchanges if not e.silent]
-    with pytest.raises(UnknownNameError, match="least-squares"):
-        _configured("least-square")
+    with pytest.raises(UnknownNameError, match="planned-slates"):
+        _configured("planned-slate")
     with pytest.raises(ConfigError, match="vertical-slate"):
         _configured("slateq")
-    with pytest.raises(ConfigError, match="taste"):
-        _configured("constant", options=["taste=cake"])
-
-
-@pytest.mark.parametrize("option", ["ridge=x", "ridge=true", "width=1.5", "seed=soon"])
-def test_an_option_of_another_type_is_refused_by_name(option):
-    with pytest.raises(ConfigError, match=option):
-        _configured("least-squares", options=[option])
 
 
 def test_a_protocol_made_for_other_users_is_refused():
@@ -156,25 +138,3 @@ def test_a_critic_of_values_is_one_class():
     assert isinstance(mine.learner, ValueLearner) and all(e.learner == mine.learner for e in mine.exchanges)
     own = plain.platform(jax.random.key(0), 0)
     np.testing.assert_allclose(mine.learner.values(own), 2 * plain.learner.values(own), rtol=1e-6)
-
-
-def test_least_squares_of_a_stay_are_what_is_still_to_come():
-    """With one candidate there is one policy, and with γ = 1 what a click is worth is all that follows."""
-    world = Satisfaction(candidates=1, slate=1, platforms=1, time_budget=3)
-    learner = LeastSquares(world, (True,), explorers=(1,), fade=0.0, ridge=1e-6, clip=1e5, scale=1.0)
-    own = learner.first_state(None, 0)
-    rewards, sums = [2.0, 3.0, 7.0], np.zeros(learner.numbers)
-    for round_, reward in enumerate(rewards):
-        own = own._replace(view=own.view._replace(documents=jnp.asarray([0.25 * (1 + round_)])))
-        turn = Turn(jnp.int32(0), jnp.int32(0), jnp.float32(reward), jnp.float32(0.5))
-        item = item_feature(own.view.documents[0])
-        sums += np.asarray(learner.contribution(own, item, jnp.float32(reward)), np.float64)
-        own = own._replace(view=own.view._replace(left=own.view.left - 1, known=learner.known_after(own, turn)))
-    model = np.asarray(learner.solved(jnp.asarray(sums, jnp.float32), jnp.float32(1.0), None, None), np.float64)
-    # Features of the three clicks are independent, so that their values are met: 2 + 3 + 7, 3 + 7, 7.
-    trace = [0.0, 0.5, -0.0]
-    phi = [
-        np.asarray(learner.features(jnp.float32(x), jnp.float32(3 - k), jnp.asarray([0.5 * (1 + k) - 1.0])))[0]
-        for k, x in enumerate(trace)
-    ]
-    np.testing.assert_allclose(np.stack(phi) @ model, [12.0, 10.0, 7.0], rtol=0.02)

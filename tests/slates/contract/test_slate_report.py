@@ -22,15 +22,15 @@ from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
 from fedrank.report.study import StudyRuns, study_opening, study_tables, write_study_page
-from fedrank.slates.baselines import ENGAGEMENT
 from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
-from fedrank.slates.report import fedslate_2024 as published_metrics
 from fedrank.slates.report import files as slates
-from fedrank.slates.report import opening
+from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
-from fedrank.slates.report import words as platform_words
+from fedrank.slates.report.study import constant_metrics, legacy_table
+from fedrank.slates.report.tables import batches_of, rounds_of_platforms
+from fedrank.slates.results import ENGAGEMENT
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def row_of(table, key, value):
 
 
 def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
-    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "slateq-central", "planned-slates", "learned-slates"}
+    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "planned-slates"}
     assert slates.ENGAGEMENT == ENGAGEMENT
     assert set(slates.POLICIES) == set(BASELINES) == set(POLICIES)
     assert set(FAULTS) == {*FAULTY_SETTINGS, *Fault}
@@ -87,7 +87,7 @@ def test_differences_are_paired_by_seed_and_regret_is_of_all_together(one):
 
 def test_policies_at_the_top_are_of_the_users_that_the_run_is_judged_by(one):
     # The factory's run brings 100 over random in all, and its users differ from those that all policies share.
-    chart = opening.chart(one[0]).to_dict()
+    chart = opening.opening_chart(one[0]).to_dict()
     levels = {row["name"]: row["value"] for rows in chart["datasets"].values() for row in rows if "name" in row}
     ours = next(value for name, value in levels.items() if name.startswith("Learnt"))
     found = sorted(value - ours for name, value in levels.items() if not name.startswith("Learnt"))
@@ -100,7 +100,7 @@ def test_an_interval_over_seeds_is_students(one):
     values = last.filter(pl.col("round") == 120 * STAY)["value"].to_list()
     mean = sum(values) / 3
     half = 4.302653 * (sum((v - mean) ** 2 for v in values) / 2 / 3) ** 0.5  # two degrees of freedom
-    found = slate_tables.reached(run, "engagement (A)")
+    found = slate_tables.final_engagement(run, "engagement (A)")
     assert found.mean == pytest.approx(mean) and found.half == pytest.approx(half, rel=1e-5)
 
 
@@ -153,11 +153,11 @@ def test_nothing_is_fetched_or_run_and_names_are_text(one):
 
 def test_settings_are_those_of_platforms(one, tmp_path):
     keys = {row["key"] for row in tables.config_table(one[0]).rows}
-    assert {"world.preset", "slates.discount", "slates.others", "sharing.secure_sum", "evaluation.episodes"} <= keys
+    assert {"world.preset", "slates.discount", "slates.others", "sharing.centre", "evaluation.episodes"} <= keys
     assert not keys & {"clicks", "clients", "data", "silos.train", "texts.silos", "privacy.mechanism"}
     alone = load(make_slate_run(tmp_path / "run", protocol="slateq"))
     keys = {row["key"] for row in tables.config_table(alone).rows}
-    assert "slates.discount" in keys and not keys & {"sharing.secure_sum", "slates.others", "privacy.delta"}
+    assert "slates.discount" in keys and not keys & {"sharing.centre", "slates.others", "privacy.delta"}
 
 
 def test_a_run_is_named_by_its_users_and_who_sees_what_they_do(one, tmp_path):
@@ -222,7 +222,7 @@ def test_a_run_without_faults_says_nothing_of_them(one):
 def test_what_crossed_is_told_by_round_and_by_batch(one):
     run = one[0]
     rounds, batches = 120 * STAY, 120 * STAY // 10
-    assert (platform_words.rounds_of_platforms(run), platform_words.batches_of(run)) == (rounds, batches)
+    assert (rounds_of_platforms(run), batches_of(run)) == (rounds, batches)
     acting, learning, every, tells = words.ledger_words(run)
     assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
     assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 transitions" in learning
@@ -247,9 +247,9 @@ def test_messages_of_secure_sums_are_told_apart(tmp_path):
     assert said[2] == "So that sums are secret: 255 bytes up and 0 bytes down in each of 10 secure sums."
 
 
-@pytest.mark.parametrize(("protocol", "says"), [("slateq", "Nothing crossed."), ("slateq-central", "one learner sees")])
-def test_platforms_that_do_not_federate_send_nothing(tmp_path, protocol, says):
-    folder = make_slate_run(tmp_path / "run", protocol=protocol)
+@pytest.mark.parametrize(("central", "says"), [(False, "Nothing crossed."), (True, "one learner sees")])
+def test_platforms_that_do_not_federate_send_nothing(tmp_path, central, says):
+    folder = make_slate_run(tmp_path / "run", protocol="slateq", central=central)
     assert says in " ".join(words.ledger_words(load(folder)))
     page = page_of(folder)
     assert "coordinator" not in page.words[: page.words.index("How they learnt")].replace("and coordinator", "")
@@ -266,7 +266,7 @@ def test_noise_on_values_is_a_number_and_targets_are_said_to_have_none(tmp_path)
 
 
 def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
-    found = published_metrics.fixed(one[0].details, "A", 5000)
+    found = constant_metrics(one[0].details, "A", 5000)
     mean = 1040 * 60 / 61
     deviation = SPREAD * math.sqrt(60 / 61) / 10  # of a mean of 100 users
     assert found.mean == pytest.approx(mean)
@@ -274,7 +274,7 @@ def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
     assert mean + 2 * deviation < found.reward.mean < mean + 3.5 * deviation
     assert found.reward.low < found.reward.mean < found.reward.high
     assert found.etror.low < 1200 and found.etror.high > 3800  # anywhere in the run
-    assert published_metrics.fixed(one[0].details, "A", 150) is None
+    assert constant_metrics(one[0].details, "A", 150) is None
 
 
 def test_the_legacy_box_says_what_it_is_not(one):
@@ -286,7 +286,7 @@ def test_the_legacy_box_says_what_it_is_not(one):
 
 def test_a_run_with_fewer_users_than_a_window_has_no_legacy_metrics(tmp_path):
     folder = make_slate_run(tmp_path / "run", users=40)
-    assert published_metrics.legacy_table(load(folder)) is None
+    assert legacy_table(load(folder)) is None
     assert "They need 100 users in a run that has ended; this run has 40." in page_of(folder).words
 
 
@@ -311,7 +311,7 @@ def test_a_run_without_fixed_policies_has_a_page_without_differences(tmp_path):
 
 def test_one_seed_has_no_interval(tmp_path):
     run = load(make_slate_run(tmp_path / "run", seeds=1))
-    assert slate_tables.reached(run, "engagement").half is None
+    assert slate_tables.final_engagement(run, "engagement").half is None
     assert "One seed: no interval." in slate_tables.platforms_table(run).notes[0]
     assert "(one seed, no interval)" in slate_tables.verdicts(run)[0]
 

@@ -1,11 +1,10 @@
-"""Records RecSim's two stock worlds as they are, under random slates.
+"""Records RecSim's stock world of long-term satisfaction as it is, under random slates.
 
     python tests/slates/golden/make_recsim_stock_traces.py tests/slates/golden      # writes recsim_stock.json
 
 How RecSim is installed without TensorFlow: ``make_recsim_traces.py`` beside this. All that runs is RecSim's own
-(``create_environment`` of each world). Chance of users' choices and changes comes from NumPy's global legacy generator,
-in long-term satisfaction: normal (engagement), normal (exposure); in interest evolution: uniform (choice), uniform
-(taste, after a click only). A copy of the generator draws the same numbers beforehand.
+(``create_environment``). Chance of users' choices and changes comes from NumPy's global legacy generator: normal
+(engagement), normal (exposure). A copy of the generator draws the same numbers beforehand.
 """
 
 from __future__ import annotations
@@ -57,39 +56,6 @@ def long_term_satisfaction(candidates: int, slate: int, seed: int) -> dict[str, 
     return {"exposure": exposure, "ticks": ticks}
 
 
-def interest_evolution(candidates: int, slate: int, seed: int) -> dict[str, Any]:
-    """One episode of ``interest_evolution.create_environment``."""
-    from recsim.environments import interest_evolution as iev
-
-    env = iev.create_environment(
-        {"num_candidates": candidates, "slate_size": slate, "resample_documents": True, "seed": seed}
-    ).environment
-    np.random.seed(seed)
-    slates = np.random.RandomState(seed + 1)
-    env.reset()
-    user, ticks, done = env.user_model._user_state, [], False
-    first = user.user_interests.tolist()
-    while not done:
-        shown, copy = slates.choice(candidates, slate, replace=False), _copy_of_global()
-        held = env.candidate_set.get_all_documents()
-        _, _, responses, done = env.step(shown)
-        clicked = [one.clicked for one in responses]
-        ticks.append(
-            {
-                "topics": [int(one.cluster_id) for one in held],
-                "qualities": [float(one.quality) for one in held],
-                "slate": shown.tolist(),
-                "choice": copy.random_sample(),
-                "taste": copy.random_sample(),
-                "slot": clicked.index(True) if any(clicked) else slate,
-                "minutes": float(sum(one.watch_time for one in responses)),
-                "interests": user.user_interests.tolist(),
-                "left": float(user.time_budget),
-            }
-        )
-    return {"interests": first, "ticks": ticks}
-
-
 def _short(text: str) -> float:
     """Eight digits: ten times finer than float32."""
     return float(f"{float(text):.8g}")
@@ -101,7 +67,6 @@ def main(folder: Path) -> None:
     traces = {
         "made with": made,
         "long_term_satisfaction": long_term_satisfaction(6, 2, 3),
-        "interest_evolution": interest_evolution(6, 3, 4),
     }
     short = json.loads(json.dumps(traces), parse_float=_short)
     (folder / "recsim_stock.json").write_text(json.dumps(short, separators=(",", ":")) + "\n", encoding="utf-8")

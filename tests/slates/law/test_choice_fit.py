@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrank.slates.learners.choice_fit import fit_step, initial, log_likelihood, scores
+from fedrank.slates.fedslate.platform import first_choice_model, fit_step, fitted_choice_scores, log_likelihood
 
 ROWS, SLOTS, STEPS, RATE = 2000, 3, 250, 3.9
 
@@ -49,7 +49,7 @@ def both_fitted(kaleness, slots):
         before = [log_likelihood(params, kaleness, slots, clickless) for clickless, params in enumerate_bools(both)]
         return [fit_step(p, kaleness, slots, RATE, clickless) for clickless, p in enumerate_bools(both)], before
 
-    (some, none), likelihood = jax.lax.scan(step, [initial(), initial()], None, length=STEPS)
+    (some, none), likelihood = jax.lax.scan(step, [first_choice_model(), first_choice_model()], None, length=STEPS)
     return {False: (some, likelihood[0]), True: (none, likelihood[1])}
 
 
@@ -90,7 +90,9 @@ def test_the_end_of_the_climb_is_the_maximum_that_scipy_finds(clickless):
 
 def test_scores_are_the_exponentials_up_to_a_factor_and_never_overflow():
     kaleness = np.float32([0.0, 0.5, 1.0])
-    both = jax.jit(lambda params, kaleness: [scores(params, kaleness, clickless) for clickless in (False, True)])
+    both = jax.jit(
+        lambda params, kaleness: [fitted_choice_scores(params, kaleness, clickless) for clickless in (False, True)]
+    )
     (v, v0), (alone, nothing) = both(np.float32([-2.0, 0.3]), kaleness)
     np.testing.assert_allclose(v / v0, np.exp([-0.3, -1.3, -2.3]), rtol=1e-6)
     np.testing.assert_allclose(alone / alone[2], np.exp([2.0, 1.0, 0.0]), rtol=1e-6)

@@ -6,8 +6,7 @@ import pytest
 from slate_worlds import settings, slates
 
 from fedrank.core.errors import ConfigError
-from fedrank.slates.fedslate.equations import federated_values, joint_values
-from fedrank.slates.fedslate.secure_sum import SecureSum
+from fedrank.slates.fedslate.learner import federated_values, joint_values
 
 COPY = {"regress": "nothing", "choice": "true"}
 
@@ -33,7 +32,6 @@ def test_it_is_served_the_values_of_the_first_platform_with_feedback():
     [
         ({"choice": "true", "world": {"shared_candidates": False}}, "same items at all"),
         ({"choice": "learned"}, "learnt choice model"),
-        ({"choice": "true", "world": {"platforms": 3, "time_budget": 15}, "secure_sum": SecureSum()}, "secure sum"),
     ],
 )
 def test_where_there_is_nothing_to_copy_it_is_refused(given, says):

@@ -28,12 +28,11 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.slates.fedslate.equations import federated_values, joint_values, others_mean
+from fedrank.slates.fedslate.learner import federated_values, joint_values, others_mean
 from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
 from fedrank.slates.fedslate.settings import Exploration
 from fedrank.slates.fedslate_2024 import Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
-from fedrank.slates.networks import IdentityHead, ItemQ
+from fedrank.slates.networks import IdentityHead, ItemQ, PositionalHead, PositionalQ
 from fedrank.slates.world.satisfaction import Scene, User
 
 EXTENDED = slates(feedback=(True, True), objective="team", choice="true")
@@ -160,8 +159,8 @@ def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
     @jax.jit
     def seen():
         learner = CENTRAL.learner
-        views = jax.vmap(partial(learner.greeted, None))(scene.observed, scene.documents)
-        return jax.vmap(partial(user_features, CENTRAL.settings))(learner.together(views))
+        views = jax.vmap(partial(learner.first_view, None))(scene.observed, scene.documents)
+        return jax.vmap(partial(user_features, CENTRAL.settings))(learner.pool_views(views))
 
     mine = [np.array([10 * (x - 0.5), 0, 0, 0]) for x in observed]
     np.testing.assert_allclose(seen(), [[*mine[0], *mine[1]], [*mine[1], *mine[0]]], atol=1e-5)
@@ -305,7 +304,7 @@ def test_the_policy_of_fresh_episodes_sees_and_shows_what_platforms_do_that_do_n
     protocol = slates(burn_in=1000, exploration=Exploration(0.0, 1.0, 0.0))
     states, own, _ = advance(protocol, seeds=(3,), rounds=1)
     keys = jax.random.split(jax.random.key(7), (1, 64))
-    found = np.asarray(jax.jit(protocol.evaluated, static_argnums=0)(protocol.world, states, own, keys).engagement)
+    found = np.asarray(jax.jit(protocol.evaluate, static_argnums=0)(protocol.world, states, own, keys).engagement)
     assert found.shape == (1, 64, K)
     _, _, seen = advance(protocol, seeds=(3,), rounds=64 * EPISODE)
     paid = np.asarray(seen["world"]["engagement"])[:, 0].reshape(64, EPISODE, K).sum(axis=1)

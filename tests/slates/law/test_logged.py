@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.slates.logged import policies
-from fedrank.slates.logged.clicks import counts, mean_rewards
-from fedrank.slates.logged.estimators import judge, judgement, summary
-from fedrank.slates.logged.log import Log, read_logs
-from fedrank.slates.logged.made_up import write_logs
+from fedrank.slates.logged import (
+    Log,
+    best,
+    counts,
+    judge,
+    judgement,
+    mean_rewards,
+    read_logs,
+    read_policy,
+    summary,
+    thompson,
+    uniform,
+    write_logs,
+)
 
 ITEMS, POSITIONS = np.arange(4), np.arange(2)
 
@@ -112,25 +121,25 @@ def test_no_row_is_judged_with_a_model_that_has_seen_it():
 
 def test_choices_that_the_log_never_made_are_said(world):
     log = Log("a", np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.ones(4), np.full(4, 0.5), ITEMS, POSITIONS)
-    assert judge([log], policies.uniform(4, 2), folds=2)[0][0].unseen == pytest.approx(0.5)
+    assert judge([log], uniform(4, 2), folds=2)[0][0].unseen == pytest.approx(0.5)
 
 
 def test_best_and_thompson():
     counted = np.array([[[200.0, 200], [200, 200], [200, 200]], [[60.0, 2], [20, 30], [1, 60]]])
-    table = policies.best(mean_rewards(counted), 1)
+    table = best(mean_rewards(counted), 1)
     np.testing.assert_array_equal(table, [[1, 0], [0, 0], [0, 1]])
     # Of two items never shown each is first half of the time, whatever the draws; the other is second.
-    even = policies.thompson(np.zeros((2, 2, 2)), draws=40_000)
+    even = thompson(np.zeros((2, 2, 2)), draws=40_000)
     np.testing.assert_allclose(even, 0.5, atol=0.01)
     # Beta(2, 1) beats Beta(1, 1) with probability 2/3.
     two = np.array([[[1.0], [0.0]], [[1.0], [0.0]]])
-    np.testing.assert_allclose(policies.thompson(two, draws=40_000)[:, 0], [2 / 3, 1 / 3], atol=0.01)
+    np.testing.assert_allclose(thompson(two, draws=40_000)[:, 0], [2 / 3, 1 / 3], atol=0.01)
     with pytest.raises(ConfigError, match="3 items"):
-        policies.best(mean_rewards(counted), 4)
+        best(mean_rewards(counted), 4)
     with pytest.raises(ConfigError, match="not between 0 and 1"):
-        policies.thompson(np.array([[[1.0]], [[2.0]]]))
+        thompson(np.array([[[1.0]], [[2.0]]]))
     with pytest.raises(ConfigError, match="different items"):
-        policies.thompson(np.zeros((2, 1, 2)))
+        thompson(np.zeros((2, 1, 2)))
 
 
 def test_logs_are_read_plain_packed_and_from_folders(tmp_path):
@@ -194,15 +203,15 @@ def test_no_logs(tmp_path):
 def test_policies_that_are_none(tmp_path, text, said):
     (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(FormatError, match=said):
-        policies.read_policy(tmp_path / "mine.csv", ITEMS, POSITIONS)
+        read_policy(tmp_path / "mine.csv", ITEMS, POSITIONS)
 
 
 def test_a_policy_from_a_file(tmp_path):
     (tmp_path / "mine.csv").write_text("item_id,position,probability\n1,0,1\n2,1,0.25\n3,1,0.75\n")
-    table = policies.read_policy(tmp_path / "mine.csv", ITEMS, POSITIONS)
+    table = read_policy(tmp_path / "mine.csv", ITEMS, POSITIONS)
     np.testing.assert_array_equal(table, [[0, 0], [1, 0], [0, 0.25], [0, 0.75]])
     with pytest.raises(MissingDataError, match="no such policy"):
-        policies.read_policy(tmp_path / "absent", ITEMS, POSITIONS)
+        read_policy(tmp_path / "absent", ITEMS, POSITIONS)
 
 
 def test_what_cannot_be_judged(world):

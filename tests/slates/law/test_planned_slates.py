@@ -16,26 +16,27 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
-from fedrank.slates.planning import PlanLearner
+from fedrank.slates.planning import LISTS, PlanLearner, mean_click, others_ticks, plan, worth
 from fedrank.slates.planning.engagement import (
     OF_ENGAGEMENT,
     TRACE,
+    Models,
     error_of_trace,
     features,
-    fitted,
+    fit_weights,
     inverse_design,
-    met,
+    models_at,
     of_satisfaction,
+    outer_triangle,
     past_whitening,
+    random_effects,
+    visible_share,
     whitening,
     with_observed,
     with_trace,
 )
-from fedrank.slates.planning.platforms import Models, models_at, passed, random_effects
-from fedrank.slates.planning.stay import LISTS, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums import SummedSlates, SumSettings
-from fedrank.slates.sums.bound import BINS, clip_of, norm_bin
-from fedrank.slates.sums.learner import STEPS, clipped
+from fedrank.slates.sums.learner import BINS, STEPS, clip_of, clip_stay, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
 #: Users of three rounds who choose one of two out of three.
@@ -50,7 +51,7 @@ def _learner(**given):
 
 def _fitted(sums, rounds, whiten, design=()):
     rounds, design = jnp.float32(rounds), jnp.asarray(design, jnp.float32)
-    return fitted(jnp.asarray(sums, jnp.float32), rounds, inverse_design(design, rounds, whiten), whiten)
+    return fit_weights(jnp.asarray(sums, jnp.float32), rounds, inverse_design(design, rounds, whiten), whiten)
 
 
 def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
@@ -66,7 +67,7 @@ def test_whitened_statistics_are_least_squares_where_the_design_is_the_datas():
 
 def test_no_users_vector_is_longer_than_the_clip_and_its_direction_stays():
     for vector in (np.array([30.0, -40.0, 0.0]), np.array([1e9, 1e9, -1e9]), np.zeros(3), np.array([0.3, 0.4, 0.0])):
-        steps = np.asarray(clipped(jnp.asarray(vector, jnp.float32), 5.0), np.int64)
+        steps = np.asarray(clip_stay(jnp.asarray(vector, jnp.float32), 5.0), np.int64)
         assert np.sum(steps**2) <= STEPS**2
         expected = vector * min(1.0, 5.0 / max(np.linalg.norm(vector), 1e-30)) / 5.0 * STEPS
         np.testing.assert_allclose(steps, expected, atol=1.3)
@@ -156,8 +157,8 @@ def test_without_a_click_a_round_is_worth_what_is_to_come():
 
 def _round(learner, own, item, engagement, over=False):
     turn, over = Turn(jnp.int32(0), jnp.int32(item), jnp.float32(engagement), jnp.float32(0.5)), jnp.bool_(over)
-    view = learner.view_after(own, turn, own.view.observed, own.view.documents, over)
-    return learner.remembered(own, turn, own.rounds, over)._replace(view=view)
+    view = learner.next_view(own, turn, own.view.observed, own.view.documents, over)
+    return learner.record(own, turn, own.rounds, over)._replace(view=view)
 
 
 def _there(learner, number):
@@ -232,7 +233,7 @@ def test_a_design_that_was_met_is_the_one_of_least_squares():
     other = np.asarray(features(jnp.asarray(trace), jnp.asarray(item / 2)), np.float64)
     whiten = np.linalg.inv(np.linalg.cholesky(other.T @ other / 5000)).astype(np.float32)
     white = f @ whiten.T
-    design = np.asarray(jax.vmap(met)(jnp.asarray(white)).sum(axis=0))
+    design = np.asarray(jax.vmap(outer_triangle)(jnp.asarray(white)).sum(axis=0))
     right = np.linalg.solve(white.T @ white / 5000 + 0.02 * np.eye(3), white.T @ y / 5000)
     found = _fitted(white.T @ y, 5000, whiten, design)
     np.testing.assert_allclose(found, whiten.T @ right, atol=2e-3)
@@ -301,9 +302,8 @@ def test_users_by_whom_the_clip_is_found_add_nothing_to_the_sums():
         ({"rounds": 60}, "rounds must be at least 61"),
         ({"rounds": 122, "slates": {"explorers": 3}}, "to the 2 users of this run, got 3"),
         ({"slates": {"hold": 0.0}}, "slates.hold"),
-        ({"slates": {"fade": 1.0}}, "slates.fade"),
         ({"sharing": {"epsilon": 0.0}}, "sharing.epsilon"),
-        ({"learning_rate": 0.1}, "learning_rate means nothing"),
+        ({"learning_rate": 0.1}, "learning_rate"),
         ({"slates": {"discount": 0.9}}, "discount"),
     ],
 )
@@ -382,7 +382,7 @@ def _sums(s, weights, satisfaction, rounds):
 
 def _solved(s, sums, heard=(True, True), rounds=1000, noise=0.0):
     blank = jnp.zeros(s.parameters)
-    return np.asarray(s.solved_of_platforms(sums, jnp.asarray(heard), jnp.float32(rounds), blank, jnp.float32(noise)))
+    return np.asarray(s.solve_platforms(sums, jnp.asarray(heard), jnp.float32(rounds), blank, jnp.float32(noise)))
 
 
 def test_sums_of_satisfaction_give_each_platform_its_own_weight_of_the_trace():
@@ -451,7 +451,7 @@ def test_what_a_click_does_to_engagement_and_to_what_is_observed(turns, fresh):
             over = 0.9 ** (2 - first.index(number))
             seen.append(over if fresh else 1.0)
             engaged.append(over * 0.9 ** second.index(number))
-        assert passed(world, 0.9**3, number) == pytest.approx(np.mean(engaged) / np.mean(seen))
+        assert visible_share(world, 0.9**3, number) == pytest.approx(np.mean(engaged) / np.mean(seen))
 
 
 def test_a_platform_plans_by_its_own_weight_and_the_mean_of_the_others():
@@ -467,5 +467,5 @@ def test_what_is_observed_without_noise_makes_a_model():
     world = Satisfaction(candidates=4, slate=2, platforms=3, time_budget=9, observation_noise=0.0)
     learner = PlanLearner(world, (True, True, False), (5,))
     sums = jnp.asarray(np.random.default_rng(0).normal(0, 1, (3, learner.numbers)), jnp.float32)
-    model = learner.solved_of_platforms(sums, jnp.ones(3, bool), jnp.float32(15.0), jnp.zeros(5), jnp.float32(0.0))
+    model = learner.solve_platforms(sums, jnp.ones(3, bool), jnp.float32(15.0), jnp.zeros(5), jnp.float32(0.0))
     assert np.all(np.isfinite(model)) and len(set(np.asarray(model[2:]).tolist())) == 3

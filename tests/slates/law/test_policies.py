@@ -13,8 +13,16 @@ from scipy import stats
 from fedrank.core.errors import ConfigError
 from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.slates.world.optimum import OptimalPolicy, solve
-from fedrank.slates.world.policies import BASELINES, Copying, Myopic, TopFeature
-from fedrank.slates.world.rollout import played, returns, rollout, stay_keys
+from fedrank.slates.world.policies import (
+    BASELINES,
+    Copying,
+    Myopic,
+    TopFeature,
+    play_compiled,
+    returns,
+    rollout,
+    stay_keys,
+)
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
 
 EPISODES = 1500
@@ -272,7 +280,7 @@ def test_what_was_served_when_is_of_what_was_clicked():
     world = Satisfaction(candidates=1, slate=1, time_budget=4, innovation=0.0, semantics="paper")
     keys = jax.random.split(KEY, 3)
     policy = BASELINES.get("random")(world)
-    seen, single = played(world, policy, keys), jax.vmap(lambda key: rollout(world, policy, key))(keys)
+    seen, single = play_compiled(world, policy, keys), jax.vmap(lambda key: rollout(world, policy, key))(keys)
     np.testing.assert_allclose(seen.kale, np.asarray(single.kaleness).mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(seen.engagement, np.asarray(single.engagement).sum(axis=1), rtol=1e-5)
     assert seen.satisfaction.shape == (2,) and 0.4 < seen.satisfaction[0] < 0.6

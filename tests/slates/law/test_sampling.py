@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedrank.slates.learners.sampling import sample_without_replacement
+from fedrank.slates.fedslate.exchanges import sample_without_replacement
 
 
 @functools.cache

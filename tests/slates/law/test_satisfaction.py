@@ -10,8 +10,7 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.slates.world.choice import Multinomial
-from fedrank.slates.world.presets import PRESETS, preset
-from fedrank.slates.world.satisfaction import Draws, Satisfaction, User
+from fedrank.slates.world.satisfaction import PRESETS, Draws, Satisfaction, User, preset
 
 #: Deng et al. 2024, Tables I and II, row Rand: mean return of platforms A and B by candidates.
 RAND = {10: (947.1, 948.3), 100: (942.8, 945.0), 500: (938.7, 940.0)}

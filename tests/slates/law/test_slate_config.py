@@ -22,10 +22,8 @@ from fedrank.slates.config import (
     SlateQConfig,
     World,
 )
-from fedrank.slates.fedslate.secure_sum import SecureSum
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAULTS, PUBLISHED, Fault
-from fedrank.slates.fedslate_2024.networks import PositionalHead, PositionalQ
-from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ
+from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
 from fedrank.slates.task import TASK
@@ -48,7 +46,7 @@ def _config(**settings):
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["vertical-slate", "slateq", "slateq-central"])
+@pytest.mark.parametrize("protocol", ["vertical-slate", "slateq"])
 def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
     for mode, rate in (("corrected", 3e-4), ("published", 0.01)):
         config = from_dict({"protocol": protocol, "slates": {"mode": mode, "memory": 777}}).resolved()
@@ -148,7 +146,7 @@ def test_a_configuration_of_platforms_survives_a_file(tmp_path):
         ({"devices": {"dropout": 0.5}}, "devices"),
         ({"protocol": "slateq", "sharing": {"clip": 1.0}}, "sharing means nothing to this protocol.*vertical-slate"),
         ({"protocol": "slateq", "slates": {"others": "pooled"}}, "slates.others means nothing.*vertical-slate"),
-        ({"protocol": "slateq-central", "slates": {"head": "linear"}}, "slates.head means nothing.*vertical-slate"),
+        ({"protocol": "slateq", "slates": {"head": "linear"}}, "slates.head means nothing.*vertical-slate"),
         ({"slates": {"mode": "printed"}}, "slates.mode"),
         ({"slates": {"discount": 1.0}}, "slates.discount must be below 1"),
         ({"slates": {"discount": -0.1}}, "slates.discount must be in 0..1"),
@@ -171,7 +169,6 @@ def test_a_configuration_of_platforms_survives_a_file(tmp_path):
         ({"sharing": {"clip": 0.0}}, "sharing.clip must be above 0"),
         ({"sharing": {"mechanism": "laplace"}}, "sharing.mechanism means nothing without sharing.epsilon"),
         ({"sharing": {"centre": 2.0}}, "sharing.centre means nothing without sharing.clip"),
-        ({"sharing": {"clip": 1.0, "secure_sum": True}}, "sharing.secure_sum needs three platforms"),
         ({"evaluation": {"episodes": 1}}, "evaluation.episodes must be in 2"),
     ],
 )
@@ -186,10 +183,6 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
     [
         ({"evaluation": {"baselines": ["random", "MSE"]}}, "no baseline of platforms named 'MSE'"),
         ({"world": {"choice": "cascade"}}, "choice = 'learned'"),
-        (
-            {"world": {"platforms": 3}, "sharing": {"secure_sum": True}, "slates": {"faults": ["online-others"]}},
-            "single platforms' values",
-        ),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_runs(settings, said):
@@ -242,9 +235,7 @@ def test_worlds_are_presets_with_what_was_said():
 
 def test_what_leaves_a_platform_is_cut_and_noised_only_where_that_is_asked_for():
     plain = experiment_of(_config())
-    assert plain.protocol.settings.noise is None and plain.protocol.settings.secure_sum is None
-    summed = experiment_of(_config(world={"platforms": 3}, sharing={"secure_sum": True}))
-    assert summed.protocol.settings.secure_sum == SecureSum()
+    assert plain.protocol.settings.noise is None
     sharing = {"clip": 3.0, "centre": 9.0, "epsilon": 2.0, "mechanism": "laplace"}
     noise = experiment_of(_config(sharing=sharing)).protocol.settings.noise
     assert noise is not None

@@ -15,17 +15,18 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.wiretap import Wiretap
-from fedrank.slates.attacks.guesses import accuracy
+from fedrank.slates.attacks.leak import accuracy
 from fedrank.slates.attacks.leakage import (
-    clicked,
+    Records,
+    clicked_items,
     coordinator_engagement,
     coordinator_targets,
     evidence,
     others_targets,
     platform_accuracy,
+    record,
     without_level,
 )
-from fedrank.slates.attacks.records import Records, record
 from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
 from fedrank.slates.fedslate.state import Transition
@@ -55,7 +56,7 @@ def test_the_coordinator_knows_every_click_of_whoever_has_feedback(mode):
     records = recorded(mode)
     for platform in np.flatnonzero(records.protocol.settings.feedback):
         items = records.secrets.item[np.arange(2)[None, :, None], platform, records.transitions]
-        assert np.array_equal(clicked(records.gradient[:, :, platform]), items)
+        assert np.array_equal(clicked_items(records.gradient[:, :, platform]), items)
 
 
 @pytest.mark.parametrize("mode", BOTH)
@@ -72,7 +73,7 @@ def test_gradients_alone_tell_targets_exactly_where_the_error_is_below_1_and_bou
     found, exact = coordinator_targets(records, 0)
     told = records.told[:, :, 0]
     np.testing.assert_allclose(found[exact], told[exact], atol=1e-5)
-    at = clicked(records.gradient[:, :, 0])[..., None]
+    at = clicked_items(records.gradient[:, :, 0])[..., None]
     value = np.take_along_axis(records.compared[:, :, 0], at, -1)[..., 0]
     assert np.array_equal(exact, np.abs(value - told) < 1 - 1e-5)
     assert np.all((found - value)[~exact] * (told - found)[~exact] > -1e-5)  # the truth lies beyond the bound

@@ -12,11 +12,10 @@ from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.equations import federated_values, others_mean
-from fedrank.slates.fedslate.learner import SlateQ
+from fedrank.slates.fedslate.learner import SlateQ, federated_values, others_mean
+from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.model import SlateModel
 from fedrank.slates.run import slate_model
-from fedrank.slates.visits import LearnedPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +36,7 @@ def played():
     own = jax.tree.map(lambda leaf: leaf[0], experiment.protocol.parties(keys[:1]).own)
     weights = s.head.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.head.size,))
     scene = s.world.first(s.world.draw(keys[3]))
-    views = jax.vmap(learner.greeted)(own, scene.observed, scene.documents)
+    views = jax.vmap(learner.first_view)(own, scene.observed, scene.documents)
     return experiment, own._replace(view=views), weights, scene
 
 

@@ -13,8 +13,14 @@ from fedrank.privacy.calibration import gaussian_rho
 from fedrank.privacy.secure_sum import secure_sum
 from fedrank.slates.build import experiment_of
 from fedrank.slates.planning import PlanLearner
-from fedrank.slates.planning.engagement import fitted, inverse_design, inverse_of_past, of_satisfaction, past_whitening
-from fedrank.slates.planning.platforms import passed
+from fedrank.slates.planning.engagement import (
+    fit_weights,
+    inverse_design,
+    inverse_of_past,
+    of_satisfaction,
+    past_whitening,
+    visible_share,
+)
 from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSettings
 from fedrank.slates.sums.learner import STEPS
 from fedrank.slates.sums.messages import NormSummand, Statistics, StatisticsSummand
@@ -62,7 +68,7 @@ def test_a_coordinator_makes_of_vectors_what_it_makes_of_their_plain_sum(secret)
     state = CoordinatorState(jnp.uint32(of.release_round + 1), jnp.zeros(2 + K), jnp.float32(20.0))
     told = release.tell(state, jax.tree.map(jnp.asarray, message), ALL)
     summed = jnp.asarray(sent[SENDERS].sum(axis=0) * 20.0 / STEPS, jnp.float32)
-    expected = of.learner.solved(summed, jnp.float32(3 * 40 * 3), state.model, jnp.float32(0.0))
+    expected = of.learner.solve(summed, jnp.float32(3 * 40 * 3), state.model, jnp.float32(0.0))
     np.testing.assert_allclose(told.model, expected, rtol=1e-5)
     if secret:  # masks that cancel change no bit, whoever bears them
         masks = np.random.default_rng(2).integers(0, 2**32, (K, 5), dtype=np.uint32)
@@ -149,14 +155,14 @@ def test_a_total_gives_the_weight_that_all_platforms_would_give_alone():
     inverse = inverse_of_past(inverse_design(jnp.zeros(0), rounds, learner.whiten))
     # Least squares is linear: its matrix, column by column, and the sums that give a constant of 0.02 and the slope.
     matrix = np.stack(
-        [fitted(jnp.asarray(one), rounds, inverse, whiten) for one in np.eye(2, dtype=np.float32)], axis=1
+        [fit_weights(jnp.asarray(one), rounds, inverse, whiten) for one in np.eye(2, dtype=np.float32)], axis=1
     )
-    slopes = [[0.02, 0.05 / passed(world, fade, k)] for k in range(K)]
+    slopes = [[0.02, 0.05 / visible_share(world, fade, k)] for k in range(K)]
     seen = np.stack([np.linalg.solve(matrix, slope) for slope in slopes]) * of_satisfaction(world.observation_noise)
     engagement = np.tile([30.0, 2.0, 3.0], (K, 1))
     sums = np.where(SENDERS[:, None], np.concatenate([engagement, seen], axis=1), 0.0).astype(np.float32)
     heard, model = jnp.asarray(SENDERS), jnp.zeros(2 + K)
-    each = learner.solved_of_platforms(jnp.asarray(sums), heard, rounds, model, nothing)
-    total = learner.solved(jnp.asarray(sums.sum(axis=0)), 3 * rounds, model, nothing)
-    assert len({round(passed(world, fade, k), 3) for k in range(K)}) == K
+    each = learner.solve_platforms(jnp.asarray(sums), heard, rounds, model, nothing)
+    total = learner.solve(jnp.asarray(sums.sum(axis=0)), 3 * rounds, model, nothing)
+    assert len({round(visible_share(world, fade, k), 3) for k in range(K)}) == K
     np.testing.assert_allclose(total, each, rtol=0.01)  # engagement's part is weighted a little otherwise

@@ -15,10 +15,7 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.audit import audited
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.slates.attacks.audits import slate_bound, slate_sums
-from fedrank.slates.attacks.ceilings import channel_r2, gaussian_advantage, private_advantage
-from fedrank.slates.attacks.crossing import drawn, due, first_parties, played
 from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.stays import stays
 from fedrank.slates.attacks.suite import attack_slates
 from fedrank.slates.attacks.sums import (
     ALL_KNOWN,
@@ -29,7 +26,15 @@ from fedrank.slates.attacks.sums import (
     Views,
     advantage,
     attack_run,
-    guessed,
+    channel_r2,
+    drawn,
+    due,
+    first_parties,
+    gaussian_advantage,
+    guess_accuracy,
+    play_round,
+    private_advantage,
+    stays,
     sums_protocol,
 )
 from fedrank.slates.sums import Release
@@ -96,7 +101,7 @@ def test_an_attacker_who_knows_all_others_reaches_the_closed_forms(sigma):
     best = gaussian_advantage(np.linalg.norm(user - other, axis=1), sigma).mean()
     assert advantage(views, known=True) == pytest.approx(best, abs=0.035)
     wanted = user @ [1.0, 1.0, 1.0]
-    found = guessed(views.seen - views.base, wanted)
+    found = guess_accuracy(views.seen - views.base, wanted)
     assert found["r2"] == pytest.approx(1 / (1 + sigma**2), abs=0.05)
     assert found["blind"] == pytest.approx(math.sqrt(3 * 2 / math.pi), rel=0.05)  # of a normal distribution
 
@@ -114,21 +119,21 @@ def test_others_who_are_not_known_are_noise():
 
 
 def test_messages_are_those_of_the_protocol_and_show_what_users_added():
-    protocol = sums_protocol("learned-slates", with_settings("slates.releases=2"), 1.0)
+    protocol = sums_protocol("planned-slates", with_settings("slates.releases=2", "slates.differ=false"), 1.0)
     first, second = protocol.settings.learner.release_rounds
     at = first_parties(protocol)
     assert [one.name for one in due(protocol, first)] == ["release", "improve"] and not due(protocol, first + 1)
-    added = jnp.zeros((2, 90), jnp.int32).at[0].set(jnp.arange(90))
+    added = jnp.zeros((2, 5), jnp.int32).at[0].set(jnp.arange(5))
     noise = drawn(protocol, first, jax.random.key(0))
-    after, (release, improve) = played(protocol, at, first, noise, sums=added)
+    after, (release, improve) = play_round(protocol, at, first, noise, sums=added)
     (sums,) = release.coordinator
-    np.testing.assert_array_equal(sums[0], noise[0][0] + jnp.arange(90))
+    np.testing.assert_array_equal(sums[0], noise[0][0] + jnp.arange(5))
     assert not np.any(sums[1])  # B has no feedback: it is not asked
     np.testing.assert_array_equal(improve.platform(1)[0], after.state.model)
     # Who was in the first release is not in the second.
     still = jax.tree.map(jnp.zeros_like, drawn(protocol, second, jax.random.key(1)))
-    _, (release, _) = played(protocol, after, second, still, sums=2 * added)
-    np.testing.assert_array_equal(release.coordinator[0][0], 2 * jnp.arange(90))
+    _, (release, _) = play_round(protocol, after, second, still, sums=2 * added)
+    np.testing.assert_array_equal(release.coordinator[0][0], 2 * jnp.arange(5))
 
 
 @pytest.mark.slow
@@ -180,7 +185,7 @@ def test_who_was_there_is_told_no_better_than_gaussian_noise_allows(both):
 
 @pytest.mark.slow
 def test_of_several_releases_the_suite_reads_all_and_a_blind_platforms_users_are_in_no_message():
-    settings = with_settings("slates.releases=2", "slates.options=scale=12", modes=("learned-slates",), seeds=1)
+    settings = with_settings("slates.releases=2", "slates.scale=12", modes=("planned-slates",), seeds=1)
     found = attack_slates(dataclasses.replace(settings, release_epsilons=(2.0,)))
     open_, private = (
         {(one.attacker, one.secret, one.means): one for one in found if one.mode.endswith(end)}
@@ -202,7 +207,6 @@ def test_of_several_releases_the_suite_reads_all_and_a_blind_platforms_users_are
         ({"set": ("sharing.epsilon=2",)}, ConfigError, "--release-epsilons"),
         ({"set": ("slates.explorer=3",)}, UnknownNameError, "slates.explorer"),
         ({"set": ("sharing.clip=many",)}, ConfigError, "sharing.clip must be of type float"),
-        ({"set": ("slates.learner=constant",), "modes": ("learned-slates",)}, ConfigError, "nothing crosses"),
         ({"release_epsilons": (0.0,)}, ConfigError, "sharing.epsilon"),
         ({"targets": 3}, ConfigError, "targets must be at least 8"),
         ({"set": ("slates.explorers=3",), "modes": ("corrected",)}, ConfigError, "--set is for the modes"),

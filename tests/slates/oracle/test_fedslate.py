@@ -48,7 +48,6 @@ from slate_worlds import (
     worth,
 )
 
-from fedrank.slates.fedslate.equations import loss
 from fedrank.slates.fedslate.platform import choice_scores
 from fedrank.slates.fedslate_2024 import Fault
 
@@ -179,7 +178,7 @@ def test_in_the_published_code_the_others_part_of_a_target_is_of_now_and_online(
     h = played()[LAST]
     state, sent = h.told["batch"].state, h.told["batch"].replies
     e = exchange("targets", slates(faults=(Fault.ONLINE_OTHERS,)))
-    told = jax.jit(e.federated_next_values)(state, state.target, state.following)
+    told = jax.jit(lambda state: e.ask(state).values)(state)
     joint = omega(f64(state.target), f64(sent.following)[0], f64(sent.values)[1])
     np.testing.assert_allclose(told[0], joint, rtol=1e-4, atol=1e-5)
     assert np.abs(np.asarray(told - h.told["targets"].request.values)[0]).max() > 1e-3
@@ -335,7 +334,7 @@ def test_a_round_without_a_click_teaches_a_platform_that_sees_clicks_nothing():
 
     def found(item):
         rows = then._replace(item=jnp.asarray(item, then.item.dtype))
-        return float(loss(slates().settings, values, rows, targets, choice, jnp.asarray(True)))
+        return float(slates().learner.loss(values, rows, targets, choice, jnp.asarray(True)))
 
     clicked = np.arange(B) % N
     each = huber(np.asarray(values, np.float64)[np.arange(B), clicked] - 0.5)

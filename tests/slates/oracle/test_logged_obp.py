@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrank.slates.logged.estimators import judgement, summary
-from fedrank.slates.logged.log import Log, read_logs
-from fedrank.slates.logged.policies import uniform
+from fedrank.slates.logged import Log, judgement, read_logs, summary, uniform
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 OBP = json.loads((GOLDEN / "obp.json").read_text(encoding="utf-8"))

@@ -14,10 +14,10 @@ import pytest
 
 from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.engine.simulator import run_keys
-from fedrank.slates.baselines import baselines, exceeds, fresh_users
+from fedrank.slates.results import baselines, exceeds, fresh_users
 from fedrank.slates.world.choice import Cascade, Multinomial, Proportional
 from fedrank.slates.world.optimum import OptimalPolicy, kale_threshold, solve
-from fedrank.slates.world.rollout import StayKeys, played
+from fedrank.slates.world.policies import StayKeys, play_compiled
 from fedrank.slates.world.satisfaction import Satisfaction
 
 
@@ -251,7 +251,7 @@ def test_the_optimum_of_a_world_of_the_callers_own_is_by_its_own_methods():
     world = Sweet(candidates=5, slate=2, platforms=1, time_budget=4, sensitivity=0.3)
     solution = solve(world, samples=512)
     keys = fresh_users(run_keys([1]), 4000, world.rounds_per_episode)
-    all_of_it = played(world, OptimalPolicy(world, solution), StayKeys(*(np.asarray(key[0]) for key in keys)))
+    all_of_it = play_compiled(world, OptimalPolicy(world, solution), StayKeys(*(np.asarray(key[0]) for key in keys)))
     found = np.asarray(all_of_it.engagement, np.float64).sum(axis=1)
     assert found.mean() == pytest.approx(float(solution.total), abs=4 * found.std() / len(found) ** 0.5)
 

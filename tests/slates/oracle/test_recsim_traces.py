@@ -5,7 +5,6 @@ float64: clicks, candidates and ends must agree exactly, numbers within float32'
 """
 
 import functools
-import importlib.util
 import json
 from pathlib import Path
 
@@ -13,8 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedrank.slates.world.presets import preset
-from fedrank.slates.world.satisfaction import Draws, RoundDraws, User
+from fedrank.slates.world.satisfaction import Draws, RoundDraws, User, preset
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 TRACES = ("recsim_10", "recsim_100")
@@ -166,14 +164,3 @@ def test_another_world_does_not_pass_for_recsims(change, monkeypatch):
     monkeypatch.setitem(globals(), "world_of", lambda trace: altered)
     with pytest.raises(AssertionError):
         check_steps({**trace, "episodes": trace["episodes"][:1]})
-
-
-def test_the_installed_recsim_gives_the_same():
-    pytest.importorskip("recsim", reason="RecSim is not installed (extra recsim)")
-    place = importlib.util.spec_from_file_location("make_recsim_traces", GOLDEN / "make_recsim_traces.py")
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    for chance_seed, document_seeds in ((1001, (42, 42)), (1002, (5, 42))):
-        trace = module.record(10, 3, document_seeds, episodes=3, chance_seed=chance_seed)
-        check_steps(trace)
-        check_rounds(trace)

@@ -111,26 +111,3 @@ def test_models_are_found_by_name_and_say_whether_they_always_click():
 def test_settings_that_are_no_probabilities_are_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
-
-
-def test_the_real_recsim_gives_the_same_probabilities():
-    theirs = pytest.importorskip("recsim.choice_model", reason="RecSim is not installed (extra recsim)")
-
-    class Same:
-        def score_document(self, score):
-            return score
-
-    positive = SCORES + np.float32(0.5)
-    pairs = [
-        (Multinomial(), theirs.MultinomialLogitChoiceModel({})),
-        (Multinomial(no_click=1.0), theirs.MultinomialLogitChoiceModel({"no_click_mass": 1.0})),
-        (
-            Proportional(minimum=-1.0, no_click=0.0),
-            theirs.MultinomialProportionalChoiceModel({"min_normalizer": -1.0, "no_click_mass": 0}),
-        ),
-        (Cascade(0.65, 0.05), theirs.ExponentialCascadeChoiceModel({"attention_prob": 0.65, "score_scaling": 0.05})),
-    ]
-    for ours, their in pairs:
-        their.score_documents(Same(), positive)
-        weights = np.append(their.scores, their.score_no_click).astype(float)
-        np.testing.assert_allclose(ours.probabilities(jnp.asarray(positive)), weights / weights.sum(), rtol=3e-6)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.slates.learners.slate_choice import OPTIMISERS, best_value, exact, slate_value
-from fedrank.slates.learners.slateq import TARGETS, huber, next_value
+from fedrank.slates.fedslate.learner import huber
+from fedrank.slates.world.best_slate import OPTIMISERS, TARGETS, best_value, exact, next_value, slate_value
 
 NAMES = ("top-k", "greedy", "exact")
 SMALL = 8

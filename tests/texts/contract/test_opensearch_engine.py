@@ -13,7 +13,7 @@ from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns
 from fedrank.texts.served.engines.opensearch import OpenSearchEngine
-from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.owner import score_documents
 
 COLUMNS = Columns.of("id title body")
 
@@ -67,7 +67,7 @@ def test_candidates_are_in_the_order_of_the_given_weights(engine, documents):
     ]
     assert first[0][0].id in holders[0] and first[1][0].id in holders[1]
     assert {one.id for one in first[0]} == (holders[0] | holders[1]) - {"x" * 129}
-    assert scored([rare], [first[1][0].words], _statistics())[0, 0] > 0
+    assert score_documents([rare], [first[1][0].words], _statistics())[0, 0] > 0
     assert len(engine.candidates({common: 1.0}, 3)) == 3 and engine.candidates({}, 3) == []
 
 

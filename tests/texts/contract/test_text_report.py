@@ -26,17 +26,16 @@ from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
 from fedrank.report.study import StudyRuns, study_tables, write_study_page
+from fedrank.texts.build import CONTROLS
 from fedrank.texts.report import files as texts
-from fedrank.texts.report import gate as text_gate
 from fedrank.texts.report import privacy as text_privacy
-from fedrank.texts.report import queries as text_queries
 from fedrank.texts.report import tables as text_tables
-from fedrank.texts.report.verdicts import verdicts
+from fedrank.texts.report.tables import queries_table
+from fedrank.texts.report.verdicts import gate_table, verdicts
 from fedrank.texts.run import WHERE
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.sketch.noise import MODES
-from fedrank.texts.variants import CONTROLS
 
 
 def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
@@ -82,7 +81,7 @@ def test_every_method_has_every_measure_and_a_cost_is_called_one(one):
 
 
 def test_tests_by_query_are_paired_and_corrected_together(one):
-    table = text_queries.queries_table(one[0])
+    table = queries_table(one[0])
     against = [(row["about"], row["against"]) for row in table.rows]
     assert against == [
         *(("own documents", m) for m in METHODS[1:-1]),
@@ -109,7 +108,7 @@ def test_the_gate_counts_who_gained_and_who_would_have_lost(tmp_path):
     ]
     changed(folder, "gate.json", lambda gate: gate.update(decisions=decisions))
     run = load(folder)
-    first, second, every = text_gate.gate_table(run).rows
+    first, second, every = gate_table(run).rows
     keys = ("adopts", "gained", "lost", "spared", "missed")
     assert [first[k] for k in keys] == ["2 of 3", "1", "1", "1", "0"]
     assert [second[k] for k in keys] == ["1 of 3", "1", "0", "1", "1"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.texts.sketch.query_budget import QueryBudget, answer_rho, answers_within, composed, plan
+from fedrank.texts.sketch.account import QueryBudget, answer_rho, answers_within, compose, plan
 
 ALL = np.arange(3)
 
@@ -74,22 +74,22 @@ def test_the_thousands_of_answers_of_the_paper_add_up_to_what_its_epsilon_leaves
     rho = 4200 * 0.5**2 / 2
     simple = rho + 2 * math.sqrt(rho * math.log(1e6))
     assert 4200 * 0.5 == 2100 and round(simple) == 695
-    assert 0.99 * simple < composed(0.5, 4200, delta=1e-6) < simple
-    assert composed(0.5, 4, delta=1e-6) == 2.0 and composed(0.5, 0) == 0.0
+    assert 0.99 * simple < compose(0.5, 4200, delta=1e-6) < simple
+    assert compose(0.5, 4, delta=1e-6) == 2.0 and compose(0.5, 0) == 0.0
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 @pytest.mark.parametrize(("limit", "questions"), [(8.0, 2100), (1.0, 1), (2.0, 30)])
 def test_a_plan_lasts_for_its_questions_and_no_larger_epsilon_does(limit, questions, mechanism):
     epsilon = plan(limit, questions, mechanism)
-    assert composed(epsilon, questions, mechanism) <= limit
-    assert composed(epsilon * (1 + 1e-7), questions, mechanism) > limit
+    assert compose(epsilon, questions, mechanism) <= limit
+    assert compose(epsilon * (1 + 1e-7), questions, mechanism) > limit
     assert answers_within(limit, epsilon, mechanism) == questions
     assert answers_within(limit, epsilon * (1 + 1e-7), mechanism) < questions
 
 
 def test_many_small_answers_cost_less_than_their_sum_and_more_answers_never_less():
-    totals = [composed(0.01, n) for n in (1, 10, 1000, 100_000)]
+    totals = [compose(0.01, n) for n in (1, 10, 1000, 100_000)]
     assert totals == sorted(totals) and totals[0] == 0.01 and totals[-1] < 0.1 * 1000
     assert answer_rho(0.5) == 0.125
 

@@ -5,10 +5,10 @@ import pytest
 from text_worlds import published, run, setup_of, small_texts
 
 from fedrank.core.protocol import Party
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask, opened
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Ask, open_sealed
 from fedrank.texts.silo_sketch.setup.messages import OwnQuestions, Totals
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
-from fedrank.texts.sketch.sealing import EVERYBODY
+from fedrank.texts.sketch.key import ALL_SILOS
 
 
 def with_fewer_documents(texts):
@@ -27,7 +27,7 @@ def test_questions_depend_on_queries_only(mode):
     request = Totals(np.zeros(setup.terms.length, np.int32))
     own = {"number": np.array(0), "secret": np.arange(32, dtype=np.uint8), "decoys": np.arange(32, dtype=np.uint8)}
     said = [Ask(setup).respond(request, Party(one, dict(own)), np.random.default_rng(0)) for one in (texts, other)]
-    asked = [opened(setup, party, OwnQuestions, 0, EVERYBODY, reply.sealed) for party, reply in said]
+    asked = [open_sealed(setup, party, OwnQuestions, 0, ALL_SILOS, reply.sealed) for party, reply in said]
     np.testing.assert_array_equal(asked[0].rows, asked[1].rows)
     assert asked[0].words == asked[1].words == len(texts.words)
     assert len(np.unique(asked[0].rows[: len(texts.words)], axis=0)) == len(texts.words)

@@ -11,8 +11,7 @@ from fedrank.engine.settings import as_dict, from_dict
 from fedrank.engine.setup import run_setup
 from fedrank.texts.build import build_texts
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI
-from fedrank.texts.sketch.account import ANSWER
-from fedrank.texts.sketch.query_budget import composed
+from fedrank.texts.sketch.account import ANSWER, compose
 
 WORDS = ("wing", "heat", "flow", "shock", "plate", "layer", "speed", "panel")
 
@@ -158,7 +157,7 @@ def test_epsilon_by_mode_is_what_the_account_says(small):
     questions = 3 * max(len(one.words) for one in experiment.texts[0])
     assert promise.details["answers"] == questions and promise.details["answers_of_querier"] == questions // 3
     one = promise.epsilon(Unit.OCCURRENCE, scope=ANSWER)
-    assert composed(one, questions + 1, "laplace", 1e-6) == pytest.approx(8.0, rel=1e-6)
+    assert compose(one, questions + 1, "laplace", 1e-6) == pytest.approx(8.0, rel=1e-6)
     assert promise.epsilon(Unit.OCCURRENCE) <= 8.0 + 1e-9
     assert promise.details["scale"] == pytest.approx(10 / one) and setup.allowed >= questions
     half = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 1.0}))

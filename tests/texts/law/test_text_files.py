@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError
 from fedrank.data import load
-from fedrank.texts.data.files import is_text_path, read_texts
+from fedrank.texts.data.reader import is_text_path, read_texts
 
 IDS = st.lists(st.text("abc-:/é0123", min_size=1, max_size=4), min_size=1, max_size=5, unique=True)
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -7,9 +7,9 @@ from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.config import Evaluation, Sketch, Texts, TextsConfig
 from fedrank.texts.data.generate import generate_texts
-from fedrank.texts.folds import _folds, cross_validated
+from fedrank.texts.gate import _folds, cross_validated
 from fedrank.texts.rows import ISOLATED, SKETCHED, run_setups
-from fedrank.texts.scores import UNTRAINED, scored
+from fedrank.texts.scores import UNTRAINED, score_all
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.task import TASK
@@ -56,7 +56,7 @@ def test_a_fold_is_what_a_run_with_its_queries_for_validation_has():
     keys = run_keys([*seeds, *seeds])
     states, own = simulator.start(keys, parties, per_run=True)
     states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, 2)
-    values = scored(e.protocol, (measure,), states, parties.shared, own, tuple(other[1:]))
+    values = score_all(e.protocol, (measure,), states, parties.shared, own, tuple(other[1:]))
     for name, run in ((FEDERATED, 0), ("Local", 1), (UNTRAINED, 1)):
         table = np.asarray(values[name]["own"][measure])[run]
         np.testing.assert_allclose(found[name][0][held], table[held], atol=1e-6)

@@ -18,7 +18,7 @@ from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.graded import LOSSES, GradedLearner
 from fedrank.texts.model import TextModel
 from fedrank.texts.scores import ROWS
-from fedrank.texts.silo_sketch.setup.rows import RowSettings, moments, own_rows, scale_of, scaled
+from fedrank.texts.silo_sketch.setup.rows import RowSettings, moments, own_rows, scale_of, scale_rows
 
 N = len(NAMES)
 
@@ -30,7 +30,7 @@ def _rows(number):
     raw = own_rows(silo, lambda words: statistics_of(federation.silos, words), settings)
     shape = (*raw["where"].shape[:1], 1)
     empty = {"cross_x": np.zeros((*shape, N), np.float32), "cross_where": np.zeros(shape, bool)}
-    return raw, {how: scaled(raw | empty, RowSettings(scale=how)) for how in ("silo", "query")}
+    return raw, {how: scale_rows(raw | empty, RowSettings(scale=how)) for how in ("silo", "query")}
 
 
 @pytest.fixture(scope="module")

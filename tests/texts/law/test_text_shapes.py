@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.texts.data.features import Statistics, bm25
-from fedrank.texts.data.lists import search_list
+from fedrank.texts.data.features import Statistics, bm25, search_list
 from fedrank.texts.gate import gate
 from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.silo_sketch.setup.rows import scale_of
-from fedrank.texts.sketch.error import row_error
 from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.sketch.sizing import row_error
 
 LEARNER = GradedLearner(features=3, grades=2)
 STATISTICS = Statistics(9.0, np.ones((2, 2)), np.ones((2, 2)), np.ones(2))

@@ -13,7 +13,7 @@ from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.data import load
 from fedrank.texts.data.corpus import Corpus, corpus_of, tokenise
 from fedrank.texts.data.generate import generate_texts
-from fedrank.texts.data.silos import CUTS, Federation, cut, federation_of, joined, split_queries
+from fedrank.texts.data.silos import CUTS, Federation, cut, federation_of, join_collections, split_queries
 
 
 @cache
@@ -125,7 +125,7 @@ def test_joined_collections_stay_what_they_were():
     first, second = collection(0), collection(1)
     names = {name: getattr(second, name) for name in second.__dataclass_fields__}
     other = Corpus(**{**names, "name": "other", "grades": np.minimum(second.grades, 1)})
-    federation = joined([first, other])
+    federation = join_collections([first, other])
     assert federation.names == ("generated", "other") and federation.foreign_share() == 0
     assert federation.whole.name == "generated+other"
     assert federation.whole.document_ids[120] == "other/d1" and federation.whole.query_ids[24] == "other/q1"
@@ -139,7 +139,7 @@ def test_joined_collections_stay_what_they_were():
         np.testing.assert_array_equal(silo.grades, corpus.grades)
     assert federation.notes[-1] == "The silos' grades have different scales: generated 0 to 2, other 0 to 1."
     with pytest.raises(DataError, match="two at least with different names"):
-        joined([first, second])
+        join_collections([first, second])
 
 
 @settings(max_examples=30)

@@ -7,8 +7,7 @@ from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, hash_terms
-from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
-from fedrank.texts.sketch.decoys import fits, read
+from fedrank.texts.sketch.decoys import SCHEMES, fits, read
 from fedrank.texts.sketch.sizing import anonymity_set, decoys_of, overlap_probability
 
 HASHED, OWN = bytes(range(32)), bytes(range(1, 33))

@@ -9,13 +9,19 @@ from scipy import stats
 from text_worlds import setup_of, small_federation
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.texts.attacks.documents import served
-from fedrank.texts.attacks.documents.collection import holdings_of
-from fedrank.texts.attacks.documents.in_run import insider_reads
-from fedrank.texts.attacks.documents.served import scores_tell, statistics_tell
-from fedrank.texts.attacks.documents.settings import DocumentAttack
-from fedrank.texts.attacks.documents.sketches import Shown, attack_sketched, insider, is_there
-from fedrank.texts.attacks.documents.told import Reading, auc, finding_of_auc
+from fedrank.texts.attacks.documents import (
+    Reading,
+    Shown,
+    attack_sketched,
+    auc,
+    finding_of_auc,
+    holdings_of,
+    insider,
+    insider_reads,
+    is_there,
+)
+from fedrank.texts.attacks.served import scores_tell, statistics_tell
+from fedrank.texts.attacks.settings import DocumentAttack
 from fedrank.texts.config import Sketch
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.served.statistics import StatisticsTerms

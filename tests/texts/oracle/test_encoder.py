@@ -12,8 +12,8 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
+from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.owner import Owner, OwnerSettings
-from fedrank.texts.served.tickets import Tickets
 
 pytest.importorskip("tokenizers")
 

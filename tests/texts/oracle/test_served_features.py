@@ -5,9 +5,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedrank.texts.served.documents import Document
-from fedrank.texts.served.features import NAMES, features_of
-from fedrank.texts.served.owner import Owner, OwnerSettings
-from fedrank.texts.served.tickets import Tickets
+from fedrank.texts.served.envelopes import Tickets
+from fedrank.texts.served.owner import NAMES, Owner, OwnerSettings, features_of
 
 
 def test_numbers_are_what_counting_gives():

@@ -12,10 +12,9 @@ from fedrank.privacy.calibration import shared_gaussian_sigma
 from fedrank.texts.served import statistics as served
 from fedrank.texts.served.documents import Document, Words, words_of
 from fedrank.texts.served.engines.tantivy import TantivyEngine
-from fedrank.texts.served.owner import Owner, OwnerSettings
-from fedrank.texts.served.scoring import scored
+from fedrank.texts.served.envelopes import Tickets
+from fedrank.texts.served.owner import Owner, OwnerSettings, score_documents
 from fedrank.texts.served.statistics import StatisticsTerms, TermTable, cells_of
-from fedrank.texts.served.tickets import Tickets
 
 pytest.importorskip("tantivy")
 
@@ -64,7 +63,7 @@ def test_owners_with_shared_statistics_score_as_one_collection_would():
     np.testing.assert_allclose(exact.lengths, means, rtol=0.5)  # lengths are rounded at random
     exact = TermTable(table.frequency, 90.0, np.array(means), 0.0, 1.0, 1e-6)
     query = ["w0", "w3", "w3", "w17"]
-    got = np.concatenate([scored(query, own, exact.at(query)).sum(axis=1) for own in owners])
+    got = np.concatenate([score_documents(query, own, exact.at(query)).sum(axis=1) for own in owners])
     np.testing.assert_allclose(got, by_hand(query, every), rtol=1e-9)
 
 

@@ -22,14 +22,14 @@ from text_worlds import (
 from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import PUBLIC_AXES, Layout
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.silo_sketch.setup.agree import Agree
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, opened, rows_of_party
+from fedrank.texts.silo_sketch.setup import Agree
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, open_sealed, rows_of_party
 from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnCells, OwnQuestions, OwnSketches
-from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics, statistics_secret
+from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import hash_terms
-from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
-from fedrank.texts.sketch.sealing import EVERYBODY
+from fedrank.texts.sketch.decoys import SCHEMES
+from fedrank.texts.sketch.key import ALL_SILOS
 
 
 @pytest.fixture(scope="module")
@@ -227,21 +227,21 @@ def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch, mode
 def test_the_server_passes_on_bytes_that_look_random_and_silos_refuse_changed_ones():
     setup, state, parties, _ = _quiet()
     sealed = state.replies["publish"][0].sealed
-    plain = setup.inside(OwnSketches).encode(opened(setup, parties[1], OwnSketches, 0, EVERYBODY, sealed[0]))
+    plain = setup.inside(OwnSketches).encode(open_sealed(setup, parties[1], OwnSketches, 0, ALL_SILOS, sealed[0]))
     zeros = np.frombuffer(plain, np.uint8)
     assert (zeros == 0).mean() > 0.8  # what is sealed is far from random
     for one in sealed:
         assert len(one) == len(plain) + 12 + 16  # nonce and tag of ChaCha20-Poly1305 (RFC 8439)
         assert chisquare(np.bincount(one, minlength=256)).pvalue > 1e-6
-    assert opened(setup, parties[1], OwnSketches, 0, EVERYBODY, np.zeros_like(sealed[0])) is None
+    assert open_sealed(setup, parties[1], OwnSketches, 0, ALL_SILOS, np.zeros_like(sealed[0])) is None
     changed = sealed[0].copy()
     changed[40] ^= 1
     for silo, octets in ((0, changed), (2, sealed[0])):  # changed; another's in its place
         with pytest.raises(SecureSumError, match=f"silo {silo}"):
-            opened(setup, parties[1], OwnSketches, silo, EVERYBODY, octets)
+            open_sealed(setup, parties[1], OwnSketches, silo, ALL_SILOS, octets)
     answers = _asked()[1].replies["answer"][0].sealed
     with pytest.raises(SecureSumError):  # an answer to one silo, handed to another
-        opened(_asked()[0], _asked()[2][1], OwnCells, 0, 1, answers[0][2])
+        open_sealed(_asked()[0], _asked()[2][1], OwnCells, 0, 1, answers[0][2])
 
 
 def test_messages_have_public_axes_only():
@@ -284,7 +284,7 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
         assert party.own["spent"] == pytest.approx(31.0)
         for silo in askers:
             request = Receive(setup).address(state, silo)
-            said = opened(setup, parties[silo], OwnCells, owner, silo, request.sealed[owner])
+            said = open_sealed(setup, parties[silo], OwnCells, owner, silo, request.sealed[owner])
             assert said.answered == 15
             counts = foreign_documents(setup, parties[silo], request)[owner].counts(parties[silo].shared.words)
             assert (counts[:15] > 0).any(axis=(1, 2)).all()
@@ -294,7 +294,7 @@ def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent
 def test_a_word_is_asked_about_in_one_way_only():
     setup, state, parties, _ = _asked()
     sealed = state.replies["ask"][0].sealed
-    asked = [opened(setup, parties[0], OwnQuestions, n, EVERYBODY, one).rows for n, one in enumerate(sealed)]
+    asked = [open_sealed(setup, parties[0], OwnQuestions, n, ALL_SILOS, one).rows for n, one in enumerate(sealed)]
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
         hashes = hash_terms(texts.words, setup.shape, own["secret"].tobytes())

@@ -14,10 +14,18 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.calibration import gaussian_sigma
-from fedrank.texts.attacks.counts import accuracy_bound, cancel, distinguish, distinguish_unscaled, repeat
 from fedrank.texts.attacks.settings import SketchAttack
-from fedrank.texts.attacks.suite import attack_sketches
-from fedrank.texts.attacks.terms import dictionary, intersection, two_silos
+from fedrank.texts.attacks.suite import (
+    accuracy_bound,
+    attack_sketches,
+    cancel,
+    dictionary,
+    distinguish,
+    distinguish_unscaled,
+    intersection,
+    repeat,
+    two_silos,
+)
 from fedrank.texts.attacks.world import make_world, mean_interval, share_interval
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.account import PAPER_ATTACK

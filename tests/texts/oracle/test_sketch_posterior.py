@@ -8,7 +8,7 @@ from text_worlds import small_federation
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.features import statistics_of
-from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics
+from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics
 from fedrank.texts.sketch import Hashes, SketchShape
 from fedrank.texts.sketch.posterior import LARGEST, own_cells, posterior_counts
 
@@ -82,7 +82,7 @@ def test_noisy_statistics_are_weighed_against_what_a_silo_expects():
 
     def weighed(deviation):
         seen = FederatedStatistics(np.array([n * k], np.int32), SketchShape(1, 8), b"", own, deviation)
-        return seen._weighed(np.full((2, 2, 6), 40.0), words)
+        return seen._weigh(np.full((2, 2, 6), 40.0), words)
 
     np.testing.assert_allclose(weighed(1e-9), 40.0)
     expected = exact.document_frequency.T + (exact.document_frequency.T + 0.5) * (k - 1)

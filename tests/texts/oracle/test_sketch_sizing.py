@@ -8,16 +8,18 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
-from fedrank.texts.sketch.error import expected_error, mean_median, row_error
 from fedrank.texts.sketch.sizing import (
     advise,
     anonymity_set,
     cell_noise,
     decoys_of,
+    expected_error,
     failure,
     match_probability,
+    mean_median,
     noise_deviation,
     residual,
+    row_error,
     row_variance,
     theorem_2,
     zipf_document,

@@ -11,8 +11,7 @@ from text_feature_worlds import WORDS, PlainFeatures, drawn_texts, plain_corpus,
 
 from fedrank.core.errors import DataError
 from fedrank.texts.data.corpus import corpus_of, tokenise
-from fedrank.texts.data.counts import NOT_HERE, TermColumns
-from fedrank.texts.data.features import NAMES, Statistics, bm25, statistics_of, text_features
+from fedrank.texts.data.features import NAMES, NOT_HERE, Statistics, TermColumns, bm25, statistics_of, text_features
 
 
 def smart(path, field):

@@ -5,8 +5,7 @@ import pytest
 from text_feature_worlds import PlainFeatures, drawn_texts, plain_corpus, texts_of
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.texts.data.features import NAMES, statistics_of
-from fedrank.texts.data.lists import CandidateList, own_lists, padded, search_list
+from fedrank.texts.data.features import NAMES, CandidateList, own_lists, padded, search_list, statistics_of
 
 
 def lists_of(texts, depth, negatives, seed=0, queries=None):

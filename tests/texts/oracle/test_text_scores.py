@@ -12,7 +12,7 @@ from fedrank.texts.build import TextExperiment
 from fedrank.texts.config import TextsConfig
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.rows import EXACT, ISOLATED, SKETCHED, exact_rows
-from fedrank.texts.scores import UNTRAINED, depth_of, scored
+from fedrank.texts.scores import UNTRAINED, depth_of, score_all
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import SketchState
 
@@ -44,7 +44,7 @@ def world():
 
     own = parties.own._replace(local=models(2, SILOS), plus=models(2, SILOS))
     states = SketchState(jnp.zeros(2, jnp.uint32), models(2), models(2))
-    values = scored(protocol, MEASURES, states, parties.shared, own, more)
+    values = score_all(protocol, MEASURES, states, parties.shared, own, more)
     return data, states, own, values
 
 

@@ -15,8 +15,7 @@ from fedrank.data.catalogue import CATALOGUE, DataSet, Download
 from fedrank.data.checksums import verify
 from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.corpus import corpus_of, tokenise
-from fedrank.texts.data.smart import LAYOUTS, read_smart
-from fedrank.texts.data.trec import read_npl, read_trec
+from fedrank.texts.data.reader import LAYOUTS, read_npl, read_smart, read_trec
 
 DOCUMENTS = b""".I 1
 .T

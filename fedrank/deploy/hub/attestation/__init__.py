@@ -1,1 +1,300 @@
-"""Statements of a platform, checked when a device enrols: that an app is what it says, on a real device."""
+"""Statements of devices' platforms: challenges, kinds of statements, withdrawn keys, the door that asks for them."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import hmac
+import json
+import logging
+import re
+import secrets
+import struct
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.registry import Registry
+from fedrank.core.trees import Json
+from fedrank.engine.settings import from_dict, read_toml
+
+
+class NotAttestedError(RunError):
+    """A statement is not accepted.
+
+    Args:
+        reason: A word for the device's log, such as ``"wrong-app"``.
+    """
+
+    def __init__(self, reason: str):
+        super().__init__(f"the statement is not accepted: {reason}.")
+        self.reason = reason
+
+
+class Attestor(ABC):
+    """Checks the statements of one kind. A subclass is a frozen dataclass whose fields are its settings."""
+
+    @abstractmethod
+    def check(self, statement: dict[str, Json], challenge: bytes, now: float) -> bytes:
+        """Check a statement. Called in a worker thread; several calls may run at once.
+
+        Args:
+            statement: As the device sent it, a JSON object of any content.
+            challenge: What the statement must be about, 48 bytes.
+            now: Seconds since 1970.
+
+        Returns:
+            What is the same in all statements of one key or device, of any length; empty where there is nothing such.
+
+        Raises:
+            NotAttestedError: It is not accepted. Any other exception counts as ``"malformed"``.
+        """
+
+
+#: Classes of attestors by name. Packages add theirs in ``fedrank.attestation``.
+ATTESTORS: Registry[Any] = Registry("attestation", "fedrank.attestation")
+
+
+#: Seconds for which a challenge is good.
+GOOD_FOR = 300.0
+#: Bytes of a challenge: 8 of its end in seconds since 1970, 8 of chance, 32 that only this process can make.
+LENGTH = 48
+
+
+class Challenges:
+    """Makes challenges and takes each back once. A restart voids them: a device asks for another.
+
+    Nothing is kept of a challenge until it comes back, so that asking for many fills no memory.
+    """
+
+    def __init__(self):
+        self._key = secrets.token_bytes(32)
+        self._used: dict[bytes, float] = {}  # challenge → when it ends
+        self._lock = threading.Lock()
+
+    def new(self, token: str, now: float) -> tuple[bytes, float]:
+        """A challenge for whoever has a token, and until when it is good, in seconds since 1970."""
+        until = now + GOOD_FOR
+        head = struct.pack("<d", until) + secrets.token_bytes(8)
+        return head + self._proof(head, token), until
+
+    def take(self, challenge: bytes, token: str, now: float) -> None:
+        """Use a challenge up.
+
+        Raises:
+            NotAttestedError: It is not one for this token, it is too old, or it was used before.
+        """
+        head, proof = challenge[:16], challenge[16:]
+        if len(challenge) != LENGTH or not hmac.compare_digest(proof, self._proof(head, token)):
+            raise NotAttestedError("challenge-unknown")
+        (until,) = struct.unpack("<d", head[:8])
+        if now >= until:
+            raise NotAttestedError("challenge-expired")
+        with self._lock:
+            if challenge in self._used:
+                raise NotAttestedError("challenge-used")
+            for old in [old for old, end in self._used.items() if end <= now]:
+                del self._used[old]
+            self._used[challenge] = until
+
+    def _proof(self, head: bytes, token: str) -> bytes:
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        return hmac.new(self._key, head + digest, hashlib.sha256).digest()
+
+
+_log = logging.getLogger("fedrank.hub")
+#: Largest file that is read, in bytes.
+_MOST = 64 << 20
+_LINE = re.compile(r"(key|certificate|model)[ \t]+([0-9a-fA-F-]+)[ \t]*(?:#.*)?")
+
+
+class Withdrawn:
+    """Keys, certificates and models of devices whose statements are not accepted any more.
+
+    The hub asks no other server when it checks a statement. What was withdrawn it knows from a file, which is read
+    again whenever it changes, so that a job may fetch it. Two forms are understood: lines of a word and hexadecimal
+    digits ::
+
+        # a comment
+        key 5a7c…            identifier of a key that enrolled: App Attest's, or a credential's of WebAuthn
+        certificate 5cb838f1fe157a85           serial number of a certificate of a chain, below its root
+        model 0132d110bf4e4208a403ab4f5f12efe5   AAGUID of a make of authenticators
+
+    and Google's list for Android's key attestation as it is, a JSON object whose ``entries`` are named by serial
+    numbers (https://android.googleapis.com/attestation/status).
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: It cannot be read. Once it was, a file that cannot be read later changes nothing, and is logged.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self._lock = path, threading.Lock()
+        self._seen: tuple[int, ...] = ()
+        self._found: frozenset[tuple[str, str]] = frozenset()
+        try:
+            self._read()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"withdrawn: {path} cannot be read ({error}).") from error
+
+    def refuse(self, key: bytes, serials: Iterable[int], model: bytes = b"") -> None:
+        """Refuse a statement of what was withdrawn.
+
+        Args:
+            key: Identifier of the key.
+            serials: Serial numbers of the certificates of its chain.
+            model: Its authenticator's AAGUID; empty: it has none.
+
+        Raises:
+            NotAttestedError: It was withdrawn.
+        """
+        found = self._now()
+        told = {("key", key.hex()), ("model", model.hex()), *(("certificate", _serial(f"{one:x}")) for one in serials)}
+        if told & found:
+            raise NotAttestedError("withdrawn")
+
+    def _now(self) -> frozenset[tuple[str, str]]:
+        with self._lock:
+            try:
+                if self._seen != _stamp(self._path):
+                    self._read()
+            except (OSError, ValueError) as error:
+                _log.error("withdrawn: %s cannot be read (%s); what it said before holds", self._path, error)
+            return self._found
+
+    def _read(self) -> None:
+        seen = _stamp(self._path)
+        if seen[1] > _MOST:
+            raise ValueError(f"more than {_MOST >> 20} MB")
+        text = self._path.read_text(encoding="utf-8")
+        self._found, self._seen = frozenset(_entries(text)), seen
+
+
+@functools.cache
+def withdrawn_of(path: Path) -> Withdrawn:
+    """Entries that a file withdraws; one reader for a file."""
+    return Withdrawn(path)
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    at = path.stat()
+    return at.st_mtime_ns, at.st_size, at.st_ino
+
+
+def _serial(digits: str) -> str:
+    return digits.lower().lstrip("0")
+
+
+def _entries(text: str) -> Iterable[tuple[str, str]]:
+    if text.lstrip().startswith("{"):
+        entries = json.loads(text)["entries"] if '"entries"' in text else None
+        if not isinstance(entries, dict):
+            raise ValueError("JSON without entries")
+        for serial in entries:
+            yield "certificate", _serial(serial)
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not (line := line.strip()) or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ValueError(f"line {number} is not key, certificate or model and hexadecimal digits")
+        kind, digits = found[1], found[2].replace("-", "").lower()
+        yield kind, _serial(digits) if kind == "certificate" else digits
+
+
+#: Name of the file in a hub's folder with a table for each kind of statement.
+FILE = "attestation.toml"
+#: Largest body of an enrolment with a statement, in bytes.
+MOST_STATEMENT = 65_536
+
+
+class Door:
+    """Checks who may enrol by what the device's platform says of it.
+
+    Args:
+        attestors: By the name of their kind.
+        hub: The hub's name; one identity has different hashes at different hubs.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, attestors: dict[str, Attestor], hub: str, clock: Callable[[], float] = time.time):
+        self._attestors, self._hub, self._clock = attestors, hub, clock
+        self._challenges = Challenges()
+
+    def challenge(self, token: str) -> dict[str, Json]:
+        """The answer to a device that asks for a challenge: the challenge, its end, and which kinds are accepted."""
+        made, until = self._challenges.new(token, self._clock())
+        return {
+            "challenge": base64.urlsafe_b64encode(made).decode(),
+            "good_until": until,
+            "kinds": sorted(self._attestors),
+        }
+
+    def identity(self, token: str, body: bytes) -> bytes:
+        """The hash of the identity that a statement proves; empty where its kind has none.
+
+        Args:
+            token: What the device enrols with.
+            body: JSON with ``kind``, ``challenge`` and ``statement``.
+
+        Raises:
+            NotAttestedError: The statement is not accepted. Its challenge is used up all the same.
+        """
+        try:
+            given = json.loads(body)
+            kind, statement = given["kind"], given["statement"]
+            challenge = base64.b64decode(given["challenge"], altchars=b"-_", validate=True)
+            if not isinstance(kind, str) or not isinstance(statement, dict):
+                raise ValueError
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise NotAttestedError("malformed") from error
+        if kind not in self._attestors:
+            raise NotAttestedError("wrong-kind")
+        now = self._clock()
+        self._challenges.take(challenge, token, now)
+        try:
+            proven = self._attestors[kind].check(statement, challenge, now)
+        except NotAttestedError:
+            raise
+        except Exception as error:  # whatever a library raises about bytes of a stranger
+            _log.info("a statement of kind %s cannot be read: %s", kind, type(error).__name__)
+            raise NotAttestedError("malformed") from error
+        if not proven:
+            return b""
+        return hashlib.sha256(f"fedrank/identity/{self._hub}/{kind}/".encode() + proven).digest()
+
+
+def door_of(folder: Path, kinds: tuple[str, ...], hub: str) -> Door:
+    """The door that a hub's folder describes.
+
+    Args:
+        folder: Folder with ``attestation.toml``; paths in it are relative to it.
+        kinds: Names of the kinds that are accepted.
+        hub: The hub's name.
+
+    Raises:
+        ConfigError: A file is missing or cannot be used, or a setting is unknown or missing.
+        MissingExtraError: A library that a kind needs is not installed.
+    """
+    file = folder / FILE
+    tables = read_toml(file)
+    for name in sorted(set(tables) - set(kinds)):
+        raise ConfigError(f"{file}: has a table {name!r}, which attestation in hub.toml does not name.")
+    made: dict[str, Attestor] = {}
+    for kind in kinds:
+        table = tables.get(kind)
+        if not isinstance(table, dict):
+            raise ConfigError(f"{file}: has no table [{kind}] with the settings of that kind.")
+        try:
+            made[kind] = from_dict({**table, "folder": str(folder)}, ATTESTORS.get(kind))
+        except ConfigError as error:
+            raise ConfigError(f"{file}: [{kind}]: {error}") from error
+    return Door(made, hub)

@@ -16,8 +16,7 @@ from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
-from fedrank.deploy.hub.attestation.withdrawn import Withdrawn, withdrawn_of
+from fedrank.deploy.hub.attestation import Attestor, NotAttestedError, Withdrawn, withdrawn_of
 
 #: Apple App Attestation Root CA, valid until 2045.
 _ROOT = b"""-----BEGIN CERTIFICATE-----
@@ -63,9 +62,9 @@ class AppAttest(Attestor):
         if not self.apps:
             raise ConfigError("apps must name at least one app, such as ABCDE12345.com.example.shop.")
         self._root()
-        self._withdrawn()
+        self._withdrawals()
 
-    def _withdrawn(self) -> Withdrawn | None:
+    def _withdrawals(self) -> Withdrawn | None:
         return withdrawn_of(Path(self.folder) / self.withdrawn) if self.withdrawn else None
 
     def _root(self):
@@ -107,7 +106,7 @@ class AppAttest(Attestor):
             raise NotAttestedError("used-key")
         if key.aaguid != _PRODUCTION and not (self.development and key.aaguid == _DEVELOPMENT):
             raise NotAttestedError("wrong-environment")
-        if (withdrawn := self._withdrawn()) is not None:
+        if (withdrawn := self._withdrawals()) is not None:
             withdrawn.refuse(key.credential_id, (one.serial_number for one in certificates))
         return key.credential_id
 

@@ -17,7 +17,7 @@ from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
+from fedrank.deploy.hub.attestation import Attestor, NotAttestedError
 
 #: Seconds that the clock of Google may be ahead of ours.
 _AHEAD = 60.0
@@ -64,7 +64,7 @@ class PlayIntegrity(Attestor):
 
     def check(self, statement: dict[str, Json], challenge: bytes, now: float) -> bytes:
         """Nothing: a token says no device. ``statement`` has ``token``, the compact form."""
-        told = self._opened(str(statement["token"]))
+        told = self._open(str(statement["token"]))
         request, app = told["requestDetails"], told["appIntegrity"]
         nonce = str(request["nonce"]).rstrip("=").encode()
         if not hmac.compare_digest(nonce, base64.urlsafe_b64encode(challenge).rstrip(b"=")):
@@ -84,7 +84,7 @@ class PlayIntegrity(Attestor):
             raise NotAttestedError("wrong-device")
         return b""
 
-    def _opened(self, token: str) -> dict[str, Any]:
+    def _open(self, token: str) -> dict[str, Any]:
         from joserfc import jwe, jws
         from joserfc.errors import JoseError
 

@@ -1,7 +1,7 @@
 """Statements of WebAuthn (Web Authentication Level 2, section 7.1): an authenticator of a known maker holds a new key.
 
-A statement without the certificate of a maker proves nothing but that somebody has a key: whoever wants a thousand
-makes a thousand. So formats ``none`` and self attestation are refused.
+A statement without the certificate of a maker proves only that its sender has a key, and
+a thousand keys are made at once. So formats ``none`` and self attestation are refused.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.attestation.attestor import Attestor, NotAttestedError
-from fedrank.deploy.hub.attestation.withdrawn import Withdrawn, withdrawn_of
+from fedrank.deploy.hub.attestation import Attestor, NotAttestedError, Withdrawn, withdrawn_of
 
 #: Formats of which the library knows the roots, and those that need some from the operator.
 _KNOWN, _OWN = ("apple", "android-key"), ("packed", "fido-u2f", "tpm")
@@ -55,11 +54,11 @@ class WebAuthn(Attestor):
         if unknown := [one for one in self.formats if one not in _KNOWN + _OWN]:
             raise ConfigError(f"formats must be of {', '.join(_KNOWN + _OWN)}, got {unknown[0]!r}.")
         if not self.roots and (bare := [one for one in self.formats if one in _OWN]):
-            raise ConfigError(f"format {bare[0]} needs roots: without them everybody can make such a statement.")
+            raise ConfigError(f"format {bare[0]} needs roots: without them anyone can make such a statement.")
         self._roots()
-        self._withdrawn()
+        self._withdrawals()
 
-    def _withdrawn(self) -> Withdrawn | None:
+    def _withdrawals(self) -> Withdrawn | None:
         return withdrawn_of(Path(self.folder) / self.withdrawn) if self.withdrawn else None
 
     def _roots(self) -> list[bytes]:
@@ -99,7 +98,7 @@ class WebAuthn(Attestor):
         except WebAuthnException as error:
             said = str(error)
             raise NotAttestedError(next((word for part, word in _WORDS if part in said), "malformed")) from error
-        if (withdrawn := self._withdrawn()) is not None:
+        if (withdrawn := self._withdrawals()) is not None:
             from cryptography.x509 import load_der_x509_certificate
 
             serials = (load_der_x509_certificate(one).serial_number for one in parsed.att_stmt.x5c)

@@ -1,7 +1,7 @@
 """Indexes in which an owner finds candidates for a query: its own, or that of an engine which it has already.
 
 An engine finds; it does not decide. The candidates that it gives are scored again from their words
-(:mod:`fedrank.texts.served.scoring`), so that owners with different engines give scores of one scale.
+(:mod:`fedrank.texts.served.owner`), so that owners with different engines give scores of one scale.
 """
 
 from __future__ import annotations

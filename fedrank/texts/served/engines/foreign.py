@@ -1,4 +1,4 @@
-"""What engines that an owner has already have in common: documents come and go there, and numbers are kept a while."""
+"""Common parts of engines that an owner has already: documents come and go there, and numbers are kept a while."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class ForeignEngine(abc.ABC):
         self._where = where
         self._count = Remembered(self._how_many)
         self._lengths = Remembered(lambda: mean_lengths(words_of(self._some(SAMPLE))))
-        self._frequencies = Frequencies(self._counted)
+        self._frequencies = Frequencies(self._count_words)
 
     @abc.abstractmethod
     def _how_many(self) -> int:
@@ -122,10 +122,10 @@ class ForeignEngine(abc.ABC):
 
     @abc.abstractmethod
     def _some(self, most: int) -> list[Document]:
-        """Any documents, so many at most."""
+        """Any documents, at most this number."""
 
     @abc.abstractmethod
-    def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
+    def _count_words(self, words: Sequence[str]) -> list[tuple[int, int]]:
         """Number of documents whose body and whose title hold each word."""
 
     @abc.abstractmethod

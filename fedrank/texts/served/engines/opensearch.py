@@ -65,7 +65,7 @@ class OpenSearchEngine(ForeignEngine):
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
-        found = self._asked("GET", f"/{self._index}/_doc/{quote(id, safe='')}", missing=True)
+        found = self._ask("GET", f"/{self._index}/_doc/{quote(id, safe='')}", missing=True)
         return self._document(found) if found.get("found") else None
 
     def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
@@ -76,10 +76,10 @@ class OpenSearchEngine(ForeignEngine):
         for (word, weight), held in zip(weights.items(), self.frequencies(list(weights)), strict=True):
             for field, frequency in zip(self._fields(), held, strict=False):
                 own = math.log1p((len(self) - min(frequency, len(self)) + 0.5) / (frequency + 0.5))
-                clauses.append(self._matched(field, word, weight / own))
+                clauses.append(self._match(field, word, weight / own))
         query: Json = {"bool": {"should": clauses, "minimum_should_match": 1}}
         body: dict[str, Json] = {"size": min(most, _WINDOW), "_source": self._sources(), "query": query}
-        documents = self._hits(self._asked("POST", f"/{self._index}/_search", body))
+        documents = self._hits(self._ask("POST", f"/{self._index}/_search", body))
         return [Candidate(document.id, own) for document, own in zip(documents, words_of(documents), strict=True)]
 
     def _fields(self) -> tuple[str, ...]:
@@ -91,19 +91,18 @@ class OpenSearchEngine(ForeignEngine):
         return list(dict.fromkeys(names))
 
     @staticmethod
-    def _matched(field: str, word: str, boost: float = 1.0) -> Json:
+    def _match(field: str, word: str, boost: float = 1.0) -> Json:
         """Documents whose field holds a word, as it is or as the field's analyser makes it."""
         as_it_is: Json = {"match": {field: {"query": word, "analyzer": "whitespace"}}}
         return {"dis_max": {"queries": [as_it_is, {"match": {field: {"query": word}}}], "boost": boost}}
 
     @override
-    def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
+    def _count_words(self, words: Sequence[str]) -> list[tuple[int, int]]:
         names = [(place, field) for place in range(len(words)) for field in range(len(self._fields()))]
         wanted: dict[str, Json] = {
-            f"w{place}f{field}": {"filter": self._matched(self._fields()[field], words[place])}
-            for place, field in names
+            f"w{place}f{field}": {"filter": self._match(self._fields()[field], words[place])} for place, field in names
         }
-        found = self._asked("POST", f"/{self._index}/_search", {"size": 0, "track_total_hits": False, "aggs": wanted})
+        found = self._ask("POST", f"/{self._index}/_search", {"size": 0, "track_total_hits": False, "aggs": wanted})
         counts = np.zeros((len(words), 2), np.int64)
         for place, field in names:
             counts[place, field] = int(self._part(found, "aggregations", f"w{place}f{field}", "doc_count"))
@@ -111,25 +110,25 @@ class OpenSearchEngine(ForeignEngine):
 
     @override
     def _how_many(self) -> int:
-        return int(self._asked("GET", f"/{self._index}/_count")["count"])
+        return int(self._ask("GET", f"/{self._index}/_count")["count"])
 
     @override
     def _some(self, most: int) -> list[Document]:
         body: dict[str, Json] = {"size": most, "_source": self._sources(), "query": {"match_all": {}}}
-        return self._hits(self._asked("POST", f"/{self._index}/_search", body))
+        return self._hits(self._ask("POST", f"/{self._index}/_search", body))
 
     @override
     def _documents(self) -> Iterator[Document]:
         body: dict[str, Json] = {"size": _STEP, "_source": self._sources(), "sort": ["_doc"]}
-        found = self._asked("POST", f"/{self._index}/_search?scroll={_SCROLL}", body)
+        found = self._ask("POST", f"/{self._index}/_search?scroll={_SCROLL}", body)
         try:
             while documents := self._hits(found):
                 yield from documents
                 more: dict[str, Json] = {"scroll": _SCROLL, "scroll_id": self._part(found, "_scroll_id")}
-                found = self._asked("POST", "/_search/scroll", more)
+                found = self._ask("POST", "/_search/scroll", more)
         finally:
             if "_scroll_id" in found:
-                self._asked("DELETE", "/_search/scroll", {"scroll_id": found["_scroll_id"]}, missing=True)
+                self._ask("DELETE", "/_search/scroll", {"scroll_id": found["_scroll_id"]}, missing=True)
 
     def _hits(self, found: dict[str, Any]) -> list[Document]:
         rows = self._part(found, "hits", "hits")
@@ -147,7 +146,7 @@ class OpenSearchEngine(ForeignEngine):
             found = found[name]
         return found
 
-    def _asked(
+    def _ask(
         self, method: str, path: str, body: dict[str, Json] | None = None, missing: bool = False
     ) -> dict[str, Any]:
         """The JSON object that the engine answers; with ``missing``, an empty one where there is nothing (404)."""

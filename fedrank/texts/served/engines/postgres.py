@@ -62,11 +62,11 @@ class PostgresEngine(ForeignEngine):
             if columns.title
             else sql.SQL("NULL::tsvector"),
         }
-        self._asked("SELECT {id}, {title}, {body}, {body_words}, {title_words} FROM {table} LIMIT 0")
+        self._ask("SELECT {id}, {title}, {body}, {body_words}, {title_words} FROM {table} LIMIT 0")
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
-        rows = self._asked("SELECT {id}, {title}, {body} FROM {table} WHERE {id}::text = %s LIMIT 1", (id,))
+        rows = self._ask("SELECT {id}, {title}, {body} FROM {table} WHERE {id}::text = %s LIMIT 1", (id,))
         return document_of_row(*rows[0]) if rows else None
 
     def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
@@ -83,7 +83,7 @@ class PostgresEngine(ForeignEngine):
         ).format(**self._names, ranks=ranks)
         anywhere = " | ".join(words)
         given = [part for word, weight in zip(words, weights.values(), strict=True) for part in (weight, word, word)]
-        rows = self._asked(statement, (anywhere, anywhere, *given, most))
+        rows = self._ask(statement, (anywhere, anywhere, *given, most))
         found = [document for row in rows if (document := document_of_row(*row)) is not None]
         return [Candidate(document.id, own) for document, own in zip(found, words_of(found), strict=True)]
 
@@ -96,8 +96,8 @@ class PostgresEngine(ForeignEngine):
 
     @override
     def _documents(self) -> Iterator[Document]:
-        """All documents, row after row, in a connection of its own."""
-        with self._told(), self._connected(patience=0) as connection, connection.transaction():
+        """All documents, row after row, in a separate connection."""
+        with self._told(), self._connect(patience=0) as connection, connection.transaction():
             cursor = connection.cursor(name="fedrank_words")
             cursor.execute(psycopg.sql.SQL("SELECT {id}, {title}, {body} FROM {table}").format(**self._names))
             for row in cursor:
@@ -105,25 +105,25 @@ class PostgresEngine(ForeignEngine):
                     yield document
 
     @override
-    def _counted(self, words: Sequence[str]) -> list[tuple[int, int]]:
+    def _count_words(self, words: Sequence[str]) -> list[tuple[int, int]]:
         one = (
             "(SELECT count(*) FROM {table} WHERE {body_words} @@ %s::tsquery), "
             "(SELECT count(*) FROM {table} WHERE {title_words} @@ %s::tsquery)"
         )
         statement = psycopg.sql.SQL(f"SELECT {', '.join([one] * len(words))}").format(**self._names)
-        (row,) = self._asked(statement, [lexeme for word in words for lexeme in (_lexeme(word),) * 2])
+        (row,) = self._ask(statement, [lexeme for word in words for lexeme in (_lexeme(word),) * 2])
         return [(int(row[2 * place]), int(row[2 * place + 1])) for place in range(len(words))]
 
     @override
     def _how_many(self) -> int:
-        return int(self._asked("SELECT count(*) FROM {table}")[0][0])
+        return int(self._ask("SELECT count(*) FROM {table}")[0][0])
 
     @override
     def _some(self, most: int) -> list[Document]:
-        rows = self._asked("SELECT {id}, {title}, {body} FROM {table} LIMIT %s", (most,))
+        rows = self._ask("SELECT {id}, {title}, {body} FROM {table} LIMIT %s", (most,))
         return [document for row in rows if (document := document_of_row(*row)) is not None]
 
-    def _connected(self, patience: int = _PATIENCE) -> Any:
+    def _connect(self, patience: int = _PATIENCE) -> Any:
         options = f"-c default_transaction_read_only=on -c statement_timeout={patience}"
         return psycopg.connect(self._url, autocommit=True, options=options, connect_timeout=10)
 
@@ -136,7 +136,7 @@ class PostgresEngine(ForeignEngine):
             said = " ".join(str(error).split())
             raise RunError(f"{self._where}: PostgreSQL cannot be asked ({said:.300}).") from error
 
-    def _asked(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _ask(self, statement: Any, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a statement; a connection that has gone is made anew, once."""
         if isinstance(statement, str):
             statement = psycopg.sql.SQL(statement).format(**self._names)  # type: ignore[arg-type] - written here
@@ -144,7 +144,7 @@ class PostgresEngine(ForeignEngine):
             for last in (False, True):
                 try:
                     if self._connection is None or self._connection.closed:
-                        self._connection = self._connected()
+                        self._connection = self._connect()
                     return self._connection.execute(statement, values).fetchall()
                 except psycopg.OperationalError:
                     if last or not self._connection or not self._connection.closed:

@@ -1,7 +1,7 @@
-"""How a silo sees others' documents: published sketches, or questions and answers; and the rows that it makes of them.
+"""Exchange of sketches: published sketches, or questions and answers; and the rows that a silo makes of them.
 
 Algorithms 1 and 2 of CS-F-LTR (Shi et al. 2021), and a mode in which sketches are handed out once. Sketches, questions
-and answers cross sealed for the silos (:mod:`fedrank.texts.sketch.sealing`).
+and answers cross sealed for the silos (:mod:`fedrank.texts.sketch.key`).
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
 from fedrank.privacy.randomised_response import os_words
 from fedrank.texts.silo_sketch.setup import messages as wire
-from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments, cross_rows, moments, own_rows, scale_of, scaled
+from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments, cross_rows, moments, own_rows, scale_of, scale_rows
 from fedrank.texts.silo_sketch.setup.settings import (
+    FederatedStatistics,
     HostExchange,
     SetupSettings,
     SetupState,
     with_fields,
     without_fields,
 )
-from fedrank.texts.silo_sketch.setup.statistics import FederatedStatistics
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, estimate, hash_terms
-from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES, build_lists
-from fedrank.texts.sketch.decoys import Obfuscator
+from fedrank.texts.sketch.account import BudgetSpentError, QueryBudget
+from fedrank.texts.sketch.decoys import SCHEMES, Obfuscator, build_lists
+from fedrank.texts.sketch.key import ALL_SILOS, NONCE, seal, unseal
 from fedrank.texts.sketch.posterior import own_cells, posterior_counts
-from fedrank.texts.sketch.query_budget import BudgetSpentError, QueryBudget
-from fedrank.texts.sketch.sealing import EVERYBODY, NONCE, seal, unseal
 
 M = TypeVar("M")
 
@@ -79,7 +78,7 @@ class Publish(_WithTotals, reply=wire.Published):
         lengths, distinct = self._noisy_sizes(party, draws)
         party = with_fields(party, totals=np.asarray(request.totals, np.int32))
         own = wire.OwnSketches(np.uint32(documents), cells, lengths, distinct)
-        return party, wire.Published(_sealed(s, party, own, EVERYBODY))
+        return party, wire.Published(_seal(s, party, own, ALL_SILOS))
 
 
 class Ask(_WithTotals, reply=wire.Asked):
@@ -102,7 +101,7 @@ class Ask(_WithTotals, reply=wire.Asked):
         lengths, distinct = self._noisy_sizes(party, draws)
         documents = np.uint32(party.shared.corpus.n_documents)
         own = wire.OwnQuestions(np.uint32(len(words)), rows, documents, lengths, distinct)
-        return party, wire.Asked(_sealed(s, party, own, EVERYBODY))
+        return party, wire.Asked(_seal(s, party, own, ALL_SILOS))
 
 
 class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
@@ -124,9 +123,11 @@ class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
         shape = (s.silos, s.fields, s.words, s.documents, s.shape.z)
         out, answered = np.zeros(shape, np.float32), np.zeros(s.silos, np.uint32)
         budget = self._budget(documents)
-        asked = [opened(s, party, wire.OwnQuestions, silo, EVERYBODY, row) for silo, row in enumerate(request.sealed)]
+        asked = [
+            open_sealed(s, party, wire.OwnQuestions, silo, ALL_SILOS, row) for silo, row in enumerate(request.sealed)
+        ]
         words = np.array([0 if one is None else min(int(one.words), s.words) for one in asked])
-        for word in range(int(words.max(initial=0))):  # a word of each silo in turn: nobody takes all of the budget
+        for word in range(int(words.max(initial=0))):  # a word of each silo in turn: no silo takes all of the budget
             for silo in np.flatnonzero((words > word) & (answered == word)).tolist():
                 question = asked[silo]
                 assert question is not None  # it asks about a word
@@ -141,7 +142,7 @@ class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
         spent = np.zeros(1) if budget is None else np.atleast_1d(budget.spent().max(initial=0.0))
         sealed = np.zeros((s.silos, s.sizes["sealed_answers"]), np.uint8)
         for silo in (silo for silo, one in enumerate(asked) if one is not None):
-            sealed[silo] = _sealed(s, party, wire.OwnCells(answered[silo], out[silo]), silo)
+            sealed[silo] = _seal(s, party, wire.OwnCells(answered[silo], out[silo]), silo)
         return with_fields(party, spent=spent, answered=answered), wire.Cells(sealed)
 
     def _budget(self, documents: int) -> QueryBudget | None:
@@ -204,7 +205,7 @@ class Receive(HostExchange):
         others = foreign_documents(s, party, request)
         rows = own_rows(party.shared, statistics, s.rows) | cross_rows(party.shared, others, statistics, s.rows)
         if s.rows.scale != "federation":
-            return _prepared(party, scaled(rows, s.rows))
+            return _prepare(party, scale_rows(rows, s.rows))
         count, sums, squares = moments(rows)
         party = with_fields(party, **{_ROWS + name: array for name, array in rows.items()})
         return party, wire.Moments(np.uint32(count), sums.astype(np.float32), squares.astype(np.float32))
@@ -230,8 +231,8 @@ class SetScale(HostExchange, request=wire.Scale, reply=wire.Prepared):
     ) -> tuple[Party, wire.Prepared]:
         rows = rows_of_party(party)
         names = tuple(_ROWS + name for name in rows)
-        rows = scaled(rows, self.settings.rows, np.asarray(request.means), np.asarray(request.deviations))
-        return _prepared(without_fields(party, *names), rows)
+        rows = scale_rows(rows, self.settings.rows, np.asarray(request.means), np.asarray(request.deviations))
+        return _prepare(without_fields(party, *names), rows)
 
 
 def own_sketches(s: SetupSettings, party: Party) -> list[Int32[np.ndarray, "documents z w"]]:
@@ -280,14 +281,14 @@ def rows_of_party(party: Party) -> dict[str, np.ndarray]:
     return {name.removeprefix(_ROWS): a for name, a in party.own.items() if name.startswith(_ROWS)}
 
 
-def _prepared(party: Party, rows: dict[str, np.ndarray]) -> tuple[Party, wire.Prepared]:
+def _prepare(party: Party, rows: dict[str, np.ndarray]) -> tuple[Party, wire.Prepared]:
     training = (rows["part"] == TRAIN)[:, None]
     own, pairs = (np.uint32((rows[name] & training).sum()) for name in ("where", "cross_where"))
     return with_fields(party, **{_ROWS + name: array for name, array in rows.items()}), wire.Prepared(own, pairs)
 
 
 def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
-    """The silo's questions. Decoys are other words of its own queries.
+    """The silo's questions. Decoys are other words of its queries.
 
     Words of its documents would not do: whoever recognises a decoy would know that a document holds it, which no noise
     covers. So nothing here depends on the documents.
@@ -298,7 +299,7 @@ def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
 
 
 def _only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "silos ..."]:
-    """The rows of the silos that are there; zeros for the others."""
+    """The rows of the silos that were heard; zeros for the others."""
     array = np.asarray(array)
     return np.where(there.reshape(-1, *(1,) * (array.ndim - 1)), array, np.zeros((), array.dtype))
 
@@ -311,7 +312,7 @@ def _sizes_of(
     return lengths, distinct
 
 
-def _sealed(s: SetupSettings, party: Party, inside: Any, reader: int) -> UInt8[np.ndarray, " bytes"]:
+def _seal(s: SetupSettings, party: Party, inside: Any, reader: int) -> UInt8[np.ndarray, " bytes"]:
     """A message sealed for one silo, or for all."""
     text = s.inside(type(inside)).encode(inside)
     own = int(party.own["number"])
@@ -319,7 +320,7 @@ def _sealed(s: SetupSettings, party: Party, inside: Any, reader: int) -> UInt8[n
     return np.frombuffer(sealed, np.uint8)
 
 
-def opened(s: SetupSettings, party: Party, message: type[M], sender: int, reader: int, sealed: Any) -> M | None:
+def open_sealed(s: SetupSettings, party: Party, message: type[M], sender: int, reader: int, sealed: Any) -> M | None:
     """The message that a silo sealed, as another opens it.
 
     Args:
@@ -327,7 +328,7 @@ def opened(s: SetupSettings, party: Party, message: type[M], sender: int, reader
         party: The silo that opens it.
         message: What stands inside the seal.
         sender: Number of the silo that sealed it.
-        reader: Number of the silo that it is for, or :data:`~fedrank.texts.sketch.sealing.EVERYBODY`.
+        reader: Number of the silo that it is for, or :data:`~fedrank.texts.sketch.key.ALL_SILOS`.
         sealed: The bytes, uint8; zeros where nothing came.
 
     Returns:
@@ -344,7 +345,7 @@ def opened(s: SetupSettings, party: Party, message: type[M], sender: int, reader
 
 
 def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> list[ForeignDocuments | None]:
-    """Others' documents through their sketches. Nobody sees which words are looked up in them."""
+    """Others' documents through their sketches. No other party sees which words are looked up in them."""
     words = party.shared.words
     places = {word: number for number, word in enumerate(words)}
     hashes = hash_terms(words, s.shape, party.own["secret"].tobytes())
@@ -368,9 +369,9 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
 
 
 def sketches_of(s: SetupSettings, party: Party, request: wire.Sketches) -> Iterator[wire.OwnSketches | None]:
-    """What each silo published, in order, as a silo opens it; None for itself and for silos that were not heard."""
+    """Sketches of each silo, in order, as a silo opens them; None for itself and for silos that were not heard."""
     for silo, sealed in enumerate(np.asarray(request.sealed)):
-        yield opened(s, party, wire.OwnSketches, silo, EVERYBODY, sealed)
+        yield open_sealed(s, party, wire.OwnSketches, silo, ALL_SILOS, sealed)
 
 
 def _likely(
@@ -401,8 +402,8 @@ def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list
     signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.z1))
 
     def foreign(silo: int) -> ForeignDocuments | None:
-        asked = opened(s, party, wire.OwnQuestions, silo, EVERYBODY, request.asked[silo])
-        answer = opened(s, party, wire.OwnCells, silo, int(party.own["number"]), request.sealed[silo])
+        asked = open_sealed(s, party, wire.OwnQuestions, silo, ALL_SILOS, request.asked[silo])
+        answer = open_sealed(s, party, wire.OwnCells, silo, int(party.own["number"]), request.sealed[silo])
         documents = 0 if asked is None else min(int(asked.documents), s.documents)
         if asked is None or answer is None or not documents:
             return None

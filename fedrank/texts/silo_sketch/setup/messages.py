@@ -1,8 +1,8 @@
-"""What crosses before silos train on each other's documents: keys, masked sums, sketches or hashed words, moments.
+"""Messages of the setup: keys, masked sums, sketches or hashed words, moments.
 
 No word of a document or query crosses. What crosses of documents is a sketch that carries noise, or cells of one
 (:mod:`fedrank.texts.sketch.noise`); of queries, hashes among decoys (:mod:`fedrank.texts.sketch.decoys`), or nothing.
-Both cross sealed under keys of the silos' common secret (:mod:`fedrank.texts.sketch.sealing`): the server passes on
+Both cross sealed under keys of the silos' common secret (:mod:`fedrank.texts.sketch.key`): the server passes on
 bytes of one length. What stands inside a seal is a message, too, so that it is laid out and checked as one.
 The messages of the secure sum are those of :mod:`fedrank.privacy.secure_sum.messages`.
 

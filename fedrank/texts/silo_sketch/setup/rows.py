@@ -14,9 +14,17 @@ from jaxtyping import Float, Float64, Int8, Int64, Real
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.corpus import FIELDS, Corpus
-from fedrank.texts.data.counts import TermColumns
-from fedrank.texts.data.features import NAMES, Statistics, bm25, statistics_of, text_features
-from fedrank.texts.data.lists import own_lists, padded, search_list
+from fedrank.texts.data.features import (
+    NAMES,
+    Statistics,
+    TermColumns,
+    bm25,
+    own_lists,
+    padded,
+    search_list,
+    statistics_of,
+    text_features,
+)
 from fedrank.texts.silo_sketch.state import TRAIN, UNUSED
 
 #: Rows by which features are centred and scaled: the labelled training rows of all silos, those of the silo, or the
@@ -35,7 +43,7 @@ CONSTANT, CONSTANT_CROSSED = 1e-12, 1e-6
 
 @dataclass(frozen=True)
 class RowSettings:
-    """Which rows a silo makes.
+    """Choice of the rows that a silo makes.
 
     Attributes:
         depth: Number of own documents of a query, the best by BM25; judged ones come in addition.
@@ -170,7 +178,7 @@ def cross_rows(
         others: By the number of a silo; None for itself and for who was not heard.
         statistics: The federation's statistics.
         settings: Which rows.
-        judged: Numbers of documents to add, for each of these queries and each silo, int [n]; only somebody who has all
+        judged: Numbers of documents to add, for each of these queries and each silo, int [n]; only a party that has all
             judgements knows them.
 
     Returns:
@@ -243,7 +251,7 @@ def scale_of(
     return means, np.where(constant, 1.0, np.sqrt(variances))
 
 
-def scaled(
+def scale_rows(
     rows: dict[str, np.ndarray],
     settings: RowSettings,
     means: Float[np.ndarray, " features"] | None = None,

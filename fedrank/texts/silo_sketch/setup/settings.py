@@ -1,35 +1,158 @@
-"""What silos and server agree on before anything crosses, the server's state, and what all setup exchanges share."""
+"""The federation's statistics: the vector that each silo puts into the secure sum, and how words are looked up in it.
+
+Section 3.3 of CS-F-LTR (Shi et al. 2021): a silo makes one virtual document in which a word stands as often as there
+are documents that hold it, and sketches it; the sum of all silos' sketches answers any word's document frequency at
+once. The collection's language model is computed in the same way, from a sketch of all words. Sketches are linear, so
+that the secure sum of sketches is the sketch of the sum.
+
+What silos and server agree on before anything crosses, the server's state, and what all setup exchanges share.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Bool, Float64, Int32, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.messages import Layout, sizes_of
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.secure_sum.messages import Terms
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.texts.data.corpus import FIELDS
-from fedrank.texts.data.features import NAMES
+from fedrank.texts.data.corpus import FIELDS, Corpus
+from fedrank.texts.data.features import NAMES, Statistics, statistics_of
 from fedrank.texts.silo_sketch.setup import messages as wire
 from fedrank.texts.silo_sketch.setup.rows import RowSettings
-from fedrank.texts.silo_sketch.setup.statistics import statistics_length
-from fedrank.texts.sketch import SketchShape
-from fedrank.texts.sketch.cs_f_ltr_2021 import SCHEMES
-from fedrank.texts.sketch.noise import SketchNoise
-from fedrank.texts.sketch.query_budget import answers_within
-from fedrank.texts.sketch.sealing import ADDED
+from fedrank.texts.sketch import SketchShape, encode_totals, estimate, hash_terms
+from fedrank.texts.sketch.account import answers_within
+from fedrank.texts.sketch.decoys import SCHEMES
+from fedrank.texts.sketch.key import ADDED
+from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
+
+#: Numbers beside the sketches: number of documents, and of words of each field.
+_COUNTS = 1 + len(FIELDS)
+#: Occurrences that a silo adds to its own when it estimates those at others, so that no word is impossible.
+_UNSEEN = 0.5
+#: Largest magnitude of a sum that 32 bits hold with its sign.
+_LARGEST = 2**31 - 1
+
+
+def statistics_length(shape: SketchShape) -> int:
+    """Length of the vector: two sketches for each field, and the counts."""
+    return 2 * len(FIELDS) * shape.cells + _COUNTS
+
+
+def statistics_secret(secret: bytes) -> bytes:
+    """Secret of the statistics' hashes, derived so that their cells say nothing about those of documents' sketches."""
+    return hashlib.blake2b(b"statistics", key=secret, digest_size=32).digest()
+
+
+def statistics_vector(
+    corpus: Corpus,
+    shape: SketchShape,
+    secret: bytes,
+    noise: SketchNoise,
+    rng: np.random.Generator | None,
+    silos: int = 1,
+) -> UInt32[np.ndarray, " totals"]:
+    """A silo's statistics with noise on everything but the number of documents, modulo 2³².
+
+    Args:
+        corpus: The silo's documents.
+        shape: Rows and cells of the statistics' sketches.
+        secret: The silos' common secret.
+        noise: Mode and noise of the run.
+        rng: A simulation's generator; None for the operating system's randomness.
+        silos: Number of silos; the sum of their vectors must fit, too.
+
+    Raises:
+        DataError: A number is too large for the sum.
+    """
+    hashes = hash_terms(corpus.vocabulary, shape, statistics_secret(secret))
+    parts = []
+    for counts in corpus.counts:
+        present = np.asarray((counts > 0).sum(axis=0)).reshape(-1)  # type: ignore[attr-defined] - scipy has no types
+        every = np.asarray(counts.sum(axis=0)).reshape(-1)
+        parts += [encode_totals(totals, hashes, shape).reshape(-1) for totals in (present, every)]
+    sums = corpus.lengths.sum(axis=0)
+    noisy = np.concatenate([*parts, sums])
+    noisy = noisy + statistics_noise(noise, noisy.shape, rng)
+    vector = np.concatenate([noisy, [corpus.n_documents]]).astype(np.int64)
+    if np.abs(vector).max() > _LARGEST // silos:
+        raise DataError("the silo's statistics do not fit into 32 bits: too many words, or too much noise.")
+    return (vector % 2**32).astype(np.uint32)
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedStatistics:
+    """The summed statistics, in which a silo looks words up.
+
+    Attributes:
+        totals: The sum, of length :func:`statistics_length`.
+        shape: Rows and cells of its sketches.
+        secret: The silos' common secret.
+        own: The silo's own documents; noisy sums are averaged with an estimate from them. None: sums are taken as they
+            are.
+        deviation: Standard deviation of the noise in a cell of the sum; 0 where there is none.
+    """
+
+    totals: Int32[np.ndarray, " totals"]
+    shape: SketchShape
+    secret: bytes
+    own: Corpus | None = None
+    deviation: float = 0.0
+
+    @property
+    def documents(self) -> float:
+        """N, number of documents of all silos."""
+        return float(self.totals[-1])
+
+    def __call__(self, words: Sequence[str]) -> Statistics:
+        """Estimated statistics of words; they may be below 0, which :mod:`fedrank.texts.data.features` corrects.
+
+        Without the silo's own documents the estimates are unbiased; with them they have a smaller error and a bias.
+        """
+        hashes = hash_terms(words, self.shape, statistics_secret(self.secret))
+        cells = self.totals[:-_COUNTS].reshape(len(FIELDS), 2, self.shape.z, self.shape.w)
+        found = cells[:, :, np.arange(self.shape.z), hashes.rows]  # [fields, 2, terms, z]
+        values = estimate(found, hashes.signs, self.shape.kind).astype(np.float64)
+        if self.own is not None and self.deviation > 0:
+            values = self._weigh(values, words)
+        frequency, collection = values[:, 0].T, values[:, 1].T
+        return Statistics(self.documents, frequency, collection, self.totals[-_COUNTS:-1].astype(np.float64))
+
+    def _weigh(
+        self, sums: Float64[np.ndarray, "fields 2 terms"], words: Sequence[str]
+    ) -> Float64[np.ndarray, "fields 2 terms"]:
+        """Noisy sums averaged with an estimate from the silo's own documents, weighted by inverse variance.
+
+        A silo knows its own part exactly. For the others it expects its own rate per document, with the variance of a
+        count whose rate differs from silo to silo by as much as the rate itself.
+        """
+        assert self.own is not None
+        own = _own_sums(self.own, words)
+        others = np.maximum(self.documents - self.own.n_documents, 0.0) / max(self.own.n_documents, 1)
+        expected = (own + _UNSEEN) * others
+        variance = expected + expected**2
+        weight = variance / (variance + self.deviation**2)
+        return own + weight * (sums - own) + (1.0 - weight) * expected
+
+
+def _own_sums(corpus: Corpus, words: Sequence[str]) -> Float64[np.ndarray, "fields 2 terms"]:
+    """Document frequencies and occurrences of words at one silo."""
+    own = statistics_of((corpus,), words)
+    return np.stack([own.document_frequency.T, own.collection.T], axis=1)
+
 
 #: Largest message, in bytes: what a network is asked to carry, and a machine to hold for each silo.
 _LARGEST_MESSAGE = 2**30
@@ -62,7 +185,7 @@ class SetupState:
 
 @dataclass(frozen=True)
 class SetupSettings:
-    """What silos and server agree on before anything crosses.
+    """Settings on which silos and server agree before anything crosses.
 
     Attributes:
         silos: Number of silos, at least 2.
@@ -126,12 +249,12 @@ class SetupSettings:
 
     @property
     def asks(self) -> bool:
-        """Whether silos ask questions, instead of publishing sketches."""
+        """True if silos ask questions, instead of publishing sketches."""
         return self.noise.mode in ("per-query", "paper")
 
     @property
     def shrinks(self) -> bool:
-        """Whether counts are posterior means, which needs signed cells with independent noise."""
+        """True if counts are posterior means, which needs signed cells with independent noise."""
         noisy = self.noise.mode in ("publish-once", "per-query") and self.shape.kind == "count"
         return self.estimate == "posterior" and noisy
 
@@ -151,7 +274,7 @@ class SetupSettings:
 
     @property
     def wide(self) -> bool:
-        """Whether a published cell takes four bytes; with little noise it fits into two."""
+        """True if a published cell takes four bytes; with little noise it fits into two."""
         scale = self.noise.scale("sketches")
         return scale is not None and scale > _NARROW_SCALE
 
@@ -212,7 +335,7 @@ def allowed_questions(noise: SketchNoise, limit: float) -> int:
 
 @dataclass(frozen=True)
 class HostExchange(Exchange):
-    """An exchange of the setup. It runs on the host, and each silo gets a request of its own (:meth:`address`).
+    """An exchange of the setup. It runs on the host, and each silo gets a separate request (:meth:`address`).
 
     Attributes:
         settings: What was agreed.

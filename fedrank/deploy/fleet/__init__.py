@@ -1,1 +1,0 @@
-"""Simulated people with real devices, as processes on one machine."""

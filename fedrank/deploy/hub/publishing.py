@@ -1,0 +1,260 @@
+"""The stage that publishes models, and the public log of a running hub: its answers, prepared once for every head.
+
+=============================  ======================================================================
+``GET /v1/log``                the newest signed head and the end of the log, the same for all
+``GET /v1/log/<size>``         the same, and a proof that the log only grew since it had that size;
+                               with 0: its first entry, the terms, and a proof that they are
+``GET /v1/log/entries/<n>``    entries from number n on, some hundred at most, for auditors
+=============================  ======================================================================
+
+These routes need no token: the hub does not learn who asks, and nothing is secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fedrank.core.trees import Json
+from fedrank.deploy.http.guard import number_of
+from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResponse, Route
+from fedrank.deploy.hub.learning import Model
+from fedrank.deploy.hub.stages import Stage
+from fedrank.deploy.hub.store import Store
+from fedrank.deploy.log.note import Checkpoint, Signer
+from fedrank.deploy.log.proof import BLOCK
+from fedrank.deploy.log.submission import Submission
+from fedrank.deploy.log.tree import (
+    ISSUER_KEY,
+    consistency_proof,
+    frontier,
+    inclusion_proof,
+    key_entry,
+    model_data,
+    root,
+    round_of,
+)
+
+#: Entries of one page; answers with proofs that are kept until the next head.
+PAGE, _KEPT = 256, 1024
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Answers under one head: replaced as a whole, so that no answer has parts of two.
+
+    Attributes:
+        head: The newest head.
+        line: The log's signature under it.
+        body: Frontier and tail of its tree.
+        whole: The answer to who was here lately.
+        asked: Answers with proofs by the size that they begin at.
+    """
+
+    head: Checkpoint
+    line: str
+    body: dict[str, Json]
+    whole: HttpResponse
+    asked: dict[int, HttpResponse] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, head: Checkpoint, line: str, body: dict[str, Json], cosignatures: str = "") -> _Shown:
+        """With what witnesses wrote under the head."""
+        return cls(head, line, body, _json({"checkpoint": head.with_lines(line + cosignatures), **body}))
+
+
+class Publishing(Stage):
+    """The stage that shows models; without a public log it has no entry of any.
+
+    Attributes:
+        skips: The open round's model is not the one in the public log, which has one of a round.
+    """
+
+    skips = False
+
+    def entry(self, question: bytes = b"") -> bytes | None:
+        """Data of the public log's entry of a model message, by default the newest; None where there is none."""
+        return None
+
+    def differs(self, number: int) -> bool:
+        """True if the public log has another model of a round than the one that would be handed out."""
+        return False
+
+    def publish(self) -> None:
+        """Show the newest model before it is handed out.
+
+        Raises:
+            StoreError: The log cannot be read or written.
+        """
+
+    def show(self, number: int, question: bytes, best: bytes | None) -> None:
+        """Show the newest model, unless it is not the one of the public log."""
+        if not self.skips:
+            self.publish()
+
+    def routes(self) -> dict[str, Route]:
+        """Routes by path on which anyone may ask."""
+        return {}
+
+
+class PublicLog(Publishing):
+    """A public log of terms, models and keys; the writer publishes, any thread reads.
+
+    Args:
+        signer: Signs the heads.
+        store: The hub's log; only the writer uses it.
+        model: The model that is handed out.
+        keys: Returns the issuer's keys by epoch, as published, of all tokens that can be bought.
+        witnesses: Addresses and public keys of witnesses, as the setting has them.
+    """
+
+    def __init__(
+        self,
+        signer: Signer,
+        store: Store,
+        model: Model,
+        keys: Callable[[], Mapping[int, bytes]],
+        witnesses: Iterable[str] = (),
+    ):
+        self._signer = signer
+        self._store, self._reader, self._model, self._keys = store, None, model, keys
+        self._newest, self._tail = b"", frozenset[bytes]()
+        self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
+        self._replacing, self._reading = threading.Lock(), threading.RLock()
+        self._submission = Submission(tuple(witnesses), self._proof_since, self._add_cosignatures)
+
+    def start(self) -> None:
+        """Begin to ask witnesses."""
+        self._submission.start()
+
+    def stop(self) -> None:
+        """Stop asking witnesses, and close what was opened."""
+        self._submission.stop()
+        if self._reader is not None:
+            self._reader.close()
+
+    # ------------------------------------------------------------------------------------------------- the writer
+
+    def entry(self, question: bytes = b"") -> bytes | None:
+        """Data of the entry of a model message and the best model's; None before a coordinator's first."""
+        question = question or self._model.question()
+        return model_data(question, self._model.best()) if question else None
+
+    def differs(self, number: int) -> bool:
+        """True if the newest entry is another model of this round."""
+        newest = self._store.newest_model()
+        return newest is not None and round_of(newest[1]) == number and newest[1] != self.entry()
+
+    def publish(self) -> None:
+        """Show the log with the model as its newest; that and keys are appended where they are not shown.
+
+        Keys stand in the tail of every answer: they are appended again when the tail begins after them.
+        """
+        model = self.entry()
+        if model is None:
+            return
+        size = self._store.log_size()
+        sold = [key_entry(epoch, key) for epoch, key in sorted(self._keys().items())]
+        if size == self._shown.head.size and model == self._newest and self._tail.issuperset(sold):
+            return
+        newest = self._store.newest_model()
+        if newest is None or newest[1] != model:
+            self._store.append_model(model)
+            newest, size = self._store.newest_model(), self._store.log_size()
+        assert newest is not None  # it has just been appended
+        before = newest[0] // BLOCK * BLOCK
+        entries = self._store.log_entries(before, size)
+        if missing := [entry for entry in sold if entry not in entries]:
+            for entry in missing:
+                self._store.append_entry(ISSUER_KEY, entry[1:])
+            size, entries = size + len(missing), entries + missing
+        node = self._store.log_node
+        head = Checkpoint.of(self._signer.key.name, size, root(node, size))
+        self._tail = frozenset(entries)
+        body = {"frontier": _texts(node(*place) for place in frontier(before)), "entries": _texts(entries)}
+        self._newest = model
+        made = _Shown.of(head, self._signer.line(head), body)
+        with self._replacing:
+            self._shown = made
+        self._submission.submit(head.with_lines(made.line), size)
+
+    # ------------------------------------------------------------------------------------------------- any thread
+
+    def _add_cosignatures(self, size: int, lines: str) -> None:
+        """Add what witnesses wrote under the head of a size, if that is still the newest."""
+        with self._replacing:
+            now = self._shown
+            if now.head.size == size:
+                self._shown = _Shown.of(now.head, now.line, now.body, lines)
+
+    def _proof_since(self, old: int, size: int) -> list[bytes]:
+        with self._reading:
+            return consistency_proof(self._open().log_node, old, size) if 0 < old < size else []
+
+    def _open(self) -> Store:
+        """A connection for reading, with the lock of reading held: that of the writer belongs to the writer."""
+        if self._reader is None:
+            self._reader = Store(self._store.path, read_only=True)
+        return self._reader
+
+    def since(self, size: int) -> HttpResponse:
+        """The answer with a proof since a size."""
+        shown = self._shown
+        head, kept = shown.head, shown.asked
+        if size > head.size or not head.size:
+            return shown.whole
+        if size not in kept:
+            body = json.loads(shown.whole.payload["body"])
+            with self._reading:
+                reader = self._open()
+                if size == 0:
+                    body["terms"] = _texts(reader.log_entries(0, 1))[0]
+                    body["proof"] = _texts(inclusion_proof(reader.log_node, 0, head.size))
+                else:
+                    body["proof"] = _texts(consistency_proof(reader.log_node, size, head.size))
+            answer = _json(body)
+            if len(kept) >= _KEPT:
+                kept.clear()
+            kept[size] = answer
+            return answer
+        return kept[size]
+
+    def page(self, start: int) -> HttpResponse:
+        """Entries from a number on."""
+        size = self._shown.head.size
+        with self._reading:
+            return _json({"entries": _texts(self._open().log_entries(start, min(start + PAGE, size)))})
+
+    def routes(self) -> dict[str, Route]:
+        """The routes of the log by path."""
+        get = ("GET", "HEAD")
+
+        async def whole(request: HttpRequest) -> HttpResponse:
+            return self._shown.whole
+
+        async def since(request: HttpRequest) -> HttpResponse:
+            size = number_of(request.tail)
+            return REFUSALS["not-found"] if size is None else self.since(size)
+
+        async def page(request: HttpRequest) -> HttpResponse:
+            start = number_of(request.tail)
+            return REFUSALS["not-found"] if start is None else self.page(start)
+
+        return {
+            "/v1/log": Route("log", get, None, whole),
+            "/v1/log/entries/": Route("log", get, None, page),
+            "/v1/log/": Route("log", get, None, since),
+        }
+
+
+def _json(value: dict[str, Json]) -> HttpResponse:
+    return HttpResponse(
+        200, json.dumps(value, separators=(",", ":")).encode(), (b"cache-control", b"no-cache"), NO_SNIFF
+    )
+
+
+def _texts(values: Iterable[bytes]) -> list[str]:
+    return [base64.b64encode(value).decode() for value in values]

@@ -1,0 +1,166 @@
+"""The stages of a hub, put together by its settings; those that close rounds and draw devices."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, word
+from fedrank.deploy.hub.admission import Admission
+from fedrank.deploy.hub.folder import read_log_key
+from fedrank.deploy.hub.learning import ComparedModel, Model, OwnModel, RelayedModel
+from fedrank.deploy.hub.publishing import PublicLog, Publishing
+from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
+from fedrank.deploy.hub.stages import OpenRound, Outcome, Stage
+from fedrank.deploy.hub.store import Store
+from fedrank.deploy.hub.tokens import FILE as TOKENS
+from fedrank.deploy.hub.tokens import Issuer, Tokens
+from fedrank.deploy.terms import Terms
+
+
+class Closing(Stage):
+    """Closes rounds (OPEN → CLOSED).
+
+    Args:
+        settings: Settings of the hub.
+        terms: Terms of the hub.
+        store: The log.
+        round_: The open round.
+    """
+
+    def __init__(self, settings: HubSettings, terms: Terms, store: Store, round_: OpenRound):
+        self.settings, self.terms, self.store, self.round = settings, terms, store, round_
+
+    @property
+    def room(self) -> int:
+        """Number of reports that the open round still takes."""
+        most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
+        return most - self.round.learnable
+
+    def reports(self) -> int:
+        """Number of reports of the open round from which the model learns."""
+        return self.round.learnable
+
+    def seconds(self) -> float | None:
+        """Seconds after its opening at which the round closes with the reports that it has; None: more must come."""
+        n, s = self.reports(), self.settings
+        if n >= s.cohort:
+            return s.round_seconds
+        # Where devices are drawn, a round in which too few are is over at its deadline: the next draws others.
+        return s.deadline if s.deadline and (n >= s.least or self.terms.draws) else None
+
+    def close(self, number: int) -> None:
+        """Close a round; may be repeated.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        # By lot, and not before all have come: speed brings no advantage, and the outcome cannot be foreseen.
+        of_model = sorted(d for d, message in self.round.counted.items() if not self.terms.is_check(message))
+        unused = secrets.SystemRandom().sample(of_model, max(0, len(of_model) - self.settings.cohort))
+        self.store.close_round(number, self.round.seconds, unused, self.round.checks)
+
+
+class _Lots(NamedTuple):
+    """The draws of one round: its beacon, the last device that takes part, and the head of a check's pair of models."""
+
+    beacon: bytes = b""
+    last: int = 0
+    pair: bytes = b""
+
+
+class Draws(Stage):
+    """Draws of devices: whether one is due, compares models, and which seed it has.
+
+    Args:
+        terms: Terms of the hub.
+        store: The log.
+        admission: Knows the devices.
+    """
+
+    def __init__(self, terms: Terms, store: Store, admission: Admission):
+        self._terms, self._store, self._devices = terms, store, admission.devices
+        self._lots = _Lots()
+
+    def show(self, number: int, question: bytes, best: bytes | None) -> None:
+        """Draw anew for a round."""
+        differs = best is not None and best[5:] != question[5:]
+        pair = hashlib.sha256(best[5:]).digest()[:4] if best is not None and differs else b""
+        # A device that enrolled later may have known what decides, and have chosen its token by it.
+        self._lots = _Lots(beacon_of(question), self._store.last_device_before(number), pair)
+
+    def refuse(self, device: int, message: bytes) -> Outcome | None:
+        """NOT_DUE where the report is not wanted of the device."""
+        return None if self._wants(device, self._devices.key(device), message) else Outcome.NOT_DUE
+
+    def _wants(self, device: int, key: bytes, report: bytes) -> bool:
+        terms, lots = self._terms, self._lots
+        known = device <= lots.last
+        if terms.draws and not (known and drawn(key, DUE, lots.beacon, terms.due)):
+            return False
+        if not terms.is_check(report):
+            # A device that was drawn to compare may learn instead, as those do that know no checks.
+            return not terms.drawn_seeds or report[1:5] == word(key, SEED, lots.beacon).to_bytes(4, "little")
+        return known and report[1:5] == lots.pair and drawn(key, CHECK, lots.beacon, terms.checks)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The stages of a hub: those that every hub has, of one kind or another, and those that settings add.
+
+    Attributes:
+        round: The open round, which they share.
+        admission: Admits devices.
+        model: Learns.
+        closing: Closes rounds.
+        publishing: Shows models.
+        checks: Refuse reports, in this order.
+        issuer: Sells tokens; None: devices report with their own.
+    """
+
+    round: OpenRound
+    admission: Admission
+    model: Model
+    closing: Closing
+    publishing: Publishing
+    checks: tuple[Stage, ...] = ()
+    issuer: Issuer | None = None
+
+    def __iter__(self) -> Iterator[Stage]:
+        yield from (self.admission, self.model, self.closing, self.publishing, *self.checks)
+
+
+def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> Row:
+    """The row of a hub on one log.
+
+    Args:
+        folder: Folder of the hub.
+        store: The log, opened for writing.
+        settings: Settings of the hub.
+        terms: Terms of the hub.
+
+    Raises:
+        RunError: A file cannot be read or belongs to something else.
+    """
+    round_, admission = OpenRound(terms), Admission(settings, store)
+    checks: list[Stage] = []
+    issuer = Issuer(folder / TOKENS, terms.hub, settings.tokens) if settings.tokens else None
+    if issuer is not None:
+        checks.append(Tokens(issuer, store))
+    if terms.draws or terms.check is not None:
+        checks.append(Draws(terms, store, admission))
+    model: Model
+    if settings.relay:
+        model = RelayedModel(settings, terms, store)
+    else:
+        kind = OwnModel if terms.check is None else ComparedModel
+        model = kind(folder / "checkpoints", settings, terms, store)
+    publishing = Publishing()
+    if terms.log:
+        keys = dict if issuer is None else issuer.keys
+        publishing = PublicLog(read_log_key(folder, terms), store, model, keys, settings.witnesses)
+    return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, tuple(checks), issuer)

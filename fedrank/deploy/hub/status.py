@@ -1,0 +1,816 @@
+"""The hub's status page: the state of training in sentences, tables and two charts.
+
+The complete page is built here, so that it can be read without JavaScript; a small script fetches it again and replaces
+what has changed. It loads nothing from anywhere else, which :data:`CSP` lets a browser enforce. Text is escaped unless
+it is an :class:`Html` that was built here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import statistics
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Any
+
+from fedrank.metrics.online import REWARDS
+from fedrank.report.html import Html, h, join
+from fedrank.report.opening import Number, Opening, head
+
+#: A no-break space.
+JOINT = "\u00a0"
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None where it is missing or not finite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def value_text(reward: float) -> str:
+    """A reward with three digits."""
+    return f"{reward:.3f}" if abs(reward) < 1000 else f"{reward:.3g}"
+
+
+def epsilon_text(value: float) -> str:
+    """An ε with two or three digits, or as a whole number from 100 on."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if value < 0.01 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def size(number: float) -> str:
+    """A number of bytes in decimal units."""
+    if number < 1000:
+        return count(round(number), "byte")
+    units = ("kB", "MB", "GB", "TB", "PB")
+    power = next((i for i in range(1, 5) if number < 999.5 * 1000**i), 5)
+    return f"{float(f'{number / 1000**power:.3g}'):,.6g}{JOINT}{units[power - 1]}"
+
+
+def clock(seconds: float) -> str:
+    """A duration: seconds, minutes and hours as a clock from a minute on, days and hours from two days on."""
+    if seconds < 59.5:
+        return f"{seconds:.2g}{JOINT}s" if seconds < 9.95 else f"{seconds:.0f}{JOINT}s"
+    whole = round(seconds)
+    minutes, hours, days = whole // 60 % 60, whole // 3600, whole // 86400
+    if days >= 2:
+        return f"{days:,}{JOINT}days {hours % 24}{JOINT}h"
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def span(seconds: float) -> str:
+    """A duration in the largest unit that divides it."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds % length == 0 and seconds >= length * (2 if unit == "days" else 1):
+            return f"{seconds / length:,.0f}{JOINT}{unit}"
+    return clock(seconds)
+
+
+def when(moment: float) -> Html:
+    """A time in seconds since 1970, as UTC."""
+    at = datetime.fromtimestamp(moment, UTC)
+    return h("time", f"{at:%Y-%m-%d %H:%M:%S} UTC", datetime=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+
+
+#: Most points of a chart; neighbouring points of longer histories are averaged.
+_DRAWN = 80
+#: Fewest rounds on the horizontal axis.
+_WIDE = 10
+
+
+@dataclass(frozen=True)
+class Point:
+    """A round, or the mean of the rounds ``first`` to ``last``."""
+
+    first: int
+    last: int
+    reports: int
+    reward: float | None
+    low: float | None
+    high: float | None
+    seconds: float | None
+
+    @property
+    def numbers(self) -> str:
+        """Number of the round, or range of the rounds, as text."""
+        return f"{self.last:,}" if self.first == self.last else f"{self.first:,}–{self.last:,}"
+
+    @property
+    def where(self) -> str:
+        """The round or rounds, as a phrase."""
+        return f"round {self.numbers}" if self.first == self.last else f"mean of rounds {self.numbers}"
+
+    @property
+    def rounds(self) -> str:
+        """The round or rounds, as a sentence names them."""
+        return f"round {self.numbers}" if self.first == self.last else f"rounds {self.numbers}"
+
+    @property
+    def interval(self) -> str:
+        """The 95 % interval as text; empty if there is none."""
+        return "" if self.low is None or self.high is None else f"{value_text(self.low)} to {value_text(self.high)}"
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Cells of a table: reports, reward, interval, time."""
+        reward = "–" if self.reward is None else value_text(self.reward)
+        return f"{self.reports:,}", reward, self.interval or "–", "–" if self.seconds is None else clock(self.seconds)
+
+    @property
+    def words(self) -> str:
+        """The whole point as a sentence, for a tooltip."""
+        reports, reward, interval, took = self.cells
+        each = "open for" if self.first == self.last else "each open for"
+        said = "no reward" if reward == "–" else f"{reward} ({interval})" if self.interval else reward
+        return f"{self.where}: {said}; {reports} report{'' if reports == '1' else 's'}, {each} {took}"
+
+
+def points_of(history: Sequence[dict]) -> list[Point]:
+    """Points of a status's history; each is a round, or the mean of neighbouring rounds up to the one it names."""
+    stride = history[1]["round"] - history[0]["round"] if len(history) > 1 else 1
+    out: list[Point] = []
+    for p in history:
+        first = out[-1].last + 1 if out else max(0, p["round"] - stride + 1)
+        numbers = (finite(p[name]) for name in ("reward", "low", "high", "seconds"))
+        out.append(Point(first, p["round"], p["reports"], *numbers))
+    return out
+
+
+def pool(points: Sequence[Point]) -> list[Point]:
+    """At most :data:`_DRAWN` points: neighbours are averaged, with the interval of their mean."""
+    stride = -(-len(points) // _DRAWN)
+    return [mean_of(points[i : i + stride]) for i in range(0, len(points), stride)] if stride > 1 else list(points)
+
+
+def mean_of(block: Sequence[Point]) -> Point:
+    """Neighbouring points as one: their mean, with the interval that it has if rounds err independently."""
+    rewards = [p.reward for p in block if p.reward is not None]
+    halves = [(p.high - p.low) / 2 for p in block if p.high is not None and p.low is not None]
+    times = [p.seconds for p in block if p.seconds is not None]
+    reward = statistics.fmean(rewards) if rewards else None
+    seconds = statistics.fmean(times) if times else None
+    low = high = None
+    if reward is not None and len(halves) == len(rewards):
+        half = math.hypot(*halves) / len(halves)  # rounds err independently
+        low, high = reward - half, reward + half
+    return Point(block[0].first, block[-1].last, sum(p.reports for p in block), reward, low, high, seconds)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A vertical axis from ``low`` to ``high``, both multiples of ``step``."""
+
+    low: float
+    high: float
+    step: float
+
+    @classmethod
+    def over(cls, low: float, high: float) -> _Axis:
+        """The smallest axis that contains both values, with about five steps."""
+        step = _step((high - low) / 5)
+        return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step)
+
+    def at(self, value: float) -> float:
+        """Vertical position of a value: 0 at ``high`` (top), 1 at ``low`` (bottom)."""
+        return (self.high - value) / (self.high - self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Position and label of each tick."""
+        values = [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
+        digits = max(0, -math.floor(math.log10(self.step) + 1e-9))
+        large = max(abs(self.low), abs(self.high)) >= 1e5
+        return [(self.at(v), f"{v:.3g}" if large else f"{v:,.{digits}f}") for v in values]
+
+
+def _step(rough: float, factors: Sequence[float] = (1, 2, 5, 10)) -> float:
+    """The smallest of these multiples of a power of ten that is at least ``rough``."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(m * power for m in factors if m * power >= rough * 0.999)
+
+
+def _width(points: Sequence[Point]) -> tuple[int, int]:
+    """First round of a chart, and number of rounds on its horizontal axis."""
+    return points[0].first, max(_WIDE, points[-1].last - points[0].first + 1)
+
+
+def _columns(points: Sequence[Point]) -> list[tuple[float, float, float]]:
+    """Left, middle and right of each point as fractions of the chart's width, in proportion to its rounds."""
+    start, rounds = _width(points)
+    edges = [((p.first - start) / rounds, (p.last + 1 - start) / rounds) for p in points]
+    return [(left, (left + right) / 2, right) for left, right in edges]
+
+
+def reward_picture(name: str, points: Sequence[Point]) -> Html:
+    """Chart of the reward with its 95 % band, or a sentence where there is none."""
+    known = [(p, p.reward) for p in points if p.reward is not None]
+    if not known:
+        why = "These reports say nothing about the reward." if points else "The curve begins with the first round."
+        return h("p", why, class_="empty")
+    rewards = [reward for _, reward in known]
+    # A few intervals of rounds with next to no reports may leave the picture; the curve never does.
+    lows = sorted(p.low for p in points if p.low is not None)
+    highs = sorted((p.high for p in points if p.high is not None), reverse=True)
+    low, high = min(rewards + lows[len(lows) // 20 :][:1]), max(rewards + highs[len(highs) // 20 :][:1])
+    spare = max(0.0, 0.02 - (high - low)) / 2
+    axis = _Axis.over(low - spare, high + spare)
+    curve, band, marks = [], [], []
+    for p, (_, x, _) in zip(points, _columns(points), strict=True):
+        curve.append(None if p.reward is None else (x, axis.at(p.reward)))
+        band.append(None if p.low is None or p.high is None else (x, axis.at(p.high), axis.at(p.low)))
+        upright = h("line", x1=_part(x), x2=_part(x), y1="0", y2="100%")
+        marks.append(None if p.reward is None else join(upright, _dot(x, axis.at(p.reward))))
+    paths = []
+    for run in _runs(band):
+        outline = [(x, top) for x, top, _ in run] + [(x, bottom) for x, _, bottom in reversed(run)]
+        paths.append(h("path", d=_path(outline), class_="band" if len(run) > 1 else "error"))
+    lines = _runs(curve)
+    paths += [h("path", d=_path(run), class_="line") for run in lines if len(run) > 1]
+    inner = h("svg", *paths, viewBox="0 0 1000 1000", preserveAspectRatio="none", width="100%", height="100%")
+    ends = [_dot(*run[-1]) for run in lines if len(run) == 1 or run is lines[-1]]
+    label = f"Mean {name}: " + ", ".join(
+        f"{value_text(reward)} in {p.where}" for p, reward in known[:: max(1, len(known) - 1)]
+    )
+    return _picture("tall reward", label, points, axis.ticks(), [inner, *ends], marks)
+
+
+def checks_picture(rounds: Sequence[dict]) -> Html:
+    """Chart of what checks said round by round, with 95 % intervals, or a sentence before the first."""
+    if not rounds:
+        return h("p", "The curve begins with the first checks.", class_="empty")
+    points, before = [], -1
+    for one in rounds:
+        points.append(Point(before + 1, one["round"], one["checks"], one["mean"], one["low"], one["high"], None))
+        before = one["round"]
+    return reward_picture("difference of the newest model and the best one", pool(points))
+
+
+def top_of(points: Sequence[Point]) -> float:
+    """Largest time of the chart in seconds: outliers are cut, because one night would flatten all else."""
+    times = sorted(p.seconds for p in points if p.seconds is not None)
+    most = times[len(times) * 19 // 20]
+    return times[-1] if times[-1] < 5 * most else 2 * most
+
+
+def seconds_picture(points: Sequence[Point]) -> Html | None:
+    """Bar chart of the time for which each round was open; None before the first."""
+    times = [p.seconds for p in points if p.seconds is not None]
+    if not times:
+        return None
+    top = top_of(points)
+    unit, length = next((u, n) for u, n in (("h", 3600), ("min", 60), ("s", 1)) if top >= 2 * n or n == 1)
+    axis = _Axis.over(0.0, max(top / length, 1e-3))
+    marks = []
+    for p, (left, _, right) in zip(points, _columns(points), strict=True):
+        y, gap = axis.at(min((p.seconds or 0.0) / length, axis.high)), (right - left) / 8
+        place = {"x": left + gap, "width": right - left - 2 * gap, "y": y, "height": 1 - y}
+        marks.append(h("rect", class_="bar", **{k: _part(v) for k, v in place.items()}))
+    label = f"How long rounds were open: {clock(min(times))} to {clock(max(times))}"
+    return _picture("low time", label, points, [(1.0, "0"), (0.0, f"{axis.ticks()[-1][1]} {unit}")], [], marks)
+
+
+def _picture(
+    kind: str,
+    label: str,
+    points: Sequence[Point],
+    ticks: Sequence[tuple[float, str]],
+    drawn: Sequence[Html],
+    marks: Sequence[Html | None],
+) -> Html:
+    """A chart: axes, drawing, and over each point a column with its mark and its tooltip.
+
+    All positions are fractions of the chart's size, so that it fits any width while its text keeps its size.
+    """
+    axes = []
+    for y, text in ticks:
+        axes.append(h("line", x1="0", x2="100%", y1=_part(y), y2=_part(y), class_="base" if y > 0.999 else "grid"))
+        axes.append(h("text", text, x="0", y=_part(y), dx="-8", dy=".35em", text_anchor="end"))
+    start, rounds = _width(points)
+    step = round(_step(rounds / 4, (1, 2, 2.5, 5, 10) if rounds > 40 else (1, 2, 5, 10)))
+    for n in range(-(-start // step) * step, start + rounds, step):
+        text, x = f"{n:,}" if n >= start + step else f"round {n:,}", _part((n - start + 0.5) / rounds)
+        axes.append(h("text", text, x=x, y="100%", dy="1.7em", text_anchor="middle"))
+    columns = []
+    for p, mark, (left, _, right) in zip(points, marks, _columns(points), strict=True):
+        area = h("rect", x=_part(left), y="0", width=_part(right - left), height="100%")
+        columns.append(h("g", h("title", p.words), area, mark, class_="hover"))
+    return h("div", h("svg", *axes, *drawn, *columns, role="img", aria_label=label), class_=f"frame {kind}")
+
+
+def _dot(x: float, y: float) -> Html:
+    return h("circle", cx=_part(x), cy=_part(y), r="4.5", class_="point")
+
+
+def _runs(values: Sequence[Any]) -> list[list[Any]]:
+    """Runs of consecutive values that are not None."""
+    out: list[list[Any]] = [[]]
+    for value in values:
+        if value is not None:
+            out[-1].append(value)
+        elif out[-1]:
+            out.append([])
+    return [run for run in out if run]
+
+
+def _part(share: float) -> str:
+    return f"{100 * share:.2f}%"
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{1000 * x:.1f} {1000 * y:.1f}" for x, y in points)
+
+
+def _file(name: str) -> str:
+    return resources.files("fedrank.deploy.hub").joinpath(name).read_text(encoding="utf-8")
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+_PAGE, _STYLE, _SCRIPT = string.Template(_file("status.html")), _file("status.css"), _file("status.js")
+#: Another style or script: an open page loads itself anew.
+_BUILD = hashlib.sha256((_STYLE + _SCRIPT).encode()).hexdigest()[:8]
+
+#: Content-Security-Policy of the page, for its HTTP header: its own style and script by their hashes, requests to its
+#: own hub, a picture that is part of the page; nothing else.
+CSP = (
+    f"default-src 'none'; style-src {_source(_STYLE)}; script-src {_source(_SCRIPT)}; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+#: Number of rounds in the table.
+_LATEST = 10
+#: Most rounds at the beginning, and at the end, that the sentence at the top compares.
+_COMPARED = 10
+#: ε beyond which e^ε is no promise: a factor of 22,026 on the odds.
+_VOID = 10.0
+
+#: Reasons of refused requests, and what they mean.
+_REASONS = {
+    "malformed": "not a message of this protocol",
+    "unauthorised": "no token, or an unknown one",
+    "not-found": "no such address or device",
+    "method": "an address asked in the wrong way",
+    "too-slow": "did not finish sending in time",
+    "stale-round": "a report about a round that is over",
+    "early-round": "a report about a round that has not begun",
+    "conflict": "a second, different report for a round",
+    "no-reports": "asked to close a round without reports",
+    "spent": "a token that was used in an earlier round",
+    "replayed": "an encapsulated request that was opened before",
+    "wrong-epoch": "a token of another epoch",
+    "other-purchase": "a second, different purchase in an epoch",
+    "too-few": "waited for others at a relay, in vain",
+    "done": "a report after training was over",
+    "too-large": "more bytes than any message has",
+    "out-of-range": "numbers that no honest device sends",
+    "too-many": "too many requests in a minute",
+    "between-rounds": "came while a round was being applied",
+    "unavailable": "could not be written down",
+    "wrong-host": "came under a name that the hub does not go by",
+    "wrong-origin": "came from a page of another site",
+    "large-headers": "headers larger than any that are needed",
+    "slow-headers": "did not finish its headers in time",
+    "slow-reader": "did not read its answer",
+    "connections": "too many connections at once",
+    "upgrade": "asked to speak another protocol",
+    "websocket": "asked for a WebSocket",
+    "disconnected": "went away before the end",
+    "internal": "an error of the hub; its log says where",
+    "not-due": "a report of a device that was not drawn for it",
+    "not-halted": "asked to resume a hub that was not halted",
+    "hub-full": "wanted to enrol when the hub had as many devices as it takes",
+    "enrolment-full": "as many devices had enrolled as may",
+    "attestation-needed": "wanted to enrol without a statement of its platform",
+    "not-attested": "its platform’s statement was not accepted",
+    "not-closed": "asked for a round’s messages before it had closed",
+    "round-open": "asked a new question while a round was open",
+}
+
+
+def _tile(label: str, value: str, *notes: str) -> Html:
+    return h("div", h("dt", label), h("dd", h("b", value), *(h("small", n) for n in notes if n)), class_="tile")
+
+
+def _cell(value: object) -> Html:
+    return h("td", value, class_="number")
+
+
+def _table(name: str, heads: Sequence[Html], rows: Sequence[Html]) -> Html:
+    table = h("table", h("thead", h("tr", *heads)), h("tbody", *rows))
+    return h("div", table, class_="scroll", role="region", aria_label=name, tabindex="0")
+
+
+def page(status: dict, refused: dict[str, int]) -> str:
+    """The status page.
+
+    Args:
+        status: Result of :meth:`fedrank.deploy.hub.hub.Hub.status`.
+        refused: Number of refused requests since the hub was started, by reason.
+
+    Returns:
+        A complete HTML document, to be sent with :data:`CSP` and not to be cached.
+    """
+    s, points = status, points_of(status["history"])
+    drawn = pool(points)
+    block = max((p.last - p.first + 1 for p in drawn), default=1)
+    private = finite(s["epsilon"]["interaction"]) is not None
+    applied = s.get("applied", s["round"])
+    name = s["reward"].split(" in ")[0]  # without how it was rounded
+    noise = " with the noise of privatisation averaged out" if private else ""
+    said = f"Mean {s['reward']} of a round’s interactions, estimated from its reports{noise}. Pale band: 95 % interval."
+    if block > 1:
+        said += f" Each point is the mean of {block:,} rounds."
+    if name in REWARDS:
+        said += f" {name}: {REWARDS.entry(name).summary}"
+    chart = h("figure", h("figcaption", said), reward_picture(s["reward"], drawn), class_="card")
+    about = join(h("span", class_=f"dot {s['state']}"), "fedrank hub ", h("code", s["hub"][:8]))
+    values = {
+        "build": _BUILD,
+        "style": Html(_STYLE),
+        "script": Html(_SCRIPT),
+        "title": f"{_title(s)} · fedrank hub {s['hub'][:8]}",
+        "head": head(_opening(s, applied, points), about, (), chart, _now(s, applied)),
+        "alert": _alert(s.get("alert")),
+        "checks": _checks(s.get("checks")),
+        "seconds_caption": _seconds_words(points, drawn),
+        "seconds": seconds_picture(drawn),
+        "latest": _latest(points),
+        "epsilons": _epsilons(s["epsilon"], s["interactions"], bool(s.get("tokens"))),
+        **_linking(s),
+        "sums": _content(s.get("mechanism"), private),
+        "reward_name": s["reward"],
+        "bytes": _bytes(s["bytes"], s["started"]),
+        "refused": _refusals(refused, s["started"]),
+        "credentials": _credentials(s.get("credentials", ())),
+        "version": s["version"],
+        "protocol": s["protocol"],
+        "ranker": f"{s['ranker']} ranker of {count(s['n_features'], 'feature')} ({count(s['weights'], 'weight')})",
+        "hub": s["hub"],
+        "started": when(s["started"]),
+        "now": when(s["now"]),
+    }
+    return _PAGE.substitute({k: join(v) for k, v in values.items()})
+
+
+# ------------------------------------------------------------------------------------------------------- in words
+
+
+def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
+    """Title, sentence and numbers of the page."""
+    devices = count(s["devices"], "device")
+    learns = "learnt" if s["state"] in ("done", "halted") else "learns"
+    title = f"A ranker that {learns} from {devices}" if s["devices"] else "A ranker that waits for its first device"
+    return Opening(title, _sentence(s, applied, points), _numbers(s, applied, points))
+
+
+def _sentence(s: dict, applied: int, points: Sequence[Point]) -> str:
+    """Sentence on what was learnt so far: the first rounds beside the latest ones."""
+    known = [p for p in points if p.reward is not None]
+    if not points:
+        return "Nothing has been learnt yet: the first round is not over."
+    if not known:
+        return f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are."
+    compared = min(_COMPARED, len(known) // 2)
+    if not compared:
+        only, reward = known[0], value_text(known[0].reward or 0.0)
+        interval = f" (95 % interval {only.interval})" if only.interval else ""
+        return f"The mean {s['reward']} is {reward}{interval} in {only.rounds}, the only one so far."
+    first, last = mean_of(known[:compared]), mean_of(known[-compared:])
+    before, after = first.reward or 0.0, last.reward or 0.0
+    was, now = f"{value_text(before)} in {first.rounds}", f"{value_text(after)} in {last.rounds}"
+    change = after - before
+    if first.high is None or last.high is None:
+        return f"The mean {s['reward']} was {was} and {now}; these rounds give no interval."
+    half = math.hypot(first.high - before, last.high - after)
+    ends = f"95 % interval {_with_sign(change - half)} to {_with_sign(change + half)}"
+    if abs(change) <= half:
+        return f"No change beyond noise so far: the mean {s['reward']} was {was} and {now} ({ends})."
+    how, went = ("better", "rose") if change > 0 else ("worse", "fell")
+    return f"Rankings have got {how}: the mean {s['reward']} {went} from {was} to {now}, {_with_sign(change)} ({ends})."
+
+
+def _with_sign(value: float) -> str:
+    return ("+" if value >= 0 else "−") + value_text(abs(value))
+
+
+def _now(s: dict, applied: int) -> Html:
+    """Present state of the hub: the open round, how full it is, what stands in the way."""
+    return h(
+        "div",
+        h("p", _headline(s, applied), class_="now"),
+        _progress(s),
+        h("p", _rule(s), class_="lead"),
+        _caveat(s),
+        class_="round",
+    )
+
+
+def _headline(s: dict, applied: int) -> str:
+    n, reports, wanted = f"{s['round']:,}", s["reports"], s["cohort"]
+    if s["state"] == "halted":
+        return "Learning is halted because the model sank. The best model so far is handed out."
+    if s["state"] == "done":
+        return f"Training is over after {count(applied, 'round')}. The model is still handed out."
+    if s["state"] == "between":
+        return f"Round {n} is closed: {count(reports, 'report')} {'is' if reports == 1 else 'are'} being applied."
+    so_far = f"Round {n} is open: {reports:,} of {count(wanted, 'report')}"
+    left = (s["deadline_s"] or math.inf) - max(0.0, s["seconds_open"])
+    wait = s.get("least_s", 0.0) - s["seconds_open"]
+    if reports >= wanted and wait > 0:
+        return (
+            f"Round {n} is open: {count(reports, 'report')}; {wanted:,} are drawn by lot in {clock(math.ceil(wait))}."
+        )
+    if reports >= wanted or (left <= 0 and reports >= s["least"]):
+        return f"{so_far}, closing now."
+    if left == math.inf:
+        return f"{so_far}, closes when all are in."
+    return (
+        f"{so_far}, closes in {clock(math.ceil(left))} at the latest." if left > 0 else f"{so_far}, past its deadline."
+    )
+
+
+def _title(s: dict) -> str:
+    if s["state"] == "halted":
+        return "⚠ Learning is halted"
+    if s["state"] == "done":
+        return "Training is over"
+    wanted = f" of {s['cohort']:,}" if s["reports"] <= s["cohort"] else " reports"
+    return f"Round {s['round']:,}: {s['reports']:,}{wanted}"
+
+
+def _rule(s: dict) -> str:
+    if s["state"] == "done":
+        return "Devices can go on ranking with it; reports are not taken any more."
+    if s["state"] == "halted":
+        return "Devices rank with it; no reports are taken until an operator resumes."
+    rule = f"A round closes with {count(s['cohort'], 'report')}"
+    if s.get("least_s"):
+        rule += f", after {span(s['least_s'])} at the earliest; of more, that number is drawn by lot"
+    if s["deadline_s"]:
+        rule += f", or after {span(s['deadline_s'])} with at least {s['least']:,}"
+    opened = f" This one has been open for {clock(math.floor(s['seconds_open']))}." if s["state"] == "open" else ""
+    return f"{rule}.{opened}"
+
+
+def _progress(s: dict) -> Html:
+    if s["state"] in ("done", "halted"):
+        return Html()
+    label, done = f"Reports of round {s['round']:,}", min(s["reports"], s["cohort"])
+    return h("progress", f"{done:,} of {s['cohort']:,}", value=done, max=s["cohort"], aria_label=label)
+
+
+def _caveat(s: dict) -> Html:
+    """A warning where reports do not count, or a round cannot fill."""
+    devices, cohort = s["devices"], s["cohort"]
+    if not s.get("healthy", True):
+        return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
+    if devices >= s.get("most_devices", math.inf):
+        words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
+        return h("p", words, class_="caveat")
+    due = int(devices * s.get("due", 1.0))
+    if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
+        return Html()
+    if devices >= cohort:
+        words = f"About {due:,} of {count(devices, 'device')} are due in a round, which waits for {cohort:,} reports."
+        return h("p", words, class_="caveat")
+    enrolled = f"{count(devices, 'device')} {'is' if devices == 1 else 'are'} enrolled"
+    late = s["deadline_s"] and devices >= s["least"]
+    then = "so every round lasts until its deadline" if late else "so no round can close before more enrol"
+    words = f"{enrolled} and a round waits for {count(cohort, 'report')}, one from each device, {then}."
+    return h("p", words, class_="caveat")
+
+
+def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ...]:
+    """The four numbers at the top."""
+    known = [p for p in points if p.reward is not None]
+    reward, said = "–", "nothing is known yet"
+    if known:
+        last = known[-1]
+        reward = last.cells[1]
+        said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
+    most = s["epsilon"]["messages_most"]
+    sent = "can have sent" if s.get("tokens") else "sent"
+    times = [p.seconds for p in points if p.seconds is not None]
+    usual, latest = "–", "no round is over yet"
+    if times:
+        usual, latest = clock(statistics.median(times)), f"the latest {clock(times[-1])}"
+    return (
+        Number("Rounds applied", f"{applied:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
+        Number("Devices enrolled", f"{s['devices']:,}", f"the busiest {sent} {count(most, 'report')}" if most else ""),
+        Number(f"Latest {s['reward']}", reward, said),
+        Number("A round takes", usual, latest),
+    )
+
+
+def _content(mechanism: str | None, private: bool) -> str:
+    """Words on the numbers of a report, before the name of the reward."""
+    if mechanism == "piecewise":
+        return "one privatised number, the difference of two rankers in"
+    return "two privatised sums of" if private else "two unprotected sums of"
+
+
+def _linking(s: dict) -> dict[str, str]:
+    """Words on who can put the reports of a device together."""
+    if not s.get("tokens"):
+        return {
+            "whose": "the number of its device",
+            "bought": "",
+            "where": ", in which rounds, or the network address it comes from",
+            "together": "Reports of one device stand under its number: put together, they are a history of it. Blind "
+            "tokens and a relay would end that; this hub does without.",
+        }
+    epoch = "round" if s["tokens"] == 1 else f"{s['tokens']:,} rounds"
+    together = (
+        "Each report comes with a token that was bought blindly: the server cannot tell whose it is, nor which reports "
+        "are of one device."
+    )
+    if s["batch"]:
+        together += (
+            f" Reports come through a relay, at least {s['batch']:,} together and without addresses. One has to trust "
+            "whoever runs it, and whoever runs this server, not to tell each other what they see."
+        )
+    else:
+        together += " It sees the network address that a report comes from; there is no relay."
+    return {
+        "whose": "a hash of its token",
+        "bought": f", and whether it bought its token for this {epoch} and the next",
+        "where": "" if s["batch"] else ", or the network address that it comes from",
+        "together": together,
+    }
+
+
+def _alert(alert: dict | None) -> Html:
+    """The alert at the top of everything; empty while there is none."""
+    if alert is None:
+        return Html()
+    words = alert["words"].partition("fedrank hub resume")[0].rstrip(": ")
+    return h(
+        "div",
+        h("p", h("b", "Learning is halted: the model sank.")),
+        h("p", words, ": ", h("code", "fedrank hub resume"), ". Since ", when(alert["since"]), "."),
+        class_="alert",
+        role="alert",
+    )
+
+
+def _checks(checks: dict | None) -> Html:
+    """The section about checks: the newest model beside the best one; empty where devices do not compare."""
+    if checks is None:
+        return Html()
+    share, n = f"{100 * checks['share']:.3g} %", checks["checks"]
+    said = [
+        f"{share} of the devices, drawn anew in each round, compare the newest model with the best one so far, that of "
+        f"round {checks['best']:,}, in place of learning. Their messages are as private as any other."
+    ]
+    if n:
+        mean, low, high = (_with_sign(checks[key]) for key in ("mean", "low", "high"))
+        said.append(
+            f"{count(n, 'check')} against it: the newest is better by {mean} (95 % interval that holds at all times "
+            f"together: {low} to {high}), where 1 would be better in every message."
+        )
+    money, alarm = checks["money"], checks["alarm_at"]
+    said.append(
+        f"The evidence that the newest is worse by more than {checks['margin']:g} is {money:.3g}; at {alarm:.3g} the "
+        "hub halts."
+    )
+    picture = checks_picture(checks["rounds"])
+    chart = h("figure", h("figcaption", " ".join(said)), picture, class_="card")
+    halts = [
+        h(
+            "li",
+            f"before round {one['round']:,}, to the model of round {one['best']:,}: ",
+            when(one["halted"]),
+            join(", resumed ", when(one["resumed"])) if one["resumed"] else ", not resumed",
+        )
+        for one in checks["halts"]
+    ]
+    history = join(h("h3", "Halts"), h("ul", *halts)) if halts else Html()
+    return h("section", h("h2", "Newest model and best model", id="checks"), chart, history, aria_labelledby="checks")
+
+
+def _credentials(credentials: Sequence[dict]) -> Html:
+    """The section about who may enrol, and how much of each cap is used; empty where there are no credentials."""
+    if not credentials:
+        return Html()
+    heads = (
+        h("th", "credential", scope="col"),
+        h("th", "devices enrolled", scope="col", class_="number"),
+        h("th", "of", scope="col", class_="number"),
+        h("th", "counted", scope="col"),
+    )
+    rows = []
+    for one in credentials:
+        full = one["used"] >= one["devices"]
+        state = " (revoked)" if one["revoked"] else " (full)" if full else ""
+        kind = ", by codes" if one["codes"] else ""
+        over = f"in the last {count(one['days'], 'day')}" if one["days"] else "ever"
+        cells = (h("td", one["name"] + state), _cell(f"{one['used']:,}"), _cell(f"{one['devices']:,}"))
+        rows.append(h("tr", *cells, h("td", over + kind)))
+    said = "Devices that left count as well: leaving and enrolling anew does not help."
+    return h(
+        "section",
+        h("h2", "Who may enrol", id="enrolment"),
+        _table("Who may enrol", heads, rows),
+        h("p", said, class_="note"),
+        aria_labelledby="enrolment",
+    )
+
+
+def _epsilons(epsilon: dict, interactions: int, unknown: bool) -> Html:
+    """ε of an interaction, of a message, and of the device that has sent most, or could have."""
+    one, message, basic, tight = (finite(epsilon[k]) for k in ("interaction", "message", "user_basic", "user"))
+    if one is None or message is None:
+        words = (
+            "No protection: p = 1. Rewards are sent as they are, and nothing bounds what they reveal (ε is infinite). "
+            "Queries, documents and clicks stay on the devices all the same."
+        )
+        return h("p", words, class_="caveat")
+    several = f"{count(interactions, 'interaction')} in one report, taken together."
+    most, shown, sent = epsilon["messages_most"], "ε = 0", ["No message has counted yet."]
+    if most and basic is not None:
+        what = "One in each epoch" if unknown else "What counted of it"
+        shown, sent = f"ε = {epsilon_text(basic)}", [f"{what}: {count(most, 'message')}, added up."]
+        if tight is not None and tight < basic and epsilon_text(tight) != epsilon_text(basic):
+            chance = f"a chance of 1 in {1 / epsilon['delta']:,.0f}"
+            sent.append(f"By a sharper count, which fails with {chance} (δ), it is {epsilon_text(tight)}.")
+            basic = tight
+        sent.append(_odds(basic))
+    return h(
+        "dl",
+        _tile("One interaction", f"ε = {epsilon_text(one)}", "A query, its results and its clicks.", _odds(one)),
+        _tile("One message", f"ε = {epsilon_text(message)}", several, _odds(message)),
+        _tile("The most that a device can have sent" if unknown else "The device that has sent most", shown, *sent),
+        class_="tiles",
+    )
+
+
+def _odds(epsilon: float) -> str:
+    """Meaning of an ε: the factor by which the odds of a guess may change, as a sentence."""
+    if epsilon == 0:
+        return "What is sent tells nothing about it: it would be as likely whatever had happened."
+    if epsilon > _VOID:
+        power = h("sup", epsilon_text(epsilon))
+        return join(
+            "What is sent may shift the odds of a guess by a factor of e", power, ": too large to be a promise."
+        )
+    unit = 10.0 ** (math.floor(epsilon / math.log(10)) - 1)  # two digits, upwards: "at most" stays true
+    factor = math.ceil(math.exp(epsilon) / unit - 1e-9) * unit
+    return f"What is sent shifts the odds of anybody’s guess about it by a factor of at most {factor:,.6g}."
+
+
+def _bytes(sizes: dict, started: float) -> Html:
+    rows = (
+        ("One report, a device to the hub", sizes["report"]),
+        ("All reports that counted", sizes["reports"]),
+        ("One model, the hub to a device", sizes["model"]),
+        (join("All models handed out since ", when(started)), sizes["models"]),
+    )
+    return join(*(h("tr", h("th", text, scope="row"), _cell(size(n)), _cell(f"{n:,}")) for text, n in rows))
+
+
+def _refusals(refused: dict[str, int], started: float) -> Html:
+    found = sorted(((n, reason) for reason, n in refused.items() if n), key=lambda r: (-r[0], r[1]))
+    since = join(" since ", when(started), ".")
+    if not found:
+        return h("p", "Nothing has been refused", since, class_="lead")
+    heads = [h("th", text, scope="col") for text in ("reason", "what it was")]
+    heads.append(h("th", "requests", scope="col", class_="number"))
+    rows = [
+        h("tr", h("th", h("code", why), scope="row"), h("td", _REASONS.get(why, "")), _cell(f"{n:,}"))
+        for n, why in found
+    ]
+    note = h("p", "Counted", since, " What is refused changes nothing.", class_="note")
+    return join(_table("Refused requests", heads, rows), note)
+
+
+def _latest(points: Sequence[Point]) -> Html:
+    if not points:
+        return Html()
+    name = "The latest rounds in numbers"
+    texts = ("round", "reports", "reward", "95 % interval", "open for")
+    heads = [h("th", text, scope="col", class_="number") for text in texts]
+    rows = [
+        h("tr", h("th", p.numbers, scope="row", class_="number"), *(_cell(v) for v in p.cells))
+        for p in reversed(points[-_LATEST:])
+    ]
+    return h("details", h("summary", name), _table(name, heads, rows))
+
+
+def _seconds_words(points: Sequence[Point], drawn: Sequence[Point]) -> str:
+    times = [p.seconds for p in points if p.seconds is not None]
+    if not times:
+        return "How long rounds are open will be shown here."
+    usual, longest = clock(statistics.median(times)), clock(max(times))
+    beyond = ", which leaves the picture" if max(p.seconds or 0.0 for p in drawn) > top_of(drawn) else ""
+    return f"How long rounds were open: half of them {usual} or less, {longest} at most{beyond}."

@@ -1,0 +1,373 @@
+"""The coordinator of platforms that plan: it asks for sums, makes the model of them, and tells all platforms.
+
+It does nothing while users are explored, however long that takes, and may be started at their end. What it asks for and
+tells stands in :mod:`.schedule`; each exchange begins when the one before is over. Once a platform with feedback has
+sent its sums, the others have ``patience`` seconds; the model is made of those that were heard, and told to all. A
+platform that cannot be told is tried again until it can, or until the coordinator stops: the same command goes on.
+
+With a secure sum the platforms' integers come under masks, in four steps, and all that is seen of them is their total
+(:mod:`fedrank.privacy.secure_sum`). All platforms with feedback are needed then: if one stays away for longer than
+``patience`` after the first has answered, the coordinator ends with an error, nothing is unmasked, and the same command
+begins the sum again, of the same vectors.
+
+Sums that are longer than those of all explorers can be are not heard; a total that is, is an error. Within that a
+platform's word is taken: one that lies moves the model as far as its users could.
+
+What came and what was made of it is written before anything follows from it, so that a coordinator that was killed
+makes the same model again. Platforms answer a repeated request with the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int64, Num, UInt32
+
+from fedrank.core.errors import RunError, SecureSumError, WireError
+from fedrank.core.messages import Layout
+from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
+from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
+from fedrank.deploy.platforms.terms import Terms, blank_message
+from fedrank.privacy.secure_sum.server import Server
+from fedrank.slates.sums import Release
+from fedrank.slates.sums.learner import STEPS
+from fedrank.slates.sums.secure_sum import TAIL, from_vector
+
+_log = logging.getLogger("fedrank.coordinator")
+
+#: Seconds that a platform is asked for at a time.
+_ATTEMPT = 2.0
+#: Reasons of a silence after which a secure sum is begun again.
+_AGAIN = ("sum-stopped", "conflict", "malformed")
+#: What a step of each exchange is called.
+_WHAT = {"bound": "counts", "clip": "clip", "release": "sums", "improve": "plan"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A step of the coordinator.
+
+    Attributes:
+        what: ``"counts"``, ``"sums"``: a platform has sent them; ``"clip"``, ``"plan"``: it has been told the clip or
+            the model.
+        platform: Its number.
+    """
+
+    what: str
+    platform: int
+
+
+class PlanningCoordinator(AnyCoordinator):
+    """The coordinator of platforms that plan; ``patience`` is what they have after the first with feedback.
+
+    Arguments as of :class:`~fedrank.deploy.platforms.rounds.AnyCoordinator`.
+
+    Attributes:
+        sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
+        informed: Numbers of the platforms that have been told the last model.
+    """
+
+    def __init__(self, terms: Terms, peers: Sequence[Peer], store: KeyValueStore, **options: Any):
+        super().__init__(terms, peers, store, **options)
+        self._s: Any = terms.protocol.settings
+        self._schedule = schedule(terms)
+        kept = store.get("state")
+        self._over = 0  # exchanges of the schedule of which the state knows
+        if kept is not None:
+            self._over, self.state = int.from_bytes(kept[:2], "little"), unpacked(kept[2:], self.state)
+        self._replies: dict[int, dict[int, bytes]] = {place: {} for place in range(len(self._schedule))}
+        for name, data in store.below("reply/"):
+            place, k = name.split("/")
+            self._replies[int(place)][int(k)] = data
+        self._steps = {
+            int(name): np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
+            for name, data in store.below("steps/")
+        }
+
+    @property
+    def done(self) -> bool:
+        """True if all platforms have been told the last model."""
+        return self._over == len(self._schedule)
+
+    @property
+    def informed(self) -> set[int]:
+        """Numbers of the platforms that have been told the last model."""
+        return set(self._replies[len(self._schedule) - 1])
+
+    @property
+    def sums(self) -> dict[int, bytes]:
+        """Last sums of the platforms that have sent them, as bytes, by number; empty with a secure sum."""
+        return self._replies[len(self._schedule) - 2]
+
+    def run(self, on_step: Callable[[Told], object] = lambda step: None) -> None:
+        """Ask, make models and tell until all have been told the last, or the coordinator is stopped.
+
+        Args:
+            on_step: Called after each step, which has been written by then.
+
+        Raises:
+            RunError: A platform was never the one that it should be, the state cannot be written, or a secure sum lacks
+                a platform.
+        """
+        while not self.done and not self._stop.is_set():
+            at, due = self._over, self._schedule[self._over]
+            what = _WHAT[self.terms.exchanges[due.place].name]
+            if due.collects and self._s.secure_sum:
+                total = self._summed_in_secret(at, due)
+                if total is None:
+                    return
+                self._end(at, self._told_total(due, total))
+                for k in due.parties:
+                    on_step(Told(what, k))
+                continue
+            asked = [k for k in due.parties if k not in self._replies[at]]
+            grace = self.patience if due.collects else float("inf")
+            for k, reply in self._heard(asked, due, grace, begun=any(self._s.feedback[k] for k in self._replies[at])):
+                self._store.put({f"reply/{at:03}/{k:02}": reply})
+                self._replies[at][k] = reply
+                on_step(Told(what, k))
+            if self._stop.is_set() and (due.collects or len(self._replies[at]) < len(self._peers)):
+                return
+            self._end(at, self._told(due, self._replies[at]) if due.collects else self.state)
+
+    # -- what came ---------------------------------------------------------------------------------------------------
+
+    def _told(self, due: Due, replies: dict[int, bytes]) -> Any:
+        """The state after the replies to an exchange."""
+        exchange = self.terms.exchanges[due.place]
+        whole = [replies.get(k, blank_message(exchange.reply)) for k in range(len(self._peers))]
+        arrived = jnp.asarray([k in replies for k in range(len(self._peers))])
+        return exchange.tell(self._state(due.round + 1), exchange.reply.decode_all(b"".join(whole)), arrived)
+
+    def _told_total(self, due: Due, total: UInt32[np.ndarray, " numbers"]) -> Any:
+        """The state after a secure sum: the total stands in the first sender's place, and zeros in the others'."""
+        exchange = self.terms.exchanges[due.place]
+        if not self._possible(due, total.view(np.int32), len(due.parties)):
+            raise RunError(
+                f"the total of a secure sum ({exchange.name}, after round {due.round}) is longer than the users of "
+                f"{len(due.parties)} platforms can make it: one of them sends what are no sums. Nothing was learnt "
+                "of it. Find out which, and begin anew with other folders."
+            )
+        summed = from_vector(exchange.reply, total)
+
+        def placed(leaf: Num[np.ndarray, "*shape"]) -> Num[jax.Array, "platforms *shape"]:
+            return jnp.zeros((len(self._peers), *leaf.shape), jnp.uint32).at[due.parties[0]].set(leaf)
+
+        return exchange.tell(self._state(due.round + 1), jax.tree.map(placed, summed), jnp.ones(len(self._peers), bool))
+
+    def _state(self, number: int) -> Any:
+        return self.state._replace(round=jnp.uint32(number))
+
+    def _end(self, at: int, state: Any) -> None:
+        """Write that an exchange is over, and what is known from it."""
+        self._store.put({"state": (at + 1).to_bytes(2, "little") + packed(state)})
+        self._over, self.state = at + 1, state
+
+    def _possible(self, due: Due, integers: Num[np.ndarray, " numbers"], platforms: int) -> bool:
+        """True if integers can be those of the users of that number of platforms, with their noise."""
+        exchange: Any = self.terms.exchanges[due.place]
+        learner = self._s.learner
+        users = sum(learner.explorers) * STEPS if isinstance(exchange, Release) else learner.bounders
+        # No number's noise is beyond its tail, and all together are about √numbers standard deviations long.
+        most = platforms * (users + (TAIL + exchange.numbers**0.5) * (exchange.sigma or 0.0))
+        return float(np.linalg.norm(np.asarray(integers, np.float64))) <= most
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def _heard(
+        self, platforms: Iterable[int], due: Due, grace: float, begun: bool = False
+    ) -> Iterable[tuple[int, bytes]]:
+        """Replies as they come; ends when all have come, or ``grace`` seconds after the first with feedback.
+
+        Args:
+            platforms: Whom to ask.
+            due: The exchange.
+            grace: Seconds after the first reply of a platform with feedback.
+            begun: Whether it has come before.
+        """
+        exchange = self.terms.exchanges[due.place]
+        body = exchange.request.encode(exchange.ask(self._state(due.round)))
+
+        def attempt(k: int) -> Future[bytes | Silence]:
+            return self._pool.submit(self._peers[k].exchange, due.round, due.place, body, _ATTEMPT)
+
+        waiting = {attempt(k): k for k in platforms}
+        end = time.monotonic() + grace if begun else float("inf")
+        while waiting and not self._stop.is_set() and time.monotonic() < end:
+            ended, _ = wait(waiting, timeout=_ATTEMPT, return_when=FIRST_COMPLETED)
+            for future in ended:
+                k, reply = waiting.pop(future), future.result()
+                if not due.collects and isinstance(reply, Silence) and reply.reason == "not-finite":
+                    raise RunError(
+                        f"platform {k} cannot serve by the model after round {due.round}: with it, numbers leave all "
+                        "bounds. The noise is too large for so few users: take a larger epsilon or more explorers."
+                    )
+                if isinstance(reply, Silence) or not self._readable(due, reply):
+                    self._stop.wait(_ATTEMPT / 10)
+                    waiting[attempt(k)] = k
+                    continue
+                if self._s.feedback[k]:  # without feedback there is no model
+                    end = min(end, time.monotonic() + grace)
+                yield k, reply
+
+    def _readable(self, due: Due, reply: bytes) -> bool:
+        """True if a reply is one, and its sums are of no more users than there were."""
+        exchange = self.terms.exchanges[due.place]
+        said = _decode(exchange.reply, reply)
+        if said is None or not due.collects:
+            return said is not None
+        return self._possible(due, np.asarray(getattr(said, exchange.reply.fields[0].name)), 1)
+
+    # -- a secure sum ------------------------------------------------------------------------------------------------
+
+    def _summed_in_secret(self, at: int, due: Due) -> UInt32[np.ndarray, " numbers"] | None:
+        """The total of what platforms with feedback send, begun again until it is there; None: stopped."""
+        agreed, deadline = sum_terms(self.terms, due.place), _Deadline(self.patience)
+        while not self._stop.is_set():
+            server = Server(agreed)
+            try:
+                asked: dict[int, Any] = dict.fromkeys(due.parties, server.invitation())
+                for step, then in enumerate((server.rosters, server.deliveries, server.unmask_requests, server.total)):
+                    said = self._step(at, due, step, asked, deadline)
+                    if said is None:
+                        break
+                    asked = then(said)  # type: ignore[assignment] - the last is the total
+                else:
+                    return np.asarray(asked, np.uint32)
+            except SecureSumError as error:
+                _log.warning("%s", error)
+            self._stop.wait(_ATTEMPT / 10)
+        return None
+
+    def _step(self, at: int, due: Due, step: int, asked: dict[int, Any], deadline: _Deadline) -> list[Any] | None:
+        """All replies to one step of a secure sum; None: it has to be begun again, or the coordinator stops.
+
+        Raises:
+            RunError: A platform has not answered in time.
+        """
+        _, request, reply = sum_steps(self.terms, due.place)[step]
+        bodies = {k: request.encode(message) for k, message in asked.items()}
+
+        def attempt(k: int) -> Future[bytes | Silence]:
+            return self._pool.submit(
+                self._peers[k].sum_step, due.round, due.place, step, bodies[k], _ATTEMPT, reply.nbytes
+            )
+
+        waiting, said = {attempt(k): k for k in asked}, {}
+        again = False
+        while waiting and not self._stop.is_set() and not again:
+            if deadline.passed:
+                raise RunError(
+                    f"a secure sum needs all {len(due.parties)} platforms with feedback, and of platform"
+                    f"{'s' if len(waiting) > 1 else ''} {', '.join(map(str, sorted(waiting.values())))} nothing was "
+                    f"heard for {self.patience:g} s. Nothing was unmasked. Start what does not run; the same command "
+                    "goes on. With --wait it waits."
+                )
+            ended, _ = wait(waiting, timeout=_ATTEMPT / 10, return_when=FIRST_COMPLETED)
+            for future in ended:
+                k, answer = waiting.pop(future), future.result()
+                message = None if isinstance(answer, Silence) else _decode(reply, answer)
+                if message is not None:
+                    said[k] = message
+                    deadline.begin()
+                elif isinstance(answer, Silence) and answer.reason not in _AGAIN:
+                    if answer.reason == "early-round":
+                        deadline.extend()  # it is there, and its users have not left
+                    self._stop.wait(_ATTEMPT / 10)
+                    waiting[attempt(k)] = k
+                else:
+                    again = True
+        wait(waiting)  # what is on its way must not come into the next sum
+        if said:
+            self._count(at, step, len(asked), len(said))
+        return None if again or waiting else [said[k] for k in sorted(said)]
+
+    def _count(self, at: int, step: int, requests: int, replies: int) -> None:
+        """Count messages of a step, of sums that came to nothing too."""
+        counts = self._steps.get(at, np.zeros((4, 2), np.int64)).copy()
+        counts[step] += requests, replies
+        self._store.put({f"steps/{at:03}": counts.astype("<i8").tobytes()})
+        self._steps[at] = counts
+
+    # -- what crossed ------------------------------------------------------------------------------------------------
+
+    @property
+    def crossed(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
+        """First round of a part of the run, and requests and replies as int64 [exchanges, 2]; as a simulator's.
+
+        Without those of secure sums, which :attr:`crossed_in_secret` has.
+        """
+        every, found = self.terms.config.evaluation.every, {}
+        for at, due in enumerate(self._schedule):
+            if due.collects and self._s.secure_sum:
+                continue
+            asked = len(due.parties)
+            replies = len(self._replies[at])
+            if at < self._over or replies:
+                counts = found.setdefault(
+                    due.round // every * every, np.zeros((len(self.terms.exchanges), 2), np.int64)
+                )
+                counts[due.place] += asked, replies
+        return sorted(found.items())
+
+    @property
+    def crossed_in_secret(self) -> list[tuple[int, str, Layout, str, int]]:
+        """Messages of secure sums: first round of the part of the run, step, layout, sender, and how many."""
+        every, found = self.terms.config.evaluation.every, []
+        for at, counts in sorted(self._steps.items()):
+            due = self._schedule[at]
+            first = due.round // every * every
+            for step, (requests, replies) in zip(sum_steps(self.terms, due.place), counts.tolist(), strict=True):
+                name = f"secure sum: {step.name}"
+                found += [
+                    (first, name, step.request, "server", requests),
+                    (first, name, step.reply, "parties", replies),
+                ]
+        return [one for one in found if one[-1]]
+
+    @property
+    def heard(self) -> Bool[np.ndarray, " platforms"]:
+        """Platforms whose sums are in the last model."""
+        if self._s.secure_sum:
+            there = self._schedule[-2].parties if self._over >= len(self._schedule) - 1 else ()
+        else:
+            there = self.sums
+        return np.array([k in there for k in range(len(self._peers))])
+
+
+class _Deadline:
+    """The end of patience, which begins with the first answer."""
+
+    def __init__(self, patience: float):
+        self._patience, self._end = patience, float("inf")
+
+    def begin(self) -> None:
+        """Start the time of the others when the first platform has answered."""
+        self._end = time.monotonic() + self._patience
+
+    def extend(self) -> None:
+        """As :meth:`begin`, where a platform has answered before."""
+        if self._end < float("inf"):
+            self.begin()
+
+    @property
+    def passed(self) -> bool:
+        """True if there has been no answer for longer."""
+        return time.monotonic() > self._end
+
+
+def _decode(layout: Layout, reply: bytes) -> Any:
+    """A reply; None for what is none."""
+    try:
+        return layout.decode(reply)
+    except WireError:
+        return None

@@ -1,0 +1,169 @@
+"""Noise on the Q-values that a platform lets others see.
+
+A vector holds N values, one for each candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid
+that cuts this range into 2·steps, and gets discrete Laplace or discrete Gaussian noise of its own, exact on that grid.
+The platform does it by itself, before anything leaves it: nobody has to be trusted.
+
+The unit of ``epsilon`` is **one vector**: all that one message says of one moment of one user at one platform. It may
+be any vector, and may be replaced by any other.
+
+**Why each value is cut, and not a norm of the vector.** Values at one moment have much in common (about r/(1 − γ) each
+where engagement is not centred) and differ by little. A ball has to let the vector pass whose values are all ``clip``:
+of radius clip √N in L2, clip N in L1. Two vectors in it are as far apart as in the box of all values up to ``clip``:
+2 clip √N and 2 clip N. So a norm would save nothing; and where it cuts, one candidate's value would move all others'.
+What does save is ``centre``, a number that everybody knows beforehand and no data has a part in: noise follows the
+range, not the values' size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jaxtyping import Float32, Int32, Key
+
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jnp
+from fedrank.core.privacy_report import PrivacyReport
+from fedrank.privacy.accounts.vectors import value_account
+from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
+from fedrank.privacy.noise.arrays import exact_gaussian, exact_laplace
+from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_discrete_laplace
+from fedrank.privacy.noisy_sums import MECHANISMS
+from fedrank.privacy.quantise import check_steps
+
+
+@dataclass(frozen=True)
+class ValueNoise:
+    """The clipping, rounding and noise that vectors of Q-values get before they leave a platform.
+
+    Attributes:
+        clip: Half the range of a value, in the unit of the values, above 0.
+        epsilon: ε of one vector, in nats, above 0; None: values are cut, but get no noise and are not rounded.
+        delta: δ of one vector, in (0, 1), for Gaussian noise; Laplace noise has none.
+        mechanism: ``"gaussian"`` or ``"laplace"``.
+        centre: The middle of the range: a public number.
+        steps: Steps of the grid from the middle of the range to its end, a power of two.
+
+    Raises:
+        ConfigError: No such mechanism, or a number out of range.
+    """
+
+    clip: float
+    epsilon: float | None = None
+    delta: float = 1e-6
+    mechanism: str = "gaussian"
+    centre: float = 0.0
+    steps: int = 256
+
+    def __post_init__(self):
+        if self.mechanism not in MECHANISMS:
+            raise ConfigError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {self.mechanism!r}.")
+        if not 0.0 < self.clip < 1e6 or not abs(self.centre) < 1e6:
+            raise ConfigError(
+                f"clip of values must be in (0, 1e6) and centre in (-1e6, 1e6), got {self.clip} and {self.centre}."
+            )
+        if self.epsilon is not None and not 0.0 < self.epsilon < 1e6:
+            raise ConfigError(f"epsilon of a vector of values must be in (0, 1e6), got {self.epsilon}.")
+        if not 0.0 < self.delta < 1.0:
+            raise ConfigError(f"delta of a vector of values must be in (0, 1), got {self.delta}.")
+        check_steps(self.steps)
+        if self.steps > LARGEST_SCALE:
+            raise ConfigError(f"steps of a value's range must be at most {LARGEST_SCALE:,}, got {self.steps:,}.")
+
+    def sensitivity(self, candidates: int) -> float:
+        """The largest distance between two vectors, in steps: in L1 for Laplace, in L2 for Gaussian noise.
+
+        Args:
+            candidates: N, the number of values of a vector.
+        """
+        across = 2 * self.steps
+        return float(across * candidates) if self.mechanism == "laplace" else across * math.sqrt(candidates)
+
+    def scale(self, candidates: int) -> float:
+        """Scale of Laplace noise, or σ of Gaussian noise, of each value, in steps.
+
+        Args:
+            candidates: N, the number of values of a vector.
+
+        Raises:
+            ConfigError: There is no noise, or it is too large for the grid.
+        """
+        if self.epsilon is None:
+            raise ConfigError("values without an epsilon get no noise, and so no scale of it.")
+        apart = self.sensitivity(candidates)
+        if self.mechanism == "laplace":
+            scale = laplace_scale(self.epsilon, apart)
+        else:
+            scale = gaussian_sigma(self.epsilon, self.delta, apart)
+        if scale > LARGEST_SCALE:
+            raise ConfigError(
+                f"noise of {scale:,.0f} steps on {candidates} values is beyond 2**20; their range has {2 * self.steps} "
+                "steps. Use fewer steps, or a larger epsilon."
+            )
+        return scale
+
+    def draw(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Int32[Array, "*shape"]:
+        """Noise of a simulated platform: int32 ``shape``, in steps.
+
+        Args:
+            key: Typed key, consumed.
+            shape: [..., N].
+        """
+        if self.epsilon is None:
+            return jnp.zeros(shape, jnp.int32)
+        sampler = simulated_discrete_laplace if self.mechanism == "laplace" else simulated_discrete_gaussian
+        return sampler(key, shape, self.scale(shape[-1]))
+
+    def draw_from_os(self, shape: tuple[int, ...]) -> Int32[Array, "*shape"]:
+        """Noise of a real platform, exact and from the operating system's randomness: int32 ``shape``, in steps.
+
+        Args:
+            shape: [..., N].
+        """
+        if self.epsilon is None:
+            return jnp.zeros(shape, jnp.int32)
+        sampler = exact_laplace if self.mechanism == "laplace" else exact_gaussian
+        return jnp.asarray(sampler(self.scale(shape[-1]), shape), jnp.int32)
+
+    def applied(self, values: Float32[Array, "*shape"], noise: Int32[Array, "*shape"]) -> Float32[Array, "*shape"]:
+        """Values as they leave the platform: cut to the range, rounded to the grid, and with their noise.
+
+        Args:
+            values: float32 [..., N]; what is not a number becomes the centre.
+            noise: int32 [..., N], from :meth:`draw` or :meth:`draw_from_os`.
+
+        Returns:
+            float32 [..., N], multiples of clip/steps around the centre; they may lie beyond the range.
+        """
+        part = (values - jnp.float32(self.centre)) / jnp.float32(self.clip)
+        part = jnp.clip(jnp.where(jnp.isnan(part), 0.0, part), -1.0, 1.0)
+        if self.epsilon is None:
+            return part * jnp.float32(self.clip) + jnp.float32(self.centre)
+        # In whole steps from here on: whatever single precision rounds, no vector is further than sensitivity().
+        whole = jnp.rint(part * jnp.float32(self.steps)).astype(jnp.int32) + noise
+        return whole.astype(jnp.float32) * jnp.float32(self.clip / self.steps) + jnp.float32(self.centre)
+
+    def account(self, rounds: int, delta: float, *, candidates: int, **counts: int) -> PrivacyReport:
+        """What the noise promises for a run.
+
+        Args:
+            rounds: Rounds of the run.
+            delta: δ of the ε over a user's stay and over the run, in (0, 1).
+            candidates: N, the number of values of a vector.
+            counts: Numbers of platforms, batches and so on, as of :func:`fedrank.privacy.accounts.vectors.vectors`.
+
+        Raises:
+            ConfigError: There is no noise to account for.
+        """
+        return value_account(
+            mechanism=self.mechanism,
+            scale=self.scale(candidates),
+            sensitivity=self.sensitivity(candidates),
+            unit=self.clip / self.steps,
+            vector_delta=self.delta,
+            rounds=rounds,
+            delta=delta,
+            **counts,
+        )

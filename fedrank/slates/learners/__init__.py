@@ -1,1 +1,0 @@
-"""Learners of slates: SlateQ, choice models, replay buffers."""

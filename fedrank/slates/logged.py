@@ -1,0 +1,547 @@
+"""Off-policy evaluation: estimates of what a policy would have earned, with intervals, from platforms' logs.
+
+A log says what a platform showed, with which probability, and what that earned. Its form is that of the Open Bandit
+Dataset (Saito et al., NeurIPS Datasets and Benchmarks 2021): comma-separated text with a line of names, and a row for
+each item that was shown::
+
+    timestamp, item_id, position, click, propensity_score
+
+``propensity_score`` is the probability with which the platform showed this item at this position. ``position`` and
+``timestamp`` may be missing: one position then, and the order of the file. Other columns are passed over.
+
+A policy is the probability of each item at each position, the same for all users. The model of the doubly robust
+estimate is the mean reward of each item at each position. Counts are sums, so that platforms that show the same items
+learn one model together without a row of their logs leaving them.
+
+Of a row with reward r, shown with probability p, let w = π(item | position) / p be how much more often the policy would
+have shown it, and q̂ a model of rewards. Over n rows::
+
+    logged    Σ r / n                                     what was earned
+    ips       Σ w r / n                                   inverse propensity; unbiased
+    snips     Σ w r / Σ w                                 self-normalised (Swaminathan & Joachims, NeurIPS 2015)
+    dm        Σ q̂(π) / n,  q̂(π) = Σ_a π(a) q̂(a)          direct: as good as the model
+    dr        Σ (q̂(π) + w (r − q̂)) / n                    doubly robust (Dudík et al., ICML 2011); unbiased
+
+All follow from Σ f fᵀ with f = (1, r, w, w r, q̂(π), q̂(π) + w (r − q̂)): a *summary* of 21 numbers. Summaries of
+platforms add up to that of all their rows, so that they judge a policy together without a row leaving them. Intervals
+are of the normal approximation, with the variance of a ratio by the delta method; they trust neither few clicks nor a
+policy that the log hardly shows, which is what the effective numbers are for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from jaxtyping import Bool, Float64, Int64, Shaped
+
+from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
+from fedrank.data.lines import unpacked
+
+ITEM, POSITION, CLICK, PROPENSITY, TIME = "item_id", "position", "click", "propensity_score", "timestamp"
+#: Columns that a log must have.
+NEEDED = (ITEM, CLICK, PROPENSITY)
+#: Endings of the files of a folder that are tried.
+_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz")
+#: Most pairs of item and position, so that tables of them fit into the memory.
+MOST_CELLS = 10_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Log:
+    """Log of one platform, in the order of time.
+
+    Attributes:
+        name: The platform.
+        items: What was shown, places in ``item_ids``.
+        positions: Where, places in ``position_ids``.
+        rewards: What it earned: 1 for a click, 0 for none, or any number.
+        propensity: The probability with which the platform showed it there, in (0, 1].
+        item_ids: Identifiers of the items, ascending.
+        position_ids: Identifiers of the positions, ascending.
+
+    Raises:
+        DataError: There is no row, columns differ in length, or a number is out of range.
+    """
+
+    name: str
+    items: Int64[np.ndarray, " rows"]
+    positions: Int64[np.ndarray, " rows"]
+    rewards: Float64[np.ndarray, " rows"]
+    propensity: Float64[np.ndarray, " rows"]
+    item_ids: Shaped[np.ndarray, " items"]
+    position_ids: Shaped[np.ndarray, " positions"]
+
+    def __post_init__(self):
+        n = len(self.items)
+        if not n or any(len(part) != n for part in (self.positions, self.rewards, self.propensity)):
+            raise DataError(f"log {self.name}: needs columns of one length with at least one row.")
+        cells = len(self.item_ids) * len(self.position_ids)
+        if not 1 <= cells <= MOST_CELLS:
+            raise DataError(f"log {self.name}: items times positions must be in 1..{MOST_CELLS:,}, got {cells:,}.")
+        for what, values, good, should in (
+            (ITEM, self.items, _within(self.items, self.item_ids), "a place in item_ids"),
+            (POSITION, self.positions, _within(self.positions, self.position_ids), "a place in position_ids"),
+            (CLICK, self.rewards, np.isfinite(self.rewards), "finite"),
+            (PROPENSITY, self.propensity, (self.propensity > 0) & (self.propensity <= 1), "above 0 and at most 1"),
+        ):
+            _all_good(self.name, what, values, good, should)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def part(self, rows: slice | Int64[np.ndarray, " some"] | Bool[np.ndarray, " rows"]) -> Log:
+        """Some of the rows."""
+        return dataclasses.replace(
+            self,
+            items=self.items[rows],
+            positions=self.positions[rows],
+            rewards=self.rewards[rows],
+            propensity=self.propensity[rows],
+        )
+
+
+def _within(places: np.ndarray, ids: np.ndarray) -> Bool[np.ndarray, " rows"]:
+    return (places >= 0) & (places < len(ids))
+
+
+def _all_good(name: str, what: str, values: np.ndarray, good: Bool[np.ndarray, " rows"], should: str) -> None:
+    if not good.all():
+        row = int(np.flatnonzero(~good)[0])
+        raise DataError(f"log {name}: {what} must be {should}, got {values[row]} in row {row + 1}.")
+
+
+def read_logs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Log, ...]:
+    """The logs of platforms that show the same items, one a file.
+
+    Args:
+        paths: Files, plain or packed; of a folder, all files with the columns of a log. A platform is named after its
+            file. Items and positions are numbered over all of them: identifiers that are numbers in their order.
+
+    Raises:
+        DataError: A file is no log; says which line and why.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        files += _logs_of(path) if path.is_dir() else [path]
+    if not files:
+        raise MissingDataError("give at least one log: a file, or a folder with some.")
+    frames = [_frame(file) for file in files]
+    names = [file.name.split(".csv")[0] for file in files]
+    if len(set(names)) < len(names):
+        names = [str(file) for file in files]
+    items, item_ids = _number_ids([frame[ITEM] for frame in frames])
+    positions, position_ids = _number_ids([frame[POSITION] for frame in frames])
+    return tuple(
+        Log(
+            name,
+            items[place],
+            positions[place],
+            frame[CLICK].cast(pl.Float64).to_numpy(),
+            frame[PROPENSITY].cast(pl.Float64).to_numpy(),
+            item_ids,
+            position_ids,
+        )
+        for place, (name, frame) in enumerate(zip(names, frames, strict=True))
+    )
+
+
+def _logs_of(folder: Path) -> list[Path]:
+    found = []
+    for file in sorted(folder.iterdir()):
+        if file.name.endswith(_ENDINGS) and file.is_file():
+            head = next(iter(unpacked(file)), b"").decode(errors="replace")
+            if set(NEEDED) <= {name.strip().strip('"') for name in head.split(",")}:
+                found.append(file)
+    if not found:
+        raise MissingDataError(f"no file of the folder has the columns {', '.join(NEEDED)}.", folder)
+    return found
+
+
+def _frame(file: Path) -> pl.DataFrame:
+    """The columns of a log in the order of time."""
+    text = b"".join(unpacked(file))
+    try:
+        names = pl.read_csv(io.BytesIO(text), n_rows=0).columns
+        wanted = [name for name in (TIME, ITEM, POSITION, CLICK, PROPENSITY) if name in names]
+        frame = pl.read_csv(io.BytesIO(text), columns=wanted, infer_schema_length=10_000)
+    except pl.exceptions.PolarsError as cause:
+        raise FormatError(f"is no table of commas: {str(cause).splitlines()[0]}", file) from cause
+    if missing := [name for name in NEEDED if name not in names]:
+        raise FormatError(f"a log needs the columns {', '.join(NEEDED)}; there is no {', '.join(missing)}.", file, 1)
+    if frame.is_empty():
+        raise FormatError("there is no row under the names of the columns.", file, 1)
+    for name in wanted:
+        kind, gaps = frame[name].dtype, frame[name].null_count()
+        if gaps:
+            raise FormatError(f"column {name} must have a value in every row; {gaps} rows have none.", file)
+        if name in (CLICK, PROPENSITY) and not (kind.is_numeric() or kind == pl.Boolean):
+            raise FormatError(f"column {name} must have numbers, got values of type {kind}.", file)
+    if POSITION not in names:
+        frame = frame.with_columns(pl.lit(1).alias(POSITION))
+    return frame.sort(TIME, maintain_order=True) if TIME in names else frame
+
+
+def _number_ids(columns: Sequence[pl.Series]) -> tuple[list[Int64[np.ndarray, " rows"]], Shaped[np.ndarray, " ids"]]:
+    """Columns of identifiers as places in the list of all, and that list; identifiers that are no numbers are text."""
+    if all(column.dtype.is_integer() for column in columns):
+        values = [column.to_numpy() for column in columns]
+    else:
+        values = [column.cast(pl.String).to_numpy().astype(str) for column in columns]
+    ids = np.unique(np.concatenate(values))
+    return [np.searchsorted(ids, one) for one in values], ids
+
+
+_ROWS, _ITEMS, _POSITIONS = 6000, 20, 3
+
+
+def write_logs(folder: Path, seed: int = 0) -> None:
+    """Write two logs of the same items: one platform shows them at random, the other rather those that it prefers.
+
+    Args:
+        folder: Made if it is not there; the files are ``even.csv`` and ``choosy.csv``.
+        seed: Of everything.
+    """
+    rng = np.random.default_rng(seed)
+    rates = rng.beta(2.0, 30.0, (_ITEMS, _POSITIONS))
+    folder.mkdir(parents=True, exist_ok=True)
+    preferences = {"even": np.ones(_ITEMS), "choosy": np.exp(rng.normal(size=_ITEMS))}
+    for name, weights in preferences.items():
+        chances = weights / weights.sum()
+        items, positions = rng.choice(_ITEMS, _ROWS, p=chances), rng.integers(_POSITIONS, size=_ROWS)
+        frame = pl.DataFrame(
+            {
+                ITEM: items,
+                POSITION: positions + 1,
+                CLICK: (rng.random(_ROWS) < rates[items, positions]).astype(int),
+                PROPENSITY: chances[items],
+            }
+        )
+        frame.write_csv(folder / f"{name}.csv")
+
+
+#: Column of a policy's file.
+PROBABILITY = "probability"
+#: How far probabilities of a position may be from 1 together.
+_ROUNDED = 1e-3
+#: Draws behind the probabilities of Thompson sampling.
+DRAWS = 20_000
+#: Numbers drawn at once.
+_BLOCK = 2_000_000
+
+#: π(item | position): columns sum to 1.
+Table = Float64[np.ndarray, "items positions"]
+
+
+def uniform(items: int, positions: int) -> Table:
+    """Every item equally often."""
+    return np.full((items, positions), 1.0 / items)
+
+
+def best(means: Table, n: int) -> Table:
+    """The ``n`` items of the highest mean reward at each position, equally often; of equal ones the first.
+
+    Raises:
+        ConfigError: There are not as many items.
+    """
+    if not 1 <= n <= len(means):
+        raise ConfigError(f"best-{n}: there are {len(means)} items.")
+    table = np.zeros_like(means)
+    np.put_along_axis(table, np.argsort(-means, axis=0, kind="stable")[:n], 1.0 / n, axis=0)
+    return table
+
+
+def thompson(counted: Float64[np.ndarray, "2 items positions"], seed: int = 0, draws: int = DRAWS) -> Table:
+    """Bernoulli Thompson sampling: the items of the highest rates that are drawn from what is known of each.
+
+    Of an item shown n times with c clicks the rate is Beta(1 + c, 1 + n − c), whatever the position; the highest rate
+    drawn is shown at the first position, the next at the second, and so on (as the policy of the Open Bandit Dataset).
+    Probabilities are counted over draws.
+
+    Args:
+        counted: :func:`~fedrank.slates.logged.counts`, of clicks.
+        seed: Of the draws.
+        draws: Their number.
+
+    Raises:
+        ConfigError: Something other than clicks was earned, or there are fewer items than positions.
+    """
+    shown, clicks = counted.sum(axis=2)
+    items, positions = counted.shape[1:]
+    if (clicks < 0).any() or (clicks > shown).any():
+        raise ConfigError("thompson is for clicks; what was earned is not between 0 and 1 a row.")
+    if positions > items:
+        raise ConfigError(f"thompson shows different items at {positions} positions, and there are {items}.")
+    rng, table, left = np.random.default_rng(seed), np.zeros((items, positions)), draws
+    while left:
+        some = min(left, max(1, _BLOCK // items))
+        rates = rng.beta(1.0 + clicks, 1.0 + shown - clicks, (some, items))
+        highest = np.argsort(-rates, axis=1)[:, :positions]
+        for position in range(positions):
+            table[:, position] += np.bincount(highest[:, position], minlength=items)
+        left -= some
+    return table / draws
+
+
+def read_policy(
+    path: str | os.PathLike[str], item_ids: Shaped[np.ndarray, " items"], position_ids: Shaped[np.ndarray, " positions"]
+) -> Table:
+    """A policy from a file with the columns item_id, position and probability; what is missing has probability 0.
+
+    Without a column ``position`` the probabilities are those of every position.
+
+    Args:
+        path: The file, comma-separated.
+        item_ids: Identifiers of the items.
+        position_ids: Identifiers of the positions.
+
+    Raises:
+        FormatError: It is no such file, names an unknown item or position, or the probabilities of a position are none.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise MissingDataError("there is no such policy: give uniform, best-N, thompson or a file.", file)
+    try:
+        frame = pl.read_csv(file, infer_schema_length=10_000)
+    except pl.exceptions.PolarsError as cause:
+        raise FormatError(f"is no table of commas: {str(cause).splitlines()[0]}", file) from cause
+    if missing := {ITEM, PROBABILITY} - set(frame.columns):
+        raise FormatError(f"a policy needs the columns item_id and probability; there is no {min(missing)}.", file, 1)
+    if not frame[PROBABILITY].dtype.is_numeric() or frame.null_count().sum_horizontal().sum():
+        raise FormatError("every row needs a probability that is a number, and no cell may be empty.", file)
+    values, table = frame[PROBABILITY].to_numpy().astype(np.float64), np.zeros((len(item_ids), len(position_ids)))
+    rows = _places(frame[ITEM], item_ids, file)
+    if POSITION in frame.columns:
+        columns = _places(frame[POSITION], position_ids, file)
+        twice = len(np.unique(np.stack([rows, columns]), axis=1)[0]) < len(rows)
+        table[rows, columns] = values
+    else:
+        twice = len(np.unique(rows)) < len(rows)
+        table[rows] = values[:, None]
+    if twice:
+        raise FormatError("an item has two probabilities at one position.", file)
+    sums = table.sum(axis=0)
+    if not (np.isfinite(table).all() and (table >= 0).all() and (np.abs(sums - 1) < _ROUNDED).all()):
+        said = ", ".join(f"{one:.4g}" for one in sums[:5])
+        raise FormatError(f"the probabilities of a position must be at least 0 and sum to 1, got sums {said}.", file)
+    return table / sums
+
+
+def _places(column: pl.Series, ids: Shaped[np.ndarray, " ids"], file: Path) -> np.ndarray:
+    values = column.cast(pl.String).to_numpy().astype(str) if ids.dtype.kind == "U" else column.to_numpy()
+    if ids.dtype.kind != "U" and values.dtype.kind not in "iu":
+        raise FormatError(f"column {column.name} must have whole numbers, as in the log.", file)
+    places = np.minimum(np.searchsorted(ids, values), len(ids) - 1)
+    if (wrong := ids[places] != values).any():
+        raise FormatError(f"{column.name} {values[wrong][0]} is not in the logs.", file, int(np.argmax(wrong)) + 2)
+    return places
+
+
+#: Rows that the mean above a mean counts as much as: of an item's positions, and of all items.
+PRIOR = 10.0
+
+
+def counts(logs: Iterable[Log]) -> Float64[np.ndarray, "2 items positions"]:
+    """Number of times each item was shown at each position, and the sum of its rewards there, over all logs."""
+    total: Float64[np.ndarray, "2 items positions"] | None = None
+    for log in logs:
+        shape = len(log.item_ids), len(log.position_ids)
+        cells = log.items * shape[1] + log.positions
+        one = np.stack([np.bincount(cells, weights, shape[0] * shape[1]) for weights in (None, log.rewards)])
+        total = one.reshape(2, *shape) if total is None else total + one.reshape(2, *shape)
+    assert total is not None, "no log"
+    return total
+
+
+def mean_rewards(
+    counted: Float64[np.ndarray, "2 items positions"], prior: float = PRIOR
+) -> Float64[np.ndarray, "items positions"]:
+    """The mean reward of each item at each position, drawn to the item's own mean, and that to the mean of all.
+
+    Args:
+        counted: :func:`counts`.
+        prior: Rows that the mean above counts as much as; above 0.
+    """
+    shown, earned = counted
+    mean = earned.sum() / max(shown.sum(), 1.0)
+    of_item = (earned.sum(axis=1) + prior * mean) / (shown.sum(axis=1) + prior)
+    return (earned + prior * of_item[:, None]) / (shown + prior)
+
+
+#: Numbers of a row that are summed: f of the module.
+TERMS = 6
+_ONE, _REWARD, _WEIGHT, _WEIGHTED, _MODEL, _ROBUST = range(TERMS)
+#: Estimates by name, in the order of tables.
+ESTIMATORS = ("ips", "snips", "dr", "dm")
+#: Parts of a log, each judged with the model of the others.
+FOLDS = 3
+#: Fewer clicks than this behind an estimate leave its interval without worth.
+FEW = 10.0
+
+Summary = Float64[np.ndarray, "terms terms"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and its 95 % interval; ends are None where there is none.
+
+    Attributes:
+        value: The mean reward of a row.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Estimates of the reward of one policy at one platform, or at all.
+
+    Attributes:
+        rows: Rows behind it.
+        logged: What was earned a row.
+        estimates: By name of :data:`ESTIMATORS`. ``dm`` has no interval: its error is the model's.
+        gain: The doubly robust estimate less what was earned, of the same rows.
+        weight: Mean of w with its interval: far from 1, the probabilities of the log are not those it was shown with,
+            or the policy shows what the log never does.
+        effective_rows: (Σ w)² / Σ w²: as many rows, were they shown by the policy itself, would tell as much.
+        effective_clicks: (Σ w r)² / Σ (w r)²: the same of rewards. Below :data:`FEW` no interval is worth anything.
+        unseen: Share of what the policy shows that the log never shows at that position.
+    """
+
+    rows: int
+    logged: Estimate
+    estimates: dict[str, Estimate]
+    gain: Estimate
+    weight: Estimate
+    effective_rows: float
+    effective_clicks: float
+    unseen: float
+
+
+def judge(
+    logs: Sequence[Log], table: Table, *, prior: float = PRIOR, folds: int = FOLDS, level: float = 0.95
+) -> tuple[list[Judgement], Judgement]:
+    """Estimates of the reward of a policy at each platform, and at all of them.
+
+    The model of rewards is that of all platforms' counts; each part of every log is judged with the counts of the other
+    parts, so that no row is judged with a model that has seen it.
+
+    Args:
+        logs: Logs of platforms that show the same items; of no row that the policy was learnt from.
+        table: The policy.
+        prior: As of :func:`~fedrank.slates.logged.mean_rewards`.
+        folds: Parts, at least 2; each a stretch of time.
+        level: Coverage of the intervals.
+
+    Raises:
+        DataError: A log has fewer rows than parts, or the policy is of other items.
+        ConfigError: Folds, prior or level make no sense.
+    """
+    if folds < 2 or not 0.0 < level < 1.0 or not 0.0 < prior < math.inf:
+        raise ConfigError(
+            f"needs at least 2 folds, a level in (0, 1) and a prior above 0, got {folds}, {level}, {prior}."
+        )
+    parts = [_folds(log, folds) for log in logs]
+    counted = np.stack([counts(part[fold] for part in parts) for fold in range(folds)])
+    total = counted.sum(axis=0)
+    if table.shape != total.shape[1:]:
+        raise DataError(f"the policy has {table.shape} items and positions, and the logs have {total.shape[1:]}.")
+    models = [mean_rewards(total - one, prior) for one in counted]
+    summaries = [np.sum([summary(part[fold], table, models[fold]) for fold in range(folds)], axis=0) for part in parts]
+    each = [
+        judgement(one, _lowest([log]), _unseen_share(counts([log])[0], table), level)
+        for log, one in zip(logs, summaries, strict=True)
+    ]
+    return each, judgement(np.sum(summaries, axis=0), _lowest(logs), _unseen_share(total[0], table), level)
+
+
+def _folds(log: Log, folds: int) -> list[Log]:
+    if len(log) < folds:
+        raise DataError(f"log {log.name}: needs at least {folds} rows, got {len(log)}.")
+    edges = np.linspace(0, len(log), folds + 1).astype(int)
+    return [log.part(slice(low, high)) for low, high in itertools.pairwise(edges)]
+
+
+def summary(log: Log, table: Table, model: Table) -> Summary:
+    """Σ f fᵀ of a log's rows; see the module.
+
+    Args:
+        log: The rows.
+        table: The policy.
+        model: Mean reward of each item at each position.
+    """
+    weights = table[log.items, log.positions] / log.propensity
+    expected = np.einsum("ip,ip->p", table, model)[log.positions]
+    robust = expected + weights * (log.rewards - model[log.items, log.positions])
+    f = np.stack([np.ones(len(log)), log.rewards, weights, weights * log.rewards, expected, robust])
+    return f @ f.T
+
+
+def judgement(total: Summary, lowest: float = -math.inf, unseen: float = 0.0, level: float = 0.95) -> Judgement:
+    """Estimates from a summary.
+
+    Args:
+        total: A summary, or the sum of several.
+        lowest: The least that a row can earn; intervals end there.
+        unseen: As of the result.
+        level: Coverage of the intervals.
+    """
+    from scipy.stats import t
+
+    n = total[_ONE, _ONE]
+    means = total[_ONE] / n
+    spread = (total / n - np.outer(means, means)) * (n / max(n - 1, 1))
+    quantile = float(t.ppf(0.5 + level / 2, max(n - 1, 1)))
+
+    def estimate(value: float, gradient: np.ndarray, low: float) -> Estimate:
+        half = quantile * math.sqrt(max(float(gradient @ spread @ gradient), 0.0) / n) if n > 1 else math.nan
+        if not math.isfinite(half):
+            return Estimate(value)
+        return Estimate(value, max(value - half, low), value + half)
+
+    unit, weight = np.eye(TERMS), means[_WEIGHT]
+    ratio = means[_WEIGHTED] / weight if weight > 0 else math.nan
+    of_ratio = (unit[_WEIGHTED] - ratio * unit[_WEIGHT]) / weight if weight > 0 else np.zeros(TERMS)
+    squares = total[_WEIGHT, _WEIGHT], total[_WEIGHTED, _WEIGHTED]
+    rows, clicks = (
+        float(total[_ONE, place] ** 2 / square) if square > 0 else 0.0
+        for place, square in zip((_WEIGHT, _WEIGHTED), squares, strict=True)
+    )
+    return Judgement(
+        int(n),
+        estimate(float(means[_REWARD]), unit[_REWARD], lowest),
+        {
+            "ips": estimate(float(means[_WEIGHTED]), unit[_WEIGHTED], lowest),
+            "snips": estimate(float(ratio), of_ratio, lowest) if weight > 0 else Estimate(math.nan),
+            "dr": estimate(float(means[_ROBUST]), unit[_ROBUST], lowest),
+            "dm": Estimate(float(means[_MODEL])),
+        },
+        estimate(float(means[_ROBUST] - means[_REWARD]), unit[_ROBUST] - unit[_REWARD], -math.inf),
+        estimate(float(weight), unit[_WEIGHT], 0.0),
+        rows,
+        clicks,
+        unseen,
+    )
+
+
+def _lowest(logs: Sequence[Log]) -> float:
+    """0 where nothing was ever earned below it, as with clicks."""
+    return 0.0 if all(float(log.rewards.min()) >= 0.0 for log in logs) else -math.inf
+
+
+def _unseen_share(shown: Table, table: Table) -> float:
+    """Share of the policy's choices at positions as often as they were shown that the log never made."""
+    share = shown.sum(axis=0) / shown.sum()
+    return float(np.sum(share * np.where(shown > 0, 0.0, table).sum(axis=0)))

@@ -1,1 +1,0 @@
-"""What another policy would have earned, from what platforms logged: off-policy evaluation, with intervals."""

@@ -1,0 +1,523 @@
+"""Documents to attack: a collection cut by chance among owners, as words and as counts.
+
+What an attack on documents tells, as numbers: how much is read, and how well a text is found.
+
+Reading documents from sketches.
+
+* :func:`insider`: another owner has the secret of the hashes. For each word he compares the noisy cells with what they
+  would be with and without the word, weighed by how many of his own documents hold it; each cell is given to the
+  likeliest of the words that fall into it. Where owners answer questions instead, he asks about the likeliest words, as
+  many as their budget lasts for.
+* :func:`guesser`: the server passes on sealed bytes, and has some of the documents from elsewhere. A guess is left.
+* :func:`server`: what it would read if sketches were not sealed. A word's cell is the one that goes up and down with
+  the word's count in the documents that it has; with the cells found, it reads as the insider does.
+* :func:`is_there`: is a given text among an owner's documents? The likelihood ratio of the text's cells, at the
+  document where it is largest. Where owners answer questions, he asks about the text's words.
+
+The attack of another silo on the documents of a run: what it reads of them, and whether it finds a text there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int64, Integer, Shaped
+from scipy.sparse import csr_array
+
+from fedrank.core.errors import DataError
+from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
+from fedrank.texts.attacks.world import Finding, mean_interval
+from fedrank.texts.data.collection import Texts
+from fedrank.texts.data.silos import Federation
+from fedrank.texts.served.documents import Document, Words, words_of
+from fedrank.texts.silo_sketch.setup import SketchSetup
+from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
+from fedrank.texts.sketch.account import plan
+from fedrank.texts.sketch.noise import SketchNoise
+
+
+class Holdings(NamedTuple):
+    """Owners' documents.
+
+    Attributes:
+        documents: All documents.
+        words: Their words.
+        vocabulary: Every word of a body, in order.
+        counts: Occurrences in the bodies, int32 [documents, vocabulary].
+        owner: Whose a document is.
+    """
+
+    documents: list[Document]
+    words: list[Words]
+    vocabulary: tuple[str, ...]
+    counts: csr_array
+    owner: Int64[np.ndarray, " documents"]
+
+    def of(self, owner: int) -> Int64[np.ndarray, " documents"]:
+        """Numbers of an owner's documents."""
+        return np.flatnonzero(self.owner == owner)
+
+    def present(self, documents: np.ndarray) -> csr_array:
+        """Presence of words in documents: 0 or 1."""
+        part = self.counts[documents]
+        return csr_array((np.ones_like(part.data), part.indices, part.indptr), shape=part.shape)
+
+    def prior(self, documents: Int64[np.ndarray, " some"]) -> Float64[np.ndarray, " vocabulary"]:
+        """The part of these documents that holds each word; below one document where none does."""
+        held = np.asarray(self.present(documents).sum(axis=0)).ravel()
+        return np.maximum(held, 0.5) / (len(documents) + 1)
+
+
+def holdings_of(texts: Texts, owners: int, rng: np.random.Generator) -> Holdings:
+    """Give the documents of a collection out by chance.
+
+    Args:
+        texts: The collection.
+        owners: Number of owners.
+        rng: Generator.
+
+    Raises:
+        DataError: There are fewer than 20 documents for each owner.
+    """
+    documents = [
+        Document(str(number), title, body)
+        for number, (title, body) in enumerate(zip(texts.titles, texts.bodies, strict=True))
+    ]
+    if len(documents) < 20 * owners:
+        raise DataError(
+            f"{texts.name}: an attack needs 20 documents for each of {owners} owners, got {len(documents)}."
+        )
+    words = words_of(documents)
+    vocabulary = tuple(sorted({word for one in words for word in one.body}))
+    places = {word: number for number, word in enumerate(vocabulary)}
+    columns = np.fromiter((places[word] for one in words for word in one.body), np.int64)
+    rows = np.repeat(np.arange(len(words)), [len(one.body) for one in words])
+    counts = csr_array((np.ones(len(rows), np.int32), (rows, columns)), shape=(len(words), len(vocabulary)))
+    counts.sum_duplicates()
+    return Holdings(documents, words, vocabulary, counts, rng.permutation(len(words)) % owners)
+
+
+#: Normal quantile of 99 % intervals.
+_QUANTILE = 2.5758
+
+
+class Reading(NamedTuple):
+    """Words read of some documents, one entry each.
+
+    Attributes:
+        share: The part of the different words that was read and that a guess did not name.
+        precision: The part of what was read that is right; 1 where nothing was read.
+    """
+
+    share: Float64[np.ndarray, " documents"]
+    precision: Float64[np.ndarray, " documents"]
+
+    @classmethod
+    def empty(cls) -> Reading:
+        """Nothing, of no document."""
+        return cls(np.zeros(0), np.zeros(0))
+
+    def with_document(
+        self,
+        held: Holdings,
+        document: int,
+        read: Int64[np.ndarray, " words"],
+        prior: Float64[np.ndarray, " vocabulary"],
+    ) -> Reading:
+        """With one more document.
+
+        Args:
+            held: All documents.
+            document: Its number.
+            read: Numbers of the words that the attacker names.
+            prior: How likely each word is to him before he attacks: a word of a half or more is a guess.
+        """
+        true = held.counts.indices[held.counts.indptr[document] : held.counts.indptr[document + 1]]
+        right = np.intersect1d(read, true)
+        new = right[prior[right] < 0.5]
+        share = len(new) / max(len(true), 1)
+        precision = len(right) / len(read) if len(read) else 1.0
+        return Reading(np.append(self.share, share), np.append(self.precision, precision))
+
+
+def interval_of(reading: Reading) -> tuple[float, float]:
+    """Ends of a 99 % interval of the mean part of a document that is read."""
+    low, high = (float(np.clip(end, 0.0, 1.0)) for end in mean_interval(reading.share))
+    return low, high
+
+
+def finding_of_reading(attack: str, mode: str, reading: Reading, words: str) -> Finding:
+    """Finding of the share of documents that is read."""
+    share = float(reading.share.mean())
+    low, high = interval_of(reading)
+    right = f"{100 * reading.precision.mean():.0f} % of the words that it names are right"
+    return Finding(
+        attack, mode, "words read", share, low, high, READABLE, low > READABLE, len(reading.share), f"{words}; {right}"
+    )
+
+
+def interval_of_auc(area: float, trials: int) -> tuple[float, float]:
+    """Ends of a 99 % interval of an area under the curve, by Hanley and McNeil (1982).
+
+    Args:
+        area: The area.
+        trials: Number of texts; half of them are there.
+    """
+    half = trials / 2
+    first, second = area / (2 - area), 2 * area * area / (1 + area)
+    spread = area * (1 - area) + (half - 1) * (first + second - 2 * area * area)
+    deviation = math.sqrt(max(spread, 0.0)) / half
+    low, high = (float(np.clip(area + sign * _QUANTILE * deviation, 0.0, 1.0)) for sign in (-1, 1))
+    return low, high
+
+
+def finding_of_auc(attack: str, mode: str, area: float, trials: int, words: str) -> Finding:
+    """Finding of the test whether a text is present."""
+    low, high = interval_of_auc(area, trials)
+    return Finding(attack, mode, "AUC", area, low, high, FOUND, low > FOUND, trials, words)
+
+
+def auc(inside: Float[np.ndarray, " n"], outside: Float[np.ndarray, " m"]) -> float:
+    """Probability that evidence about a text that is present is larger; a tie counts a half.
+
+    >>> auc(np.array([2.0, 1.0]), np.array([0.0, 1.0]))
+    0.875
+    """
+    larger = (inside[:, None] > outside[None, :]).mean()
+    return float(larger + 0.5 * (inside[:, None] == outside[None, :]).mean())
+
+
+#: Counts of a word that are considered, and how much rarer each is than the one below.
+_COUNTS, _RARER = 6, 0.35
+#: Scale that an attacker takes where cells have no noise: other words still fall into them.
+_UNNOISED = 0.2
+#: Correlation of a word's counts with a cell from which the server believes that it is the word's.
+_BELIEVED = 0.5
+
+
+class Shown(NamedTuple):
+    """Protection of the documents of owners: hashes, noise, questions.
+
+    Attributes:
+        hashes: Hashes of the vocabulary.
+        noise: Noise of sketches that are published, or of an answer where questions are asked.
+        questions: Questions that an owner answers about a document, where questions are asked.
+    """
+
+    hashes: Hashes
+    noise: SketchNoise
+    questions: int
+
+    @property
+    def asks(self) -> bool:
+        """True if owners answer questions instead of publishing sketches."""
+        return self.noise.mode in ("per-query", "paper")
+
+    @property
+    def own(self) -> int:
+        """Rows of a question that are about its word.
+
+        The noise as printed is one variable for all rows: the attacker spends half of them on learning it.
+        """
+        z = self.hashes.rows.shape[1]
+        return z - z // 2 if self.noise.mode == "paper" else z
+
+    @property
+    def spread(self) -> float:
+        """Scale of the noise in a cell, as the attacker takes it."""
+        return _UNNOISED if self.noise.mode == "paper" else self.noise.scale() or _UNNOISED
+
+    def answers(
+        self,
+        sketches: Integer[np.ndarray, "documents z w"],
+        words: Integer[np.ndarray, " words"],
+        rng: np.random.Generator,
+    ) -> Float64[np.ndarray, "documents words own"]:
+        """The cells of some words in some documents, as an owner answers them to this attacker."""
+        rows, z = self.hashes.rows[words].copy(), sketches.shape[1]
+        rows[:, self.own :] = rng.integers(0, sketches.shape[2], (len(words), z - self.own))
+        answers = self.noise.answer(sketches[:, np.arange(z), rows].transpose(1, 0, 2), rng).transpose(1, 0, 2)
+        if self.own < z:  # the cells of others hold little, and as often more than nothing as less
+            answers = answers - np.median(answers[:, :, self.own :], axis=2, keepdims=True)
+        return answers[:, :, : self.own].astype(np.float64)
+
+
+def attack_sketched(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> list[Finding]:
+    """All attacks on the sketches of one collection; the server's only in modes in which it passes on sketches."""
+    shown, clean, targets = _shown(held, s, rng)
+    found = attack_as_owner(held, s, rng, (shown, clean, targets))
+    if shown.asks:
+        return found
+    how, published = _how(s), shown.noise.publish(clean, rng)
+    known = rng.permutation(len(held.documents))
+    known = np.setdiff1d(known[: max(2, round(s.known * len(known)))], targets)
+    has = f"has {len(known)} of {len(held.documents)} documents from elsewhere"
+    return [
+        *found,
+        finding_of_reading("server reads", f"{how}, sealed", guesser(held, known, targets),
+                           f"who passes on sealed bytes of one length {has}, and guesses"),
+        finding_of_reading("server reads", f"{how}, not sealed", server(held, published, shown, known, targets),
+                           f"who would see sketches and lacks the secret {has}"),
+    ]  # fmt: skip
+
+
+def attack_as_owner(
+    held: Holdings,
+    s: DocumentAttack,
+    rng: np.random.Generator,
+    made: tuple[Shown, Integer[np.ndarray, "documents z w"], Integer[np.ndarray, " targets"]] | None = None,
+) -> list[Finding]:
+    """The attacks of another owner: the words that it reads, and whether it finds a text.
+
+    Args:
+        held: Whose documents are whose.
+        s: How documents are shown.
+        rng: Generator.
+        made: How documents are shown, their sketches without noise, and documents to read; None: made here.
+    """
+    shown, clean, targets = made or _shown(held, s, rng)
+    return [
+        finding_of_reading("insider reads", _how(s), insider(held, clean[targets], shown, targets, rng),
+                           "an owner with the secret and his own documents reads another's"),
+        finding_of_auc("is it there?", _how(s), *is_there(held, clean, shown, s.trials, rng),
+                       "an owner with the secret looks for a text"),
+    ]  # fmt: skip
+
+
+def _how(s: DocumentAttack) -> str:
+    epsilon = s.sketch().epsilon
+    return s.sketch_mode if epsilon is None else f"{s.sketch_mode}, ε = {epsilon:g}"
+
+
+def _shown(
+    held: Holdings, s: DocumentAttack, rng: np.random.Generator
+) -> tuple[Shown, Integer[np.ndarray, "documents z w"], Integer[np.ndarray, " targets"]]:
+    """Protection of documents, their sketches without noise, and documents of owner 1 to read."""
+    sketch, epsilon = s.sketch(), s.sketch().epsilon
+    if epsilon is not None and sketch.mode == "per-query":
+        epsilon = plan(epsilon, s.sketch_questions + 1)  # one more, for sizes and statistics
+    shape, noise = SketchShape(sketch.z, sketch.w), SketchNoise(sketch.mode, epsilon, sketch.z)
+    shown = Shown(hash_terms(held.vocabulary, shape, rng.bytes(32)), noise, s.sketch_questions)
+    clean = encode(held.counts, shown.hashes, shape)
+    return shown, clean, rng.permutation(held.of(1))[: s.trials]
+
+
+def insider(
+    held: Holdings,
+    clean: Integer[np.ndarray, "targets z w"],
+    shown: Shown,
+    targets: Integer[np.ndarray, " targets"],
+    rng: np.random.Generator,
+) -> Reading:
+    """The owner 0 reads documents of others.
+
+    Where questions are asked, he asks about the words that he thinks likeliest.
+
+    Args:
+        held: Whose documents are whose.
+        clean: Sketches of the targets without noise.
+        shown: How owners show them.
+        targets: Documents to read.
+        rng: Generator of the noise.
+    """
+    prior = held.prior(held.of(0))
+    if not shown.asks:
+        every = np.ones(len(prior), np.bool_)
+        return _read(held, shown.noise.publish(clean, rng), shown.hashes, every, shown.spread, prior, targets)
+    usable = np.zeros(len(prior), np.bool_)
+    unsure = np.flatnonzero(prior < 0.5)  # the others are a guess
+    usable[unsure[np.argsort(-prior[unsure], kind="stable")[: shown.questions]]] = True
+    words = np.flatnonzero(usable)
+    seen = np.zeros((len(targets), len(prior), shown.own), np.float32)
+    for place in range(len(targets)):
+        seen[place, words] = shown.answers(clean[[place]], words, rng)[0]
+    mine = Hashes(shown.hashes.rows[:, : shown.own], shown.hashes.signs[:, : shown.own])
+    return _read(held, seen, mine, usable, shown.spread, prior, targets, looked_up=True)
+
+
+def guesser(held: Holdings, known: Integer[np.ndarray, " known"], targets: Integer[np.ndarray, " targets"]) -> Reading:
+    """Reading by a relay that has some documents: it names the words that most of these hold of each document."""
+    prior = held.prior(known)
+    reading = Reading.empty()
+    for target in targets.tolist():
+        reading = reading.with_document(held, target, np.flatnonzero(prior >= 0.5), prior)
+    return reading
+
+
+def server(
+    held: Holdings,
+    published: Integer[np.ndarray, "documents z w"],
+    shown: Shown,
+    known: Integer[np.ndarray, " known"],
+    targets: Integer[np.ndarray, " targets"],
+) -> Reading:
+    """Whoever sees the sketches and has some documents reads others."""
+    z = published.shape[1]
+    counts = held.counts[known].toarray().astype(np.float32)
+    counts -= counts.mean(axis=0)
+    deviation = np.linalg.norm(counts, axis=0)
+    seen = (deviation > 0) & (held.present(known).sum(axis=0) >= 2)  # of a word that stands once, any cell is likely
+    rows, signs, believed = (np.zeros((len(seen), z), kind) for kind in (np.int32, np.int32, np.float32))
+    for row in range(z):
+        cells = published[known, row].astype(np.float32)
+        cells -= cells.mean(axis=0)
+        cells /= np.maximum(np.linalg.norm(cells, axis=0), 1e-9)
+        alike = counts[:, seen].T @ cells / deviation[seen, None]
+        rows[seen, row] = np.abs(alike).argmax(axis=1)
+        best = alike[np.arange(len(alike)), rows[seen, row]]
+        signs[seen, row], believed[seen, row] = np.where(best > 0, 1, -1), np.abs(best)
+    certain = seen & (believed.min(axis=1) > _BELIEVED)
+    prior = held.prior(known)
+    return _read(held, published[targets], Hashes(rows, signs), certain, shown.spread, prior, targets)
+
+
+def _read(
+    held: Holdings,
+    sketches: Shaped[np.ndarray, "targets z_or_words w_or_z"],
+    hashes: Hashes,
+    usable: Bool[np.ndarray, " vocabulary"],
+    scale: float,
+    prior: Float64[np.ndarray, " vocabulary"],
+    targets: Integer[np.ndarray, " targets"],
+    looked_up: bool = False,
+) -> Reading:
+    """Read the words of targets: those that are likelier there than not, one a cell.
+
+    Args:
+        held: Whose documents are whose.
+        sketches: The targets' sketches; where ``looked_up``, each word's cells in them.
+        hashes: Cells and signs of the vocabulary.
+        usable: Which words the attacker can look for.
+        scale: Scale of the noise in a cell.
+        prior: How likely each word is in a document.
+        targets: Their numbers.
+        looked_up: Whether each word's cells were answered by themselves.
+    """
+    z, words = hashes.rows.shape[1], np.flatnonzero(usable)
+    reading = Reading.empty()
+    for place, target in enumerate(targets):
+        odds = np.log(prior[words]) - np.log1p(-prior[words])
+        if looked_up:
+            cells = sketches[place, words].astype(np.float64)
+        else:
+            own = [sketches[place, row, hashes.rows[words, row]] for row in range(z)]
+            cells = np.stack(own, axis=1).astype(np.float64)
+        signs = hashes.signs[words]
+        # log Σ_c P(c) Π_a f(x_a − g_a c) / f(x_a), the noise's density f being Laplace's
+        terms = [
+            np.log(1 - _RARER) + (count - 1) * np.log(_RARER)
+            + ((np.abs(cells) - np.abs(cells - signs * count)) / scale).sum(axis=1)
+            for count in range(1, _COUNTS + 1)
+        ]  # fmt: skip
+        odds = odds + np.logaddexp.reduce(terms, axis=0)
+        order = words[np.argsort(-odds, kind="stable")[: np.count_nonzero(odds > 0)]]
+        taken, read = [set() for _ in range(z)], []  # type: ignore[var-annotated]
+        for word in order.tolist():
+            at = [int(cell) for cell in hashes.rows[word]]
+            if all(cell in used for cell, used in zip(at, taken, strict=True)):
+                continue  # likelier words explain its cells
+            for cell, used in zip(at, taken, strict=True):
+                used.add(cell)
+            read.append(word)
+        reading = reading.with_document(held, int(target), np.array(read, np.int64), prior)
+    return reading
+
+
+def is_there(
+    held: Holdings,
+    clean: Integer[np.ndarray, "documents z w"],
+    shown: Shown,
+    trials: int,
+    rng: np.random.Generator,
+) -> tuple[float, int]:
+    """The area under the curve of a test whether texts are among the documents of owner 1, and the number of texts.
+
+    Args:
+        held: Whose documents are whose.
+        clean: Sketches of all documents without noise.
+        shown: How owners show them. Where questions are asked, the whole budget of an owner is there for each text.
+        trials: Number of texts; half of them are documents of owner 1, half of owner 0.
+        rng: Generator of the noise, and of which texts.
+    """
+    theirs, prior, z = held.of(1), held.prior(held.of(0)), clean.shape[1]
+    inside = rng.permutation(theirs)[: trials // 2]
+    outside = rng.permutation(held.of(0))[: trials // 2]
+    published = None if shown.asks else shown.noise.publish(clean[theirs], rng).reshape(len(theirs), -1)
+    values = []
+    for text in (*inside, *outside):
+        if published is None:  # the text's rarest words tell most
+            words = held.counts.indices[held.counts.indptr[text] : held.counts.indptr[text + 1]]
+            words = words[np.argsort(prior[words], kind="stable")[: shown.questions]]
+            cells = shown.answers(clean[theirs], words, rng).reshape(len(theirs), -1)
+            own = clean[text][np.arange(z), shown.hashes.rows[words]][:, : shown.own].ravel()
+        else:
+            every = clean[text].ravel()
+            at = np.flatnonzero(every)
+            cells, own = published[:, at].astype(np.float64), every[at]
+        ratio = ((np.abs(cells) - np.abs(cells - own)) / shown.spread).sum(axis=1)
+        values.append(float(ratio.max()))
+    return auc(np.array(values[: len(inside)]), np.array(values[len(inside) :])), len(values)
+
+
+#: Documents that are read, texts that are looked for, and documents among which they are looked for, at most.
+_TARGETS, _TEXTS, _AMONG = 50, 200, 400
+#: Seed of the attack: which documents, and the noise of the sketches that are attacked.
+_SEED = 0x5EE5
+
+
+class InsiderReads(NamedTuple):
+    """Words that the first silo reads of the second's documents.
+
+    Attributes:
+        share: Mean part of a document's words that it reads and that a guess does not name.
+        low: Lower end of a 99 % interval.
+        high: Upper end.
+        precision: Part of the words that it names that are right.
+        documents: Number of documents that it tried to read.
+        found: Area under the curve of its test whether a text is among the second's documents; 0.5 is chance.
+        found_low: Lower end of a 99 % interval.
+        found_high: Upper end.
+        texts: Number of texts that it looked for; half of them are there.
+    """
+
+    share: float
+    low: float
+    high: float
+    precision: float
+    documents: int
+    found: float
+    found_low: float
+    found_high: float
+    texts: int
+
+
+def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | None:
+    """Attack bodies as the run shows them, with noise drawn once more; None where a silo has none.
+
+    Args:
+        setup: The setup of the run.
+        federation: Who has which documents.
+    """
+    whole, rng = federation.whole, np.random.default_rng(_SEED)
+    owner = np.full(whole.n_documents, -1, np.int64)
+    for number, documents in enumerate(federation.documents):
+        owner[documents] = number
+    held = Holdings([], [], tuple(whole.vocabulary), csr_array(whole.counts[0]), owner)
+    theirs = held.of(1)
+    targets = rng.permutation(theirs)[:_TARGETS]
+    if not len(targets) or not len(held.of(0)) or not len(held.vocabulary):
+        return None
+    shown = Shown(hash_terms(held.vocabulary, setup.shape, rng.bytes(32)), setup.noise, setup.allowed)
+    clean = encode(held.counts[targets], shown.hashes, setup.shape)
+    reading = insider(held, clean, shown, targets, rng)
+    low, high = interval_of(reading)
+    read = (float(reading.share.mean()), low, high, float(reading.precision.mean()), len(targets))
+    # The first silo's own documents are the texts that are not there: as many of them as of the second's.
+    mine = held.of(0)
+    half = min(_TEXTS // 2, len(theirs), len(mine))
+    part = np.concatenate([rng.permutation(theirs)[:_AMONG], rng.permutation(mine)[:half]])
+    some = Holdings([], [], held.vocabulary, csr_array(held.counts[part]), owner[part])
+    area, texts = is_there(some, encode(some.counts, shown.hashes, setup.shape), shown, 2 * half, rng)
+    return InsiderReads(*read, area, *interval_of_auc(area, texts), texts)

@@ -234,10 +234,6 @@ def catalogue() -> str:
 
 def devices() -> dict[str, Any]:
     """The protocols of devices that rank, under settings that show every form of their messages; 1,000 devices."""
-    from fedrank_zoo.foltr_cma import FoltrCMA
-    from fedrank_zoo.foltr_nes import FoltrNES
-    from fedrank_zoo.rankguard import RankGuard
-
     from fedrank.metrics.online import click_dcg
     from fedrank.ranking.clicks.cascade import cascade
     from fedrank.ranking.foltr_es import FoltrES
@@ -247,6 +243,9 @@ def devices() -> dict[str, Any]:
     from fedrank.ranking.mechanisms.noisy_sums import LaplaceSums
     from fedrank.ranking.mechanisms.secure_sum import LaplaceShares
     from fedrank.ranking.rankers.linear import Linear
+    from fedrank_zoo.foltr_cma import FoltrCMA
+    from fedrank_zoo.foltr_nes import FoltrNES
+    from fedrank_zoo.rankguard import RankGuard
 
     common = {"ranker": Linear(46), "user": cascade("navigational"), "bounds": Bounds(clients=1000)}
     paper = FoltrES(**common)

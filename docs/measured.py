@@ -127,8 +127,6 @@ def correlations(messages: int = 40_000, features: int = 46) -> dict[str, list[f
     import jax
     import numpy as np
 
-    from fedrank_zoo.foltr_es_2019 import FoltrES2019
-
     from fedrank.core.protocol import Party
     from fedrank.core.rng import party_key, perturbation
     from fedrank.ranking.clicks.cascade import cascade
@@ -137,6 +135,7 @@ def correlations(messages: int = 40_000, features: int = 46) -> dict[str, list[f
     from fedrank.ranking.foltr_es import FoltrES
     from fedrank.ranking.mechanisms.randomised_response import NoPrivacy
     from fedrank.ranking.rankers.linear import Linear
+    from fedrank_zoo.foltr_es_2019 import FoltrES2019
 
     queries, documents = 40, 8
     chance = np.random.default_rng(0)

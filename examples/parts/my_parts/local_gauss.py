@@ -22,7 +22,7 @@ class LocalGauss(ClearWeights):
     clip: float = setting(1.0, "Largest L2 norm of the weights that a device sends.", low=1e-9, high=1e9)
     clip_norm: str = bound("l2")
 
-    noised, in_the_clear, native = True, False, False
+    noised, in_the_clear, native = True, False, False  # type: ignore[assignment] - constants of this class
 
     def draw(self, key):
         """A simulated device's noise of a round."""
@@ -39,7 +39,7 @@ class LocalGauss(ClearWeights):
     def account(self, rounds, delta):
         """One release a round; k of them are one whose vectors are √k times as far apart."""
         apart = replacement_sensitivity(self.clip, "l2", self.size, "l2")
-        times = min(rounds, self.bounds.times)
+        times = min(rounds, self.bounds.times) if self.bounds else rounds
         each, whole = (gaussian_epsilon(self.sigma, delta, apart * k**0.5) for k in (1, times))
         return PrivacyReport(
             "Gaussian noise at each device",

@@ -138,13 +138,13 @@ def test_a_part_is_one_file_and_one_entry_point(installed):
 
 
 @pytest.mark.slow
-def test_parts_of_another_package_run_by_name(installed, tmp_path):
+def test_parts_of_another_package_run_by_name(installed, tmp_path, monkeypatch):
     installed(PARTS)
-    short = ("--clients", "5", "--rounds", "2", "--seeds", "1", "--evaluation.every", "2")
-    short = (*short, "--quiet", "--clicks", "first-result")
-    learns = ("--interactions", "1", "--privacy", "local-gauss", "--privacy.sigma", "0.5", "--server", "momentum", "--objective", "anchored")
-    assert call(["run", "foltr-pdgd", *learns, *short, "--out", str(tmp_path / "pdgd")]) == 0
-    assert call(["run", "foltr-es", "--presentation", "top-three", *short, "--out", str(tmp_path / "es")]) == 0
+    monkeypatch.chdir(tmp_path)
+    short = "--clients 5 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --clicks first-result"
+    learns = "--privacy local-gauss --privacy.sigma 0.5 --server momentum --objective anchored --interactions 1"
+    for command in (f"foltr-pdgd {learns} {short} --out pdgd", f"foltr-es --presentation top-three {short} --out es"):
+        assert call(["run", *command.split()]) == 0
     method = read_config(tmp_path / "pdgd" / "config.toml").method
     assert (method.privacy.name, method.privacy.sigma, method.server.beta) == ("local-gauss", 0.5, 0.9)
     privacy = json.loads((tmp_path / "pdgd" / "privacy.json").read_text())
@@ -154,7 +154,7 @@ def test_parts_of_another_package_run_by_name(installed, tmp_path):
 
 
 def _gaussian_epsilon(apart, delta):
-    """ε at δ of a Gaussian mechanism whose outputs' means are ``apart`` deviations apart (Balle and Wang, Theorem 8)."""
+    """ε at δ of a Gaussian mechanism whose outputs' means are ``apart`` deviations apart (Balle and Wang 2018)."""
     from scipy.optimize import brentq
     from scipy.stats import norm
 

@@ -1,4 +1,4 @@
-"""Gaussian noise that each device adds to its clipped weights: the server is not trusted, and there is no secure sum."""
+"""Gaussian noise that each device adds to its clipped weights: no server has to be trusted, and no sum is secret."""
 
 from dataclasses import dataclass
 

@@ -4,7 +4,8 @@ A run's table (``[tool.flwr.app.config]``, overridden by ``flwr run -c``) has ev
 something outside a simulator, and those of :class:`FlowerSettings`. ``privacy.p`` is called ``privacy-p``; only
 ``rounds`` is called as Flower calls it. Flower knows neither lists nor the absence of a value: a list is text with
 commas; a number below zero, empty text, or ``"auto"`` for a yes or no, stands for "not given" where nothing need be
-given.
+given. The table has the settings of all parts that may stand in a protocol, such as those of every mechanism: "not
+given" where the part that is named (``privacy-name``) has its default, or knows no such setting.
 
 A node's table (``--node-config``) is the node's own: where its data is, and where its chance comes from. No run can say
 that for it.
@@ -33,6 +34,7 @@ from fedrank.engine.settings import (
     defaults,
     from_dict,
     parts_in,
+    parts_of,
     setting_hints,
     with_setting,
 )
@@ -184,13 +186,28 @@ def about(config: RunConfig) -> dict[str, Json]:
 
 
 def _hints(config: Any) -> dict[str, Any]:
-    """Dotted name and type of every setting of a configuration, the protocol among them."""
+    """Dotted name and type of every setting of a configuration, the protocol among them.
+
+    The settings of all parts that may stand there are listed, and may be None, so that a table can choose another part.
+    """
     found = {"protocol": str, **setting_hints(config)}
+    for table, field in parts_in(config).items():
+        for cls in parts_of(field).values():
+            if dataclasses.is_dataclass(cls):
+                found |= {name: hint | None for name, hint in setting_hints(cls(), f"{table}.").items()}
     return {"protocol": found.pop("protocol"), **found}
 
 
 def _value(config: RunConfig, name: str) -> Any:
-    return config.protocol if name == "protocol" else {key: value for key, value, _ in settings_of(config)}[name]
+    """Value of a setting; None: that of a part's default, or of a part that does not stand there."""
+    if name == "protocol":
+        return config.protocol
+    table, _, setting = name.partition(".")
+    if setting != "name" and table in parts_in(config):
+        part = getattr(getattr(config, "method", config), table)
+        value = getattr(part, setting, None)
+        return None if value == getattr(type(part)(), setting, None) else value
+    return {key: value for key, value, _ in settings_of(config)}[name]
 
 
 def _optional(hint: Any) -> type | None:

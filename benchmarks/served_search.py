@@ -47,7 +47,8 @@ SEEDS, FOLDS, OWNERS = range(300, 308), 5, 4
 #: Hits that each owner gives, and of the list that is judged.
 HITS, DEPTH = 20, 10
 #: Settings of the learning: 40,000 searches with a list.
-LEARNING: dict[str, Any] = {"clients": 200, "interactions": 4, "rounds": 50, "sigma": 1.0, "learning_rate": 0.03}
+LEARNING: dict[str, Any] = {"clients": 200, "interactions": 4, "rounds": 50, "sigma": 1.0}
+LEARNING_RATE = 0.03
 #: Randomised response with ε = 1 a search, 4 a message: MaxRR of ten ranks has eleven values.
 P, USER = math.e / (math.e + 10), "informational"
 #: Weights of the cosine that are tried.
@@ -198,7 +199,7 @@ class Way(NamedTuple):
     columns: tuple[int, ...] = tuple(range(len(NAMES)))
     rounds: int = LEARNING["rounds"]
     p: float = P
-    learning_rate: float = LEARNING["learning_rate"]
+    learning_rate: float = LEARNING_RATE
 
 
 def learn(lists: list[List], seed: int, user: str, way: Way) -> np.ndarray:
@@ -220,7 +221,8 @@ def learn(lists: list[List], seed: int, user: str, way: Way) -> np.ndarray:
             evaluation__baselines=(),
             privacy__p=way.p,
             seed=seed,
-            **LEARNING | {"rounds": way.rounds, "learning_rate": way.learning_rate},
+            server__learning_rate=way.learning_rate,
+            **LEARNING | {"rounds": way.rounds},
         )
     out = np.zeros(len(NAMES))
     out[columns] = np.asarray(made.model().weights)  # type: ignore[attr-defined]

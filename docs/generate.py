@@ -26,9 +26,11 @@ import numpy as np
 
 import fedrank
 from fedrank.core import errors, rng
+from fedrank.core.fields import is_bound, is_part
 from fedrank.core.messages import Layout
 from fedrank.core.registry import Registry
 from fedrank.engine.methods import method, method_names
+from fedrank.engine.settings import parts_of
 
 
 def modules() -> list[str]:
@@ -47,19 +49,45 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 # ------------------------------------------------------------------------------------------------- configuration
 
 
-def settings(cls: type, prefix: str = "") -> Iterator[tuple[str, Any, Any, str]]:
-    """Every setting of a configuration dataclass: dotted key, type, default, help. Nested dataclasses are sections."""
+def settings(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any, str]]:
+    """Every setting of a configuration or its class: dotted key, type, default, help.
+
+    Tables are gone into. A part is its ``name``, followed by the settings of all parts that fit there; their help says
+    with which of them they mean something.
+    """
+    cls = config if isinstance(config, type) else type(config)
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        kind = hints[field.name]
-        if dataclasses.is_dataclass(kind):
-            yield from settings(typing.cast(type, kind), f"{prefix}{field.name}.")
+        if is_bound(field):
             continue
-        default = field.default
-        if default is dataclasses.MISSING:
-            made = field.default_factory
-            default = "required" if made is dataclasses.MISSING else made()
-        yield prefix + field.name, kind, default, field.metadata.get("help", "")
+        value, kind = _default(field) if config is cls else getattr(config, field.name), hints[field.name]
+        if field.metadata.get("flat"):
+            yield from settings(value, prefix) if dataclasses.is_dataclass(value) else ()
+        elif is_part(field):
+            yield from _settings_of_parts(field, value, f"{prefix}{field.name}.")
+        elif dataclasses.is_dataclass(kind):
+            yield from settings(kind if value == "required" else value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, kind, value, field.metadata.get("help", "")
+
+
+def _default(field: dataclasses.Field) -> Any:
+    made = field.default_factory
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return "required" if made is dataclasses.MISSING else made()
+
+
+def _settings_of_parts(field: dataclasses.Field, value: Any, prefix: str) -> Iterator[tuple[str, Any, Any, str]]:
+    known = parts_of(field)
+    yield f"{prefix}name", typing.Literal[tuple(known)], value.name, field.metadata["help"]
+    having: dict[tuple[str, Any, Any, str], list[str]] = {}
+    for name, cls in known.items():
+        for row in settings(cls, prefix) if dataclasses.is_dataclass(cls) else ():
+            having.setdefault(row, []).append(name)
+    for (key, kind, default, text), names in having.items():
+        of_all = len(names) == len(known)
+        yield key, kind, default, text if of_all else f"{text} With {', '.join(f'`{name}`' for name in names)}."
 
 
 def _type_name(kind: Any) -> str:
@@ -111,19 +139,27 @@ def hub_exclusions() -> str:
 
 
 def configuration() -> str:
-    """A table for each protocol's settings; protocols with the same settings share one."""
-    by_class: dict[type, list[str]] = {}
+    """A table for each protocol's settings; protocols with the same settings share one.
+
+    What all runs of a task have stands apart from a method that is a class of settings.
+    """
+    by_class: dict[Any, list[str]] = {}
+    of_runs: dict[Any, list[str]] = {}
     for name in method_names():
-        by_class.setdefault(method(name).settings, []).append(name)
+        one = method(name)
+        by_class.setdefault(one.settings or one.protocol, []).append(name)
+        if one.settings is None:
+            of_runs.setdefault(type(one.defaults()), []).append(name)
     parts = []
-    for cls, names in by_class.items():
+    for cls, names in (of_runs | by_class).items():
+        of = "Every run of " if cls in of_runs else ""
         title = ", ".join(f"`{name}`" for name in names)
         rows = [
             (f"`{key}`", _type_name(kind), _default_text(default), text)
             for key, kind, default, text in settings(cls)
             if key != "protocol"
         ]
-        parts += [f"## {title}\n", _table(("key", "takes", "default", "meaning"), rows)]
+        parts += [f"## {of}{title}\n", _table(("key", "takes", "default", "meaning"), rows)]
     return "\n".join(parts)
 
 
@@ -201,25 +237,29 @@ def devices() -> dict[str, Any]:
     from fedrank.metrics.online import click_dcg
     from fedrank.ranking.clicks.cascade import cascade
     from fedrank.ranking.foltr_es import FoltrES
-    from fedrank.ranking.foltr_es.cma import FoltrCMA
-    from fedrank.ranking.foltr_es.nes import FoltrNES
+    from fedrank.ranking.foltr_es.presentations import OneSided
     from fedrank.ranking.foltr_pdgd import FoltrPDGD
-    from fedrank.ranking.foltr_pdgd.rankguard import RankGuard
+    from fedrank.ranking.mechanisms import Bounds
+    from fedrank.ranking.mechanisms.noisy_sums import LaplaceSums
+    from fedrank.ranking.mechanisms.secure_sum import LaplaceShares
     from fedrank.ranking.rankers.linear import Linear
+    from fedrank_zoo.foltr_cma import FoltrCMA
+    from fedrank_zoo.foltr_nes import FoltrNES
+    from fedrank_zoo.rankguard import RankGuard
 
-    common = Linear(46), cascade("navigational")
-    paper = FoltrES(*common)
-    weights = FoltrPDGD(*common)
-    summed = dataclasses.replace(weights, clip=5.0, noise="polya", epsilon=4.5, secure_sum=True, parties=1000)
+    common = {"ranker": Linear(46), "user": cascade("navigational"), "bounds": Bounds(clients=1000)}
+    paper = FoltrES(**common)
+    weights = FoltrPDGD(**common)
+    summed = dataclasses.replace(weights, privacy=LaplaceShares(epsilon=4.5, clip=5.0))
     return {
         "FOLtR-ES, the paper's settings: linear ranker of 46 features, MaxRR, B = 4": paper,
         "FOLtR-ES with the discounted count of clicks as the metric": dataclasses.replace(paper, metric=click_dcg()),
-        "FOLtR-ES without antithetic halves": dataclasses.replace(paper, antithetic=False),
-        "FOLtR-ES with noise on the sums": dataclasses.replace(paper, p=1.0, mechanism="laplace", epsilon=4.5),
-        "FOLtR-ES with natural evolution strategies, or CMA-ES with a spread a weight": FoltrNES(*common),
-        "FOLtR-ES with CMA-ES and a whole covariance": FoltrCMA(*common, covariance="full"),
+        "FOLtR-ES without antithetic halves": dataclasses.replace(paper, presentation=OneSided()),
+        "FOLtR-ES with noise on the sums": dataclasses.replace(paper, privacy=LaplaceSums(epsilon_interaction=4.5)),
+        "FOLtR-ES with natural evolution strategies, or CMA-ES with a spread a weight": FoltrNES(**common),
+        "FOLtR-ES with CMA-ES and a whole covariance": FoltrCMA(**common, covariance="full"),
         "FPDGD, weights that the server sees": weights,
-        "RankGuard, rankers of 4 peers": RankGuard(*common, kernels=False),
+        "RankGuard, rankers of 4 peers": RankGuard(**common, kernels=False),
         "FPDGD with a secure sum, 1,000 devices, each masking with 20": summed,
     }
 

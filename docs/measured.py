@@ -133,15 +133,18 @@ def correlations(messages: int = 40_000, features: int = 46) -> dict[str, list[f
     from fedrank.ranking.data.partition import uniform
     from fedrank.ranking.data.queries import QuerySet
     from fedrank.ranking.foltr_es import FoltrES
+    from fedrank.ranking.mechanisms.randomised_response import NoPrivacy
     from fedrank.ranking.rankers.linear import Linear
+    from fedrank_zoo.foltr_es_2019 import FoltrES2019
 
     queries, documents = 40, 8
     chance = np.random.default_rng(0)
     rows = chance.random((queries * documents, features), dtype=np.float32)
     data = QuerySet(rows, np.ones(len(rows)), np.arange(0, len(rows) + 1, documents), np.arange(queries))
     found = {}
-    for title, as_published in (("as published: one stream for all", True), ("here: a stream for each purpose", False)):
-        protocol = FoltrES(Linear(features), cascade("navigational"), p=1.0, as_published=as_published)
+    methods = {"as published: one stream for all": FoltrES2019, "here: a stream for each purpose": FoltrES}
+    for title, cls in methods.items():
+        protocol = cls(ranker=Linear(features), user=cascade("navigational"), privacy=NoPrivacy())
         parties = protocol.devices(data.blocks() if protocol.kernels else data.padded(), uniform(queries, messages))
         (exchange,) = protocol.exchanges
         request = exchange.ask(protocol.init(jax.random.key(0)))
@@ -151,7 +154,7 @@ def correlations(messages: int = 40_000, features: int = 46) -> dict[str, list[f
 
         numbers = np.arange(messages, dtype=np.uint32)
         reply = jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(parties.own, numbers))
-        made = np.random.RandomState if as_published else None
+        made = np.random.RandomState if cls is FoltrES2019 else None
         noise = np.stack(
             [made(s).standard_normal(features) if made else perturbation(int(s), features) for s in reply.seed]
         )

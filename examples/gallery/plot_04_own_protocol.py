@@ -16,7 +16,7 @@ from fedrank.ranking.rankers.linear import Linear
 
 # %%
 # ``fedrank new protocol my-idea`` writes a package: such a protocol in one file, its test, and an entry point by which
-# the command line finds it. This is the file:
+# the command line finds it. Fields of the class are its settings. This is the file:
 
 with tempfile.TemporaryDirectory() as folder:
     call(["new", "protocol", "my-idea", "--out", f"{folder}/my-idea"])
@@ -28,7 +28,9 @@ print(source)
 
 module: dict[str, Any] = {"__name__": "my_idea"}
 exec(compile(source, "my_idea.py", "exec"), module)
-result = fedrank.run(module["Protocol"](Linear(46)), clients=20, rounds=10, seeds=2, evaluation={"every": 5})
+result = fedrank.run(
+    module["MyIdea"](ranker=Linear(46), learning_rate=0.25), clients=20, rounds=10, seeds=2, evaluation={"every": 5}
+)
 print({(entry.sender, entry.message): entry.bytes_each for entry in result.ledger})
 
 # %%

@@ -24,7 +24,7 @@ def protocol(name: str, /, *, out: Path | None = None) -> None:
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"a protocol's name is lower-case words joined by dashes, such as my-idea; got {name!r}.")
-    module, folder = name.replace("-", "_"), out or Path(name)
+    module, method, folder = name.replace("-", "_"), name.title().replace("-", ""), out or Path(name)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: is not empty. Name another folder with --out.")
     files = {
@@ -35,6 +35,6 @@ def protocol(name: str, /, *, out: Path | None = None) -> None:
     for path, template in files.items():
         text = resources.files("fedrank.cli").joinpath("template", template).read_text(encoding="utf-8")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(string.Template(text).substitute(name=name, module=module), encoding="utf-8")
+        path.write_text(string.Template(text).substitute(name=name, module=module, method=method), encoding="utf-8")
         print(path)
     print(f"Next: pip install -e {folder} && fedrank run {name} --clients 20 --rounds 20")

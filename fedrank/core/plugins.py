@@ -3,7 +3,7 @@
 A package names its parts in its ``pyproject.toml``; fedrank's own are named in the same way::
 
     [project.entry-points."fedrank.protocols"]
-    my-idea = "my_package:METHOD"
+    my-idea = "my_package:MyIdea"
 
 An entry point is imported when its part is asked for, so that names alone cost nothing.
 """

@@ -108,9 +108,8 @@ def described(cls: type[Protocol]) -> Method:
 
 def _file_of(cls: type) -> str:
     """The file of a class, from its package on: ``"fedrank/ranking/central.py"``."""
-    package = cls.__module__.partition(".")[0]
-    parts = PurePath(inspect.getfile(cls)).parts
-    return "/".join(parts[len(parts) - 1 - parts[::-1].index(package) :])
+    module = cls.__module__.replace(".", "/")
+    return f"{module}/__init__.py" if PurePath(inspect.getfile(cls)).stem == "__init__" else f"{module}.py"
 
 
 def method_names() -> list[str]:

@@ -42,7 +42,7 @@ def test_the_printed_checksum_is_that_of_the_specified_table():
 
 @pytest.mark.parametrize("name", method_names())
 def test_every_setting_is_documented_with_help(name):
-    settings = list(generate.settings(method(name).settings))
+    settings = list(generate.settings(method(name).defaults()))
     assert settings
     for key, _, _, text in settings:
         assert text.strip(), f"{key} has no help"
@@ -52,7 +52,7 @@ def test_the_page_of_settings_names_each_of_them():
     page = generate.configuration()
     rows = set(re.findall(r"^\| `([^`]+)` \|", page, flags=re.MULTILINE))
     for name in method_names():
-        assert {key for key, *_ in generate.settings(method(name).settings)} - {"protocol"} <= rows
+        assert {key for key, *_ in generate.settings(method(name).defaults())} - {"protocol"} <= rows
         assert f"`{name}`" in page
 
 

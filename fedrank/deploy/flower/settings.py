@@ -4,7 +4,8 @@ A run's table (``[tool.flwr.app.config]``, overridden by ``flwr run -c``) has ev
 something outside a simulator, and those of :class:`FlowerSettings`. ``privacy.p`` is called ``privacy-p``; only
 ``rounds`` is called as Flower calls it. Flower knows neither lists nor the absence of a value: a list is text with
 commas; a number below zero, empty text, or ``"auto"`` for a yes or no, stands for "not given" where nothing need be
-given.
+given. The table has the settings of all parts that may stand in a protocol, such as those of every mechanism: "not
+given" where the part that is named (``privacy-name``) has its default, or knows no such setting.
 
 A node's table (``--node-config``) is the node's own: where its data is, and where its chance comes from. No run can say
 that for it.
@@ -32,8 +33,6 @@ from fedrank.engine.settings import (
     as_dict,
     defaults,
     from_dict,
-    names_of_part,
-    part_class,
     parts_in,
     parts_of,
     setting_hints,
@@ -133,8 +132,9 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
         UnknownNameError: A name that is no setting.
     """
     base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
-    for name, one in parts_in(base).items():
-        base, values = _with_part(base, values, name, one)
+    for part in parts_in(base):
+        if f"{part}-name" in values:
+            base = with_setting(base, f"{part}.name", values[f"{part}-name"])
     names, hints = flat_names(base), _hints(base)
     own = {f.name.replace("_", "-"): f.name for f in dataclasses.fields(FlowerSettings)}
     nested: dict[str, Json] = {"seeds": 1}
@@ -156,42 +156,6 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
     if reason := task_of(config).no_network:
         raise ConfigError(f"{config.protocol!r} does not run through Flower: {reason}")
     return config, from_dict(told, FlowerSettings)
-
-
-def _with_part(
-    base: Any, values: Mapping[str, Scalar], name: str, one: dataclasses.Field
-) -> tuple[Any, Mapping[str, Scalar]]:
-    """The configuration with the part that a table means, and the table without what it says of other parts.
-
-    An app's table lists the settings of the default part; where another one is named, they are left out if they have
-    their defaults.
-
-    Args:
-        base: The configuration of the run's protocol.
-        values: The table.
-        name: Name of the field.
-        one: The field.
-
-    Raises:
-        UnknownNameError: There is no such part.
-    """
-    flat = {f"{name}-{key.replace('_', '-')}": key for cls in parts_of(one).values() for key in names_of_part(cls)}
-    given = {key: None for flat_name, key in flat.items() if flat_name in values}
-    chosen = values.get(f"{name}-name")
-    before = getattr(getattr(base, "method", base), name)
-    cls = part_class(given, None if chosen is None else str(chosen), before, one, name)
-    if cls is None:
-        return base, values
-    changed, default = with_setting(base, f"{name}.name", cls.name), _hints(base)
-    own = names_of_part(cls)
-    at_default = {
-        flat_name
-        for flat_name, key in flat.items()
-        if key not in own
-        and f"{name}.{key}" in default
-        and values.get(flat_name) == _as_scalar(_value(base, f"{name}.{key}"), default[f"{name}.{key}"])
-    }
-    return changed, {flat_name: value for flat_name, value in values.items() if flat_name not in at_default}
 
 
 def read_node(values: Mapping[str, Scalar]) -> NodeSettings:
@@ -222,13 +186,28 @@ def about(config: RunConfig) -> dict[str, Json]:
 
 
 def _hints(config: Any) -> dict[str, Any]:
-    """Dotted name and type of every setting of a configuration, the protocol among them."""
+    """Dotted name and type of every setting of a configuration, the protocol among them.
+
+    The settings of all parts that may stand there are listed, and may be None, so that a table can choose another part.
+    """
     found = {"protocol": str, **setting_hints(config)}
+    for table, field in parts_in(config).items():
+        for cls in parts_of(field).values():
+            if dataclasses.is_dataclass(cls):
+                found |= {name: hint | None for name, hint in setting_hints(cls(), f"{table}.").items()}
     return {"protocol": found.pop("protocol"), **found}
 
 
 def _value(config: RunConfig, name: str) -> Any:
-    return config.protocol if name == "protocol" else {key: value for key, value, _ in settings_of(config)}[name]
+    """Value of a setting; None: that of a part's default, or of a part that does not stand there."""
+    if name == "protocol":
+        return config.protocol
+    table, _, setting = name.partition(".")
+    if setting != "name" and table in parts_in(config):
+        part = getattr(getattr(config, "method", config), table)
+        value = getattr(part, setting, None)
+        return None if value == getattr(type(part)(), setting, None) else value
+    return {key: value for key, value, _ in settings_of(config)}[name]
 
 
 def _optional(hint: Any) -> type | None:

@@ -67,6 +67,15 @@ def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, change
     assert {name for name, value in values.items() if value != defaults[name]} == changed
 
 
+def test_the_table_of_an_app_can_choose_another_part():
+    values = tomllib.loads((APPS / "foltr-es" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    chosen = {"privacy-name": "piecewise", "privacy-epsilon-user": 2.0, "server-name": "sgd"}
+    method = flat.read_run({**values, **chosen})[0].method
+    assert (method.privacy.name, method.privacy.epsilon_user, method.server.name) == ("piecewise", 2.0, "sgd")
+    with pytest.raises(ConfigError, match="piecewise"):
+        flat.read_run({**values, "privacy-epsilon-user": 2.0})
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -5,14 +5,19 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from fedrank.cli.main import call
+from fedrank.core import plugins
 from fedrank.core.ledger import Ledger
 from fedrank.engine.run import resume, run
+from fedrank.engine.settings import read_config
 from fedrank.ranking.data.generate import generated
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.report.page import write_page
@@ -50,7 +55,7 @@ def values(folder, split="test", measure="nDCG@10"):
 
 def test_an_object_with_its_own_ranker_and_data_runs_without_registration(package, tmp_path):
     data = generated(3)
-    protocol = package[1].Protocol(Reciprocal(data.train.n_features))
+    protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
     folder = run(protocol, tmp_path / "run", data=data, clients=6, rounds=4, seeds=1, evaluation={"every": 4})
     first, last = values(folder)
     assert last > first
@@ -69,7 +74,7 @@ def test_debug_mode_gives_the_same_model(package, tmp_path):
     for debug in (False, True):
         folder = tmp_path / f"debug-{debug}"
         compute = {"debug": debug}
-        protocol = package[1].Protocol(Reciprocal(data.train.n_features))
+        protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
         run(protocol, folder, data=data, clients=3, rounds=2, seeds=1, evaluation={"every": 2}, compute=compute)
         ends.append(values(folder)[-1])
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
@@ -84,6 +89,89 @@ def test_a_name_that_no_command_line_takes_is_refused(name, tmp_path, capsys):
 def test_a_folder_that_is_taken_is_left_alone(package, capsys):
     assert call(["new", "protocol", "my-idea", "--out", str(package[0])]) == 1
     assert "--out" in capsys.readouterr().err
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """Make the entry points of a package's folder known, as its installation would."""
+
+    def forget():
+        plugins._points.cache_clear()
+        plugins.get.cache_clear()
+
+    def install(folder):
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        about = tmp_path / "site" / f"{project['name'].replace('-', '_')}-0.1.0.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+        groups = project["entry-points"].items()
+        lines = [f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in of.items()) for group, of in groups]
+        (about / "entry_points.txt").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
+        monkeypatch.syspath_prepend(str(folder))
+        forget()
+        return [(group, name) for group, of in groups for name in of]
+
+    yield install
+    monkeypatch.undo()
+    forget()
+
+
+def test_a_class_is_a_protocol_by_name_with_its_settings(package, installed, tmp_path):
+    installed(package[0])
+    short = {"clients": 6, "rounds": 4, "seeds": 1, "evaluation": {"every": 4}, "learning_rate": 0.25}
+    folder = run("my-idea", tmp_path / "run", **short)
+    first, last = values(folder)
+    assert last > first
+    assert read_config(folder / "config.toml").method.learning_rate == 0.25
+
+
+#: A package with a part of each kind, one a file.
+PARTS = Path(__file__).parents[3] / "examples" / "parts"
+
+
+def test_a_part_is_one_file_and_one_entry_point(installed):
+    named = installed(PARTS)
+    assert {plugins.get(group, name).__module__ for group, name in named} == {
+        f"my_parts.{file.stem}" for file in (PARTS / "my_parts").glob("[!_]*.py")
+    }
+
+
+@pytest.mark.slow
+def test_parts_of_another_package_run_by_name(installed, tmp_path, monkeypatch):
+    installed(PARTS)
+    monkeypatch.chdir(tmp_path)
+    short = "--clients 5 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --clicks first-result"
+    learns = "--privacy local-gauss --privacy.sigma 0.5 --server momentum --objective anchored --interactions 1"
+    for command in (f"foltr-pdgd {learns} {short} --out pdgd", f"foltr-es --presentation top-three {short} --out es"):
+        assert call(["run", *command.split()]) == 0
+    method = read_config(tmp_path / "pdgd" / "config.toml").method
+    assert (method.privacy.name, method.privacy.sigma, method.server.beta) == ("local-gauss", 0.5, 0.9)
+    privacy = json.loads((tmp_path / "pdgd" / "privacy.json").read_text())
+    assert privacy["mechanism"] == "Gaussian noise at each device" and privacy["trust"] == "nobody"
+    # Two releases of vectors at most 2 apart, with σ = 0.5: a Gaussian mechanism with Δ/σ = 4 √2.
+    assert privacy["promises"][0]["epsilon"] == pytest.approx(_gaussian_epsilon(4 * 2**0.5, 1e-6), rel=1e-3)
+
+
+def _gaussian_epsilon(apart, delta):
+    """ε at δ of a Gaussian mechanism whose outputs' means are ``apart`` deviations apart (Balle and Wang 2018)."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    def excess(e):
+        return norm.cdf(apart / 2 - e / apart) - np.exp(e) * norm.cdf(-apart / 2 - e / apart) - delta
+
+    return brentq(excess, 0, 200)
+
+
+def test_a_server_step_of_another_package_moves_as_its_equation_says(installed):
+    installed(PARTS)
+    step = plugins.get("fedrank.server_steps", "momentum")(learning_rate=0.5, beta=0.5)
+    weights = np.zeros(2, np.float32)
+    state = step.init(weights)
+    for heard, expected in ((True, [0.5, 1]), (False, [0.5, 1]), (True, [1.25, 2.5])):
+        weights, state = step.step(state, weights, np.array([1, 2], np.float32), np.array(heard))
+        assert weights.tolist() == expected
 
 
 @pytest.mark.slow

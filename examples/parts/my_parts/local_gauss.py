@@ -1,0 +1,51 @@
+"""Gaussian noise that each device adds to its clipped weights: no server has to be trusted, and no sum is secret."""
+
+from dataclasses import dataclass
+
+from fedrank.core.fields import bound, setting
+from fedrank.core.lazy import jax
+from fedrank.core.privacy_report import NOBODY, OF_A_RUN, PrivacyReport, Promise, Unit
+from fedrank.privacy.calibration import gaussian_epsilon, replacement_sensitivity
+from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.mechanisms.weights import ClearWeights
+
+
+@dataclass(frozen=True)
+class LocalGauss(ClearWeights):
+    """Each device clips its weights and adds Gaussian noise to each of them."""
+
+    name = "local-gauss"
+    implied_by = ("sigma",)
+    simulated = "noise in floating point gives secrets away by its last bits; simulate it, and deploy gaussian-shares."
+
+    sigma: float = setting(1.0, "Standard deviation of the noise on each weight.", low=1e-9, high=1e9)
+    clip: float = setting(1.0, "Largest L2 norm of the weights that a device sends.", low=1e-9, high=1e9)
+    clip_norm: str = bound("l2")
+
+    noised, in_the_clear, native = True, False, False  # type: ignore[assignment] - constants of this class
+
+    def draw(self, key):
+        """A simulated device's noise of a round."""
+        return self.sigma * jax.random.normal(key, (self.size,))
+
+    def message(self, vector, amount, noise):
+        """The reply: clipped, then noised."""
+        return WeightsReply(self.clipped(vector) + noise, amount)
+
+    def clipped_again(self, vectors):
+        """What arrived, as it is: noise moves honest weights beyond the clip."""
+        return vectors
+
+    def account(self, rounds, delta):
+        """One release a round; k of them are one whose vectors are √k times as far apart."""
+        apart = replacement_sensitivity(self.clip, "l2", self.size, "l2")
+        times = min(rounds, self.bounds.times) if self.bounds else rounds
+        each, whole = (gaussian_epsilon(self.sigma, delta, apart * k**0.5) for k in (1, times))
+        return PrivacyReport(
+            "Gaussian noise at each device",
+            NOBODY,
+            (Promise(Unit.USER, whole, delta), Promise(Unit.MESSAGE, each, delta)),
+            covers=("The weights that a device sends.",),
+            not_covered=("How many interactions they come from.", *OF_A_RUN),
+            details={"rounds": rounds, "sigma": self.sigma, "clip": self.clip},
+        )

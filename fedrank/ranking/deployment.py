@@ -1,4 +1,4 @@
-"""Learning to rank over a network: a server without queries, nodes with queries of their own, devices behind a hub."""
+"""Learning to rank over a network: a server without queries, nodes that hold queries, devices behind a hub."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RankingServer(ServerSide):
     @override
     def write_models(self, home: RunFolder, state: PyTree) -> None:
         model = ranking_model(self._experiment, np.asarray(self.protocol.weights(state)), self.config.seed)
-        if not self._measured:  # the nodes' own data is described to nobody
+        if not self._measured:  # the model's file does not describe the nodes' data
             model = dataclasses.replace(model, about={**model.about, "data": ""})
         home.model(model, self.config.seed)
 
@@ -125,7 +125,7 @@ def ranking_node(config: RankingRun, settings: NodeSettings) -> HeldParties:
 
 
 def device_terms(config: RankingRun) -> dict[str, Json]:
-    """What real devices must have agreed to that answer for the parties of a run: attributes of a hub's terms.
+    """Attributes of a hub's terms that real devices must have agreed to before they answer for a run's parties.
 
     Raises:
         ConfigError: Devices cannot answer for the run's protocol.

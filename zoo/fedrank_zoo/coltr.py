@@ -73,7 +73,7 @@ class LogDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How candidates are made and compared on a log; the defaults are published ones but for ``smoothing``."""
+    """Settings of making and comparing candidates on a log; the defaults but for ``smoothing`` are published ones."""
 
     candidates: int = setting(
         499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000

@@ -67,7 +67,7 @@ class GammaShares(PublishedClip):
     @property
     @override
     def native(self):
-        return False  # drawn by rejection, which in JAX is a loop of its own for each number
+        return False  # drawn by rejection, which in JAX is a separate loop for each number
 
     @property
     @override

@@ -223,7 +223,7 @@ class FoltrES(RankingProtocol):
 
     @property
     def clicks_to_reply(self) -> ClicksToReply:
-        """What turns clicks into a reply, here and on real devices."""
+        """The rule that turns clicks into a reply, in a simulation and on real devices."""
         return self.privacy.clicks_to_reply(self.metric, self.per_half, self.shown.halves == 2)
 
     @property
@@ -300,8 +300,8 @@ class TryPerturbation(Exchange, request=Request):
     def draw_from_os(self) -> Draws:
         """A real device's random bits of a round, from the operating system.
 
-        A key would do in a simulation, which protects nobody. On a device the server sees the seed, which must then say
-        nothing about the bits that the randomised response is made of.
+        A simulation protects no real user and can derive the bits from a key. On a device the server sees the seed,
+        which must then say nothing about the bits that the randomised response is made of.
         """
         noise = self.settings.privacy.draw_from_os(self.settings.shown.halves)
         return self.cut(jnp.asarray(os_words((self.n_bits,))), noise)
@@ -315,7 +315,7 @@ class TryPerturbation(Exchange, request=Request):
 
     @property
     def places(self) -> list[int]:
-        """Where in the words those for queries, clicks, ties, tosses (where there are any) and privacy begin."""
+        """First words of queries, clicks, ties, tosses (interleaved lists only) and privacy among a round's words."""
         s, b = self.settings, self.settings.interactions
         return np.cumsum([1, b, b * s.user.depth, b, *([b] if isinstance(s.shown, Interleaved) else [])]).tolist()
 

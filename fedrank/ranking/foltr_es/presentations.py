@@ -24,7 +24,7 @@ from fedrank.ranking.sessions.sessions import check_ties, run_interleaved, run_s
 
 
 class Presentation(abc.ABC):
-    """Which lists are shown.
+    """A choice of the lists that users are shown.
 
     Attributes:
         name: Name in files and on the command line.

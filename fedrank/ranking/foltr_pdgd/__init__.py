@@ -10,7 +10,7 @@ One round::
     device   B interactions, each with one step of PDGD from where the last one ended
              clips its weights to the norm s; adds its share of noise
              sends the weights and the number a of its interactions               WeightsReply, or SumReply
-    server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; of nobody, θ stays
+    server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; if none was, θ stays
 
 What varies is a value: the *mechanism*, what is done to the weights that are sent (:mod:`fedrank.ranking.mechanisms`):
 nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local
@@ -100,7 +100,7 @@ class ServerState(NamedTuple):
 
 
 class Objective(abc.ABC):
-    """What a device's local steps minimise; found by an entry point of ``fedrank.objectives``.
+    """The objective of a device's local steps; found by an entry point of ``fedrank.objectives``.
 
     Attributes:
         pull: μ, how hard weights are pulled back to the server's after each step.
@@ -220,7 +220,7 @@ class FoltrPDGD(RankingProtocol):
 
     @property
     def combined(self) -> str | robust.Rule:
-        """How the server combines the replies: a rule's name, or a rule."""
+        """The server's rule for combining replies: a rule's name, or a rule."""
         return self.rule or self.aggregate
 
     @property
@@ -292,7 +292,7 @@ class LearnLocally(Exchange, request=Request):
         return self.layout(self.settings.privacy.reply)
 
     def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
-        """Messages of a secure sum, where there is one."""
+        """Messages of the secure sum; empty for other mechanisms."""
         return self.settings.privacy.extra_messages(parties)
 
     @override
@@ -334,11 +334,11 @@ class LearnLocally(Exchange, request=Request):
         return record_experience(own, values, learned.sessions, self.active(own.amount))
 
     def active(self, amount: Int[AnyArray, ""]) -> Bool[Array, "interactions"]:
-        """Which of a round's interactions a device makes."""
+        """Mask of the interactions of a round that a device makes, bool [interactions]: the first ``amount``."""
         return jnp.arange(self.settings.interactions) < amount
 
     def learn(self, request: Request, party: Party, draws: Draws) -> Learned:
-        """PDGD with a simulated user, one step an interaction, and a pull back after each where there is one."""
+        """PDGD with a simulated user: one step an interaction, each followed by the objective's pull if it has one."""
         s = self.settings
         (data, queries), own = party.shared, party.own
         rate = jnp.float32(s.learning_rate)

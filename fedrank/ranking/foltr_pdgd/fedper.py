@@ -72,7 +72,7 @@ class FedPerPDGD(FoltrPDGD):
 
     @property
     def layered(self) -> bool:
-        """Whether a layer is personal, or a part of each weight."""
+        """True if the output layer is personal; False if a part of each weight is."""
         return isinstance(self.ranker, TwoLayer)
 
     @property

@@ -102,7 +102,7 @@ def fill_relative(scores, length, best, top, shown, observed, rest, relative):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_pair_weights(scores, top, observed, pattern, relative, out):
-    """What ∇s of the document at each observed rank is multiplied by in (4)."""
+    """Factors of ∇s of the document at each observed rank in (4), written to ``out``."""
     for i in range(observed):
         out[i] = 0.0
     for i in range(observed):

@@ -64,13 +64,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Mechanism(abc.ABC):
-    """What every mechanism has.
+    """A mechanism of privacy: its settings, and the facts of the run that it is bound to.
 
     Attributes:
         name: Name in files and on the command line.
         kind: The payload, see the module.
         implied_by: Settings that stand for this mechanism where a table names none.
-        simulated: Why it can be simulated only; empty: devices can use it.
+        simulated: Reason for which it can only be simulated; empty: devices can use it.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         bounds: Facts of the run; None: not bound to one.
     """
@@ -90,17 +90,17 @@ class Mechanism(abc.ABC):
 
     @property
     def simulated_only(self) -> str:
-        """Why these settings can be simulated only; empty: devices can use them."""
+        """Reason for which these settings can only be simulated; empty: devices can use them."""
         return self.simulated
 
     @property
     def noised(self) -> bool:
-        """Whether anything is protected."""
+        """True if the mechanism protects anything; False: it sends data in the clear."""
         return True
 
     @property
     def of_a_user(self) -> bool:
-        """Whether the promise is of all that a user ever does."""
+        """True if ε covers all that a user ever does; False: one message or one interaction."""
         return False
 
 
@@ -130,15 +130,21 @@ class RewardMechanism(Mechanism):
 
     @property
     def interleaves(self) -> bool:
-        """Whether it may tell of each interaction twice, once for each ranker of an interleaved list."""
+        """True if a message may use each interaction twice, once for each ranker of an interleaved list."""
         return False
 
     @abc.abstractmethod
     def clicks_to_reply(self, metric: OnlineMetric, per_half: int, antithetic: bool) -> ClicksToReply:
-        """What turns clicks into a reply, here and on real devices."""
+        """The rule that turns clicks into a reply, in a simulation and on real devices.
+
+        Args:
+            metric: Reward of an interaction.
+            per_half: Interactions that judge each ranker.
+            antithetic: There are two halves; otherwise one.
+        """
 
     def terms(self) -> dict[str, Any]:
-        """What real devices have agreed to, attributes of a hub's terms.
+        """Attributes of a hub's terms by which real devices have agreed to this mechanism.
 
         Raises:
             ConfigError: No device has this mechanism.
@@ -228,7 +234,7 @@ class VectorMechanism(Mechanism):
 
     @property
     def in_the_clear(self) -> bool:
-        """Whether the server sees each device's vector as it is, but for a clip."""
+        """True if the server sees each device's vector without noise, at most clipped."""
         return False
 
     def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
@@ -270,7 +276,7 @@ class VectorMechanism(Mechanism):
 
     @property
     def native(self) -> bool:
-        """Whether noise of a cohort is drawn without JAX."""
+        """True if noise of a cohort is drawn without JAX."""
         return True
 
     def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
@@ -279,7 +285,7 @@ class VectorMechanism(Mechanism):
         return ()
 
     def init(self, key: Any) -> tuple[Any, Any]:
-        """What is left of a key for the weights of the start, and the server's state of noise; by default none.
+        """The key for the initial weights, and the server's state of noise; by default ``key`` itself and None.
 
         Args:
             key: A typed key, or both words of each run's key; consumed.

@@ -39,7 +39,7 @@ class SumReply:
 
 
 class ServerNoise(NamedTuple):
-    """What the server's noise is made of: see :mod:`fedrank.privacy.noise.correlated`.
+    """State of the server's noise: see :mod:`fedrank.privacy.noise.correlated`.
 
     Attributes:
         key: uint32 [2], for the noise of all rounds.

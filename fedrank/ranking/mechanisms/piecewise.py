@@ -112,7 +112,7 @@ class PiecewiseNumber(RewardMechanism):
 
     @functools.cached_property
     def mechanism(self) -> Piecewise:
-        """What privatises the number of a message."""
+        """The member of the family that privatises the number of a message."""
         return self.member or best_clipped(self.epsilon_message, self.clip)
 
     @override

@@ -244,7 +244,7 @@ class LaplaceShares(Shares):
 
     @property
     def sensitivity(self) -> float:
-        """How far apart in L1 two replies of one device can be, in steps."""
+        """Largest L1 distance between two replies of one device, in steps."""
         return replacement_sensitivity(self.clip, self.clip_norm, self.size, "l1", self.steps, ROUNDING)
 
     @functools.cached_property
@@ -316,7 +316,7 @@ class GaussianShares(Shares):
 
     @property
     def sensitivity(self) -> float:
-        """How far apart in L2 two replies of one device can be, in steps."""
+        """Largest L2 distance between two replies of one device, in steps."""
         return replacement_sensitivity(self.clip, "l2", self.size, "l2", self.steps, ROUNDING)
 
     @functools.cached_property

@@ -184,7 +184,7 @@ class ServerNoised(ClearWeights):
 
     @property
     def sensitivity(self) -> float:
-        """How far apart in L2 two replies of one device can be."""
+        """Largest L2 distance between two replies of one device, in units of the weights."""
         return replacement_sensitivity(self.clip or 0.0, "l2", self.size, "l2", None, "nearest")
 
     @functools.cached_property

@@ -745,7 +745,7 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
 
     @override
     def respond(self, request: ModelAndCandidates, party: Party, draws: PyTree) -> tuple[Party, TrainedAndJudged]:
-        # Judge first: the averages are compared with the local model of their own round.
+        # Judge first: the averages are compared with the local model of the same round.
         judged = self.settings.judge(request.models, party)
         party, reply = super().respond(Model(request.round, request.weights), party, draws)
         return party, TrainedAndJudged(reply.weights, reply.rows, judged.own, judged.models)

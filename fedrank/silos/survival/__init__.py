@@ -2,7 +2,7 @@
 
 All of it rests on sums over silos at the times at which any row had an event, which the silos agree on first::
 
-    silos    the times of their own events                                    (all silos learn when events happened)
+    silos    the times of events of their rows                                (all silos learn when events happened)
     server   sends β
     silos    at each such time, of their rows still at risk:  Σ w, Σ w x, Σ w x x'  with w = exp(xβ), and the same of
              the rows that have the event there

@@ -102,9 +102,9 @@ class Central(RankingProtocol):
 
     run_settings = RankingRun
     crosses = "everything: queries, results and clicks"
-    #: Whether a ranking is drawn from the scores, so that the gradient of a network that starts at zero is zero.
+    #: A ranking is drawn from the scores, so that the gradient of a network that starts at zero is zero.
     draws_rankings = False
-    #: Whether the learner has a compiled kernel.
+    #: The learner has a compiled kernel.
     compiled = True
 
     def __post_init__(self):
@@ -239,7 +239,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         return self.settings.total * sum(self.settings.widths)
 
     def cut(self, words: UInt32[AnyArray, "*cohort bits"]) -> list[UInt32[AnyArray, "*cohort interactions width"]]:
-        """The words of a round by what they are for."""
+        """The words of a round, one array [..., K, width] for each purpose, the query's first."""
         k, ends = self.settings.total, (self.settings.total * np.cumsum(self.settings.widths)[:-1]).tolist()
         return [part.reshape(*part.shape[:-1], k, -1) for part in module_of(words).split(words, ends, axis=-1)]
 

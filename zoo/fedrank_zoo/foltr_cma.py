@@ -170,7 +170,7 @@ def adapted(
         second: float32 [n] or [n, n], the weighted sum of their squares or products.
         total: Sum of the weights, 1 but where ranks were cut.
         mass: m, what brings z to unit variance where ranks are drawn by lot.
-        rates: How fast to learn.
+        rates: The learning rates.
         rate_of_mean: c_m.
     """
     n, (c_s, d_s, c_c, c_1, c_mu) = len(z), rates

@@ -3,9 +3,8 @@
 An L2 norm of s is clipped, a device adds a Gamma share of noise of scale s/ε to weights that the server sees one by
 one, and a linear ranker starts at a random direction of length 0.01. That ε is not the ε of a round
 (:meth:`GammaShares.account` says what is): it takes an L2 norm for an L1 norm, and s for 2s; and a share by itself
-protects nothing. All devices are
-presumed to make equally many interactions. The published code clips after every local step; here weights are clipped
-once, before they are sent, which bounds what is sent by as much.
+protects nothing. All devices are presumed to make equally many interactions. The published code clips after every local
+step; here weights are clipped once, before they are sent, which bounds what is sent by as much.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ class FoltrPDGD2021(FoltrPDGD):
 
     @override
     def first_weights(self, key):
-        """A random direction of length 0.01 for a linear ranker."""
+        """A random direction of length 0.01 for a linear ranker; small normal numbers for others."""
         key = typed(jnp.asarray(key)) if isinstance(key, np.ndarray) else key
         weights = jnp.asarray(self.ranker.initial())
         noise = jax.random.normal(key, weights.shape, jnp.float32)

@@ -206,7 +206,7 @@ class FoltrES(RankingProtocol):
 
     @property
     def shown(self) -> Presentation:
-        """The presentation, where nothing is said by the mechanism."""
+        """The presentation; for ``auto`` interleaved lists with one number a message, else antithetic halves."""
         if not isinstance(self.presentation, Automatic):
             return self.presentation
         return Interleaved() if self.privacy.one_number else AntitheticHalves()

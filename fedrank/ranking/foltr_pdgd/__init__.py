@@ -17,9 +17,11 @@ nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trust
 step; the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines
 replies (:mod:`fedrank.aggregation.robust`).
 
-ε is that of one round for one device: whatever else it had learned, what the server is shown would be about as likely.
-**ε of a user** takes Gaussian noise, and a clip of how a device *changes* the weights, which is much shorter than the
-weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ.
+**ε of a round** (:class:`~fedrank.ranking.mechanisms.secure_sum.LaplaceShares`) is that of one round for one device:
+whatever else the device had learned, what the server sees would be at most e^ε times as likely. **ε of a user**
+(:class:`~fedrank.ranking.mechanisms.secure_sum.GaussianShares`) takes Gaussian noise, and a clip of how a device
+*changes* the weights, which is much shorter than the weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ. A trusted server that adds
+the noise itself (:class:`~fedrank.ranking.mechanisms.weights.ServerNoised`) divides by a fixed number of devices.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class ServerState(NamedTuple):
     Attributes:
         round: uint32.
         weights: float32 [parameters].
-        noise: Where the server adds the noise; else None.
+        noise: State of the noise that the server adds; None with other mechanisms.
         optimiser: State of the server step.
     """
 

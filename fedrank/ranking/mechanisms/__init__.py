@@ -44,7 +44,7 @@ class Bounds:
         dropout: Probability that a device is not heard in a round.
         late: Probability that a reply comes rounds later.
         attackers: Share of the devices that attack.
-        equal: Whether all devices make equally many interactions.
+        equal: All devices make equally many interactions.
     """
 
     rounds: int = 1
@@ -191,13 +191,15 @@ class RewardMechanism(Mechanism):
     def differences(
         self, to_reply: ClicksToReply, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]
     ) -> tuple[Float[AnyArray, "*runs parties"], Bool[AnyArray, "*runs parties"]]:
-        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and which messages count.
+        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and a mask of the
+        messages that count.
 
-        A message outside the range of an honest device (but for noise beyond e⁻⁴⁰) does not count.
+        A message outside the range of an honest device does not count. An honest message is discarded by mistake with a
+        probability of about e⁻⁴⁰ at most, where noise is added to it.
         """
 
     def largest(self, to_reply: ClicksToReply) -> float:
-        """The largest size that an estimated difference can have."""
+        """Size that the server's rule ``clip`` cuts relative to: the largest honest difference, added noise left out."""
         return float(to_reply.largest_difference)
 
     @abc.abstractmethod

@@ -17,7 +17,7 @@ from fedrank.privacy.noisy_sums import NoisyValues
 from fedrank.ranking.mechanisms import RewardMechanism
 from fedrank.ranking.on_device.reply import ClicksToReply
 
-#: Noise exceeds this many scales with a probability of e⁻⁴⁰.
+#: Laplace noise exceeds this many scales with a probability of e⁻⁴⁰, Gaussian noise with a much smaller one.
 _TAIL = 40
 
 

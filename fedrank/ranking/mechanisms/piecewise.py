@@ -99,10 +99,11 @@ class PiecewiseNumber(RewardMechanism):
 
     @property
     def epsilon_message(self) -> float:
-        """ε of all that is behind one message, against a server that knows whose it is.
+        """ε of all interactions behind one message, against a server that knows which device sent it.
 
-        That of a user, divided by the rounds that a device takes part in; with an anonymous channel as much as comes
-        to that there.
+        With an open channel that of a user, divided by the rounds that a device takes part in. With an anonymous
+        channel the larger ε of a message for which a round's shuffled messages have that ε, at δ divided alike
+        (:func:`fedrank.privacy.accounts.shuffle.local_epsilon`).
         """
         bounds = self.bounds or Bounds()
         if self.channel == "open":

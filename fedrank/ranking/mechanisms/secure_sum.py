@@ -37,7 +37,7 @@ from fedrank.ranking.mechanisms.weights import CHANGE_CLIP, check_bounds_of_user
 
 #: How weights become steps. Towards zero they would shrink a little every round.
 ROUNDING = "nearest"
-#: Discrete Laplace noise exceeds this many scales with a probability of e⁻⁴⁰.
+#: Discrete Laplace noise exceeds this many scales with a probability of e⁻⁴⁰, Gaussian noise with a much smaller one.
 _TAIL = 40
 #: Finest and coarsest grid, as powers of two of the steps that a unit is cut into.
 _FINEST, _COARSEST = 16, 5
@@ -104,7 +104,7 @@ class SecureSum(VectorMechanism):
         check_sum(parties, self.clip, self.steps, self.largest_noise(parties))
 
     def largest_noise(self, parties: int) -> int:
-        """The largest noise in a sum but for a probability of e⁻⁴⁰, in steps."""
+        """Bound of the noise in a sum, in steps, exceeded with a probability of about e⁻⁴⁰ at most."""
         del parties
         return 0
 

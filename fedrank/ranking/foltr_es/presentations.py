@@ -92,7 +92,7 @@ class Presentation(abc.ABC):
             about: The query of each interaction.
             draws: The devices' random bits.
             words: The same as whole rows, in C order.
-            places: Offsets in a row of the words for queries, clicks, ties, tosses (interleaved lists only) and privacy.
+            places: Offsets in a row of the words for queries, clicks, ties, tosses (if interleaved) and privacy.
         """
         whole = words.base  # rows of whole vectors, in C order
         assert whole is not None

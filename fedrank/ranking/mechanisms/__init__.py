@@ -191,15 +191,14 @@ class RewardMechanism(Mechanism):
     def differences(
         self, to_reply: ClicksToReply, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]
     ) -> tuple[Float[AnyArray, "*runs parties"], Bool[AnyArray, "*runs parties"]]:
-        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and a mask of the
-        messages that count.
+        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and a mask of valid messages.
 
-        A message outside the range of an honest device does not count. An honest message is discarded by mistake with a
-        probability of about e⁻⁴⁰ at most, where noise is added to it.
+        A message outside the range of an honest device is not valid. With added noise an honest one is taken for
+        invalid with a probability of about e⁻⁴⁰ at most.
         """
 
     def largest(self, to_reply: ClicksToReply) -> float:
-        """Size that the server's rule ``clip`` cuts relative to: the largest honest difference, added noise left out."""
+        """Unit of the server's rule ``clip``: the largest difference of an honest device, without added noise."""
         return float(to_reply.largest_difference)
 
     @abc.abstractmethod

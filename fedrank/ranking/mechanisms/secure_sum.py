@@ -104,7 +104,7 @@ class SecureSum(VectorMechanism):
         check_sum(parties, self.clip, self.steps, self.largest_noise(parties))
 
     def largest_noise(self, parties: int) -> int:
-        """Bound of the noise in a sum, in steps, exceeded with a probability of about e⁻⁴⁰ at most."""
+        """Bound of the noise in a number of the sum, in steps; exceeded with a probability of about e⁻⁴⁰ at most."""
         del parties
         return 0
 

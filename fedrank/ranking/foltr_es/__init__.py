@@ -23,7 +23,7 @@ how differences are combined (:mod:`fedrank.aggregation.differences`).
 **The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have other random
 words. The code published with the paper draws queries and clicks from the seed's stream too, so that the reward is
 correlated with the perturbation even where the ranking cannot matter, which biases the gradient
-(:mod:`fedrank.ranking.foltr_es_2019` reproduces that, for comparison only).
+(``foltr-es-2019`` of the package ``fedrank-zoo`` reproduces that, for comparison only).
 
 The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation
 (7)); C cancels between the halves, and a scales the gradient, which Adam does not see.

@@ -263,7 +263,7 @@ def host_steps(
     """:func:`steps` of a whole cohort, without JAX.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. After each interaction
-    weights are pulled back by ``mu`` times the rate, as in :mod:`fedrank.ranking.foltr_pdgd.fedprox`.
+    weights are pulled back by ``mu`` times the rate, as in :class:`fedrank.ranking.foltr_pdgd.Proximal`.
     """
     _, hidden = kernel_shape(ranker)
     click, leave = click_tables(users)

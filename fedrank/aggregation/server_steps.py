@@ -41,11 +41,13 @@ class ServerStep(abc.ABC):
         name: Name in files and on the command line.
         kind: ``"gradient"`` for steps along a gradient, ``"mean"`` for steps towards the mean of the devices' weights.
         citation: Key in ``core/references.bib``.
+        averages: The model becomes the mean of the devices' weights.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     citation: ClassVar[str] = ""
+    averages: ClassVar[bool] = False
 
     def init(self, weights: Float[AnyArray, "*runs n"]) -> Any:
         """State before the first step; by default none."""
@@ -85,6 +87,7 @@ class Average(ServerStep):
     """The mean of the devices' weights becomes the model (FedAvg)."""
 
     name, kind, citation = "average", "mean", "mcmahan2017fedavg"
+    averages = True
 
     @override
     def step(self, state, weights, direction, heard):

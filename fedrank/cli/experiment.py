@@ -87,7 +87,8 @@ def flags_of(base: Any) -> type:
     hints = get_type_hints(type(base), include_extras=True)
     fields: list[Any] = []
     for one in dataclasses.fields(base):
-        value: Any = getattr(base, one.name)
+        whole: Any = getattr(base, one.name)
+        value = whole
         if is_bound(one):
             continue
         if one.metadata.get("flat"):
@@ -98,7 +99,7 @@ def flags_of(base: Any) -> type:
             table = flags_of(value) if dataclasses.is_dataclass(value) else None
             below = [] if table is None else [(f.name, f.type, f) for f in dataclasses.fields(table)]
             if is_part(one):
-                named = dataclasses.field(default=value.name, metadata={"help": one.metadata["help"]})
+                named = dataclasses.field(default=whole.name, metadata={"help": one.metadata["help"]})
                 below.insert(0, ("name", Literal[tuple(parts_of(one))], named))  # type: ignore[valid-type]
             made = _flags(one.name, below)
             fields.append((one.name, made, dataclasses.field(default_factory=made)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -60,7 +60,7 @@ class Method:
     name: str
     task: str
     settings: type[RunConfig] | None
-    make: Callable[[Any, Any], Protocol] | None
+    make: Any
     summary: str
     paper: str = "for comparison"
     crosses: str = ""

@@ -145,7 +145,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
         raise ConfigError(f"{where} must be a name or a table of settings, got {value!r}.")
     settings = {key: given for key, given in value.items() if key != "name"}
     if "name" not in value:
-        cls = _implied(settings, base, known)
+        cls = _implied(settings, base, known, where)
     elif value["name"] == base.name:
         cls = type(base)
     else:
@@ -166,7 +166,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
             having = [name for name, cls in known.items() if key in names_of_part(cls)]
             if having:
                 raise ConfigError(
-                    f"{where}.{key} means nothing with {where}.name = {start.name!r}; it is a setting of "
+                    f"{where}.{key} means nothing with {where}.name = {cls.name!r}; it is a setting of "
                     f"{', '.join(having)}."
                 )
     return from_dict(settings, start, f"{where}.")
@@ -204,7 +204,7 @@ def part_class(
     known = parts_of(one)
     if name is not None and name not in known:
         raise UnknownNameError(f"value of {where}.name", name, list(known))
-    cls = _implied(settings, base, known) if name is None else known[name]
+    cls = _implied(settings, base, known, where) if name is None else known[name]
     return None if cls is type(base) else cls
 
 
@@ -234,12 +234,22 @@ def names_of_part(cls: type) -> set[str]:
     )
 
 
-def _implied(settings: dict[str, Json], base: Any, known: dict[str, type]) -> type:
-    """The class of the part that a table without a name means."""
+def _implied(settings: dict[str, Json], base: Any, known: dict[str, type], where: str = "") -> type:
+    """The class of the part that a table without a name means.
+
+    Raises:
+        ConfigError: Its settings are those of several parts.
+    """
     if settings.keys() <= names_of_part(type(base)):
         return type(base)
-    implied = [cls for cls in known.values() if set(getattr(cls, "implied_by", ())) & settings.keys()]
-    return implied[0] if len(implied) == 1 else type(base)
+    implied = {key: cls for cls in known.values() for key in getattr(cls, "implied_by", ()) if key in settings}
+    if len(set(implied.values())) > 1:
+        whole = [cls for cls in set(implied.values()) if settings.keys() <= names_of_part(cls)]
+        if len(whole) != 1:
+            said = " and ".join(f"{where}.{key} ({cls.name})" for key, cls in implied.items())
+            raise ConfigError(f"{said} contradict each other; give one of them.")
+        return whole[0]
+    return next(iter(implied.values()), type(base))
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
@@ -347,7 +357,7 @@ def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) 
     elif changed in names_of_part(type(now)):
         return
     else:
-        cls = _implied({changed: None}, now, known)
+        cls = _implied({changed: None}, now, known, name)
     if cls is not None and cls is not type(now):
         values[name] = {"name": cls.name, **({changed: table[changed]} if changed != "name" else {})}
 

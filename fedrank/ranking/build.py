@@ -53,7 +53,7 @@ POISON = "poisoned-clicks"
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a configuration names.
+    """The parts of a run that a configuration names.
 
     Attributes:
         config: The configuration, resolved.
@@ -62,7 +62,7 @@ class Experiment:
         parties: All devices, with the training queries they ask about; or the one service of a central learner.
         metric: Reward whose exact expectation is evaluated.
         users: Click models for it.
-        conditions: What happens to replies on their way.
+        conditions: Drop-outs, stragglers and attackers of the simulation.
         kernels: Whether the compiled CPU kernels are used.
     """
 
@@ -116,12 +116,12 @@ def _parts(method: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _citations(registry: Registry, name: str) -> tuple[str, ...]:
-    """What to cite for a part that is known by its name; nothing for one that is not."""
+    """The citation of a registered part; empty for a part that is not registered."""
     return (registry.entry(name).citation,) if name in registry else ()
 
 
 def use_kernels(config: RankingRun, ranker: Ranker) -> bool:
-    """Whether the compiled CPU kernels are used: on a CPU, for rankers they know, unless the configuration differs.
+    """True if the compiled CPU kernels are used: on a CPU, for rankers they know, unless the configuration differs.
 
     Raises:
         ConfigError: They are asked for and cannot be used.
@@ -228,7 +228,7 @@ def build(
     if protocol is None or getattr(protocol, "user", protocol) is None:  # a method without users is settings alone
         known = Parts(ranker, users, metric, kernels, bounds_of(config), own.get("aggregate"), attackers_of(config))
         protocol = config.method.bind(known)
-        # Protocols of somebody else, and learners without a kernel, take padded queries.
+        # Protocols of other packages, and learners without a kernel, take padded queries.
         kernels = kernels and isinstance(protocol, RankingProtocol) and protocol.kernels
     amounts = None
     if population.amounts == "skewed":
@@ -317,7 +317,7 @@ def splits_of(config: RankingRun, folder: str | os.PathLike[str] | None = None, 
 
 
 def _population(config: RankingRun) -> tuple[Devices, Attack]:
-    """How devices differ, and who attacks; a central service has no devices."""
+    """Settings of devices and of the attack; the defaults for a central service, which has no devices."""
     return (config.devices, config.attack) if isinstance(config, DeviceRun) else (Devices(), Attack())
 
 

@@ -102,9 +102,9 @@ class Central(RankingProtocol):
 
     run_settings = RankingRun
     crosses = "everything: queries, results and clicks"
-    #: Whether a ranking is drawn from the scores, so that the gradient of a network that starts at zero is zero.
+    #: A ranking is drawn from the scores, so that the gradient of a network that starts at zero is zero.
     draws_rankings = False
-    #: Whether the learner has a compiled kernel.
+    #: The learner has a compiled kernel.
     compiled = True
 
     def __post_init__(self):
@@ -197,7 +197,7 @@ class Central(RankingProtocol):
             words: Random words of the interactions, purpose by purpose after the query's, each [K, width].
         """
 
-    def learn_cohort(self, known: tuple[Any, ...], about: Any, active: Any, words: tuple) -> tuple[Any, ...]:
+    def learn_cohort(self, known: Any, about: Any, active: Any, words: tuple) -> tuple[Any, ...]:
         """:meth:`learn` with the compiled kernel: weights, clicks and quality of what was shown.
 
         Args:
@@ -239,7 +239,7 @@ class ServeAndLearn(Exchange, request=Request, reply=Reply):
         return self.settings.total * sum(self.settings.widths)
 
     def cut(self, words: UInt32[AnyArray, "*cohort bits"]) -> list[UInt32[AnyArray, "*cohort interactions width"]]:
-        """The words of a round by what they are for."""
+        """The words of a round, one array [..., K, width] for each purpose, the query's first."""
         k, ends = self.settings.total, (self.settings.total * np.cumsum(self.settings.widths)[:-1]).tolist()
         return [part.reshape(*part.shape[:-1], k, -1) for part in module_of(words).split(words, ends, axis=-1)]
 
@@ -316,11 +316,11 @@ class PDGD(Central):
 
     @override
     def learn(self, party, weights, rate, about, active, words):
-        known: tuple[Any, ...] = (self.ranker, self.users, party.own.user, party.shared[0], weights, rate)
+        known: Any = (self.ranker, self.users, party.own.user, party.shared[0], weights, rate)
         return pdgd_steps(*known, about, active, PdgdDraws(*words), self.batch)
 
     @override
-    def learn_cohort(self, known, about, active, words):
+    def learn_cohort(self, known: Any, about, active, words):
         documents, clicks = words
         return host_steps(*known, about, active, documents, clicks, batch=self.batch)
 
@@ -350,11 +350,11 @@ class DBGD(Central):
     @override
     def learn(self, party, weights, rate, about, active, words):
         (data, _), bits = party.shared, DuelDraws(*words)
-        known: tuple[Any, ...] = (self.ranker, self.users, party.own.user, data, weights, rate)
+        known: Any = (self.ranker, self.users, party.own.user, data, weights, rate)
         return dueling_steps(*known, self.radius, self.candidates, about, active, bits)
 
     @override
-    def learn_cohort(self, known, about, active, words):
+    def learn_cohort(self, known: Any, about, active, words):
         return host_duels(*known, self.radius, about, active, words)
 
 

@@ -39,7 +39,7 @@ class OwnProtocol:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(engine.Evaluation):
-    """What is measured about the server's model while it learns."""
+    """Measurements of the server's model while it learns."""
 
     every: int = setting(
         10, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
@@ -61,7 +61,7 @@ class Evaluation(engine.Evaluation):
 
 @dataclass(frozen=True, kw_only=True)
 class Compute(engine.Compute):
-    """How the run is computed. Nothing here changes what a device draws."""
+    """Settings of the computation. Nothing here changes what a device draws."""
 
     kernels: Literal["auto", "on", "off"] = setting(
         "auto", "Compiled CPU kernels: auto uses them on a CPU, off is pure JAX."
@@ -154,6 +154,17 @@ class RankingRun(RunConfig):
 
         return type(self).of(type(self.method)()) if self.protocol in method_names() else type(self).of(self.method)
 
+    def resolved(self) -> Any:
+        """The same with what a mechanism of privacy says by default filled in.
+
+        Raises:
+            ConfigError: See :meth:`RunConfig.resolved`; or a setting that a mechanism needs is missing.
+        """
+        config, privacy = super().resolved(), getattr(self.method, "privacy", None)
+        if privacy is None:
+            return config
+        return dataclasses.replace(config, method=dataclasses.replace(self.method, privacy=privacy.resolved()))
+
     @property
     def delta(self) -> float:
         """δ of the bound over the whole run."""
@@ -162,7 +173,7 @@ class RankingRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """How devices differ, and which replies are lost or late; by default all are alike and all replies arrive."""
+    """Differences between devices, and lost or late replies; by default all are alike and all replies arrive."""
 
     users: tuple[str, ...] = setting((), "Click models dealt out to the devices; empty: 'clicks' everywhere.")
     amounts: Literal["equal", "skewed"] = setting(
@@ -191,7 +202,7 @@ class DeviceRun(RankingRun):
 
     share: Literal["uniform", "fixed", "topic", "labels"] = setting(
         "uniform",
-        "Queries of a device: uniform draws from all in each interaction, fixed keeps a share of its own, topic a "
+        "Queries of a device: uniform draws from all in each interaction, fixed keeps the same share, topic a "
         "share of similar queries, labels sees documents of few relevance grades only.",
     )
     queries_per_client: int | None = setting(
@@ -247,7 +258,7 @@ class DeviceRun(RankingRun):
 
     @property
     def bound_to_rounds(self) -> bool:
-        """Whether the ε of a user is divided among all rounds of the run."""
+        """True if the ε of a user is divided among all rounds of the run."""
         privacy = getattr(self.method, "privacy", None)
         return getattr(privacy, "of_a_user", False) and self.participations is None
 

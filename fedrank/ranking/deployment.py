@@ -1,4 +1,4 @@
-"""Learning to rank over a network: a server without queries, nodes with queries of their own, devices behind a hub."""
+"""Learning to rank over a network: a server without queries, nodes that hold queries, devices behind a hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from fedrank.ranking.build import Experiment, bounds_of, build
 from fedrank.ranking.config import RankingRun
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.run import ranking_model
 
 
@@ -49,7 +48,7 @@ class RankingServer(ServerSide):
     @override
     def write_models(self, home: RunFolder, state: PyTree) -> None:
         model = ranking_model(self._experiment, np.asarray(self.protocol.weights(state)), self.config.seed)
-        if not self._measured:  # the nodes' own data is described to nobody
+        if not self._measured:  # the model's file does not describe the nodes' data
             model = dataclasses.replace(model, about={**model.about, "data": ""})
         home.model(model, self.config.seed)
 
@@ -125,13 +124,13 @@ def ranking_node(config: RankingRun, settings: NodeSettings) -> HeldParties:
 
 
 def device_terms(config: RankingRun) -> dict[str, Json]:
-    """What real devices must have agreed to that answer for the parties of a run: attributes of a hub's terms.
+    """Attributes of a hub's terms that real devices must have agreed to before they answer for a run's parties.
 
     Raises:
         ConfigError: Devices cannot answer for the run's protocol.
     """
     method = config.method
-    if not isinstance(method, FoltrES) or method.shown.halves == 1:
+    if config.protocol != "foltr-es" or method.shown.halves == 1:
         raise ConfigError(
             f"the gateway's devices speak foltr-es with antithetic halves; they cannot answer for {config.protocol!r}."
         )

@@ -1,4 +1,4 @@
-"""What a model is worth on every part of the data: the exact expected metric, and offline measures from the labels.
+"""Evaluation of a model on every part of the data: the exact expected metric, and offline measures from the labels.
 
 Documents are scored first, then all parts are measured as one array, so that a small collection costs one compilation;
 each part's mean is taken afterwards, over all its queries and over its judged ones (those with a relevant document).
@@ -35,7 +35,7 @@ _SMALLEST = 64
 
 @dataclass(frozen=True)
 class _Measures:
-    """What is to be measured; equal ones share a compiled program, so that the runs of a sweep compile it once."""
+    """Measures to compute; equal ones share a compiled program, so that the runs of a sweep compile it once."""
 
     metric: OnlineMetric | None
     users: tuple[CascadeUser, ...]
@@ -117,7 +117,7 @@ class Measurement:
 
     @property
     def queries(self) -> dict[str, list]:
-        """What the columns of :meth:`per_query` are about: split, qid, judged."""
+        """Split, qid and judged of each column of :meth:`per_query`, as lists [queries]."""
         return {
             "split": [split for split, part in self._parts.items() for _ in range(part.n_queries)],
             "qid": [qid for part in self._parts.values() for qid in part.qids.tolist()],
@@ -152,7 +152,7 @@ class Measurement:
         return out
 
     def means(self, values: dict[str, np.ndarray]) -> list[list[Score]]:
-        """What :meth:`per_query` returns, averaged over each part's queries and over its judged ones."""
+        """Means of :meth:`per_query`'s values over each part's queries and its judged ones, a list for each model."""
         scores: list[list[Score]] = [[] for _ in next(iter(values.values()), ())]
         start = 0
         for split, queries in self._parts.items():

@@ -1,4 +1,4 @@
-"""What scores are worth, with NumPy: the measures of :mod:`fedrank.ranking.evaluate` that runs have by default."""
+"""Measures of scores with NumPy: those of :mod:`fedrank.ranking.evaluate` that runs have by default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN = re.compile(r"(nDCG|RR)(?:@([1-9]\d*))?")
 
 
 def known(measures: tuple[str, ...]) -> bool:
-    """Whether all of these offline measures are computed here."""
+    """True if all of these offline measures are computed here."""
     return all(_KNOWN.fullmatch(name) for name in measures)
 
 

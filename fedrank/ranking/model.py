@@ -96,7 +96,7 @@ class RankingModel(Model):
             if not name:
                 raise ModelError(
                     "its ranker is of a class that no package registers (entry points of fedrank.rankers), or has "
-                    "settings of its own. Hand one over that is made in the same way: load(path, own=ranker)."
+                    "its own settings. Hand one over that is made in the same way: load(path, own=ranker)."
                 )
             ranker = RANKERS.get(name).build(int(a["n_features"]), int(a["hidden"]))
         # The layout of the vector is known to the ranker, which says where each number of the vector goes.
@@ -220,7 +220,7 @@ class RankingModel(Model):
 
     @override
     def evaluate(self, data: Any, measures: Sequence[str] = MEASURES, *, fold: int = 1) -> dict[str, dict[str, float]]:
-        """What the model is worth on labelled queries.
+        """Offline measures of the model on labelled queries.
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
@@ -249,7 +249,7 @@ class RankingModel(Model):
                 in LETOR's comments, the column ``docid`` of a data frame); where it has none, a document is named
                 after its query and its place in it, from 1, as in ``q7-3``.
             name: Name of the run.
-            part: Part of the data: ``train``, ``vali`` or ``test``; by default ``test`` where there is one, else all.
+            part: Part of the data: ``train``, ``vali`` or ``test``; by default ``test`` if the data has it, else all.
             fold: 1 .. 5 of a set that has folds.
 
         Raises:

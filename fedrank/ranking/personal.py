@@ -1,8 +1,8 @@
-"""What rankers are worth to those who have them: every device's own, by whose device it is.
+"""Evaluation of the rankers on devices, each for its own user, by groups of devices.
 
-A run's evaluation is of the server's ranker. Where devices have rankers of their own
-(:mod:`fedrank.ranking.foltr_pdgd.fedper`, :mod:`fedrank.ranking.foltr_pdgd.rankguard`), that one is nobody's. Here each
-device's ranker is measured under the click model of its own user, and averaged over the devices of a group.
+A run's evaluation is of the server's ranker. Where each device has its own ranker
+(:mod:`fedrank.ranking.foltr_pdgd.fedper`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's. Here each
+device's ranker is measured under the click model of its user, and averaged over the devices of a group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedrank.ranking.build import POISON, Experiment
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.protocol import RankingProtocol
 
-#: What a run adds to the name of a measure of the rankers that devices have of their own.
+#: Suffix of the name of a measure of the devices' own rankers.
 OWN_RANKERS = " (own rankers)"
 
 
@@ -61,7 +61,7 @@ def train(experiment: Experiment) -> Trained:
 
 
 def has_own_models(protocol: RankingProtocol) -> bool:
-    """Whether devices show their users rankers of their own, instead of the server's."""
+    """True if devices show their users their own rankers, instead of the server's."""
     return type(protocol).own_models is not RankingProtocol.own_models
 
 
@@ -99,7 +99,7 @@ def groups(experiment: Experiment) -> dict[str, Bool[np.ndarray, " parties"]]:
 
 
 def _attackers(experiment: Experiment) -> Bool[np.ndarray, " parties"]:
-    """Which devices attack, by what they send or by how they click."""
+    """Mask of the devices that attack, by forged messages or by poisoned clicks."""
     protocol = _protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
     attack = getattr(experiment.config, "attack", None)

@@ -5,7 +5,7 @@ messages are spread: few rounds with many devices, or many with few; and how man
 More rounds and more interactions make a better ranker and take longer, since a device answers a round when its user has
 searched as often as that. A plan simulates the choices and lays quality beside days.
 
-**Whom one trusts** decides the protocol: nobody, or a channel that hides who sent what, means FOLtR-ES with one
+**Whom one trusts** decides the protocol: no one, or a channel that hides who sent what, means FOLtR-ES with one
 privatised number a message; a secure sum means FPDGD with clipped changes and Gaussian noise in shares.
 
 **Large populations are simulated by smaller ones** with the same noise. In FOLtR-ES the server's estimate of a gradient
@@ -49,7 +49,7 @@ ROUNDS, INTERACTIONS = (25, 50, 100), (4, 16)
 
 @dataclass(frozen=True)
 class Way:
-    """How a ranker is trained where somebody, or nobody, is trusted.
+    """The protocol and settings that train a ranker under one assumption of trust.
 
     Attributes:
         protocol: Name of the protocol.
@@ -82,10 +82,10 @@ _BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "presentation": {"name": 
 
 #: By whom is trusted.
 WAYS: Mapping[str, Way] = {
-    "nobody": Way("foltr-es", "server.learning_rate", 0.004, {}, _BARE_ES, "nobody is trusted", _ONE_BIT, False),
+    "nobody": Way("foltr-es", "server.learning_rate", 0.004, {}, _BARE_ES, "no one is trusted", _ONE_BIT, False),
     "channel": Way(
         "foltr-es", "server.learning_rate", 0.004, {"channel": "anonymous"}, _BARE_ES,
-        "nobody learns whose a message is", _ONE_BIT, True
+        "no one learns whose a message is", _ONE_BIT, True
     ),
     "secure-sum": Way(
         "foltr-pdgd", "learning_rate", 0.3, {}, {}, "a secure sum shows the server nothing else",
@@ -102,7 +102,7 @@ LEAST_CLIENTS, SIMULATED = 20, 200_000
 
 @dataclass(frozen=True)
 class Need:
-    """What is there, and what is wanted.
+    """The devices, data and privacy that a plan is made for.
 
     Attributes:
         devices: Devices there are, each of which takes part in at most ``participations`` rounds.
@@ -156,12 +156,12 @@ class Need:
         self.config(Choice(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS))))  # what a run refuses is refused
 
     def clients(self, rounds: int, devices: int | None = None) -> int:
-        """Devices of a round, where all of them are used up in so many rounds."""
+        """Devices of a round if all devices are used up in ``rounds`` rounds."""
         return (self.devices if devices is None else devices) * self.participations // rounds
 
     @property
     def way(self) -> Way:
-        """How the ranker is trained."""
+        """The protocol and settings of the assumption of trust."""
         return WAYS[self.trust]
 
     def config(self, choice: Choice, **more: Json) -> DeviceRun:
@@ -199,7 +199,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Choice:
-    """How the messages are spread.
+    """A division of all messages into rounds.
 
     Attributes:
         rounds: Rounds of the run.
@@ -218,13 +218,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Predicted:
-    """How good the ranker of a choice will be.
+    """Prediction for the ranker of a choice.
 
     Attributes:
         choice: The choice.
         days: How long it takes.
-        epsilon_message: ε of a message, against somebody who knows whose it is; with a secure sum that of a device
-            in a round, against somebody who sees the sum.
+        epsilon_message: ε of a message, against an attacker who knows whose it is; with a secure sum that of a device
+            in a round, against an attacker who sees the sum.
         simulated: Devices that were simulated, and their ε of the same kind.
         mean: Expected reward of a search on the training queries after the last round, mean over seeds.
         low: Lower end of the interval in which one further run lies with 95 % probability.
@@ -259,11 +259,11 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was predicted.
+    """Predictions for all choices.
 
     Attributes:
-        need: What is there, and what is wanted.
-        measure: What is predicted, such as ``"expected MaxRR (navigational)"``.
+        need: The devices, data and privacy of the plan.
+        measure: Name of the predicted measure, such as ``"expected MaxRR (navigational)"``.
         choices: All that were tried, the quickest first.
         best: The one with the best mean, simulated again on other seeds: the best of several means is too good.
         twice: The same with twice the devices, on these other seeds.
@@ -301,7 +301,7 @@ def equivalent(devices: int, epsilon: float, most: int = SIMULATED) -> tuple[int
     Args:
         devices: n, messages altogether.
         epsilon: ε of a message.
-        most: So many are simulated as they are.
+        most: Up to this number of devices, ``devices`` and ``epsilon`` are returned unchanged.
 
     Returns:
         n′ ≤ n and ε′ ≥ ε. n′ is above ``most`` where even reports without noise take more.
@@ -327,7 +327,7 @@ def equivalent_sum(devices: int, epsilon: float, delta: float, most: int = SIMUL
         devices: n, messages altogether.
         epsilon: ε of a device in a round.
         delta: δ of it.
-        most: So many are simulated as they are.
+        most: Up to this number of devices, ``devices`` and ``epsilon`` are returned unchanged.
 
     Returns:
         n′ ≤ n and ε′ ≥ ε. n′ is above ``most`` where even the largest ε has too much noise for so few.
@@ -346,7 +346,7 @@ def equivalent_sum(devices: int, epsilon: float, delta: float, most: int = SIMUL
 
 
 def choices(need: Need) -> list[Choice]:
-    """What is tried: numbers of rounds for which there are devices, and interactions of a message; quickest first."""
+    """Choices to try: numbers of rounds for which there are devices, and interactions of a message; quickest first."""
     found = [
         Choice(rounds, interactions, need.clients(rounds))
         for rounds in ROUNDS
@@ -357,7 +357,7 @@ def choices(need: Need) -> list[Choice]:
 
 
 def epsilon_message(need: Need, choice: Choice) -> float:
-    """ε of one message, against somebody who knows whose it is; in a secure sum, of what a device adds to it."""
+    """ε of one message, against an attacker who knows whose it is; in a secure sum, of what a device adds to it."""
     each = need.epsilon / need.participations
     if need.trust == "secure-sum":
         return _epsilon_of_a_round(need.epsilon, need.delta, need.participations)
@@ -414,7 +414,7 @@ def predicted(
 
 
 def measure_of(need: Need) -> str:
-    """What is predicted: the exact mean reward of a search."""
+    """Name of the predicted measure: the exact mean reward of a search."""
     return f"expected {REWARDS.get('MaxRR')(10).name} ({need.clicks})"
 
 
@@ -438,7 +438,7 @@ def plan(need: Need, hear: Callable[[str], None] = lambda said: None) -> Plan:
     """Simulate all choices, the best of them with twice the devices, and without privacy.
 
     Args:
-        need: What is there, and what is wanted.
+        need: The devices, data and privacy of the plan.
         hear: Hears what is done, one line a simulation.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How private clicks already are: the exact ε of a metric under a click model.
+"""Privacy of the clicks themselves: the exact ε of a metric under a click model.
 
 Randomised response promises ε = log(p (n − 1) / (1 − p)) whatever people do. If people click by a known
 model, the randomness of clicks protects them further, and the ε of one interaction can be computed: over all pairs of

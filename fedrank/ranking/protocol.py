@@ -1,4 +1,4 @@
-"""What the methods of this wing have in common: a ranker, simulated users, and devices that hold queries."""
+"""Base of the methods of this wing: a ranker, simulated users, and devices that hold queries."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LIFE: Mapping[str, Json] = {
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run gives to a method besides its settings.
+    """Parts that a run gives to a method besides its settings.
 
     Attributes:
         ranker: The ranker, a function from features to scores.

@@ -87,7 +87,7 @@ class RankingRunner(Runner):
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
         """Keep the exact expected metric and the offline measures of the models after ``done`` rounds.
 
-        Of the server's, and where devices have rankers of their own, the mean over those of some devices.
+        Of the server's model, and where each device has its own ranker, the mean over those of some devices.
         """
         scores = self.evaluator(self._weights(states))
         for run, values in enumerate(self._own(states, own)):
@@ -104,7 +104,7 @@ class RankingRunner(Runner):
         if not isinstance(protocol, RankingProtocol) or not has_own_models(protocol):
             return []
         chosen = some_honest(experiment)
-        if not len(chosen):  # all attack: there is nobody whose ranker counts
+        if not len(chosen):  # all devices attack: no ranker counts
             return []
         models = own_models(protocol, self.simulator.server(states), own)[:, chosen]
         whose = np.asarray(experiment.parties.own.user)[chosen]
@@ -185,7 +185,7 @@ class RankingRunner(Runner):
         self.home.json("environment.json", self._environment() | about)
 
     def _environment(self) -> dict[str, Json]:
-        """What the run ran on, and what computed its rounds."""
+        """Machine and packages of the run, and the backend that computed its rounds with the reason for it."""
         about = environment(self.config, self.experiment.citations, self.experiment.kernels)
         return about | {"backend": self.simulator.backend, "backend_why": self.simulator.why}
 

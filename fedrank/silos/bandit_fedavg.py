@@ -1,7 +1,7 @@
 """MAB-FL: personalised federated learning orchestrated by a multi-armed bandit (Lundahl, master's thesis, 2021).
 
 A silo with little data asks whose models should be averaged with its own. Federated averaging (Algorithm 1; McMahan et
-al., AISTATS 2017) averages everybody's. Here a bandit finds out. Its arms are sets of silos, the target T in each; its
+al., AISTATS 2017) averages all silos'. Here a bandit finds out. Its arms are sets of silos, the target T in each; its
 reward is what the set's average is worth to the target.
 
 Before the first round every silo trains the same fresh network for E epochs. One round (Algorithm 7)::
@@ -10,7 +10,7 @@ Before the first round every silo trains the same fresh network for E epochs. On
              hands out the weights θ to W                                           Model
     silos    E epochs of SGD from θ on their own rows; send weights and rows n_k    Trained
     server   θ ← Σ n_k θ_k / Σ n_k over W; sends it to T                            Candidates
-    target   y₁, the AUC of its own local model of this round on its validation     Judged
+    target   y₁, the AUC of the local model of this round on its validation         Judged
              rows, and y₂, that of the average
     server   the increment y₂ − y₁ becomes a reward; the rule learns
 
@@ -114,7 +114,7 @@ class BanditFedAvg(SiloProtocol):
         if self.arms not in ARMS:
             raise ConfigError(f"arms must be one of {', '.join(ARMS)}, got {self.arms!r}.")
         if self.silos < 2:
-            raise ConfigError("one silo has nobody to average with; give at least 2.")
+            raise ConfigError(f"silos must be at least 2, so that there is a model to average with; got {self.silos}.")
         if self.arms == "clusters" and not 1 <= self.clusters < self.silos:
             raise ConfigError(f"clusters must be in 1..{self.silos - 1}, fewer than silos; got {self.clusters}.")
         if self.evaluates is None:  # frozen: resolved once, here
@@ -292,7 +292,7 @@ class BanditFedAvg(SiloProtocol):
         here = members & heard[None]
         is_target = (np.arange(self.silos) == state.target)[None]
         amounts = np.where(here, state.rows[None], 0.0)
-        # Where nobody has a row, all count alike.
+        # If no silo has a row, all count alike.
         amounts = np.where(np.sum(amounts, -1, keepdims=True) > 0, amounts, here.astype(np.float32))
         by_rows = amounts / np.maximum(np.sum(amounts, -1, keepdims=True), 1.0)
         if self.target_weight is None:
@@ -309,7 +309,7 @@ class BanditFedAvg(SiloProtocol):
         return rounds * (1 + each) + (1 + self.silos) * int(self.probe and rounds > 0)
 
     def judge(self, weights: Float[np.ndarray, "silos models parameters"], party: Party, noise: Any = ()) -> Judged:
-        """At the target: y₁ of its own local model, and y₂ of models that crossed.
+        """At the target: y₁ of the local model, and y₂ of models that crossed.
 
         Args:
             weights: These models.
@@ -546,7 +546,7 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         if s.arms != "clusters":
             return state
         updates = np.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
-        # Who was not heard has an update of zero, which is like nobody's; it may be heard in a later round.
+        # A silo that was not heard has an update of zero, unlike any other; it may be heard in a later round.
         return s.choose_arm(state._replace(members=sets.cluster_arms(updates, state.target, s.clusters)))
 
 
@@ -740,12 +740,12 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
 
     @override
     def ask(self, state: ServerState) -> ModelAndCandidates:
-        # In round 0 the averages are zeros, which nobody looks at.
+        # In round 0 the averages are zeros, which are not used.
         return ModelAndCandidates(state.round, state.weights, state.models[int(self.settings.has_alone) :])
 
     @override
     def respond(self, request: ModelAndCandidates, party: Party, draws: PyTree) -> tuple[Party, TrainedAndJudged]:
-        # Judge first: the averages are compared with the local model of their own round.
+        # Judge first: the averages are compared with the local model of the same round.
         judged = self.settings.judge(request.models, party)
         party, reply = super().respond(Model(request.round, request.weights), party, draws)
         return party, TrainedAndJudged(reply.weights, reply.rows, judged.own, judged.models)

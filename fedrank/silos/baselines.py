@@ -1,4 +1,4 @@
-"""The baselines of a run of silos: what the target reaches alone, and with everybody.
+"""The baselines of a run of silos: what the target reaches alone, and with all silos.
 
 The same network, first weights, rows and number of rounds, under the same evaluator: a bandit that always plays one
 arm. Alone nothing would cross; everyone is federated averaging.
@@ -64,7 +64,7 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
     private = isinstance(experiment.protocol.sgd, PrivateSgd)
     if not experiment.conditions.dropout and not private:
         return _train(experiment, names, experiment.conditions) if names else []
-    # Who trains alone loses no round because somebody is not heard, and needs no noise.
+    # A silo that trains alone loses no round to drop-outs of others, and needs no noise.
     conditions = {"alone": Conditions(), "everyone": experiment.conditions}
     return [baseline for name in names for baseline in _train(experiment, (name,), conditions[name])]
 

@@ -115,7 +115,7 @@ class Bandit:
         None, "Reward 1 for an increment above it, else 0; without it the increment. thompson needs one: 0.025."
     )
     initial: float = setting(0.05, "Optimistic first estimate of every arm.")
-    every: int = setting(0, "Every so many rounds, the first included, is an Extreme-Explore round; 0: none.")
+    every: int = setting(0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.")
     chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.")
     fixed: int = setting(
         0, "fixed: number of the arm; 0 is the target alone where that is an arm.", needs=("bandit.rule", ("fixed",))

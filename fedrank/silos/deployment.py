@@ -1,4 +1,4 @@
-"""Silos over a network: a server without rows, and nodes that are one silo with a table of its own."""
+"""Silos over a network: a server without rows, and nodes that are one silo with its own table."""
 
 from __future__ import annotations
 
@@ -274,8 +274,8 @@ class SilosServer(ServerSide):
     def _model(self, weights: Float32[np.ndarray, " size"], rounds: int) -> SiloModel:
         """A model of what the server knows of its inputs.
 
-        With a record's ε they are scaled by public ranges, which the model keeps; else each silo has mean and deviation
-        of its own rows, and the model none.
+        With a record's ε they are scaled by public ranges, which the model keeps; else each silo scales by mean and
+        deviation of its rows, and the model has neither.
         """
         experiment, config = self._experiment, self.config
         table, known = experiment.table, is_known(config.data, config.task)
@@ -287,7 +287,7 @@ class SilosServer(ServerSide):
             rounds=rounds,
             privacy=experiment.protocol.account(rounds, delta_of(config)),
         )
-        # Silos that have tables of their own do not tell the server the names of their columns.
+        # Silos that have their own tables do not tell the server the names of their columns.
         described: dict[str, Json] = (
             {"names": table.feature_names, "coding": table.coding, "label": table.label} if known else {}
         )
@@ -301,7 +301,7 @@ def _by_ranges(config: SilosConfig, names: Sequence[str]) -> dict[str, Any]:
 
     Args:
         config: The run.
-        names: Names of the columns of a known set; empty: silos have tables of their own, whose columns the ranges
+        names: Names of the columns of a known set; empty: silos have their own tables, whose columns the ranges
             name.
     """
     own: dict[str, Any] = {}
@@ -336,7 +336,7 @@ def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:
 
     Args:
         config: The run, resolved.
-        n_features: Features of a row where each silo has a table of its own; 0: the server has the run's known set.
+        n_features: Features of a row where each silo has its own table; 0: the server has the run's known set.
 
     Raises:
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
@@ -387,7 +387,7 @@ class SiloHeld(HeldParties):
 
 
 def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
-    """A silo with its own table; or silos of a known set, of which a node then has everybody's rows: for tests.
+    """A silo with its own table; or silos of a known set, of which a node then has all silos' rows: for tests.
 
     Raises:
         ConfigError: The run leaves no place for this node.
@@ -398,7 +398,7 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
         raise ConfigError(
             f"the run's data is {config.data!r}, "
             + ("which leaves no place for this node's own table." if known else "and this node has no table.")
-            + ' A run in which silos have tables of their own says data = "own"; their SuperNodes are started with '
+            + ' A run in which silos have their own tables says data = "own"; their SuperNodes are started with '
             "--node-config 'data=\"/its/own/table.csv\"'."
         )
     if not settings.data:
@@ -414,7 +414,7 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
     if settings.num_partitions != config.silos.count:
         raise ConfigError(
             f"the run has {config.silos.count} silos (silos-count), this node is one of {settings.num_partitions} "
-            "(num-partitions). Where silos have tables of their own, each is one node."
+            "(num-partitions). Where silos have their own tables, each is one node."
         )
     arrays, names = own_rows(Path(settings.data).expanduser(), config)
     whole = stand_in(config, len(names))

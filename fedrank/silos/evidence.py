@@ -55,7 +55,7 @@ def evidence(
     Args:
         experiment: The run.
         arms: ``arms.parquet``.
-        probe: AUC of every silo's first model on its target's validation rows; NaN where nobody asked.
+        probe: AUC of every silo's first model on its target's validation rows; NaN where none was asked for.
 
     Returns:
         The content of the file, by target.
@@ -220,7 +220,7 @@ def _pair_rounds(rounds: list[Rounds], silo: int, helpers: int, together: bool) 
 
 
 def _visible(values: Float[np.ndarray, " values"], tests: int) -> float | None:
-    """Size of a harm that Student's t test of so many tests finds with a probability of about :data:`POWER`.
+    """Size of a harm that Student's t test, one of ``tests``, finds with a probability of about :data:`POWER`.
 
     Of n values with a standard error s: s (t of the corrected level + t of the power), with n − 1 degrees of freedom
     (Zar, *Biostatistical Analysis*, 5th edition, Section 7.7); None where there is no spread.

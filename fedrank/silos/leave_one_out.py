@@ -218,7 +218,7 @@ class JudgeAll(SiloExchange, request=Candidates, reply=Judged):
         s = self.settings
         values = np.where(arrived[:, None], decode_undefined(replies.models), np.nan)
         judged = nanmedian(values)
-        # Without j there must be somebody left, and j must have been there before.
+        # Without j at least one silo must be left, and j must have been heard.
         observed = state.heard & (np.sum(state.heard) > 1)
         increments = nanmedian(values[:, 1:] - values[:, :1])
         increments = np.where(observed, increments, np.nan)

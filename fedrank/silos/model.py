@@ -39,12 +39,12 @@ class SiloModel(Model):
     Attributes:
         network: The network.
         weights: float32 [network.size].
-        mean: float64 [features], means of the silo's training rows; None: nobody knows them, as at a server that has
+        mean: float64 [features], means of the silo's training rows; None: not known, as at a server that has
             no rows (:meth:`fitted` sets them).
         deviation: float64 [features], their deviations, 0 for a column that is constant; None as ``mean``.
         statistics: float32 [network.statistics], batch norm's statistics of the silo's own training rows, where they
             stand in for those among ``weights``; None: they do not.
-        names: Names of the features in their order; empty where nobody knows them.
+        names: Names of the features in their order; empty if they are not known.
         coding: How columns of a table become the features.
         label: What label 1 means.
         tells_standards: Whether mean and deviation are among the tensors, too. Those of a model of pooled rows are not:
@@ -244,7 +244,7 @@ class SiloModel(Model):
             folder: Where data sets are looked for.
 
         Returns:
-            ``all`` or the name of a silo -> measure -> value: ``AUC`` (NaN where there is one class only), ``log-loss``
+            ``all`` or the name of a silo -> measure -> value: ``AUC`` (NaN for rows of one class only), ``log-loss``
             in natural units, and the number of ``rows``.
 
         Raises:

@@ -6,7 +6,7 @@ weights drawn from a normal distribution. Widths are not given there.
 A network's numbers are one flat vector, so that models can be averaged, sent and counted: first what gradients change
 (layer by layer: W row by row, b, and the normalisation's γ and β), then batch normalisation's running means and
 variances. The statistics are part of the model on purpose. Where only what gradients change is averaged, as in many
-federated codes, every party silently keeps its own statistics, and the averaged model is one that nobody has tested.
+federated codes, every party silently keeps its own statistics, and the averaged model has not been tested by any party.
 """
 
 from __future__ import annotations

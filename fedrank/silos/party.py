@@ -200,7 +200,7 @@ class SiloProtocol(Protocol):
         return party._replace(own=party.own._replace(model=finite_or(after, party.own.model)))
 
     def usable(self, models: Float[np.ndarray, "silos *more size"], party: Party) -> Float[np.ndarray, "..."]:
-        """Models as the silos would use them: where ``recalibrate``, with statistics of their own training rows."""
+        """Models as the silos would use them: where ``recalibrate``, with statistics of the silos' training rows."""
         if self.crossing != "recalibrate":
             return models
         rows = rows_of(party, "train")

@@ -170,7 +170,7 @@ class SiloRunner(Runner):
                         "round": round_,
                         "arm": np.arange(len(members)),
                         "code": [sets.code(row) for row in members],
-                        # A run that has stopped asks nobody, and plays nothing.
+                        # A run that has stopped asks no silo, and plays nothing.
                         "played": (np.arange(len(members)) == now["arm"][run]) & live[run],
                         "explored": bool(now["explored"][run]),
                         "increment": now["increments"][run].astype(float),
@@ -283,7 +283,7 @@ class SiloRunner(Runner):
             },
         )
         if c.evaluation.baselines:
-            self.listener.stage("Training alone and with everybody, to compare with")
+            self.listener.stage("Training alone and with all silos, to compare with")
         self.baselines = run_baselines(e, c.evaluation.baselines)
         self.home.json(
             "baselines.json", {"baselines": [baseline.as_json(self._measure) for baseline in self.baselines]}
@@ -347,7 +347,7 @@ class SiloRunner(Runner):
         return about | {"backend": self.simulator.backend, "backend_why": self.simulator.why}
 
     def _silent_rounds(self) -> list[str]:
-        """A note where nothing could be compared in many rounds although nobody dropped out."""
+        """A note where nothing could be compared in many rounds although no silo dropped out."""
         frame = self.arms[0] if self.arms else None
         if frame is None or frame.is_empty() or self.config.devices.dropout:
             return []

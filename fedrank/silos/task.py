@@ -33,7 +33,7 @@ class SilosTask(Task[SilosConfig]):
     reader = SiloReader()
     model = SiloModel
     settings = SilosConfig
-    # Over a network nobody has the rows of all silos to evaluate on.
+    # Over a network no machine has the rows of all silos to evaluate on.
     simulated = ("evaluation.every", "evaluation.sceptic")
 
     @override

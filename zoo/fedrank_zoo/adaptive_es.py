@@ -13,7 +13,7 @@ far to go in which direction. Devices know of the server what it broadcasts, so 
 Up goes what goes up in FOLtR-ES. Down go four bytes more a weight, or four for each pair of weights: they say where the
 server looks, and nothing about a device that its earlier messages did not.
 
-**Ranks.** Rewards of few interactions have few values, so many candidates are level. Candidates of equal value share
+**Ranks.** Rewards of few interactions have few values, and candidates are often level. Candidates of equal value share
 the mean of the utilities of the ranks that they take together.
 
 **Pairs.** A device judges v and −v. Were ranks drawn by lot, the step Σ (u⁺ − u⁻) v would have the variance
@@ -206,7 +206,7 @@ class AdaptiveES(FoltrES, abc.ABC):
 
     @property
     def matrix(self) -> bool:
-        """Whether a perturbation is multiplied by a matrix, or each weight by a number."""
+        """True if a perturbation is multiplied by a matrix; False: each weight by a number."""
         return False
 
     @property

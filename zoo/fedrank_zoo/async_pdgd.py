@@ -2,8 +2,8 @@
 
 A round of the simulation is one message of every device. All of them fetch the server's weights at its start, learn as
 in FPDGD (:mod:`fedrank.ranking.foltr_pdgd`), and their answers arrive one after another, in another order every
-round. The server waits for nobody. To the k-th that arrives, k = 0, 1, …, the model has moved on by k merges: that is
-its *staleness*. With a the part of its B interactions that the device made (Algorithm 1 of the paper)::
+round. The server merges each at once. To the k-th that arrives, k = 0, 1, …, the model has moved on by k merges: that
+is its *staleness*. With a the part of its B interactions that the device made (Algorithm 1 of the paper)::
 
     server   αₖ = a · α · (1 + k)^(−b)                                            polynomial staleness
              θ ← (1 − αₖ) θ + αₖ θₖ

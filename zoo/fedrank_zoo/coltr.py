@@ -73,7 +73,7 @@ class LogDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How candidates are made and compared on a log; the defaults are published ones but for ``smoothing``."""
+    """Settings of making and comparing candidates on a log; the defaults but for ``smoothing`` are published ones."""
 
     candidates: int = setting(
         499, "Rankers that are compared with the current one on each interaction's log.", low=1, high=1000
@@ -91,6 +91,8 @@ class Comparison:
         for name in ("radius", "temperature", "smoothing"):
             if not 1e-30 < getattr(self, name) < 1e30:
                 raise ConfigError(f"{name} must be positive and finite, got {getattr(self, name)}.")
+        if not 1 <= self.candidates <= 1000:
+            raise ConfigError(f"candidates must be in 1..1000, got {self.candidates}.")
         if not 0 <= self.caution < 1e30:
             raise ConfigError(f"caution must be at least 0 and finite, got {self.caution}.")
 

@@ -35,7 +35,7 @@ from fedrank.silos.party import Pretrain, finite_or, row_count
 class DittoSettings:
     """Settings that only Ditto has."""
 
-    pull: float = setting(1.0, "λ, how strongly a silo's model is pulled to everybody's.")
+    pull: float = setting(1.0, "λ, strength of the pull of a silo's model to the average of all silos.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ DITTO = Method(
     task="silos",
     settings=DittoConfig,
     make=_make,
-    summary="Silos: a model of one's own, pulled to everybody's average.",
+    summary="Silos: each silo's own model, pulled to the average of all silos.",
     paper="Li et al.: Ditto, ICML 2021",
     crosses="models",
     file="zoo/fedrank_zoo/ditto.py",

@@ -1,4 +1,4 @@
-"""FedBN: everybody's average, but for the normalisations, which never cross.
+"""FedBN: the average of all silos, but for the normalisations, which never cross.
 
 Li, Jiang, Zhang, Kamp, Dou: *FedBN*, ICLR 2021: federated averaging with ``crossing="local"``.
 """
@@ -41,7 +41,7 @@ FEDBN = Method(
     task="silos",
     settings=FedBnConfig,
     make=_make,
-    summary="Silos: everybody's average, but for the normalisations.",
+    summary="Silos: the average of all silos, but for the normalisations.",
     paper="Li et al.: FedBN, ICLR 2021",
     crosses="models",
     file="zoo/fedrank_zoo/fedbn.py",

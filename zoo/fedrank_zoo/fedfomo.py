@@ -13,7 +13,7 @@ One round::
 If nothing is better than θ_i, θ_i stays, its own training included. Distances are over what gradients change and what
 crosses: batch normalisation's running variances would outweigh all else. A mix has the running statistics of the mix.
 
-**Which models.** With ``downloads`` all are sent to everybody, k models a message, a silo's own among them. With M
+**Which models.** With ``downloads`` all are sent to every silo, k models a message, a silo's own among them. With M
 fewer a silo gets M of the others: in each place, with probability ε, one at random, otherwise the one that it has mixed
 most of so far (the affinities of Algorithm 1, ties at random).
 
@@ -48,7 +48,7 @@ from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import SEEN, Model, Trained
 from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows
 
-#: Most silos that can each be sent models of their own: each of them is an exchange.
+#: Most silos that can be sent different models: each of them is an exchange.
 MOST_APART = 32
 
 

@@ -52,7 +52,7 @@ class CmaState(NamedTuple):
         path: float32 [n], p_c.
         covariance: float32 [n] or [n, n], C.
         root: float32, as ``covariance``: √C.
-        told: float32, g: rounds in which somebody was heard.
+        told: float32, g: rounds in which at least one device was heard.
     """
 
     round: UInt32[AnyArray, ""]
@@ -66,7 +66,7 @@ class CmaState(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """How fast a CMA-ES learns; float32 numbers, named as in the tutorial's Table 1."""
+    """Learning rates of a CMA-ES; float32 numbers, named as in the tutorial's Table 1."""
 
     c_s: Any
     d_s: Any
@@ -170,7 +170,7 @@ def adapted(
         second: float32 [n] or [n, n], the weighted sum of their squares or products.
         total: Sum of the weights, 1 but where ranks were cut.
         mass: m, what brings z to unit variance where ranks are drawn by lot.
-        rates: How fast to learn.
+        rates: The learning rates.
         rate_of_mean: c_m.
     """
     n, (c_s, d_s, c_c, c_1, c_mu) = len(z), rates

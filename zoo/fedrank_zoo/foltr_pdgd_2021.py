@@ -3,14 +3,14 @@
 An L2 norm of s is clipped, a device adds a Gamma share of noise of scale s/ε to weights that the server sees one by
 one, and a linear ranker starts at a random direction of length 0.01. That ε is not the ε of a round
 (:meth:`GammaShares.account` says what is): it takes an L2 norm for an L1 norm, and s for 2s; and a share by itself
-protects nothing. All devices are
-presumed to make equally many interactions. The published code clips after every local step; here weights are clipped
-once, before they are sent, which bounds what is sent by as much.
+protects nothing. All devices are presumed to make equally many interactions. The published code clips after every local
+step; here weights are clipped once, before they are sent, which bounds what is sent by as much.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,11 +51,17 @@ class GammaShares(PublishedClip):
     name = "gamma-shares"
     implied_by = ("epsilon",)
 
-    epsilon: float = setting(1.0, "ε as published, which is not that of a round.", low=0, high=1000)
+    epsilon: float | None = setting(None, "ε as published, which is not that of a round.", low=0, high=1000)
     clip: float | None = setting(DEFAULT_CLIP, "Largest norm of the weights that a device sends.")
 
     @override
+    def resolved(self):
+        self.check_epsilon("epsilon")
+        return self
+
+    @override
     def bind(self, bounds, size, interactions):
+        self.resolved()
         if bounds.clients is None or self.clip is None:
             raise ConfigError("gamma-shares needs privacy.clip and the number of clients, who share the noise.")
         if bounds.dropout or not bounds.equal:
@@ -67,7 +73,7 @@ class GammaShares(PublishedClip):
     @property
     @override
     def native(self):
-        return False  # drawn by rejection, which in JAX is a loop of its own for each number
+        return False  # drawn by rejection, which in JAX is a separate loop for each number
 
     @property
     @override
@@ -97,7 +103,7 @@ class GammaShares(PublishedClip):
     @functools.cached_property
     def scale(self) -> float:
         """Scale of the Laplace noise in the sum over devices, as published."""
-        return (self.clip or 0.0) / self.epsilon
+        return (self.clip or 0.0) / (self.epsilon or math.nan)
 
     @override
     def draw(self, key):
@@ -150,7 +156,7 @@ class FoltrPDGD2021(FoltrPDGD):
 
     @override
     def first_weights(self, key):
-        """A random direction of length 0.01 for a linear ranker."""
+        """A random direction of length 0.01 for a linear ranker; small normal numbers for others."""
         key = typed(jnp.asarray(key)) if isinstance(key, np.ndarray) else key
         weights = jnp.asarray(self.ranker.initial())
         noise = jax.random.normal(key, weights.shape, jnp.float32)

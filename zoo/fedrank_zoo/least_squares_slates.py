@@ -32,7 +32,7 @@ _STATE, _FEATURES = 2 + len(_CLOCKS), 2 * (2 + len(_CLOCKS)) + 1
 
 
 class Known(NamedTuple):
-    """What is known of a user.
+    """The state of a user that features are made from.
 
     Attributes:
         trace: Fading sum of what they clicked here.

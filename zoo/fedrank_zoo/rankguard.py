@@ -6,7 +6,7 @@ it better explains the user's past interactions than the current local model", o
 documents stood. How better is measured, and how rankers are merged, is our own. One round::
 
     server   hands out the rankers of k devices, drawn anew each round                    PeersRequest
-    device   has a ranker θ of its own, and a log of its last H interactions
+    device   has its own ranker θ, and a log of its last H interactions
              for each peer's ranker c and each logged interaction with a click:
                  value(c) = Σ over clicked documents d of  rank shown of d / log₂(1 + rank of d under c)
              merges those c whose values are above θ's by more than t standard errors:  θ ← mean of θ and these
@@ -18,7 +18,7 @@ The factor in front is the inverse of 1/rank, the usual guess of how likely a ra
 Schnabel, WSDM 2017, at η = 1). The test is paired: with differences x over m interactions, mean(x) > t·sd(x)/√m.
 
 **What the server can do.** It combines nothing; it chooses whose rankers are seen. Its own ``weights``, the plain mean
-of what was sent, are what a newcomer starts from, and stand as they are for whoever trusts everybody. The rankers that
+of what was sent, are what a newcomer starts from, and the result for those who trust every device. The rankers that
 count are those on the devices (:meth:`RankGuard.own_models`).
 
 **What is not covered.** A ranker that helps this user and harms others passes. So does one whose harm does not show in
@@ -96,7 +96,7 @@ class Log(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a device keeps beside a :class:`~fedrank.ranking.sessions.devices.Device`'s own.
+    """State of a device beside the fields of :class:`~fedrank.ranking.sessions.devices.Device`.
 
     Attributes:
         model: float32 [n], its ranker.
@@ -239,7 +239,7 @@ class ScreenAndLearn(LearnLocally, request=PeersRequest):
 
     @override
     def tell(self, state: Any, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> Any:
-        """Hand out other devices' rankers, and the mean for newcomers; where nobody was heard, the same again."""
+        """Hand out other devices' rankers, and the mean for newcomers; if no device was heard, the same again."""
         s = self.settings
         mean = super().tell(MeanState(state.round, state.weights), replies, arrived).weights
         sent = jnp.asarray(replies.weights)
@@ -276,7 +276,7 @@ def ranks(
 
 
 def explained(rank: Float[AnyArray, "h depth"], log: Log) -> Float[Array, " h"]:
-    """How well a ranker explains each logged interaction: its clicked documents' DCG, corrected for where they stood.
+    """Value of a ranker on each logged interaction: its clicked documents' DCG, corrected for where they stood.
 
     Args:
         rank: float32 [H, depth], the ranks that it gives to the documents that were shown.
@@ -298,7 +298,7 @@ def screened(
     log: Log,
     threshold: float,
 ) -> Bool[Array, " k"]:
-    """Which peers' rankers explain the log better than one's own, by so many standard errors.
+    """Mask of the peers whose rankers explain the log better than one's own by ``threshold`` standard errors.
 
     Args:
         ranker: The ranker.

@@ -1,4 +1,4 @@
-"""What label-trained rankers reach on the same data, measured by the same evaluator: the baselines to compare with."""
+"""Baselines: rankers trained on labels of the same data, measured by the same evaluator."""
 
 from __future__ import annotations
 

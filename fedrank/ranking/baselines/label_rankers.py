@@ -25,8 +25,8 @@ from fedrank.ranking.data.splits import Splits
 
 #: RankingSVM's trade-off between margin and swapped pairs, as SVMrank counts it (Kharitonov 2019, Section 5).
 SVM_C = 1e3
-#: RankingSVM learns from at most so many pairs times features, which take 0.8 GiB while it is fitted. MQ2008's fold 1
-#: has a fourteenth of it.
+#: Most pairs times features that RankingSVM learns from; they take 0.8 GiB while it is fitted. MQ2008's fold 1 has a
+#: fourteenth of that.
 SVM_MOST_NUMBERS = 2**25
 #: LambdaMART's trees at most, how many in a row may be of no help to the validation queries, and how many trees there
 #: are where no validation query can tell (LightGBM's default).
@@ -131,7 +131,7 @@ def ranking_svm(splits: Splits) -> Model:
     Minimises ‖w‖²/2 + (C/q) Σ max(0, 1 − w·(x − z)), the sum over all pairs of documents of one query of which x has
     the higher label, for q training queries: the objective of SVMrank with its default loss, with C = :data:`SVM_C`.
 
-    If there are more pairs than :data:`SVM_MOST_NUMBERS` allows, so many are drawn evenly at random (without
+    If there are more pairs than :data:`SVM_MOST_NUMBERS` allows, the allowed number is drawn evenly at random (without
     repetition, always the same), the sum is scaled up to all, and a note says so. Without such a draw, the order of
     documents within a query is of no matter.
 
@@ -283,7 +283,7 @@ def label_pairs(queries: QuerySet, most: int) -> tuple[np.ndarray, np.ndarray, i
 
     Args:
         queries: Labelled queries.
-        most: Pairs at most, at least 1; of more, so many are drawn evenly at random, always the same.
+        most: Pairs at most, at least 1; of more, ``most`` are drawn evenly at random, always the same.
 
     Returns:
         int64 [pairs], rows of the documents with the higher label; int64 [pairs], those with the lower; and the number
@@ -308,7 +308,7 @@ def label_pairs(queries: QuerySet, most: int) -> tuple[np.ndarray, np.ndarray, i
 
 
 def _rankable(queries: QuerySet) -> bool:
-    """Whether some query has documents of different labels."""
+    """True if some query has documents of different labels."""
     starts = queries.offsets[:-1]
     return bool(np.any(np.maximum.reduceat(queries.labels, starts) > np.minimum.reduceat(queries.labels, starts)))
 
@@ -321,7 +321,7 @@ def _nothing_to_rank(name: str, splits: Splits) -> DataError:
 
 
 def _scale(train: QuerySet) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What the linear ones divide the features by, float64 [f], and what to say about it; see module."""
+    """Divisors of the features for the linear baselines, float64 [f], and notes about them; see module."""
     if in_unit_range(train):
         return np.ones(train.n_features), ()
     deviation = train.features.std(axis=0, dtype=np.float64)

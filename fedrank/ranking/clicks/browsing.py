@@ -1,10 +1,10 @@
 """Users who skip ranks or lose patience: position-based, user browsing and dynamic Bayesian click models.
 
-All are a :class:`~fedrank.ranking.clicks.cascade.CascadeUser` with more said: how likely a rank is looked at, and how
-likely somebody leaves who did not click. So all have exact click probabilities, and every protocol takes them.
+All are a :class:`~fedrank.ranking.clicks.cascade.CascadeUser` with two more probabilities: that a rank is looked at,
+and that a user leaves who did not click. So all have exact click probabilities, and every protocol takes them.
 
 * **Position-based** (Richardson et al. 2007): P(examined at rank k) = (1/k)^η whatever happens, with η = 1 (Joachims,
-  Swaminathan, Schnabel, WSDM 2017). Nobody leaves.
+  Swaminathan, Schnabel, WSDM 2017). A user reads to the end.
 * **User browsing** (Dupret and Piwowarski, SIGIR 2008): P(examined) depends on the rank and on how far above it the
   last click was. The table is theirs of a commercial engine's log, as the unbiased learning-to-rank literature
   simulates with it (Ai et al., SIGIR 2018). Beyond rank ten its last row goes on.

@@ -75,7 +75,7 @@ class CascadeUser:
 
     @property
     def cascades(self) -> bool:
-        """Whether every rank that is reached is examined, and only a click ends a session."""
+        """True if every rank that is reached is examined, and only a click ends a session."""
         return not self.examine and self.abandon == 0
 
     @property
@@ -152,7 +152,7 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
 
     Raises:
         UnknownNameError: No such click model.
-        ConfigError: It is not defined for so many grades.
+        ConfigError: It is not defined for this number of grades.
 
     >>> cascade("navigational").click
     (0.05, 0.5, 0.95)
@@ -161,7 +161,7 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
 
 
 def decision_table(user: CascadeUser) -> tuple[Float[np.ndarray, "grades"], Float[np.ndarray, "grades"]]:
-    """What a draw u is compared with: P(click | label) and P(click and stop | label), float32 [grades] each.
+    """Thresholds of a uniform draw u: P(click | label) and P(click and stop | label), float32 [grades] each.
 
     Raises:
         ConfigError: The user does not examine every rank, or leaves without a click; see :func:`decision_tables`.
@@ -183,7 +183,7 @@ def _examination(user: CascadeUser) -> Float[np.ndarray, "depth depth"]:
 def decision_tables(
     users: tuple[CascadeUser, ...],
 ) -> tuple[Float[np.ndarray, "users depth depth grades"], Float[np.ndarray, "users depth depth grades 2"]]:
-    """What a draw u is compared with, by rank, ranks since the last click − 1, and label.
+    """Thresholds of a uniform draw u, by user, rank, ranks since the last click − 1, and label.
 
     Returns:
         P(click); and P(click and stop) beside 1 − P(no click and stop), float32.

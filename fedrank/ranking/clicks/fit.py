@@ -1,6 +1,6 @@
 """Click models fitted to a log of sessions: the likeliest attraction, examination, satisfaction and perseverance.
 
-Each pair of a query and a result has an attraction of its own, and in the dynamic Bayesian models a satisfaction. The
+Each pair of a query and a result has its own attraction, and in the dynamic Bayesian models its own satisfaction. The
 expectation-maximisation steps are those of the models' papers:
 
 * ``position-based`` and ``user-browsing``: P(click) = α·γ. A result that was not clicked was attractive with
@@ -215,12 +215,12 @@ def write_user(user: CascadeUser, about: dict[str, Json], path: str | Path) -> N
 
 
 def is_file(name: str) -> bool:
-    """Whether a click model is named by a file that :func:`write_user` wrote, not by its name."""
+    """True if ``name`` is a file that :func:`write_user` wrote, not the name of a click model."""
     return name.endswith(".json")
 
 
 def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
-    """The user that :func:`write_user` wrote, for so many grades.
+    """The user that :func:`write_user` wrote, for a number of grades.
 
     Raises:
         MissingDataError: There is no such file.
@@ -334,7 +334,7 @@ def _bayesian_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
     satisfied = np.where(has, fitted.satisfaction[final], 0.0)
     # Weight of the end after exactly t ranks were read, t = 0 .. depth, and of satisfaction at the last click.
     passes = np.where(known, 1.0, (1 - fitted.attraction[pair]) * go_on)
-    passes[~has, 0] /= go_on  # nobody leaves before the first rank
+    passes[~has, 0] /= go_on  # no user leaves before the first rank
     ends = np.concatenate([np.ones((n, 1)), np.cumprod(passes, axis=1)], axis=1)
     first = np.maximum(last + 1, 1)
     times, length = np.arange(depth + 1), sessions.lengths[:, None]

@@ -101,7 +101,7 @@ def _labels(hidden: np.ndarray, lengths: np.ndarray, grades: int, noise: float, 
 
 
 def _features(hidden: np.ndarray, n_features: int, rng: np.random.Generator) -> np.ndarray:
-    """What can be seen of the hidden properties: float64 [documents, f]."""
+    """Features that show the hidden properties [documents, _HIDDEN] with noise: float64 [documents, f]."""
     # Each feature shows one property well and the others faintly, so that features of one property are
     # correlated.
     shows = 0.15 * rng.standard_normal((_HIDDEN, n_features))

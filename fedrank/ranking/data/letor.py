@@ -7,7 +7,7 @@ One row is one document::
 label, query, ascending ``index:value`` pairs, an optional comment. Features missing on a row are 0. The rows
 of a query are next to each other. Indices begin at 1 in most published sets and at 0 in some;
 ``zero_based="auto"`` takes the latter only if an index 0 occurs. Files may be packed with gzip, bzip2 or xz.
-LightGBM's form, without ``qid`` and with the queries' sizes in a file of their own, is read with ``groups``.
+LightGBM's form, without ``qid`` and with the queries' sizes in a separate file, is read with ``groups``.
 
 The numbers are parsed by scikit-learn's ``load_svmlight_file``. Everything it would accept but no ranker can
 use is refused with the file and the line: NaN, labels that are not grades, queries in pieces, cut files.

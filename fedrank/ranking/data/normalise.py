@@ -21,7 +21,7 @@ HOWS = ("none", "query-minmax", "auto")
 
 
 def in_unit_range(queries: QuerySet) -> bool:
-    """Whether every feature of every document lies in [0, 1]."""
+    """True if every feature of every document lies in [0, 1]."""
     return bool(queries.features.min() >= 0.0 and queries.features.max() <= 1.0)
 
 

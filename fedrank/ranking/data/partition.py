@@ -62,7 +62,7 @@ def fixed_share(n_queries: int, parties: int, per_party: int | None = None, seed
     """Every party keeps a fixed share of the queries, all shares of one size.
 
     If there are enough queries (``parties * per_party <= n_queries``) the shares are disjoint: the queries
-    are shuffled and dealt out, and those left over belong to nobody. Otherwise each party draws its share by
+    are shuffled and dealt out, and those left over belong to no party. Otherwise each party draws its share by
     itself, without replacement, so a query may be held by several parties but by none twice.
 
     Args:

@@ -125,7 +125,7 @@ class QuerySet:
 
     @functools.cached_property
     def judged(self) -> np.ndarray:
-        """Which queries have a relevant document (a label above 0): bool [q]."""
+        """Mask of the queries that have a relevant document (a label above 0): bool [q]."""
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) > 0
 
     def select(self, indices: Sequence[int] | np.ndarray) -> QuerySet:
@@ -165,7 +165,7 @@ class QuerySet:
 
     @functools.cached_property
     def comparable(self) -> bool:
-        """Whether any query has two documents of different labels; otherwise all orders are equally good."""
+        """True if any query has two documents of different labels; otherwise all orders are equally good."""
         return bool(
             (
                 np.maximum.reduceat(self.labels, self.offsets[:-1])

@@ -55,7 +55,7 @@ class Splits:
                 )
 
     def parts(self) -> dict[str, QuerySet]:
-        """The parts that are there, by name: ``train``, ``vali``, ``test``, in this order."""
+        """The existing parts by name: ``train``, ``vali``, ``test``, in this order."""
         named = {"train": self.train, "vali": self.vali, "test": self.test}
         return {part: queries for part, queries in named.items() if queries is not None}
 
@@ -76,7 +76,7 @@ class Splits:
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the data useless or hard to learn from as it is, one sentence each: labels, range of features."""
+        """Problems that make the data useless or hard to learn from, one sentence each: labels, range of features."""
         parts = self.parts().values()
         if all(in_unit_range(queries) for queries in parts):
             return self.label_warnings

@@ -23,7 +23,7 @@ how differences are combined (:mod:`fedrank.aggregation.differences`).
 **The seed that is sent makes the perturbation and nothing else.** Queries, clicks and privatisation have other random
 words. The code published with the paper draws queries and clicks from the seed's stream too, so that the reward is
 correlated with the perturbation even where the ranking cannot matter, which biases the gradient
-(``foltr-es-2019`` of the package fedrank-zoo reproduces that, for comparison only).
+(``foltr-es-2019`` of the package ``fedrank-zoo`` reproduces that, for comparison only).
 
 The metric is not debiased: randomised response maps its expectation m to a·m + C with a = (pn − 1)/(n − 1) (equation
 (7)); C cancels between the halves, and a scales the gradient, which Adam does not see.
@@ -181,7 +181,7 @@ class FoltrES(RankingProtocol):
             )
         if self.rule is None and self.aggregate != OWN:
             ES_DEFENCES.entry(self.aggregate)
-        if self.aggregate != "mean" and shown.halves == 1:
+        if (self.rule or self.aggregate) != "mean" and shown.halves == 1:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
         self.privacy.check_halves(shown.halves == 2)
         if self.user is None:
@@ -206,7 +206,7 @@ class FoltrES(RankingProtocol):
 
     @property
     def shown(self) -> Presentation:
-        """The presentation, where nothing is said by the mechanism."""
+        """The presentation; for ``auto`` interleaved lists with one number a message, else antithetic halves."""
         if not isinstance(self.presentation, Automatic):
             return self.presentation
         return Interleaved() if self.privacy.one_number else AntitheticHalves()
@@ -223,7 +223,7 @@ class FoltrES(RankingProtocol):
 
     @property
     def clicks_to_reply(self) -> ClicksToReply:
-        """What turns clicks into a reply, here and on real devices."""
+        """The rule that turns clicks into a reply, in a simulation and on real devices."""
         return self.privacy.clicks_to_reply(self.metric, self.per_half, self.shown.halves == 2)
 
     @property
@@ -300,8 +300,8 @@ class TryPerturbation(Exchange, request=Request):
     def draw_from_os(self) -> Draws:
         """A real device's random bits of a round, from the operating system.
 
-        A key would do in a simulation, which protects nobody. On a device the server sees the seed, which must then say
-        nothing about the bits that the randomised response is made of.
+        A simulation protects no real user and can derive the bits from a key. On a device the server sees the seed,
+        which must then say nothing about the bits that the randomised response is made of.
         """
         noise = self.settings.privacy.draw_from_os(self.settings.shown.halves)
         return self.cut(jnp.asarray(os_words((self.n_bits,))), noise)
@@ -315,7 +315,7 @@ class TryPerturbation(Exchange, request=Request):
 
     @property
     def places(self) -> list[int]:
-        """Where in the words those for queries, clicks, ties, tosses (where there are any) and privacy begin."""
+        """First words of queries, clicks, ties, tosses (interleaved lists only) and privacy among a round's words."""
         s, b = self.settings, self.settings.interactions
         return np.cumsum([1, b, b * s.user.depth, b, *([b] if isinstance(s.shown, Interleaved) else [])]).tolist()
 

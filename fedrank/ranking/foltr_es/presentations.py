@@ -1,4 +1,4 @@
-"""Presentations: which lists a device shows its user while it tries a perturbation v, and whose clicks are whose.
+"""Presentations: the lists that a device shows while it tries a perturbation v, and each ranker's share of the clicks.
 
 A presentation is found by an entry point of ``fedrank.presentations``. *Halves* are the rankers that are judged, θ + σv
 and θ − σv; *lists* the kinds of lists that are shown.
@@ -24,7 +24,7 @@ from fedrank.ranking.sessions.sessions import check_ties, run_interleaved, run_s
 
 
 class Presentation(abc.ABC):
-    """Which lists are shown.
+    """A choice of the lists that users are shown.
 
     Attributes:
         name: Name in files and on the command line.
@@ -92,7 +92,7 @@ class Presentation(abc.ABC):
             about: The query of each interaction.
             draws: The devices' random bits.
             words: The same as whole rows, in C order.
-            places: Where in a row those for queries, clicks, ties and privacy begin.
+            places: Offsets in a row of the words for queries, clicks, ties, tosses (if interleaved) and privacy.
         """
         whole = words.base  # rows of whole vectors, in C order
         assert whole is not None

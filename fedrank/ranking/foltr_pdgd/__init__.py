@@ -10,16 +10,18 @@ One round::
     device   B interactions, each with one step of PDGD from where the last one ended
              clips its weights to the norm s; adds its share of noise
              sends the weights and the number a of its interactions               WeightsReply, or SumReply
-    server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; of nobody, θ stays
+    server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; if none was, θ stays
 
 What varies is a value: the *mechanism*, what is done to the weights that are sent (:mod:`fedrank.ranking.mechanisms`):
 nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local
 step; the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines
 replies (:mod:`fedrank.aggregation.robust`).
 
-ε is that of one round for one device: whatever else it had learned, what the server is shown would be about as likely.
-**ε of a user** takes Gaussian noise, and a clip of how a device *changes* the weights, which is much shorter than the
-weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ.
+**ε of a round** (:class:`~fedrank.ranking.mechanisms.secure_sum.LaplaceShares`) is that of one round for one device:
+whatever else the device had learned, what the server sees would be at most e^ε times as likely. **ε of a user**
+(:class:`~fedrank.ranking.mechanisms.secure_sum.GaussianShares`) takes Gaussian noise, and a clip of how a device
+*changes* the weights, which is much shorter than the weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ. A trusted server that adds
+the noise itself (:class:`~fedrank.ranking.mechanisms.weights.ServerNoised`) divides by a fixed number of devices.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class ServerState(NamedTuple):
     Attributes:
         round: uint32.
         weights: float32 [parameters].
-        noise: Where the server adds the noise; else None.
+        noise: State of the noise that the server adds; None with other mechanisms.
         optimiser: State of the server step.
     """
 
@@ -100,7 +102,7 @@ class ServerState(NamedTuple):
 
 
 class Objective(abc.ABC):
-    """What a device's local steps minimise; found by an entry point of ``fedrank.objectives``.
+    """The objective of a device's local steps; found by an entry point of ``fedrank.objectives``.
 
     Attributes:
         pull: μ, how hard weights are pulled back to the server's after each step.
@@ -204,7 +206,12 @@ class FoltrPDGD(RankingProtocol):
         if not 0 < self.learning_rate < 1e30:
             raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
         self.objective.check(self.learning_rate)
-        self.privacy.check_rule(self.aggregate)
+        self.privacy.check_rule(self.combined)
+        if not self.privacy.in_the_clear and not self.server.averages:
+            raise ConfigError(
+                f"the server step {self.server.name!r} is for weights that are sent as they are: with privacy.name = "
+                f"{self.privacy.name!r} use server.name = 'average'."
+            )
         if self.user is None:
             return
         mechanism = self.privacy.bind(self.bounds, self.sent, self.interactions)
@@ -220,7 +227,7 @@ class FoltrPDGD(RankingProtocol):
 
     @property
     def combined(self) -> str | robust.Rule:
-        """How the server combines the replies: a rule's name, or a rule."""
+        """The server's rule for combining replies: a rule's name, or a rule."""
         return self.rule or self.aggregate
 
     @property
@@ -292,7 +299,7 @@ class LearnLocally(Exchange, request=Request):
         return self.layout(self.settings.privacy.reply)
 
     def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
-        """Messages of a secure sum, where there is one."""
+        """Messages of the secure sum; empty for other mechanisms."""
         return self.settings.privacy.extra_messages(parties)
 
     @override
@@ -334,11 +341,11 @@ class LearnLocally(Exchange, request=Request):
         return record_experience(own, values, learned.sessions, self.active(own.amount))
 
     def active(self, amount: Int[AnyArray, ""]) -> Bool[Array, "interactions"]:
-        """Which of a round's interactions a device makes."""
+        """Mask of the interactions of a round that a device makes, bool [interactions]: the first ``amount``."""
         return jnp.arange(self.settings.interactions) < amount
 
     def learn(self, request: Request, party: Party, draws: Draws) -> Learned:
-        """PDGD with a simulated user, one step an interaction, and a pull back after each where there is one."""
+        """PDGD with a simulated user: one step an interaction, each followed by the objective's pull if it has one."""
         s = self.settings
         (data, queries), own = party.shared, party.own
         rate = jnp.float32(s.learning_rate)

@@ -67,12 +67,14 @@ class FedPerPDGD(FoltrPDGD):
             )
         if not 0 <= self.personal <= 1:
             raise ConfigError(f"personal must be in [0, 1], got {self.personal}.")
-        if not self.privacy.in_the_clear:
-            raise ConfigError("fedper-pdgd sends its weights as they are: there is no noise and no secure sum.")
+        if not self.privacy.in_the_clear or getattr(self.privacy, "clip", None) is not None:
+            raise ConfigError(
+                "fedper-pdgd sends its weights as they are: there is no noise, no secure sum and no clip."
+            )
 
     @property
     def layered(self) -> bool:
-        """Whether a layer is personal, or a part of each weight."""
+        """True if the output layer is personal; False if a part of each weight is."""
         return isinstance(self.ranker, TwoLayer)
 
     @property

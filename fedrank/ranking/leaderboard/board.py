@@ -47,7 +47,7 @@ def run_board(
 
 
 def standings_of(grid: Grid, folder: Path) -> Standings:
-    """What the cells that are there come to, with the rows of others."""
+    """Standings computed from finished cells and submitted rows."""
     return collect(grid, folder / "cells", submitted_rows(folder, grid))
 
 
@@ -59,7 +59,7 @@ def keep_grid(grid: Grid, folder: Path) -> None:
 
 
 def read_grid(folder: Path) -> Grid:
-    """What a leaderboard is of.
+    """The settings of a leaderboard, read from ``board.json`` in its folder.
 
     Raises:
         RunError: There is none in the folder, or its file is damaged.

@@ -46,7 +46,7 @@ def _method(about: dict[str, Json]) -> dict[str, Json]:
     experiment = build(config)
     rounds = max(1, budgets["interactions"] // experiment.interactions)
     if rounds < config.rounds or (rounds > config.rounds and getattr(config, "population", None) is None):
-        config = with_setting(config, "rounds", rounds)  # of a population, everybody has taken part by then
+        config = with_setting(config, "rounds", rounds)  # a population stays: all its devices have taken part by then
     within = _run(config, experiment.splits)
     if not isinstance(config, DeviceRun):
         return {"budgets": {"interactions": within | {"bytes": None}, "bytes": {"why": NO_MESSAGES}}}
@@ -71,7 +71,7 @@ def _run(config: RankingRun, splits: Splits) -> dict[str, Json]:
         queries = pl.read_parquet(home / "per_query.parquet")
         privacy = PrivacyReport.from_json(_json(home / "privacy.json"))
     expected = f"expected {config.reward} ({config.clicks})"
-    # Where devices have rankers of their own, these are what users get; the server's is for newcomers.
+    # Where each device has its own ranker, that is what its user gets; the server's is for newcomers.
     whose, ranker = (OWN_RANKERS, "own rankers") if (queries["ranker"] == "own rankers").any() else ("", "learnt")
     last = metrics.filter((pl.col("split") == part) & (pl.col("round") == config.rounds))
     values = {m: _by_seed(last.filter(pl.col("measure") == m + whose)) for m in (*MEASURES, expected)}

@@ -1,4 +1,4 @@
-"""What the leaderboard runs: which methods, on what data, for which users and devices, under which promise and attack.
+"""The grid of a leaderboard: methods, data, users, devices, privacy promises and attacks of its runs.
 
 The terms are the same for every method: as many devices with as many searches each, in as many rounds. What a method
 needs besides (a step size, say) is its own default, or what its first mode with an ε of a user recommends
@@ -36,7 +36,7 @@ HETEROGENEITY: dict[str, dict[str, Json]] = {
     "clicks": {"devices.users": ["navigational", "informational", "perfect"]},
     "amounts": {"devices.amounts": "skewed"},
 }
-#: What attackers do: nobody attacks, the data poisoning of the studies, and forged messages of either kind.
+#: Attacks: none, the data poisoning of the studies, and forged messages of either kind.
 ATTACKS: dict[str, dict[str, Json]] = {
     "none": {},
     "poisoned-clicks": {"attack.kind": "poisoned-clicks", "attack.share": 0.3},
@@ -62,7 +62,7 @@ MEASURE = "nDCG@10"
 
 @dataclass(frozen=True)
 class Terms:
-    """What all methods have alike.
+    """Terms that are the same for all methods.
 
     Attributes:
         clients: Devices of a round.
@@ -146,7 +146,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What it is called, such as ``"fold 2"``."""
+        """Name for readers, such as ``"fold 2"``."""
         return f"fold {self.fold}" if self.division < 0 else f"division {self.division}"
 
     @property
@@ -277,7 +277,7 @@ def _defences(rules: Registry, full: bool) -> list[str]:
 
 
 def parts_here(names: Sequence[str] = (), *, divisions: int = 1) -> list[Part]:
-    """The divisions of the data that are on this machine: folds that are there, or queries held out by some seeds.
+    """The divisions of the data on this machine: existing folds, or queries held out by some seeds.
 
     Args:
         names: Data sets or paths; empty: MQ2008, ClueWeb09 and the MSLR sample where they are here, the generated set
@@ -402,7 +402,7 @@ def _adapt(settings: dict[str, Json], names: set[str], block: Block, terms: Term
     if "privacy.epsilon_user" not in names:
         return "it promises no ε of all that a user does"
     settings["privacy.epsilon_user"] = block.epsilon
-    # Devices that keep queries of their own cannot be new ones every round: they take part in all of them.
+    # Devices that keep their queries cannot be new ones every round: they take part in all of them.
     if "population" in names and settings.get("share", "uniform") == "uniform":
         settings["population"] = terms.population
     return ""
@@ -419,5 +419,5 @@ def _recommended(known: Method) -> dict[str, Json]:
 
 
 def data_title(name: str) -> str:
-    """What a data set is called for readers."""
+    """Title of a data set for readers; its name if the catalogue has none."""
     return CATALOGUE.get(name).title if name.lower() in CATALOGUE and hasattr(CATALOGUE.get(name), "title") else name

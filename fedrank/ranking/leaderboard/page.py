@@ -54,7 +54,7 @@ class Question:
 #: Questions about a changed circumstance, in the order of the page.
 CHANGES = (
     Question("privacy", "What does privacy cost?", "the same method without a promise"),
-    Question("attacks", "Who withstands poisoning?", "the same method where nobody attacks"),
+    Question("attacks", "Who withstands poisoning?", "the same method without attackers"),
     Question("heterogeneity", "What does it cost that devices differ?", "the same method with devices that are alike"),
 )
 
@@ -234,7 +234,7 @@ def _p(value: float | None) -> str:
 
 
 def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
-    """What came out of each question, in a sentence or two."""
+    """Findings: the answer to each question, in a sentence or two."""
     out = {}
     said = []
     for data in _data(standings):
@@ -294,7 +294,7 @@ def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterab
 
 
 def _measured(standings: Standings) -> Html:
-    """How it was measured, as a list."""
+    """Description of the measurements, as a list."""
     terms = standings.grid.terms
     parts = "; ".join(
         f"{data_title(data)}: {describe.in_words([part.name for part in standings.grid.parts_of(data)])}"

@@ -1,4 +1,4 @@
-"""What the cells came to: values pooled over divisions and seeds, and tests over queries corrected for their number.
+"""Standings of the cells: values pooled over divisions and seeds, and tests over queries corrected for their number.
 
 A value is, for each seed, the mean over the divisions of a data set; its interval is Student's t over seeds. A test
 pairs two rankers query by query, each query's value the mean over seeds and over the divisions that have it. Tests are
@@ -26,7 +26,7 @@ from fedrank.report.statistics import Estimate, difference, mean_interval
 BUDGETS = ("interactions", "bytes")
 #: Measures by their name in files: final lists, and what users saw while the ranker learnt.
 MEASURES = (MEASURE, "RR@10", "expected", "online")
-#: Where a row comes from if nobody submitted it.
+#: Source of rows that were computed here, not submitted.
 OURS = "fedrank"
 
 
@@ -102,7 +102,7 @@ class Contrast:
 
     @property
     def survives(self) -> bool:
-        """Whether the difference is significant at 0.05 after correction."""
+        """True if the difference is significant at 0.05 after correction."""
         return self.corrected is not None and self.corrected < 0.05
 
 
@@ -137,7 +137,7 @@ class Standings:
 
 
 def collect(grid: Grid, folder: Path, submitted: Iterable[Row] = ()) -> Standings:
-    """Read the cells that are there and pool them.
+    """Read the finished cells and pool them.
 
     Args:
         grid: What was asked for.
@@ -338,7 +338,7 @@ def _changed(
         back = change(block)
         if back is None:
             continue
-        # A server with a robust rule is compared with the same method where nobody attacks, and no rule is needed.
+        # A server with a robust rule is compared with the same method without attackers, where no rule is needed.
         name = method if (method, back[0], budget) in plain else method.partition(", ")[0]
         if (name, back[0], budget) in plain:
             out.append(_test(question, method, row, plain[name, back[0], budget], back[1], "without"))
@@ -346,7 +346,7 @@ def _changed(
 
 
 def _alone(block: Block, changed: str) -> bool:
-    """Whether nothing but one circumstance differs from the plain ones."""
+    """True if ``changed`` is the only circumstance that differs from the plain ones."""
     plain = {"heterogeneity": "iid", "epsilon": None, "attack": "none"}
     return all((getattr(block, key) != value) == (key == changed) for key, value in plain.items())
 

@@ -90,7 +90,7 @@ class Line:
 
     @property
     def linked(self) -> bool:
-        """Whether the evidence is a link, which is not checked."""
+        """True if the evidence is a link, which is not checked."""
         return bool(_LINK.fullmatch(self.evidence))
 
 

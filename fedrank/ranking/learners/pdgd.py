@@ -56,7 +56,7 @@ class PdgdDraws(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What came out of a party's interactions.
+    """Result of a party's interactions.
 
     Attributes:
         weights: float32 [n]: the ranker's weights afterwards.
@@ -191,7 +191,7 @@ def pair_weights(
     ranking: Int[AnyArray, "ranks"],
     pattern: Int[AnyArray, ""] | int,
 ) -> Float[Array, "ranks"]:
-    """What each shown document's ∇s(d) is multiplied by: Σ of its pairs' weights, + as preferred, − as the other.
+    """Factor of ∇s(d) of each shown document: Σ of its pairs' weights, + as preferred, − as the other.
 
     Args:
         scores: float32 [d].

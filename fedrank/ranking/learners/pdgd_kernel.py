@@ -102,7 +102,7 @@ def fill_relative(scores, length, best, top, shown, observed, rest, relative):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_pair_weights(scores, top, observed, pattern, relative, out):
-    """What ∇s of the document at each observed rank is multiplied by in (4)."""
+    """Factors of ∇s of the document at each observed rank in (4), written to ``out``."""
     for i in range(observed):
         out[i] = 0.0
     for i in range(observed):
@@ -263,7 +263,7 @@ def host_steps(
     """:func:`steps` of a whole cohort, without JAX.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. After each interaction
-    weights are pulled back by ``mu`` times the rate, as in :mod:`fedrank.ranking.foltr_pdgd.fedprox`.
+    weights are pulled back by ``mu`` times the rate, as in :class:`fedrank.ranking.foltr_pdgd.Proximal`.
     """
     _, hidden = kernel_shape(ranker)
     click, leave = click_tables(users)

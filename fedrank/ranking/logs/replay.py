@@ -69,7 +69,7 @@ def replay_log(
         batch: Searches of an answer.
         events: Most searches to learn from; None: all.
         learning_rate: η of PDGD.
-        own: λ, what a client keeps of its own weights, in [0, 1].
+        own: λ, the part of its previous weights that a client keeps, in [0, 1].
         held_out: Share of the searches, the last ones, that the model is judged on.
         shuffled: Deal the searches that are learned from out to the users at random, so that all are alike.
         seed: Seed of rankings and of that deal.
@@ -147,7 +147,7 @@ def replay_log(
 def rounds_of(
     user: Int[np.ndarray, " n"], users: int, batch: int, arrival: str
 ) -> list[tuple[Int[np.ndarray, " members"], Int[np.ndarray, "members {batch}"]]]:
-    """Who answers in each round, and about which searches; whole batches only.
+    """Users who answer in each round, and the searches of their answers; whole batches only.
 
     Args:
         user: int [n], the user of each search, in the order of time.

@@ -44,7 +44,7 @@ class Bounds:
         dropout: Probability that a device is not heard in a round.
         late: Probability that a reply comes rounds later.
         attackers: Share of the devices that attack.
-        equal: Whether all devices make equally many interactions.
+        equal: All devices make equally many interactions.
     """
 
     rounds: int = 1
@@ -56,6 +56,10 @@ class Bounds:
     attackers: float = 0.0
     equal: bool = True
 
+    def __post_init__(self):
+        if self.participations is not None and self.participations < 1:
+            raise ConfigError(f"participations must be at least 1, got {self.participations}.")
+
     @property
     def times(self) -> int:
         """Most rounds that a device takes part in; the ε of a user is divided among them."""
@@ -64,13 +68,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Mechanism(abc.ABC):
-    """What every mechanism has.
+    """A mechanism of privacy: its settings, and the facts of the run that it is bound to.
 
     Attributes:
         name: Name in files and on the command line.
         kind: The payload, see the module.
         implied_by: Settings that stand for this mechanism where a table names none.
-        simulated: Why it can be simulated only; empty: devices can use it.
+        simulated: Reason for which it can only be simulated; empty: devices can use it.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         bounds: Facts of the run; None: not bound to one.
     """
@@ -88,19 +92,41 @@ class Mechanism(abc.ABC):
         if not 0 < self.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
 
+    def resolved(self) -> Any:
+        """The mechanism with what follows from its settings filled in.
+
+        Raises:
+            ConfigError: A setting is missing.
+        """
+        return self
+
+    def check_epsilon(self, name: str) -> None:
+        """Refuse an ε that is missing or not positive.
+
+        Args:
+            name: The setting.
+
+        Raises:
+            ConfigError: Says which.
+        """
+        epsilon = getattr(self, name)
+        if epsilon is None or not epsilon > 0:
+            got = "" if epsilon is None else f", got {epsilon}"
+            raise ConfigError(f"privacy.name = {self.name!r} needs privacy.{name}, an ε above 0{got}.")
+
     @property
     def simulated_only(self) -> str:
-        """Why these settings can be simulated only; empty: devices can use them."""
+        """Reason for which these settings can only be simulated; empty: devices can use them."""
         return self.simulated
 
     @property
     def noised(self) -> bool:
-        """Whether anything is protected."""
+        """True if the mechanism protects anything; False: it sends data in the clear."""
         return True
 
     @property
     def of_a_user(self) -> bool:
-        """Whether the promise is of all that a user ever does."""
+        """True if ε covers all that a user ever does; False: one message or one interaction."""
         return False
 
 
@@ -130,15 +156,21 @@ class RewardMechanism(Mechanism):
 
     @property
     def interleaves(self) -> bool:
-        """Whether it may tell of each interaction twice, once for each ranker of an interleaved list."""
+        """True if a message may use each interaction twice, once for each ranker of an interleaved list."""
         return False
 
     @abc.abstractmethod
     def clicks_to_reply(self, metric: OnlineMetric, per_half: int, antithetic: bool) -> ClicksToReply:
-        """What turns clicks into a reply, here and on real devices."""
+        """The rule that turns clicks into a reply, in a simulation and on real devices.
+
+        Args:
+            metric: Reward of an interaction.
+            per_half: Interactions that judge each ranker.
+            antithetic: There are two halves; otherwise one.
+        """
 
     def terms(self) -> dict[str, Any]:
-        """What real devices have agreed to, attributes of a hub's terms.
+        """Attributes of a hub's terms by which real devices have agreed to this mechanism.
 
         Raises:
             ConfigError: No device has this mechanism.
@@ -185,13 +217,14 @@ class RewardMechanism(Mechanism):
     def differences(
         self, to_reply: ClicksToReply, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]
     ) -> tuple[Float[AnyArray, "*runs parties"], Bool[AnyArray, "*runs parties"]]:
-        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and which messages count.
+        """Unbiased estimates, up to a factor, of the differences of the halves' sums, and a mask of valid messages.
 
-        A message outside the range of an honest device (but for noise beyond e⁻⁴⁰) does not count.
+        A message outside the range of an honest device is not valid. With added noise an honest one is taken for
+        invalid with a probability of about e⁻⁴⁰ at most.
         """
 
     def largest(self, to_reply: ClicksToReply) -> float:
-        """The largest size that an estimated difference can have."""
+        """Unit of the server's rule ``clip``: the largest difference of an honest device, without added noise."""
         return float(to_reply.largest_difference)
 
     @abc.abstractmethod
@@ -228,7 +261,7 @@ class VectorMechanism(Mechanism):
 
     @property
     def in_the_clear(self) -> bool:
-        """Whether the server sees each device's vector as it is, but for a clip."""
+        """True if the server sees each device's vector without noise, at most clipped."""
         return False
 
     def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
@@ -270,7 +303,7 @@ class VectorMechanism(Mechanism):
 
     @property
     def native(self) -> bool:
-        """Whether noise of a cohort is drawn without JAX."""
+        """True if noise of a cohort is drawn without JAX."""
         return True
 
     def extra_messages(self, parties: int) -> tuple[tuple[str, str, Layout], ...]:
@@ -279,7 +312,7 @@ class VectorMechanism(Mechanism):
         return ()
 
     def init(self, key: Any) -> tuple[Any, Any]:
-        """What is left of a key for the weights of the start, and the server's state of noise; by default none.
+        """The key for the initial weights, and the server's state of noise; by default ``key`` itself and None.
 
         Args:
             key: A typed key, or both words of each run's key; consumed.

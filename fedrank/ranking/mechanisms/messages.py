@@ -12,9 +12,9 @@ from fedrank.core.messages import Array, f4, field, message, u2, u4
 
 @message(kind=2)
 class WeightsReply:
-    """Device to server: its weights, for the server to see; where a run says so, clipped, and with a share of noise.
+    """Device to server: weights after learning, or their change, which the server sees.
 
-    Or how the weights changed while it learned, where a run says that.
+    The run's mechanism says which of the two is sent, and whether it is clipped or has a share of noise.
     """
 
     weights: Array = field(
@@ -27,7 +27,7 @@ class WeightsReply:
 class SumReply:
     """Device to secure sum: a vector of which the server learns nothing but the sum over devices.
 
-    The values are clipped weights, or where a run says so their clipped change, times the device's part of B
+    The values are clipped weights, or with an ε of a user their clipped change, times the device's part of B
     interactions, in steps of the grid, with the device's share of noise, modulo 2³². In a deployment they are masked.
     The number of interactions is public.
     """
@@ -39,7 +39,7 @@ class SumReply:
 
 
 class ServerNoise(NamedTuple):
-    """What the server's noise is made of: see :mod:`fedrank.privacy.noise.correlated`.
+    """State of the server's noise: see :mod:`fedrank.privacy.noise.correlated`.
 
     Attributes:
         key: uint32 [2], for the noise of all rounds.

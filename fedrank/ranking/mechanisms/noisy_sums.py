@@ -11,13 +11,12 @@ from typing_extensions import override
 
 from fedrank.aggregation.differences import in_range
 from fedrank.core.arrays import module_of
-from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.privacy.noisy_sums import NoisyValues
 from fedrank.ranking.mechanisms import RewardMechanism
 from fedrank.ranking.on_device.reply import ClicksToReply
 
-#: Noise exceeds this many scales with a probability of e⁻⁴⁰.
+#: Laplace noise exceeds this many scales with a probability of e⁻⁴⁰, Gaussian noise with a much smaller one.
 _TAIL = 40
 
 
@@ -31,13 +30,13 @@ class LaplaceSums(RewardMechanism):
 
     name = "laplace"
 
-    epsilon_interaction: float = setting(1.0, "ε of one interaction.", low=0, high=1000)
+    epsilon_interaction: float | None = setting(None, "ε of one interaction.", low=0, high=1000)
     largest_reward: int = bound(0)
 
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.epsilon_interaction > 0:
-            raise ConfigError(f"privacy.epsilon_interaction must be above 0, got {self.epsilon_interaction}.")
+    @override
+    def resolved(self):
+        self.check_epsilon("epsilon_interaction")
+        return self
 
     @override
     def clicks_to_reply(self, metric, per_half, antithetic):
@@ -55,12 +54,12 @@ class LaplaceSums(RewardMechanism):
 
     @override
     def bind(self, bounds, metric):
-        return dataclasses.replace(super().bind(bounds, metric), largest_reward=metric.largest)
+        return dataclasses.replace(super().bind(bounds, metric).resolved(), largest_reward=metric.largest)
 
     @property
     def noise(self) -> NoisyValues:
         """The noise on a sum."""
-        return NoisyValues(self.name, self.epsilon_interaction, self.delta, self.largest_reward)
+        return NoisyValues(self.name, self.epsilon_interaction or 0.0, self.delta, self.largest_reward)
 
     @override
     def draw(self, key, halves):

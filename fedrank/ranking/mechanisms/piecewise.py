@@ -32,8 +32,8 @@ class PiecewiseNumber(RewardMechanism):
     implied_by = ("epsilon_user", "channel")
     one_number = True
 
-    epsilon_user: float = setting(
-        1.0,
+    epsilon_user: float | None = setting(
+        None,
         "ε of all that a user ever does, over all rounds that a device takes part in; one number a message.",
         low=0,
         high=1000,
@@ -51,6 +51,20 @@ class PiecewiseNumber(RewardMechanism):
     )
     member: Piecewise | None = bound()
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 < self.clip <= 1 or self.channel not in ("open", "anonymous"):
+            raise ConfigError(
+                "privacy.clip must be in (0, 1] and privacy.channel 'open' or 'anonymous', got "
+                f"{self.clip} and {self.channel!r}."
+            )
+
+    @override
+    def resolved(self):
+        if self.member is None:
+            self.check_epsilon("epsilon_user")
+        return self
+
     @override
     def bind(self, bounds, metric):
         if self.channel == "anonymous" and (bounds.dropout or bounds.late):
@@ -63,7 +77,7 @@ class PiecewiseNumber(RewardMechanism):
                 "privacy.channel = 'anonymous' counts on all messages of a round to be honest: attackers know which "
                 f"are theirs. Set attack.share to 0, got {bounds.attackers}."
             )
-        made = super().bind(bounds, metric)
+        made = super().bind(bounds, metric).resolved()
         made.mechanism  # noqa: B018 - refuses an ε that is out of range
         return made
 
@@ -99,20 +113,21 @@ class PiecewiseNumber(RewardMechanism):
 
     @property
     def epsilon_message(self) -> float:
-        """ε of all that is behind one message, against a server that knows whose it is.
+        """ε of all interactions behind one message, against a server that knows which device sent it.
 
-        That of a user, divided by the rounds that a device takes part in; with an anonymous channel as much as comes
-        to that there.
+        With an open channel that of a user, divided by the rounds that a device takes part in. With an anonymous
+        channel the larger ε of a message for which a round's shuffled messages have that ε, at δ divided alike
+        (:func:`fedrank.privacy.accounts.shuffle.local_epsilon`).
         """
         bounds = self.bounds or Bounds()
         if self.channel == "open":
-            return self.epsilon_user / bounds.times
-        epsilon, delta = self.epsilon_user / bounds.times, self.delta / bounds.times
+            return (self.epsilon_user or 0.0) / bounds.times
+        epsilon, delta = (self.epsilon_user or 0.0) / bounds.times, self.delta / bounds.times
         return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.clip))
 
     @functools.cached_property
     def mechanism(self) -> Piecewise:
-        """What privatises the number of a message."""
+        """The member of the family that privatises the number of a message."""
         return self.member or best_clipped(self.epsilon_message, self.clip)
 
     @override

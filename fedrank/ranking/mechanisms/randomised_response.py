@@ -31,8 +31,10 @@ class RandomisedResponse(RewardMechanism):
     name = "randomised-response"
     implied_by = ("p", "epsilon_interaction")
 
-    p: float = setting(
-        DEFAULT_P, "Probability that an interaction's reward is sent as it is.", replaces=("epsilon_interaction",)
+    p: float | None = setting(
+        None,
+        f"Probability that an interaction's reward is sent as it is. Without any ε: {DEFAULT_P:g}.",
+        replaces=("epsilon_interaction",),
     )
     epsilon_interaction: float | None = setting(
         None, "ε of one interaction, instead of p; the paper's unit.", low=0, high=1000, replaces=("p",)
@@ -41,8 +43,13 @@ class RandomisedResponse(RewardMechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.p != DEFAULT_P and self.epsilon_interaction is not None:
+        if self.p is not None and self.epsilon_interaction is not None:
             raise ConfigError("privacy.p and privacy.epsilon_interaction say the same thing; give one of them.")
+
+    @override
+    def resolved(self):
+        bare = self.p is None and self.epsilon_interaction is None
+        return dataclasses.replace(self, p=DEFAULT_P) if bare else self
 
     @override
     def bind(self, bounds, metric):
@@ -59,7 +66,7 @@ class RandomisedResponse(RewardMechanism):
         """p; from ε where that is given, for which the mechanism must be bound to a run."""
         if self.epsilon_interaction is not None:
             return probability(self.epsilon_interaction, self.n or 2)
-        return self.p
+        return DEFAULT_P if self.p is None else self.p
 
     @property
     @override
@@ -122,5 +129,5 @@ class NoPrivacy(RandomisedResponse):
     name = "none"
     implied_by = ()
 
-    p: float = bound(1.0)
+    p: float | None = bound(1.0)
     epsilon_interaction: float | None = bound()

@@ -37,7 +37,7 @@ from fedrank.ranking.mechanisms.weights import CHANGE_CLIP, check_bounds_of_user
 
 #: How weights become steps. Towards zero they would shrink a little every round.
 ROUNDING = "nearest"
-#: Discrete Laplace noise exceeds this many scales with a probability of e⁻⁴⁰.
+#: Discrete Laplace noise exceeds this many scales with a probability of e⁻⁴⁰, Gaussian noise with a much smaller one.
 _TAIL = 40
 #: Finest and coarsest grid, as powers of two of the steps that a unit is cut into.
 _FINEST, _COARSEST = 16, 5
@@ -66,6 +66,11 @@ class SecureSum(VectorMechanism):
 
     @override
     def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
+        if bounds.late:
+            raise ConfigError(
+                f"a secure sum is of one round's messages: set devices.late = 0 with privacy.name = {self.name!r}, got "
+                f"{bounds.late}."
+            )
         made = super().bind(bounds, size, interactions)
         if made.grid is not None:
             made.check_grid()
@@ -104,7 +109,7 @@ class SecureSum(VectorMechanism):
         check_sum(parties, self.clip, self.steps, self.largest_noise(parties))
 
     def largest_noise(self, parties: int) -> int:
-        """The largest noise in a sum but for a probability of e⁻⁴⁰, in steps."""
+        """Bound of the noise in a number of the sum, in steps; exceeded with a probability of about e⁻⁴⁰ at most."""
         del parties
         return 0
 
@@ -173,7 +178,12 @@ class Shares(SecureSum):
 
     @override
     def bind(self, bounds: Bounds, size: int, interactions: int) -> Any:
-        made = self
+        if bounds.attackers:
+            raise ConfigError(
+                "shares of noise hide a device among all devices of a round, and attackers know their shares: set "
+                f"attack.share = 0, got {bounds.attackers}."
+            )
+        made = self.resolved()
         if self.absent is None:
             p, clients = bounds.dropout, bounds.clients or 1
             made = dataclasses.replace(self, absent=min(0.95, p + 4 * (p * (1 - p) / clients) ** 0.5))
@@ -232,7 +242,12 @@ class LaplaceShares(Shares):
     name = "laplace-shares"
     implied_by = ("epsilon",)
 
-    epsilon: float = setting(1.0, "ε of one round of one device.", low=0, high=1000)
+    epsilon: float | None = setting(None, "ε of one round of one device.", low=0, high=1000)
+
+    @override
+    def resolved(self):
+        self.check_epsilon("epsilon")
+        return self
 
     @override
     def bind(self, bounds, size, interactions):
@@ -244,13 +259,13 @@ class LaplaceShares(Shares):
 
     @property
     def sensitivity(self) -> float:
-        """How far apart in L1 two replies of one device can be, in steps."""
+        """Largest L1 distance between two replies of one device, in steps."""
         return replacement_sensitivity(self.clip, self.clip_norm, self.size, "l1", self.steps, ROUNDING)
 
     @functools.cached_property
     def scale(self) -> float:  # type: ignore[override] - a cached property
         """Scale of the Laplace noise in the sum over devices, in steps."""
-        return laplace_scale(self.epsilon, self.sensitivity)
+        return laplace_scale(self.epsilon or 0.0, self.sensitivity)
 
     @override
     def draw(self, key):
@@ -293,15 +308,23 @@ class GaussianShares(Shares):
     implied_by = ("epsilon_user",)
     changes = True
 
-    epsilon_user: float = setting(
-        1.0, "ε, at delta, of all that a user ever does, over all rounds that a device takes part in.", low=0, high=1000
+    epsilon_user: float | None = setting(
+        None,
+        "ε, at delta, of all that a user ever does, over all rounds that a device takes part in.",
+        low=0,
+        high=1000,
     )
     clip: float = setting(CHANGE_CLIP, "Largest norm of how a device changes the weights.")
     clip_norm: Literal["l1", "l2"] = bound("l2")
 
     @override
+    def resolved(self):
+        self.check_epsilon("epsilon_user")
+        return self
+
+    @override
     def bind(self, bounds, size, interactions):
-        check_bounds_of_user(bounds, "privacy.epsilon_user")
+        check_bounds_of_user(bounds)
         return super().bind(bounds, size, interactions)
 
     @property
@@ -316,14 +339,14 @@ class GaussianShares(Shares):
 
     @property
     def sensitivity(self) -> float:
-        """How far apart in L2 two replies of one device can be, in steps."""
+        """Largest L2 distance between two replies of one device, in steps."""
         return replacement_sensitivity(self.clip, "l2", self.size, "l2", self.steps, ROUNDING)
 
     @functools.cached_property
     def scale(self) -> float:  # type: ignore[override] - a cached property
         """σ of the noise in the sum over devices, in steps."""
         return shared_gaussian_sigma(
-            self.epsilon_user, self.delta, self.sensitivity, self.enough, self.size, self.times
+            self.epsilon_user or 0.0, self.delta, self.sensitivity, self.enough, self.size, self.times
         )
 
     @property

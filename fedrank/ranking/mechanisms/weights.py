@@ -36,7 +36,7 @@ def check_clip(clip: float | None) -> None:
         raise ConfigError(f"privacy.clip must be positive and finite, got {clip}.")
 
 
-def check_bounds_of_user(bounds: Bounds, what: str) -> None:
+def check_bounds_of_user(bounds: Bounds) -> None:
     """Refuse a run in which an ε of a user would not hold.
 
     Raises:
@@ -44,8 +44,8 @@ def check_bounds_of_user(bounds: Bounds, what: str) -> None:
     """
     if bounds.attackers:
         raise ConfigError(
-            "privacy.epsilon_user counts on all devices of a round to add secret noise, and attackers "
-            f"know theirs: set attack.share = 0, got {bounds.attackers}."
+            "privacy.epsilon_user is a promise to honest devices, counted with all of them: set attack.share = 0, got "
+            f"{bounds.attackers}."
         )
     if bounds.late:
         raise ConfigError(
@@ -54,7 +54,7 @@ def check_bounds_of_user(bounds: Bounds, what: str) -> None:
         )
     if not bounds.equal:
         raise ConfigError(
-            f"{what} does not hide how many interactions a device made, which every message says: set "
+            "privacy.epsilon_user does not hide how many interactions a device made, which every message says: set "
             "devices.amounts = 'equal'."
         )
 
@@ -134,8 +134,11 @@ class ServerNoised(ClearWeights):
         "gaussian-shares: devices add their noise, drawn from their operating systems."
     )
 
-    epsilon_user: float = setting(
-        1.0, "ε, at delta, of all that a user ever does, over all rounds that a device takes part in.", low=0, high=1000
+    epsilon_user: float | None = setting(
+        None,
+        "ε, at delta, of all that a user ever does, over all rounds that a device takes part in.",
+        low=0,
+        high=1000,
     )
     clip: float | None = setting(CHANGE_CLIP, "Largest norm of how a device changes the weights.")
     clip_norm: Literal["l1", "l2"] = bound("l2")
@@ -146,8 +149,14 @@ class ServerNoised(ClearWeights):
         return False
 
     @override
+    def resolved(self):
+        self.check_epsilon("epsilon_user")
+        return self
+
+    @override
     def bind(self, bounds, size, interactions):
-        check_bounds_of_user(bounds, "privacy.epsilon_user")
+        self.resolved()
+        check_bounds_of_user(bounds)
         if self.clip is None or bounds.clients is None:
             raise ConfigError("server-noise needs privacy.clip, a bound of what it hides, and the number of clients.")
         return super().bind(bounds, size, interactions)
@@ -184,14 +193,14 @@ class ServerNoised(ClearWeights):
 
     @property
     def sensitivity(self) -> float:
-        """How far apart in L2 two replies of one device can be."""
+        """Largest L2 distance between two replies of one device, in units of the weights."""
         return replacement_sensitivity(self.clip or 0.0, "l2", self.size, "l2", None, "nearest")
 
     @functools.cached_property
     def scale(self) -> float:
         """σ of the noise before some of it is taken back."""
         apart = self.sensitivity * column_norm(self.band, self.rounds, self.times)
-        return gaussian_sigma(self.epsilon_user, self.delta, apart, integers=False)
+        return gaussian_sigma(self.epsilon_user or 0.0, self.delta, apart, integers=False)
 
     @override
     def init(self, key):

@@ -1,1 +1,1 @@
-"""What a device without JAX runs: messages and scores, with NumPy."""
+"""Code of a device without JAX: messages and scores, with NumPy."""

@@ -45,7 +45,7 @@ def draft(
     Args:
         first: int [documents], a ranker's documents, best first.
         second: int [documents], the other's: the same documents.
-        depth: Ranks that are drafted; what is below belongs to nobody, and its clicks do not count.
+        depth: Ranks that are drafted; documents below belong to neither ranker, and their clicks do not count.
         toss: 32 random bits: bit r says who goes first in a pair of turns that starts at rank r + 1, 1 for ``first``.
 
     >>> order, team = draft(np.array([0, 1, 2]), np.array([0, 2, 1]), 3, 0b010)

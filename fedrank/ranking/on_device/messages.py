@@ -1,4 +1,4 @@
-"""What crosses in :mod:`fedrank.ranking.foltr_es`, to the byte; a device reads and writes it with NumPy alone.
+"""Messages of :mod:`fedrank.ranking.foltr_es`, to the byte; a device reads and writes them with NumPy alone.
 
 A reply has 9 bytes for MaxRR with B = 4 and antithetic halves, 6 with one privatised number; 6 to 13 in all settings.
 A check of the model has the bytes of a reply, and another kind.

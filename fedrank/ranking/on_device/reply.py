@@ -23,7 +23,7 @@ CLIP = 0.03
 
 @dataclass(frozen=True)
 class ClicksToReply:
-    """What both sides have to know to make a reply. A *half* is the interactions with θ + σv, or those with θ − σv.
+    """The rule for replies that device and server share. A *half* is the interactions with θ + σv, or with θ − σv.
 
     Attributes:
         metric: Reward of an interaction: a function of its clicks with n values.
@@ -82,7 +82,7 @@ class ClicksToReply:
         return Check(made.seed, made.plus, made.minus)
 
     def rewards(self, patterns: Any, rng_bits: Any, xp: ModuleType) -> Any:
-        """What each interaction adds to the sum of its half: its metric value, privatised by itself (Section 3.3).
+        """Terms of interactions in the sums of their halves: metric values, each privatised by itself (Section 3.3).
 
         Args:
             patterns: int32 [...]: the clicks, bit i for rank i + 1, below 2**depth.
@@ -98,7 +98,7 @@ class ClicksToReply:
         return xp.asarray(self.metric.numerators, xp.int32)[index]
 
     def sums(self, patterns: Any, rng_bits: Any, active: Any, xp: ModuleType) -> Any:
-        """What interactions add to the sums of their halves.
+        """Sums of the halves over interactions, each privatised by itself as in :meth:`rewards`.
 
         Args:
             patterns: int32 [halves, interactions], as for :meth:`rewards`.

@@ -1,4 +1,4 @@
-"""What a ranker is: weights as one flat vector, and a function from features to scores.
+"""Base of rankers: weights as one flat vector, and a function from features to scores.
 
 A flat vector because evolution strategies perturb all weights alike, and because it is what crosses the wire. In all
 rankers the documents of a query are scored one by one: the score of a document depends on its own features only.

@@ -1,4 +1,4 @@
-"""What a caller hands over as a ranker, as one."""
+"""Conversion of a caller's ranker or torch module to a Ranker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedrank.ranking.rankers.base import Ranker
 
 
 def as_ranker(given: Any, n_features: int) -> Ranker:
-    """What a caller handed over as a ranker.
+    """A caller's ranker or torch module as a Ranker.
 
     Args:
         given: A :class:`~fedrank.ranking.rankers.base.Ranker`, or a ``torch.nn.Module``.

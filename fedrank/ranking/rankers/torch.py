@@ -117,7 +117,7 @@ def _given(argument: Any, values: _Values) -> Any:
 
 
 def _layer(module: Any, key: str) -> Callable[[dict[str, Any], Any], Any]:
-    """How JAX computes a layer from all parameters and its input."""
+    """A JAX function that computes a layer from all parameters and its input."""
     kind = type(module).__name__
     if kind == "Linear":
         bias = module.bias is not None

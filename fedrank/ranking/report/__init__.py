@@ -1,1 +1,1 @@
-"""What the page of a run of rankers shows."""
+"""Contents of the page of a run of rankers."""

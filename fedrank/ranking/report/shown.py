@@ -1,4 +1,4 @@
-"""What runs of devices, or of one service, that learn to rank show."""
+"""Contents of the page of a run that learns to rank, on devices or at one service."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class RankingShown(CurvesShown):
         if kind := kinds.get(str(run.setting("share"))):
             out.append(kind.capitalize())
         if run.metrics["measure"].str.ends_with("(own rankers)").any():
-            out.append("Devices have rankers of their own, measured as (own rankers): means over 20 of them")
+            out.append("Each device has its own ranker, measured as (own rankers): means over 20 of them")
         for key, said in (("dropout", "of the replies do not arrive"), ("late", "of the replies are late")):
             if part := run.setting(f"devices.{key}"):
                 out.append(f"{part:.0%} {said}".replace("%", " %", 1))
@@ -199,7 +199,7 @@ def _capital(text: str) -> str:
 
 
 def _taking_part(run: Run) -> int | None:
-    """How many devices a run asks at least once, or None if its settings do not say."""
+    """Number of devices that a run asks at least once, or None if its settings do not say."""
     clients, rounds, population = (run.setting(name) for name in ("clients", "rounds", "population"))
     if not isinstance(clients, int):
         return None

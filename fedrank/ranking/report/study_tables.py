@@ -49,7 +49,7 @@ def privacy_results(study: Study, fraction: float, listener: Listener) -> tuple[
 
 
 def unlearning_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:
-    """What forgetting does, a table for each case of the study.
+    """Results of forgetting, a table for each case of the study.
 
     The study's ``settings`` hold ``share`` of the devices to forget and ``tune``, the rounds of fine-tuning.
 
@@ -106,7 +106,7 @@ def unlearning_results(study: Study, fraction: float, listener: Listener) -> tup
             f"rounds; {config.seeds} seeds together take the seconds shown, compilation left out.",
             "Distance: of the weights, in mean distances between two retrainings with different seeds.",
             "Influence: how much is left of the way from the retrained model to the one as trained, 1 for all. The "
-            "last row says what chance makes of it: nobody was there to forget.",
+            "last row shows the effect of chance: no device is forgotten.",
             "What poisoners want: the expected metric of a user who wants the worst documents, on training queries.",
             "± is half of a 95 % Student t interval over seeds.",
         ]
@@ -115,7 +115,7 @@ def unlearning_results(study: Study, fraction: float, listener: Listener) -> tup
 
 
 def own_ranker_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:
-    """What the rankers on devices are worth to their users, a table for each case; a row for each method and group.
+    """Quality of the rankers on devices for their users, a table for each case; a row for each method and group.
 
     The study's ``settings`` hold ``methods``: tables of settings with a ``name``, of which ``protocol`` is one. Each
     runs under each of the study's cases.
@@ -147,7 +147,7 @@ def own_ranker_results(study: Study, fraction: float, listener: Listener) -> tup
                     row[f"d{i}"] = mean_interval((values[key] - against).tolist())
                 rows.append({**row, "online": mean_interval(trained.online.tolist())})
         notes = (
-            "Each device's ranker is measured under the click model of its own user, on all queries; the mean of the "
+            "Each device's ranker is measured under the click model of its user, on all queries; the mean of the "
             "first 20 honest devices of a group. Online: what all users experienced, attackers included.",
             "± is half of a 95 % Student t interval over seeds; differences are taken seed by seed.",
         )

@@ -1,4 +1,4 @@
-"""What simulated devices of all native rounds do: draw queries, and keep what their users went through."""
+"""Steps of simulated devices in all native rounds: draw queries, and record what their users went through."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PerDevice: TypeAlias = Sequence[int] | AnyArray | None
 
 
 class Device(NamedTuple):
-    """What a device has for itself.
+    """State of a device.
 
     Attributes:
         first: int32: start of its share in the list of all shares' queries.

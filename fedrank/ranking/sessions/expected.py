@@ -1,4 +1,4 @@
-"""What a ranker is worth to a user, exactly: the expectation over the user's clicks, without sampling.
+"""Exact value of a ranker to a user: the expectation over the user's clicks, without sampling.
 
 The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern
 weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks.

@@ -329,7 +329,7 @@ def _sessions(
                         row = begin * lists + order[at + r]
                         party = row // lists
                         item = row - party * lists
-                        # As in fill_best, which as a function of its own would count who uses the arrays.
+                        # As in fill_best; a separate function would count references to the arrays.
                         shown = best_tiles(scores, r, documents, width, random_ties, top)
                         if shown < 0:
                             tie = tie_bits[party, tie_at + item]
@@ -618,7 +618,7 @@ def host_interleaved(
 
 
 def _settings(kernel, ranker, users, data, step, random_ties):
-    """What a kernel takes besides what differs from party to party."""
+    """Arguments of a kernel that are the same for all parties."""
     _, hidden = kernel_shape(ranker)
     click, leave = click_tables(users)
     return {

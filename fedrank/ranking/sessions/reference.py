@@ -98,7 +98,7 @@ def simulate_clicks(
     order: Int[AnyArray, "*lists ranks"],
     rng_bits: UInt32[AnyArray, "*lists depth"],
 ) -> SessionResults:
-    """What a user does with shown lists.
+    """Clicks of a user on shown lists, and the lists' nDCG.
 
     Args:
         users: All users.

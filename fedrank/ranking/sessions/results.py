@@ -1,4 +1,4 @@
-"""What a user did with lists of results, and how good the lists were."""
+"""Clicks of a user on lists of results, and the quality of the lists."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedrank.core.arrays import AnyArray
 
 
 class SessionResults(NamedTuple):
-    """What a user did with lists of results, and how good the lists were.
+    """Clicks of a user on lists of results, and the quality of the lists.
 
     Attributes:
         patterns: int32 [...]: bit i is set when the document at rank i + 1 was clicked.
         ndcg: float32 [...]: nDCG of the list that was shown, down to the last rank shown; 0 for a query without a
-            relevant document. From the labels, which nobody outside a simulation has.
+            relevant document. From the labels, which only a simulation has.
     """
 
     patterns: Int[AnyArray, "*interactions"]
@@ -23,7 +23,7 @@ class SessionResults(NamedTuple):
 
 
 class InterleavedResults(NamedTuple):
-    """What a user did with lists that two rankers made together, and what of it each ranker is credited with.
+    """Clicks of a user on lists that two rankers made together, and the clicks credited to each ranker.
 
     Attributes:
         shown: The clicks on the lists, and how good these were.

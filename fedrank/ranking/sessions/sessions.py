@@ -60,7 +60,7 @@ def check_fit(
     if count.min() < 1 or count.max() > MAX_QUERIES:
         raise ConfigError(
             f"a device's share must hold 1 to {MAX_QUERIES:,} queries, got {count.min():,} to {count.max():,}. "
-            "Give each device a share of its own, or use a part of the data."
+            "Give each device its own share, or use a part of the data."
         )
     if first.min() < 0 or (first + count).max() > len(queries):
         raise ConfigError(f"a share reaches beyond the list of {len(queries):,} queries that shares are cut from.")

@@ -18,7 +18,7 @@ ROWS = {16: 6, 8: 12}
 
 
 def _pieces(lanes):
-    """Types of LLVM for a tile of so many documents, and builders of what its instructions need."""
+    """Types of LLVM for a tile of ``lanes`` documents, and builders of what its instructions need."""
     from llvmlite import ir
     from numba.core import cgutils
 
@@ -117,7 +117,7 @@ def _sums(builder, pieces, rows, block, width, weights, apart, n_features, begin
 
 
 def _for_each_count(builder, rows, most, body):
-    """``body(k)`` where ``rows`` is k, for k from 1 to ``most``: a loop of its own for each number of rows."""
+    """``body(k)`` where ``rows`` is k, for k from 1 to ``most``: a separate loop for each number of rows."""
     end = builder.append_basic_block("end")
     switch = builder.switch(rows, end)
     for k in range(1, most + 1):
@@ -174,7 +174,7 @@ def _linear_tile(lanes):
 def _hidden_tile(lanes):
     @intrinsic
     def tile(typing_context, block, d, width, weights, first, rows, n_features, hidden, scores):
-        """What some hidden units of a two-layer ranker add to the scores of a tile.
+        """Add the part of some hidden units of a two-layer ranker to the scores of a tile.
 
         Args:
             typing_context: Numba's.
@@ -373,7 +373,7 @@ def _place(builder, pieces, many, documents, picked, keys, found, shown, random_
         pieces.store(builder, mine[t], _at(builder, keys, number(8 * t)))
 
     def ahead(thresholds):
-        """How many keys are above each threshold; ``thresholds(t, k)`` is that of tile t for key k."""
+        """Numbers of keys above each threshold; ``thresholds(t, k)`` is that of tile t for key k."""
         counts = [pieces.no_ints for _ in tiles]
         for k in range(many):
             other = pieces.spread(builder, builder.load(_at(builder, keys, number(k))), pieces.ints)

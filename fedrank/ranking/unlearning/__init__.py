@@ -46,7 +46,7 @@ INTERVALS = (1, 5)
 
 @dataclass(frozen=True)
 class UnlearningMethod:
-    """What one method of unlearning left.
+    """Result of one method of unlearning.
 
     Attributes:
         name: Such as ``"replay"``.
@@ -139,7 +139,7 @@ class _Unlearning:
         self.without = self._only(~gone)
 
     def _only(self, there: Bool[np.ndarray, " parties"]) -> Conditions:
-        """What happens on the way where these devices are heard and nobody attacks."""
+        """Conditions under which only these devices are heard and none attacks."""
         absent = tuple(map(bool, ~there))
         return dataclasses.replace(self.experiment.conditions, attack=None, attackers=(), absent=absent)
 
@@ -155,15 +155,15 @@ class _Unlearning:
         return begun, states, seen, seconds
 
     def _tuned(self, name: str, states: PyTree, seconds: float = 0.0, rounds: int = 0, answers: int = 0) -> _Left:
-        """What fine-tuning by the others makes of these states; what came before it took that long."""
+        """Fine-tune these states on the remaining devices; ``seconds`` is the time spent before."""
         _, tuned, _, more = self._train(self.without, states, self.rounds, self.tune)
         answered = answers + self.tune * int((~self.gone).sum())
         return _Left(name, weights_of(self.protocol, tuned), seconds + more, rounds + self.tune, answered)
 
     def methods(self) -> list[UnlearningMethod]:
-        """What each method left."""
+        """Results of all methods."""
         everybody, stay = len(self.gone), int((~self.gone).sum())
-        self.listener.stage("Training with everybody")
+        self.listener.stage("Training with all devices")
         begun, trained, seen, full = self._train(self.experiment.conditions, None, 0, self.rounds, record=True)
         arrived = np.asarray(seen["arrived"])
         left = [
@@ -190,7 +190,7 @@ class _Unlearning:
     def _of_weights(
         self, begun: PyTree, trained: PyTree, replies: Any, arrived: Bool[np.ndarray, "..."]
     ) -> list[_Left]:
-        """What replay, FedEraser and projected gradient ascent leave where devices send weights."""
+        """Results of replay, FedEraser and projected gradient ascent for devices that send weights."""
         log = Logged.of(weights_of(self.protocol, begun), replies, arrived)
         stay = int((~self.gone).sum())
         start = time.perf_counter()
@@ -258,7 +258,7 @@ class _Unlearning:
 
 
 def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function returns, and how long its second call takes, for which everything is compiled."""
+    """Result of a function, and the seconds of its second call, for which everything is compiled."""
     jax.block_until_ready(run())
     start = time.perf_counter()
     return jax.block_until_ready(run()), time.perf_counter() - start

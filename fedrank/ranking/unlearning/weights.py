@@ -10,8 +10,8 @@ it, its update is uᵢₜ = wᵢₜ − θₜ, and aᵢ its number of interactio
                 the devices F to forget learn from θ' in some rounds, and the server goes the other way:
                 θ' ← θ' − Σ_F aᵢ uᵢ / Σ_F aᵢ, pulled back to the ball around where it began
 
-Replay needs nobody; FedEraser and ascent need devices to answer again, with what their users do now: past interactions
-of an online learner cannot be had a second time. Ascent needs those who leave.
+Replay needs no device; FedEraser and ascent need devices to answer again, with what their users do now: past
+interactions of an online learner cannot be had a second time. Ascent needs those who leave.
 
 Source:
     Liu, Ma, Yang, Wang, Liu: *FedEraser*, IWQoS 2021, Equations (3) and (4). Halimi, Kadhe, Rawat, Baracaldo:
@@ -37,12 +37,12 @@ from fedrank.engine.conditions import Conditions
 from fedrank.engine.simulator import Simulator
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 
-#: The ball of projected ascent: this part of the mean distance to random models, so many of them.
+#: The ball of projected ascent: its radius as a part of the mean distance to random models, and their number.
 _PART, _RANDOM = 1 / 3, 10
 
 
 class Logged(NamedTuple):
-    """What a server keeps of a run.
+    """A server's log of a run.
 
     Attributes:
         start: float64 [seeds, n], the model before the first round.
@@ -75,7 +75,7 @@ class Logged(NamedTuple):
 def mean_of(
     updates: Float[np.ndarray, "seeds parties n"], amounts: Float[np.ndarray, "seeds parties"]
 ) -> Float[np.ndarray, "seeds n"]:
-    """Σᵢ aᵢ uᵢ / Σᵢ aᵢ; zero of nobody."""
+    """Σᵢ aᵢ uᵢ / Σᵢ aᵢ over devices i, float64 [seeds, n]; 0 if all aᵢ are 0."""
     total = np.maximum(amounts.sum(axis=1), 1e-30)
     return np.einsum("sp,spn->sn", amounts, updates) / total[:, None]
 
@@ -104,7 +104,7 @@ class Eraser:
 def _once(
     protocol: FoltrPDGD, chunk: int, keys: Any, states: PyTree, parties: Party, interactions: int, number: int
 ) -> Float[np.ndarray, "seeds parties n"]:
-    """How each device changes the models of these states by so many interactions: float64."""
+    """Change of each device to the models of these states by a number of interactions: float64 [seeds, parties, n]."""
     fewer = dataclasses.replace(protocol, interactions=interactions)
     own = parties.own._replace(amount=np.minimum(np.asarray(parties.own.amount), interactions))
     simulator = Simulator(fewer, chunk, conditions=Conditions(), record=True)

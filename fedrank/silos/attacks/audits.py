@@ -77,9 +77,9 @@ def record_network(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 def record_network_batches(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
     """A small network trained by DP-SGD for thirty steps, in each of which every row is with a probability of a third.
 
-    So many sampled steps come close to Gaussian noise (Bu et al., *Deep learning with Gaussian differential privacy*,
+    Thirty sampled steps come close to Gaussian noise (Bu et al., *Deep learning with Gaussian differential privacy*,
     Harvard Data Science Review 2020), by whose trade-off curve they are judged. What is shown errs on the safe side:
-    of the promised ε, 1, 4 or 8, somebody who knew everything could show 1.00, 3.99 or 7.93.
+    of the promised ε, 1, 4 or 8, an attacker who knew everything could show 1.00, 3.99 or 7.93.
 
     Args:
         epsilon: ε of a record, in nats.

@@ -178,7 +178,7 @@ def _match_records(
 
 
 def _private(own: Own, rows: int, epsilon: float, delta: float) -> Any:
-    """DP-SGD of a silo of so many rows: fifteen rounds of six epochs are one training here."""
+    """DP-SGD of a silo of ``rows`` rows: fifteen rounds of six epochs are one training here."""
     from fedrank.silos.network import TabularNetwork
     from fedrank.silos.records.private_sgd import PrivateSgd
 

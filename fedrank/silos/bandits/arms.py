@@ -2,7 +2,7 @@
 
 An arm is a row ``members`` of truth values, one for each silo. Which sets are arms is the user's choice: the pairs of
 the thesis' experiments (few, no overlap), all combinations (2^(k−1)), clusters of silos whose updates point the same
-way (many silos), or one fixed set. ``target alone`` comes first wherever it is an arm, so that "nobody helps" can win.
+way (many silos), or one fixed set. ``target alone`` comes first wherever it is an arm, so that "no silo helps" can win.
 
 Source:
     Lundahl: *Personalization by combination*, master's thesis, 2021, sections 7, 8.3.1, 10.
@@ -157,7 +157,7 @@ def cluster_arms(
     """Arms for many silos: the target alone, then the target with each cluster of silos whose updates are alike.
 
     The silos other than the target are clustered bottom-up: average linkage on the cosine distance 1 − cos of their
-    updates, until so many clusters are left. An update that is zero has no direction and counts as orthogonal to all.
+    updates, until ``clusters`` are left. An update that is zero has no direction and counts as orthogonal to all.
     Work grows with silos³, which is a million steps at 100 silos.
 
     Args:

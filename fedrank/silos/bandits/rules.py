@@ -114,7 +114,7 @@ def make_rule(
         initial: First estimate of every arm; above all rewards it makes a rule try every arm. The thesis uses 0.05.
         wins0: Beta prior, above 0. The thesis names no value; 1 and 1 is the uniform prior.
         losses0: Beta prior, above 0.
-        every: An Extreme-Explore round every so many rounds, the first included; 0: none.
+        every: Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.
         chance: Probability that a round is an Extreme-Explore round, in [0, 1].
         fixed: Arm of the kind ``fixed``, at least 0.
 
@@ -169,7 +169,7 @@ def make_rule(
 
 
 def start(rule: Rule, arms: int) -> Estimates:
-    """Estimates before the first round, of so many arms: the initial value for each, no reward seen."""
+    """Estimates before the first round, [arms] each: the initial value for each arm, no reward seen."""
     zeros = np.zeros(arms, np.float32)
     return Estimates(zeros, np.full(arms, rule.initial, np.float32), zeros, zeros, np.zeros((), np.float32))
 

@@ -7,7 +7,7 @@ the silo's: a test takes one number a run, of several runs that divide the rows 
 
 **Contributions.** An Extreme-Explore round over all combinations gives the value v(S) of every set S of helpers. From
 these 2^(k−1) values follows a share for every helper: its marginal v(S + j) − v(S), averaged over all orders in which
-helpers may join (Shapley 1953). The shares add up to v(all) − v(nobody).
+helpers may join (Shapley 1953). The shares add up to v(all) − v(∅).
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class Coding:
     Attributes:
         levels: Column -> its levels. The feature of a level is named ``column=level``; not every level has one.
         codes: Those of these columns whose numbers are codes: 1 and 1.0 are one level.
-        never_zero: Columns in which 0 means that nobody measured it.
+        never_zero: Columns in which 0 means that the value was not measured.
         label: Column of the label; empty where the table has none.
         positive: The value of the label that counts as 1.
     """

@@ -101,7 +101,7 @@ def _name(number: int) -> str:
 
 
 def _roles(silos: int) -> list[str]:
-    """Roles of so many silos, numbered where there are several."""
+    """Roles of a number of silos, numbered where several silos have one."""
     first = list(ROLES[:4])[:silos]
     some = min(_MOST, max(1, (silos - 1) // _ONE_IN))
     names = [*first, *(f"{role}-{k}" for k in range(2, some + 1) for role in ("complementary", "harmful"))]

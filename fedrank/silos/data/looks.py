@@ -112,11 +112,12 @@ def _pairs(counts: Int[np.ndarray, " values"]) -> float:
     return float((counts * (counts - 1) / 2).sum())
 
 
-#: Numbers that are often written where nobody knows the value.
+#: Numbers that are often written for an unknown value.
 SENTINELS = (-1, -7, -8, -9, -77, -88, -99, -777, -888, -999, -9999, 77, 88, 99, 777, 888, 999, 9999, 99999)
 #: Fewest rows for an identifier or a copy of the label to be told from chance.
 _FEWEST = 20
-#: A value that is further from the median than so many times the spread of the middle nine tenths flattens a column.
+#: A value flattens a column if its distance from the median is more than this times the spread of the middle nine
+#: tenths.
 _FAR = 50.0
 
 

@@ -42,7 +42,7 @@ _COLUMNS: tuple[str, ...] = (
 _SPARSE = ("slope", "ca", "thal")
 # Codes without an order: type of chest pain 1 .. 4, electrocardiogram 0 .. 2. The first level is the zero of the rest.
 _ALL_LEVELS = {"cp": (1, 2, 3, 4), "restecg": (0, 1, 2)}
-# Nobody has a cholesterol or a blood pressure of 0.
+# No living patient has a cholesterol or a blood pressure of 0.
 _NEVER_ZERO = ("trestbps", "chol")
 _PACKED = ("", ".xz", ".gz", ".bz2")
 _OWN = "own data"
@@ -152,7 +152,7 @@ def heart_disease(entry: Entry[DataSet], folder: Path | None = None, gaps: str =
 
     The columns slope, ca and thal go; chest pain and electrocardiogram become one column a level, without the first;
     that makes 13. Label 1 is any heart disease (num > 0). Rows: Cleveland 303, Hungarian 261, Switzerland 46, Long
-    Beach (va) 130. A cholesterol of 0 stays 0 there, although nobody measured it.
+    Beach (va) 130. A cholesterol of 0 stays 0 there, although it was not measured.
 
     Args:
         entry: Its entry in the catalogue.

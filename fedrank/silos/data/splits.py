@@ -1,7 +1,7 @@
 """Divide the rows of every silo into training, validation and test rows, each silo by itself.
 
 No row of a silo leaves it: its columns are brought to mean 0 and standard deviation 1 with the mean and the deviation
-of its own *training* rows, and what is missing becomes the training mean, which is 0 afterwards.
+of the silo's *training* rows, and what is missing becomes the training mean, which is 0 afterwards.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Sizes:
 
     A whole number is a number of rows and is taken first. A share is of the rows that are left after those: of all rows
     if there are only shares, as in the thesis (Lundahl 2021, section 4.1): 1 % to train, 40 % to validate, 59 % to
-    test. Rows that nobody takes are not used. For a silo of few rows 1 % is nothing; see :meth:`counts`.
+    test. Rows that no part takes are not used. For a silo of few rows 1 % is nothing; see :meth:`counts`.
 
     Attributes:
         train: A number of rows, at least 1, or a share in (0, 1).
@@ -93,11 +93,11 @@ class Sizes:
 
     @classmethod
     def counts(cls, train: int = 40) -> Sizes:
-        """Sizes with so many training rows in every silo; the others are divided 40 to 59 as in the thesis."""
+        """Sizes with ``train`` training rows in every silo; the others are divided 40 to 59 as in the thesis."""
         return cls(train, 40 / 99, REST)
 
     def of(self, rows: int, silo: str = "") -> tuple[int, int, int]:
-        """Rows to train, validate and test on, of a silo of so many rows.
+        """Rows to train, validate and test on, of a silo of ``rows`` rows.
 
         Raises:
             DataError: There are too few rows for these sizes.
@@ -288,7 +288,7 @@ def _one_class(rows: Rows, part: str, names: Sequence[str]) -> list[UndefinedAuc
 
 
 def _place(share: float, rows: int) -> int:
-    """A share of so many rows, rounded to a whole number."""
+    """A share of ``rows`` rows, rounded to a whole number."""
     return int(share * rows + 0.5 + _ROUNDING)
 
 

@@ -94,7 +94,7 @@ class SiloTable:
             raise DataError(f"table {self.name!r} has no silo; it needs one at least.")
         twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
-            raise DataError(f"two silos of table {self.name!r} are named {twice[0]!r}; give each a name of its own.")
+            raise DataError(f"two silos of table {self.name!r} are named {twice[0]!r}; give each another name.")
         for silo in self.silos:
             if silo.features.shape[1] != self.n_features:
                 raise DataError(

@@ -164,7 +164,7 @@ def fit_silos(
     """Fit a generalised linear model to the rows of all silos, which stay where they are.
 
     Rows with a missing value are left out, as statistics programs do. Of a column's levels the first has no
-    coefficient of its own: the others are measured from it.
+    coefficient: the others are measured from it.
 
     Args:
         table: The silos; or (features [rows, columns], labels [rows]) of each, where labels may be any number.
@@ -252,7 +252,7 @@ def fit_silos(
 
 
 def references(table: SiloTable) -> list[int]:
-    """Columns of first levels, where every level of a column has a feature of its own."""
+    """Columns of first levels, where every level of a column has its own feature."""
     out = []
     for column, levels in table.coding.levels.items():
         places = [table.feature_names.index(f"{column}={v}") for v in levels if f"{column}={v}" in table.feature_names]

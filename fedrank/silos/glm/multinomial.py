@@ -162,7 +162,7 @@ def fit_multinomial(
         newton: How the optimum is found.
 
     Raises:
-        DataError: There are no rows, or a level that nobody has.
+        DataError: There are no rows, or a level that no row has.
     """
     names = tuple(names) or tuple(f"x{k}" for k in range(parts[0][0].shape[1]))
     silos = tuple(silo_names) or tuple(f"silo {k}" for k in range(len(parts)))

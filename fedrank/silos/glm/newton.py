@@ -1,6 +1,6 @@
 """Newton's method on sums over silos: what a silo computes of its rows, and the server's half.
 
-Axes of arrays: ``rows`` of one silo, ``p`` columns, the intercept among them where there is one.
+Axes of arrays: ``rows`` of one silo, ``p`` columns, the intercept among them if the model has one.
 """
 
 from __future__ import annotations

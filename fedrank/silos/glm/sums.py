@@ -55,7 +55,7 @@ class Adder:
     """Adds silos' numbers.
 
     Attributes:
-        secure: By a secure sum: nobody sees a silo's own numbers.
+        secure: By a secure sum: neither the server nor another silo sees a silo's numbers.
         bytes_up: Bytes that silos have sent so far, all together.
         rounds: Sums so far.
     """

@@ -116,7 +116,7 @@ def levels_of(
         )
     place = {text: float(k) for k, text in enumerate(found)}
     numbers = [None if text is None else place[text] for text in texts]
-    # Not whole: nobody has such a code for what is missing.
+    # Not whole: no table has such a code for what is missing.
     columns[label] = [None if number is None else str(number + _PART) for number in numbers]
     table, labels = _carry(path, columns, numbers, 0.5, silo, label, drop, categorical, missing)
     return table, [one - _PART for one in labels], tuple(found)

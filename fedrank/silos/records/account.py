@@ -31,7 +31,7 @@ _COVERS = (
 _NOT_COVERED = (
     "How many rows the silo has, its columns, and their ranges and levels: they are public.",
     "Several rows of one person: ε grows with their number.",
-    "What holds for people in general, as the model tells it. It may be true of somebody who is in no table.",
+    "What holds for people in general, as the model tells it. It may be true of a person who is in no table.",
     "What is done with the silo's own rows at the silo, and whom it shows a model of them.",
     TRANSPORT,
     KNOWN_RANDOMNESS,
@@ -43,7 +43,7 @@ _JUDGED = (
     "times as likely, but for a probability of δ."
 )
 #: What a server could do with nodes that answer each question of a run once.
-OTHER_RUNS = "Other runs on the same rows, with another seed or other settings: each has an ε of its own; they add up."
+OTHER_RUNS = "Other runs on the same rows, with another seed or other settings: each has its own ε; they add up."
 
 
 #: Whom one has to trust for the ε of a run whose nodes keep their answers.
@@ -115,7 +115,7 @@ def run_account(
         not_covered.append("How many validation rows have each label, and so the label of one whose others are known.")
         promises.append(Promise(Unit.RECORD, judged, delta, "concentrated differential privacy", "validation rows"))
         said.append(
-            f"AUCs that the target tells have noise of their own. One record of its validation rows: ε = {judged:.3g}; "
+            f"AUCs that the target tells have separate noise. One record of its validation rows: ε = {judged:.3g}; "
             "it is replaced by another one of its label, and how many rows have each label is public."
         )
     rows, multiplier = min(sgd.multipliers, default=(0, 0.0))

@@ -53,7 +53,7 @@ _LEAST, _MOST = 0.2, 1e5
 
 
 def _loss(multiplier: float, share: float, steps: int) -> Any:
-    """Privacy loss distribution of so many steps for one record in another's place."""
+    """Privacy loss distribution of ``steps`` steps for one record in another's place."""
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
     from dp_accounting.privacy_accountant import NeighboringRelation
 
@@ -69,7 +69,7 @@ def _loss(multiplier: float, share: float, steps: int) -> Any:
 
 @lru_cache(maxsize=4096)
 def sgd_epsilon(multiplier: float, share: float, steps: int, delta: float) -> float:
-    """ε at δ of a record in so many steps of DP-SGD.
+    """ε at δ of a record in ``steps`` steps of DP-SGD.
 
     Args:
         multiplier: z, deviation of the noise in units of the longest gradient of a row.
@@ -143,9 +143,9 @@ def largest_attack(multiplier: float, share: float, steps: int) -> float:
 
 #: σ of the noise in steps of the grid.
 SIGMA = 2**17
-#: It is drawn as one draw, of this σ, and so many times another one; both have tables.
+#: The noise is a draw with σ = _FINE plus _TIMES times another draw; both have tables.
 _FINE, _TIMES = 2**10, 2**6
-#: Sums must fit into 31 bits with noise of so many σ.
+#: σ of noise with which sums must fit into 31 bits.
 _FAR = 12
 
 
@@ -221,11 +221,11 @@ class PrivateSgd(LocalSgd):
             )
 
     def share(self, rows: int) -> float:
-        """q, the probability that a row of so many is in a step's batch."""
+        """q, the probability that one of ``rows`` rows is in a step's batch."""
         return min(1.0, self.batch / rows)
 
     def steps(self, rows: int, trainings: int = 1) -> int:
-        """Steps of so many trainings of a silo of so many rows."""
+        """Steps of ``trainings`` trainings of a silo of ``rows`` rows."""
         return trainings * self.epochs * -(-rows // min(self.batch, rows))
 
     def for_rows(self, counts: set[int]) -> PrivateSgd:

@@ -91,7 +91,7 @@ class RecordNoise:
 
         Args:
             values: What the silo's rows give.
-            rng: A simulation's generator, which protects nobody; None: the operating system.
+            rng: A simulation's generator, which protects no record; None: the operating system.
         """
         sigma = self._in_steps[1]
         noise = exact_gaussian(sigma, self.numbers) if rng is None else drawn(rng, "gaussian", sigma, self.numbers)
@@ -184,7 +184,7 @@ def release_sums(
         ranges: Public ranges of the columns.
         epsilon: ε of a record.
         delta: δ.
-        rng: A simulation's generator, which protects nobody; None: the operating system.
+        rng: A simulation's generator, which protects no record; None: the operating system.
     """
     u = ranges.rows(x)
     p, noise = u.shape[1], noise_of(ranges, epsilon, delta)
@@ -251,7 +251,7 @@ def perturb(
         ranges: Public ranges of the columns.
         epsilon: ε of a record.
         delta: δ.
-        rng: A simulation's generator, which protects nobody; None: the operating system.
+        rng: A simulation's generator, which protects no record; None: the operating system.
         penalty: Λ, above 0 and not chosen by the rows; None: :func:`penalty_of`.
 
     Raises:
@@ -311,7 +311,7 @@ def noisy_auc(
         y: Their labels.
         epsilon: ε of a record.
         delta: δ.
-        rng: A simulation's generator, which protects nobody; None: the operating system.
+        rng: A simulation's generator, which protects no record; None: the operating system.
     """
     positive = int(y.sum())
     noise = auc_noise(positive, len(y) - positive, epsilon, delta)

@@ -161,12 +161,12 @@ def _of(one: Answer, several: bool) -> list[Html]:
                     (
                         Column("probability", "acting from a probability of", numeric=True, digits=2),
                         Column("benefit", "net benefit", numeric=True, signed=True, digits=3),
-                        Column("benefit_all", "of acting on everybody", numeric=True, signed=True, digits=3),
+                        Column("benefit_all", "of acting on every row", numeric=True, signed=True, digits=3),
                         Column("sensitivity", "sensitivity", numeric=True, digits=3),
                         Column("specificity", "specificity", numeric=True, digits=3),
                     ),
                     tuple(row._asdict() for row in found.thresholds),
-                    ("Acting on nobody has a net benefit of 0.",),
+                    ("Acting on no row has a net benefit of 0.",),
                 )
             ),
         ),

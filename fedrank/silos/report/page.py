@@ -24,7 +24,7 @@ from fedrank.silos.report.tables import SETUP, UNDEFINED
 #: Decision rules that make no use of estimates, unless rewards come a round late.
 _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")
 
-#: Targets with figures and a tile of their own; tables and the matrix have all of them.
+#: Most targets that have their own figures and tile; tables and the matrix have all of them.
 MOST_TARGETS = 6
 
 _AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}

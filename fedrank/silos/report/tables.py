@@ -110,7 +110,7 @@ def helpers_table(run: Run, target: str) -> Table:
     if found.played:
         columns.append(Column("played", "in the averaged set", numeric=True))
     if any(row["own"] is not None for row in rows):
-        columns.append(Column("own", f"{measured_by(run)} of its own first model", numeric=True, digits=DIGITS))
+        columns.append(Column("own", f"{measured_by(run)} of the silo's first model", numeric=True, digits=DIGITS))
     notes = [f"The labels of {h.name} {labels(h)}." for h in found.helpers if h.looks_inverted]
     if len(counts) == 1:
         notes.append(f"Each was compared in {counts.pop():,} rounds over {seeds(run)}.")
@@ -240,7 +240,7 @@ def against(run: Run, target: str, name: str) -> Interval | None:
 
     Returns:
         None if the run has no such number. Paired by seed where the run wrote that; else the difference of means
-        without an interval, because the mean of the other has a spread of its own.
+        without an interval, because the mean of the other has its own spread.
     """
     found = run.details.findings.get(target)
     models = found.against.get(name, {}) if found else {}

@@ -2,7 +2,7 @@
 
 Whoever answers for a silo's data asks whether a federation is worth it at all. The ways to a model that stand beside
 each other (:mod:`fedrank.silos.sceptic.ways`): the silo alone, with a logistic model and with boosted trees; one
-average of everybody's coefficients; federated averaging of the same model; the model that all rows at one place would
+average of all silos' coefficients; federated averaging of the same model; the model that all rows at one place would
 give, which sums give as well (:mod:`fedrank.silos.glm`); the others' models as they are; and what pulls the silo's own
 model towards the others' as far as its rows ask for it.
 

@@ -1,7 +1,7 @@
 """AUC with errors from one division of rows: DeLong's variance, of one model or of the difference of two.
 
 DeLong, DeLong, Clarke-Pearson (Biometrics 1988). Where scores come from several folds' models, each row is compared
-with the rows of its own fold only, and deviations are pooled over folds (LeDell, Petersen, van der Laan, EJS 2015): all
+with the rows of its fold only, and deviations are pooled over folds (LeDell, Petersen, van der Laan, EJS 2015): all
 rows count, and no model is judged on rows that it has seen.
 """
 

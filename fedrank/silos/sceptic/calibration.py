@@ -45,7 +45,7 @@ class Threshold(NamedTuple):
         probability: The threshold.
         benefit: Net benefit: true positives less false positives, each weighed as the threshold weighs them, by row
             (Vickers and Elkin 2006).
-        benefit_all: That of acting on everybody; on nobody it is 0.
+        benefit_all: That of acting on every row; acting on none has 0.
         sensitivity: Share of the rows with label 1 that are acted on.
         specificity: Share of the others that are not.
     """
@@ -62,7 +62,7 @@ class Calibration(NamedTuple):
 
     Attributes:
         brier: Mean squared difference.
-        brier_without: That of the share of label 1 for everybody.
+        brier_without: That of the share of label 1 as every row's probability.
         intercept: In log-odds, of the labels given the model's: 0 is right; above, probabilities are too low.
         slope: 1 is right; below, they are too extreme.
         bins: Of about as many rows each.

@@ -182,7 +182,7 @@ def choose_penalty(own: Own, rng: np.random.Generator, count: int = 5) -> float:
 
 
 def fit_alone(own: Own, penalty: float) -> Glm:
-    """A silo's logistic model of its own rows, standardised by itself."""
+    """A silo's logistic model of the silo's rows, standardised by itself."""
     moments = moments_of([own.x])
     return Glm(fit_glm([(design(own.x, moments), own.y)], penalty).beta, moments)
 

@@ -2,8 +2,8 @@
 
 Each costs a silo one message: its own model, sums of derivatives at a model that it is sent, or moments of its columns.
 
-Whether two silos have the same coefficients is told by the score test at the model that fits both best, each with an
-intercept of its own: with U the derivatives of one silo's log-likelihood there, and I₁, I₂ the information of the two
+Whether two silos have the same coefficients is told by the score test at the model that fits both best, each with
+its own intercept: with U the derivatives of one silo's log-likelihood there, and I₁, I₂ the information of the two
 about what is not the intercept, U'(I₁ − I₁(I₁ + I₂)⁻¹I₁)⁻U is χ² with as many degrees of freedom as there are
 coefficients, if the two are one population. It holds the error of both silos' rows, so that silos of one kind are told
 apart as seldom as its level says, however many rows there are.

@@ -39,7 +39,7 @@ class Way(NamedTuple):
     Attributes:
         title: What a table calls it.
         says: One sentence.
-        kind: ``baseline``: what a sceptic tries; ``method``: what is offered; ``simulation``: what nobody could do in a
+        kind: ``baseline``: what a sceptic tries; ``method``: what is offered; ``simulation``: what cannot be done in a
             federation.
     """
 
@@ -103,7 +103,7 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
     Args:
         own: The target's training rows.
         others: The other silos.
-        ways: Names of :data:`WAYS`; what needs no model of its own is not among the results.
+        ways: Names of :data:`WAYS`; those without a model are not among the results.
     """
     out: Candidates = {}
     moments = moments_of([own.x, *(one.x for one in others.silos)])

@@ -76,7 +76,7 @@ class CoxFit:
         rows: Rows of each that were used.
         events: Events of each.
         left_out: Rows of each that lack a value.
-        strata: Whether each silo has a baseline hazard of its own.
+        strata: Whether each silo has its own baseline hazard.
         rounds: Sums that were asked for.
         bytes_up: Bytes that all silos sent.
         secure: Whether sums were secure sums.
@@ -154,7 +154,7 @@ def fit_cox(
         silos: Rows of each.
         names: Names of the columns.
         silo_names: Names of the silos.
-        strata: Give each silo a baseline hazard of its own.
+        strata: Give each silo its own baseline hazard.
         secure: Add by a secure sum; needs three silos.
 
     Raises:

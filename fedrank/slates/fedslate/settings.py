@@ -74,7 +74,7 @@ class SlateSettings:
         clock: Whether how near the end of the stay is, is among the features: where greed costs, kale pays until the
             last rounds and chocolate in them.
         optimiser: How slates are put together, one of :data:`~fedrank.slates.world.best_slate.OPTIMISERS`.
-        target: Which next slate a target is about, one of :data:`~fedrank.slates.fedslate.learner.TARGETS`.
+        target: Which next slate a target is about, one of :data:`~fedrank.slates.world.best_slate.TARGETS`.
         choice: The choice model of the agents: the users' own, a learnt one, or the published one.
         objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
             that see theirs; where only one does, that is its own.

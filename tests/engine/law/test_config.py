@@ -51,6 +51,9 @@ def test_toml_and_dictionary_forms_are_inverses(tmp_path):
         ({"clients": 0}, "clients must be in"),
         ({"share": "fixd"}, "Did you mean 'fixed'"),
         ({"privacy": {"p": 0.5, "epsilon_interaction": 1.0}}, "one of them"),
+        ({"privacy": {"p": 0.9, "epsilon_interaction": 1.0}}, "one of them"),
+        ({"protocol": "foltr-pdgd", "privacy": {"epsilon": 1.0, "epsilon_user": 1.0}}, "contradict each other"),
+        ({"privacy": {"p": 1.0, "epsilon_user": 1.0}}, "contradict each other"),
         ({"budget": 10}, "at least one round"),
         ({"budget": 80_000, "rounds": 2}, "disagree"),
         ({"rounds": -1}, "rounds must be in"),
@@ -139,7 +142,10 @@ def test_a_table_without_a_name_is_the_part_that_its_keys_imply():
         assert from_dict({"protocol": protocol, "privacy": table}).method.privacy.name == name
     private = from_dict({"privacy": {"epsilon_user": 1.0}})
     assert with_setting(private, "privacy.p", 0.5).method.privacy.probability == 0.5
-    assert with_setting(private, "privacy.name", "laplace").method.privacy.epsilon_interaction == 1.0
+    laplace = with_setting(private, "privacy.name", "laplace")
+    with pytest.raises(ConfigError, match="epsilon_interaction"):
+        laplace.resolved()
+    assert with_setting(laplace, "privacy.epsilon_interaction", 2.0).resolved().method.privacy.name == "laplace"
     assert with_setting(private, "privacy.clip", 0.5).method.privacy.epsilon_user == 1.0
     steps = from_dict({"protocol": "fedopt-pdgd", "server": {"tau": 0.1}}).method.server
     assert (steps.name, steps.tau, steps.learning_rate) == ("fedadam", 0.1, 0.01)

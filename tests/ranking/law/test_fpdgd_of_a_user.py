@@ -171,12 +171,19 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
         ({"privacy": {"epsilon_user": 1.0, "clip_norm": "l1"}}, "clip_norm"),
         ({"privacy": {"epsilon_user": 1.0, "secure_sum": False}}, "privacy.secure_sum"),
         ({"privacy": {"name": "server"}}, "privacy.name"),
+        ({"privacy": {"name": "server-noise"}}, "privacy.epsilon_user"),
+        ({"protocol": "fedopt-pdgd", "privacy": {"epsilon_user": 1.0}}, "server.name"),
+        ({"privacy": {"epsilon": 1.0}, "attack": {"kind": "poisoned-clicks", "share": 0.5}}, "attack.share"),
+        ({"privacy": {"epsilon": 1.0}, "devices": {"late": 0.1, "delay": 1}}, "devices.late"),
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"amounts": "skewed"}}, "devices.amounts"),
         ({"privacy": {"epsilon_user": 1.0}, "devices": {"late": 0.1, "delay": 1}}, "devices.late"),
         ({"privacy": {"epsilon_user": 1.0}, "aggregate": "krum"}, "aggregate"),
         ({"privacy": {"epsilon_user": 1.0}, "attack": {"kind": "poisoned-clicks", "share": 0.5}}, "attack.share"),
         (
-            {"privacy": {"name": "server-noise"}, "attack": {"kind": "scaled-inverse", "share": 0.1}},
+            {
+                "privacy": {"name": "server-noise", "epsilon_user": 1.0},
+                "attack": {"kind": "scaled-inverse", "share": 0.1},
+            },
             "attack.share",
         ),
         ({"privacy": {"epsilon": 1.0}, "population": 2000, "clients": 20, "rounds": 5}, "privacy.epsilon_user"),
@@ -201,7 +208,7 @@ def test_nodes_refuse_what_only_a_simulation_can_promise():
     config = from_dict({**population, "privacy": {"epsilon_user": 1.0}}).resolved()
     with pytest.raises(ConfigError, match="population"):
         task.node(config, NodeSettings(0, 2))
-    config = from_dict({"protocol": "foltr-pdgd", "privacy": {"name": "server-noise"}}).resolved()
+    config = from_dict({"protocol": "foltr-pdgd", "privacy": {"name": "server-noise", "epsilon_user": 1.0}}).resolved()
     for side in (lambda: task.server(config), lambda: task.node(config, NodeSettings(0, 2))):
         with pytest.raises(ConfigError, match="server-noise"):
             side()

@@ -144,7 +144,7 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "means nothing with"),
+        ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "contradict each other"),
         ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
         ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
         ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
@@ -154,7 +154,7 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
         ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
         ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),
         ({"participations": 2}, "participations means nothing without population"),
-        ({"privacy": {"epsilon_user": 1.0, "p": 0.5}}, "means nothing with"),
+        ({"privacy": {"epsilon_user": 1.0, "p": 0.5}}, "contradict each other"),
         ({"privacy": {"epsilon_user": 1.0, "name": "laplace"}}, "means nothing with"),
         ({"privacy": {"epsilon_user": 0.0001}}, "epsilon of the piecewise mechanism must be in"),
         ({"presentation": "one-sided", "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 @functools.cache
 def on_cpu() -> bool:
-    """True if JAX computes on the CPU here. It does unless a plug-in of JAX for an accelerator is installed."""
+    """True if JAX computes on the CPU here, as it always does without a plug-in of JAX for an accelerator."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if "jax" not in sys.modules:
         if platforms == "cpu":

@@ -29,8 +29,8 @@ PARTICIPATION = "That a party takes part, in which rounds, and how often."
 TRANSPORT = "What carries a message: network address, time of sending, and anything the transport adds."
 KNOWN_RANDOMNESS = "Parties whose random numbers another party knows."
 SIMULATION = (
-    "Parties of a simulation. All its random numbers follow from the run's seed, so that it gives no protection and only "
-    "shows what a deployed protocol would promise."
+    "Parties of a simulation. All its random numbers follow from the run's seed, so that it gives no protection and "
+    "only shows what a deployed protocol would promise."
 )
 MORE_ROUNDS = "Rounds beyond those counted here: every further message adds to the ε of its sender."
 MODEL = "What the trained model shows about people in general. It may apply to a person who never took part."

@@ -92,7 +92,7 @@ for _name, _path, _help in (
         "Make a hub's model again from its log, to prove it or to leave devices out.",
     ),
     ("log", "fedrank.cli.log:log", "Show a hub's public log of terms and models, and verify it."),
-    ("witness", "fedrank.cli.log:witness", "Watch that hubs' logs only grow, and that everybody sees the same."),
+    ("witness", "fedrank.cli.log:witness", "Check that hubs' logs only grow, and are the same for everyone."),
     ("new", "fedrank.cli.new:app", "Write the beginning of a package of your own, such as a protocol."),
     ("completion", "fedrank.cli.completion:completion", "Print a script that completes commands and flags in a shell."),
     ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),

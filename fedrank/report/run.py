@@ -302,7 +302,7 @@ class Shown(abc.ABC):
         return []
 
     def ledger_words(self, run: Run) -> list[str] | None:
-        """The messages that crossed, in sentences; None for the usual ones, where every party takes part in every round."""
+        """The messages that crossed, in sentences; None for the usual ones (every party takes part each round)."""
         return None
 
     def crossed_title(self, run: Run) -> str | None:

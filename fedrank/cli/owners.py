@@ -16,7 +16,7 @@ from fedrank.core.words import printable
 
 _Flag = Annotated[bool, Parameter(negative="")]
 
-owner_app = App(name="owner", help="What an owner of documents does: documents, askers, its card.")
+owner_app = App(name="owner", help="Manage an owner: its documents, who may search them, its card.")
 
 
 def search(

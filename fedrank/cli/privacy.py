@@ -12,10 +12,10 @@ from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, DELTA, Unit
 
-app = App(name="privacy", help="What mechanisms promise and cost, and how large sketches must be.")
+app = App(name="privacy", help="Privacy calculators: promises and costs of mechanisms, and sizes of sketches.")
 
 
-app.command("fedrank.cli.sketch:sketch", name="sketch", help="How large sketches of documents have to be.")
+app.command("fedrank.cli.sketch:sketch", name="sketch", help="Find the size that sketches of documents need.")
 
 
 @app.command

@@ -294,7 +294,7 @@ def compare(
 
 for _name, _help in (
     ("send", "Write what a silo may send to others: sums of its rows with a record's ε."),
-    ("private", "What a silo gets of others' messages with a record's ε, beside its own model."),
+    ("private", "Compare uses of others' messages with a record's ε to a silo's own model."),
 ):
     app.command(f"fedrank.cli.records:{_name}", name=_name, help=_help)
 

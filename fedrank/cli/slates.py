@@ -14,7 +14,7 @@ from fedrank.cli.terminal import print_json, table
 #: Share of a policy's choices that may be missing in a log before that is said.
 _UNSEEN = 0.01
 
-app = cyclopts.App(name="slates", help="What another way to fill slates would have earned, from platforms' logs.")
+app = cyclopts.App(name="slates", help="Estimate another slate policy's earnings from platforms' logs.")
 
 
 @app.command

@@ -8,7 +8,7 @@
     model = result.model()
     model.score(features, qid)
 
-The house: what is shared stands in layers, each importing only those below it, and every task has a wing of its own::
+The house: what is shared stands in layers, each importing only those below it, and every task has its own wing::
 
     cli                              commands
     deploy                           the same protocols over a network: a hub and its devices, platforms, Flower

@@ -40,7 +40,7 @@ ES_DEFENCES: Registry[Callable[..., Float[Array, "*groups parties"]]] = Registry
 def in_range(
     plus: Integer[AnyArray, "*runs parties"], minus: Integer[AnyArray, "*runs parties"] | None, largest: int
 ) -> Bool[AnyArray, "*runs parties"]:
-    """Which messages hold values in the range that an honest device can send; a server drops the others.
+    """Mask of messages with values in the range that an honest device can send; a server drops the others.
 
     Args:
         plus: int32 [parties], sums of metric values under θ + σv.

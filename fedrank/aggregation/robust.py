@@ -5,7 +5,7 @@ A rule is pure JAX and runs under ``jit`` and ``vmap``. It is told which parties
 
 * A party that did not arrive is left out, not counted as zero: the result is that of the same call without its row.
 * A vector with a number that is not finite is left out too, as the wire form refuses it.
-* If nobody is heard the result is zero; the caller checks, and keeps its model.
+* If no party is heard the result is zero; the caller checks, and keeps its model.
 * A rule may be asked for more than arrived (:func:`fewest` says how many it needs). It then looks at as many neighbours
   or trims as many values as there are, promises nothing, and the caller may prefer to skip the round.
 
@@ -85,7 +85,7 @@ def check(name: str | Rule, parties: int, byzantine: int) -> None:
 
     Raises:
         UnknownNameError: No such rule.
-        ConfigError: Too few parties for so many attackers, or a negative number of attackers.
+        ConfigError: Too few parties for the number of attackers, or a negative number of attackers.
     """
     least = fewest(name, byzantine)
     if parties < least:

@@ -1,4 +1,4 @@
-"""What a run found, in Python: numbers as data frames, what crossed, what is promised, models, the page."""
+"""Result of a run, in Python: numbers as data frames, messages, privacy report, models, the page."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Result:
 
     @property
     def ledger(self) -> Ledger:
-        """What crossed between the parties and the server in the run of one seed.
+        """The ledger of messages between the parties and the server in the run of one seed.
 
         Raises:
             RunError: The run has not written it yet.
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def privacy(self) -> PrivacyReport:
-        """What is promised about privacy, and what is not.
+        """The privacy report: what is promised and what is not.
 
         Raises:
             RunError: The run has not written it yet.
@@ -110,7 +110,7 @@ class Result:
 
         Args:
             seed: Its seed; by default the first.
-            party: Name of the party, where each has a model of its own or its own way to prepare inputs.
+            party: Name of the party, where each has its own model or its own way to prepare inputs.
 
         Raises:
             ModelError: There is no such model; says which there are.

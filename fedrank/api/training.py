@@ -128,8 +128,8 @@ def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | 
     Args:
         path: The folder or the file.
         seed: Of a folder: the seed; by default the first.
-        party: Name of the party, where each has a model of its own or its own way to prepare inputs.
-        own: An object of the caller's own that the model needs, such as a ranker of a class of their own.
+        party: Name of the party, where each has its own model or its own way to prepare inputs.
+        own: An object that the model needs and the caller supplies, such as a ranker of the caller's class.
 
     Returns:
         The model; ``score`` scores.

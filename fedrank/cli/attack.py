@@ -197,7 +197,7 @@ def slates(
 
 
 def _print_values(console: rich.console.Console, found: Sequence[Any], title: str) -> None:
-    """What values, targets and gradients tell."""
+    """Print the results of attacks on values, targets and gradients."""
     from fedrank.cli.terminal import table
 
     columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
@@ -221,7 +221,7 @@ def _print_values(console: rich.console.Console, found: Sequence[Any], title: st
 
 
 def _print_sums(console: rich.console.Console, found: Sequence[Any], title: str) -> None:
-    """What sums over users tell."""
+    """Print the results of attacks on sums over users."""
     from fedrank.cli.terminal import table
 
     columns = ("by", "found \\[95 %]", "best attacker", "ε allows")

@@ -154,7 +154,7 @@ def replay(
         batch: Searches of an answer.
         events: Most searches to learn from.
         learning_rate: Step size of PDGD.
-        own: What a client keeps of its own weights, from 0 (it takes the server's) to 1 (it never does, as in the
+        own: Share of its weights that a client keeps, from 0 (it takes the server's) to 1 (it never does, as in the
             published code).
         held_out: Share of the searches, the last ones, that the model is judged on.
         shuffled: Deal the searches out to the users at random, so that all are alike.

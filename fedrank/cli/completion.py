@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-#: Where each shell looks for completions of its own accord, and what loads one at once.
+#: Places where each shell looks for completions by itself, and commands that load one at once.
 _HOW = {
     "bash": "fedrank completion bash > ~/.local/share/bash-completion/completions/fedrank\n"
     "or, for this shell only: source <(fedrank completion bash)",

@@ -296,7 +296,7 @@ def _check_texts(texts: Any, as_json: bool) -> None:
 
 
 def _text_statistics(corpus: Any) -> dict[str, Json]:
-    """What ``check`` says about a text collection; words without stop words, stemmed."""
+    """The statistics of ``check`` on a text collection; words without stop words, stemmed."""
     import numpy as np
 
     grades = np.bincount(corpus.grades, minlength=1)
@@ -331,7 +331,7 @@ def _check_silos(table: Any, as_json: bool) -> None:
 
 
 def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Json]:
-    """What ``check`` says about one silo."""
+    """The statistics of ``check`` on one silo."""
     import numpy as np
 
     missing = np.isnan(silo.features)
@@ -346,7 +346,7 @@ def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Json]:
 
 
 def _statistics(queries: Any) -> dict[str, Json]:
-    """What ``check`` says about one part."""
+    """The statistics of ``check`` on one part."""
     import numpy as np
 
     low, high = queries.features.min(axis=0), queries.features.max(axis=0)

@@ -34,7 +34,7 @@ def settings_of(folder: str = str(_HUB)) -> dict[str, Json]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own."""
+    """True if an address is this machine's own."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -62,7 +62,7 @@ def warn_without_tls(what: str, host: str, certificate: Path | None) -> None:
 
 
 def is_public(status: str, host: str, proxies: list[str] | None) -> bool:
-    """Whether everybody may see what the hub says about itself.
+    """True if anyone may see the hub's status.
 
     Args:
         status: The setting.
@@ -120,7 +120,7 @@ def serve(
 
 
 def _fastest_decide(home: Any) -> str:
-    """What is wrong where the first reports fill a round; empty if they do not.
+    """A warning if the first reports fill a round; empty if they do not.
 
     Wherever the hub listens: a proxy may be in front, on this machine too, and the hub need not be told of it.
     """
@@ -136,7 +136,7 @@ def _fastest_decide(home: Any) -> str:
 
 
 def _unheard(home: Any) -> str:
-    """Why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
+    """The reason why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
     from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, read_settings
     from fedrank.privacy.caps import MOST_EPSILON, MOST_SEARCH_EPSILON
 
@@ -214,9 +214,9 @@ def simulate_fleet(
             command's words. With a folder it is found there.
         seconds: Stop after so long; 0: when training is over.
         pause: Longest pause of a device between two looks at the hub, in seconds.
-        share: Each device has queries of its own.
+        share: Each device has its own queries.
         seed: Of what people ask and click.
-        most_epsilon: Largest ε of a message that the devices agree to; by default any, as there is nobody to protect.
+        most_epsilon: Largest ε of a message that the devices agree to; by default any, as no person is behind them.
         relay: Address of an oblivious relay that the devices go through, where the hub's terms ask for one.
         out: Keep the devices' files in this folder.
         quiet: No progress.
@@ -251,8 +251,8 @@ def simulate_fleet(
         )
     if seen is None:
         raise RunError(
-            f"{url}: no hub was seen there. Is it being served (fedrank serve {_HUB}), and does it show its status to "
-            "everybody (--status public)?"
+            f"{url}: no hub was seen there. Is it being served (fedrank serve {_HUB}), and does it show its status "
+            "publicly (--status public)?"
         )
     if as_json:
         print_json(seen)

@@ -79,7 +79,7 @@ def add(
         devices: Most devices that may enrol with it within its window.
         days: The window in days, today included; 0: of all time.
         code_minutes: Make it a credential for an app's back end: it enrols no device, but asks the hub (POST /v1/code)
-            for codes, each good for one device and so many minutes.
+            for codes, each good for one device and this number of minutes.
         as_json: Print JSON for machines.
     """
     from fedrank.cli.terminal import print_json
@@ -128,7 +128,7 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
 
 @credential.command
 def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path | None = None) -> None:
-    """Let nobody enrol with a credential any more; the hub may be running.
+    """Revoke a credential: no device can enrol with it any more; the hub may be running.
 
     Args:
         folder: Of the hub.
@@ -147,7 +147,7 @@ def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path |
         members = credentials.members(name)
     finally:
         store.close()
-    print(f"{name}: {'nobody enrols with it any more' if there else 'was revoked before'}")
+    print(f"{name}: {'no device enrols with it any more' if there else 'was revoked before'}")
     if and_devices:
         operator = Operator(home, ca)
         for number in members:
@@ -165,7 +165,7 @@ def conformance(
     only: list[str] | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Whether a client keeps to the wire format: a hub plays scenes with it, right and wrong ones.
+    """Check that a client keeps to the wire format: a hub plays scenes with it, right and wrong ones.
 
     The exit status is 1 if something is wrong. What the client's program has to do stands in sdk/conformance.
 

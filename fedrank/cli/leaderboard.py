@@ -100,7 +100,7 @@ def submit(file: Path, out: Path = _OUT, /, *, as_json: AsJson = False) -> None:
 
 
 def _heard(quiet: bool):
-    """What says how far the cells are, on the terminal or in a log."""
+    """A listener that prints the progress of the cells, on the terminal or in a log."""
     from fedrank.cli.terminal import time_left
     from fedrank.ranking.leaderboard.board import about
 

@@ -1,4 +1,4 @@
-"""``fedrank log`` and ``fedrank witness``: that everybody gets the same model, for all to see."""
+"""``fedrank log`` and ``fedrank witness``: public evidence that all devices get the same model."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def witness(
     allow_http: _Flag = False,
     as_json: AsJson = False,
 ) -> None:
-    """Be a witness: cosign the heads of hubs' logs as long as they only grow, and tell everybody. Ctrl-C stops it.
+    """Be a witness: cosign the heads of hubs' logs as long as they only grow, and publish them. Ctrl-C stops it.
 
     With --check nothing is served: heads are compared once, and exit status 1 says that not all see the same log.
 

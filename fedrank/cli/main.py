@@ -67,7 +67,7 @@ for _name, _path, _help in (
         "Lay runs side by side: final values, differences with intervals, curves.",
     ),
     ("silos", "fedrank.cli.silos:app", "Coefficients of tables that lie at several silos; whose models help whom."),
-    ("slates", "fedrank.cli.slates:app", "What another way to fill slates would have earned, from platforms' logs."),
+    ("slates", "fedrank.cli.slates:app", "Estimate another slate policy's earnings from platforms' logs."),
     ("rank", "fedrank.cli.models:rank", "Rank the documents of queries with a trained model: a TREC run."),
     ("evaluate", "fedrank.cli.models:evaluate", "Measure what a trained model is worth on labelled data."),
     ("export", "fedrank.cli.models:export", "Write a trained model for other libraries: ONNX or safetensors."),
@@ -84,7 +84,7 @@ for _name, _path, _help in (
     (
         "owner",
         "fedrank.cli.owners:owner_app",
-        "What an owner of documents does: documents, askers, its card.",
+        "Manage an owner: its documents, who may search them, its card.",
     ),
     (
         "replay",
@@ -92,7 +92,7 @@ for _name, _path, _help in (
         "Make a hub's model again from its log, to prove it or to leave devices out.",
     ),
     ("log", "fedrank.cli.log:log", "Show a hub's public log of terms and models, and verify it."),
-    ("witness", "fedrank.cli.log:witness", "Watch that hubs' logs only grow, and that everybody sees the same."),
+    ("witness", "fedrank.cli.log:witness", "Check that hubs' logs only grow, and are the same for everyone."),
     ("new", "fedrank.cli.new:app", "Write the beginning of a package of your own, such as a protocol."),
     ("completion", "fedrank.cli.completion:completion", "Print a script that completes commands and flags in a shell."),
     ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
@@ -103,7 +103,7 @@ for _name, _path, _help in (
         "fedrank.cli.attack:app",
         "Attack what is promised to be private, and print measured beside promised.",
     ),
-    ("plan", "fedrank.cli.plan:plan", "What your devices can learn under a promise for a user's whole life."),
+    ("plan", "fedrank.cli.plan:plan", "Plan what devices can learn with one ε over all of a user's training."),
     (
         "audit",
         "fedrank.cli.audit:audit",
@@ -112,7 +112,7 @@ for _name, _path, _help in (
     (
         "privacy",
         "fedrank.cli.privacy:app",
-        "What randomised response promises: ε from p, p from ε, the published table; the size of sketches.",
+        "Privacy calculators: ε from p, p from ε, the published table; the size of sketches.",
     ),
 ):
     app.command(_path, name=_name, help=_help)

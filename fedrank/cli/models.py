@@ -39,7 +39,7 @@ def rank(
         data: A LETOR file or a folder of such; of texts a folder with documents.jsonl and queries.jsonl, as BEIR has
             it; or a name of the catalogue (fedrank data list).
         out: Write to this file; by default to the standard output.
-        part: Of rankers: part of the data: train, vali or test; by default test where there is one, else all.
+        part: Of rankers: part of the data: train, vali or test; by default test if the data has it, else all.
         fold: Of rankers: fold of a set that has folds.
         depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         name: Name of the run, the last word of each line.

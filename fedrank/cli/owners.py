@@ -16,7 +16,7 @@ from fedrank.core.words import printable
 
 _Flag = Annotated[bool, Parameter(negative="")]
 
-owner_app = App(name="owner", help="What an owner of documents does: documents, askers, its card.")
+owner_app = App(name="owner", help="Manage an owner: its documents, who may search them, its card.")
 
 
 def search(
@@ -114,7 +114,7 @@ def serve_search(
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
         encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
             stays with the encoder that it was made with.
-        engine: Index that is there already: postgresql://… or https://HOST:9200/INDEX. Kept in owner.toml.
+        engine: Existing index: postgresql://… or https://HOST:9200/INDEX. Kept in owner.toml.
         table: Table of documents in PostgreSQL. Kept in owner.toml.
         columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.
     """
@@ -227,7 +227,7 @@ def serve_portal(
         learning: Folder of the devices that learn.
         devices: Devices that learn, and so lists that are looked at at once.
         most_epsilon: Largest ε of a message, and so of a search, that these devices agree to.
-        lifetime_epsilon: Largest sum of a device's messages; inf where nobody's own device is behind it.
+        lifetime_epsilon: Largest sum of a device's messages; inf if no person's device is behind it.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to the broker on another machine, where the network itself is protected.
     """
@@ -405,7 +405,7 @@ def statistics(
     allow_http: _Flag = False,
     quiet: Quiet = False,
 ) -> None:
-    """As the broker, have all owners make the federation's statistics: noisy sums that nobody sees a part of.
+    """As the broker, have all owners make the federation's statistics: noisy sums that hide each owner's part.
 
     Args:
         federation: The federation's file, with the owners' addresses.

@@ -30,7 +30,7 @@ def plan(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """How to train with what is there: rounds, devices a round, searches a message; how good it gets, in how long.
+    """Plan training with the devices there are: rounds, devices a round, searches a message; quality and duration.
 
     Each choice is simulated (FOLtR-ES, one privatised bit a message; with a secure sum FPDGD): seconds each, minutes
     for a plan.

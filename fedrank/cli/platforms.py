@@ -16,7 +16,7 @@ from fedrank.cli.flags import Quiet
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 
-#: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, protects nobody.
+#: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, no protection.
 Chance = Literal["os", "seed"]
 _Flag = Annotated[bool, Parameter(negative="")]
 
@@ -28,7 +28,7 @@ coordinate_app = App(name="coordinate", help="Coordinate companies that learn to
 
 
 def terms_of(config: Path) -> Any:
-    """What a configuration file has everybody agree on.
+    """The terms that all parties agree on, from a configuration file.
 
     Raises:
         ConfigError: It cannot be read, or has no platforms that tell each other anything.
@@ -72,7 +72,7 @@ def platform(
         key: PEM file of its private key.
         patience: Seconds that a user waits for the coordinator; then the slate is of the platform's own making.
         wait: Wait for the coordinator as long as it takes.
-        chance: Where chance comes from. With seed it repeats a simulation and protects nobody.
+        chance: Where chance comes from. With seed it repeats a simulation and gives no protection.
     """
     from fedrank.deploy.platforms.folder import PlatformFolder
     from fedrank.deploy.platforms.service import ListenAt, run_platform
@@ -111,8 +111,8 @@ def relay(
 ) -> None:
     """Be an oblivious relay to a hub: pass on what devices send, in batches and shuffled, without their addresses.
 
-    It reads nothing of what it passes on. It should be run by somebody else than the hub: together the two would know
-    who sent what. It keeps nothing on the disk and logs no address. Ctrl-C stops it.
+    It reads nothing of what it passes on. It should be run by another operator than the hub's: together the two would
+    know who sent what. It keeps nothing on the disk and logs no address. Ctrl-C stops it.
 
     Args:
         hub: Address of a hub with a gateway (fedrank serve --tokens 1 --batch 50).
@@ -128,7 +128,7 @@ def relay(
         origins: Origins whose web pages may send through it, such as https://shop.example; exact, and none by default.
         ca: File with the certificates to trust in place of the system's, for the hub.
         allow_http: Reach a hub on another machine without TLS.
-        trial: All devices are on this machine: each request of its own addresses counts as one of another network.
+        trial: All devices are on this machine: each request from its addresses counts as one of another network.
             Never with a proxy on this machine, behind which one device would fill a batch alone.
     """
     from fedrank.deploy.http.server import serve as answer
@@ -294,7 +294,7 @@ class _Speaker:
 
     def _say(self, done: int, now: float) -> None:
         speed = self._count / max(now - self._begun, 1e-9)
-        missed = "" if self._whole == self._count else f", {self._count - self._whole} without somebody"
+        missed = "" if self._whole == self._count else f", {self._count - self._whole} without all platforms"
         text = f"round {done} of {self._rounds}  {speed:.0f} a second  learnt in {self._learnt}{missed}"
         print(
             f"\r\x1b[K{text}" if self._terminal else text,

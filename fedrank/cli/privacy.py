@@ -12,10 +12,10 @@ from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, DELTA, Unit
 
-app = App(name="privacy", help="What mechanisms promise and cost, and how large sketches must be.")
+app = App(name="privacy", help="Privacy calculators: promises and costs of mechanisms, and sizes of sketches.")
 
 
-app.command("fedrank.cli.sketch:sketch", name="sketch", help="How large sketches of documents have to be.")
+app.command("fedrank.cli.sketch:sketch", name="sketch", help="Find the size that sketches of documents need.")
 
 
 @app.command
@@ -80,7 +80,7 @@ def mechanisms(
     reward: str = "MaxRR",
     as_json: AsJson = False,
 ) -> None:
-    """How exactly each local mechanism tells what a message of FOLtR-ES is about, at the same ε of the whole message.
+    """Compare how exactly each local mechanism transmits a message of FOLtR-ES, at the same ε of the whole message.
 
     Args:
         epsilon: ε of a message, in nats; several at once.
@@ -122,7 +122,7 @@ def mechanisms(
 
 @app.command
 def overview(*protocols: str, audit: bool = False, trials: int | None = None, as_json: AsJson = False) -> None:
-    """What every protocol promises, with its defaults and in its private modes: unit, ε, trust, what it costs.
+    """List the promises of every protocol, with its defaults and in its private modes: unit, ε, trust, cost.
 
     Args:
         protocols: Names of protocols; all, if none is named.
@@ -174,7 +174,7 @@ def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
     for row in rows:
         if row["protocol"] not in with_modes:
             continue
-        said, unit, trust = "none", "–", "everybody"
+        said, unit, trust = "none", "–", "all readers"
         if row["epsilon"] is not None:
             said = f"{row['epsilon']:,.3g}" + (f"\nδ = {row['delta']:.0e}" if row["delta"] else "")
             unit, trust = row["unit"], row["trust"]

@@ -136,7 +136,7 @@ def private(
     seed: int = 0,
     as_json: AsJson = False,
 ) -> None:
-    """What a silo gets of others' messages with a record's ε: every way side by side, judged on its own rows.
+    """Compare the ways in which a silo can use others' messages with a record's ε, side by side on its own rows.
 
     With --messages the others' files are read, and the data is the silo's own: a file of one silo, or of several.
     Without, the others' rows are in the data, and their messages are simulated.

@@ -112,7 +112,7 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
 
 
 def _print_differences(console: rich.console.Console, differs: Any, labels: list[str]) -> None:
-    """What differs: a column a run where two or three fit, else each setting with its values and whose they are."""
+    """Print the differences: a column a run where two or three fit, else each setting with values and runs."""
     if not differs.rows:
         console.print(differs.notes[0], highlight=False)
     elif len(labels) <= _COLUMNS:

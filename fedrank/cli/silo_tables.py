@@ -15,7 +15,7 @@ Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """What the columns of a table mean."""
+    """The meaning of the columns of a table."""
 
     silo: str = setting("silo", "Column that says whose row it is.")
     drop: tuple[str, ...] = setting((), "Columns that are no features, such as an id.")
@@ -25,7 +25,7 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledColumns(Columns):
-    """What the columns of a table with a label mean."""
+    """The meaning of the columns of a table with a label."""
 
     label: str = setting("label", "Column with the label.")
     positive: str | None = setting(None, "Value of the label that counts as 1.")

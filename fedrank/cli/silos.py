@@ -154,7 +154,7 @@ def survival(
         meaning: What the columns mean.
         by: A column whose values are compared by curves and the log-rank test, in place of Cox's model.
         columns: The features to take; without it all.
-        strata: Give each silo a baseline hazard of its own.
+        strata: Give each silo its own baseline hazard.
         secure: Add by a secure sum, which three or more silos can.
         level: Of the confidence intervals.
         as_json: Print JSON instead of a table.
@@ -243,7 +243,7 @@ def compare(
     model: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Whose models are worth having: all rows, one division, and everything that a sceptic tries first.
+    """Find the silos whose models help: from all rows, one division, and all that a sceptic tries first.
 
     Args:
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
@@ -294,7 +294,7 @@ def compare(
 
 for _name, _help in (
     ("send", "Write what a silo may send to others: sums of its rows with a record's ε."),
-    ("private", "What a silo gets of others' messages with a record's ε, beside its own model."),
+    ("private", "Compare uses of others' messages with a record's ε to a silo's own model."),
 ):
     app.command(f"fedrank.cli.records:{_name}", name=_name, help=_help)
 
@@ -362,7 +362,7 @@ READ_ALL = "This command read the rows of all silos in one place."
 
 
 def crossing(rounds: int, what: str, size: int) -> str:
-    """What was read here, and what would cross where each silo keeps its rows."""
+    """A sentence on what was read here, and on what would cross where each silo keeps its rows."""
     return f"{READ_ALL} Where each silo keeps its own, {rounds} {what}, {size / 1e3:,.0f} kB, would cross."
 
 
@@ -386,7 +386,7 @@ def _others(meaning: Columns) -> tuple[tuple[str, ...], ...]:
 
 
 def _left_out(counts: dict[str, int]) -> str:
-    """How many rows lack a value, by silo."""
+    """A sentence on the rows that lack a value, with their numbers by silo."""
     of = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
     total = f"Left out, as they lack a value: {sum(counts.values()):,}"
     return f"{total} ({of})." if of else f"{total}."

@@ -50,7 +50,7 @@ def sketch(
     )
 
     if (z is None) != (w is None):
-        raise ConfigError("Give z and w together, or neither to be told which are best for so many cells.")
+        raise ConfigError("Give z and w together, or neither to be told the best for this number of cells.")
     for name, value, low, high in (
         ("words", words, 1, 10**6),
         ("cells", cells, 2, 10**7),
@@ -115,7 +115,7 @@ def sketch(
     console.print(shown)
     console.print(
         "Error: mean absolute error of the count of a word that the document does not hold. Hidden: a question of z1 "
-        "rows hides its word from the owner of the documents among so many; a published sketch is asked at home, and "
-        "hides it from everybody. Bytes: of one field of one document.",
+        "rows hides its word from the owner of the documents among as many; a published sketch is asked at home, and "
+        "hides it from all others. Bytes: of one field of one document.",
         highlight=False,
     )

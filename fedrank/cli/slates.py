@@ -14,7 +14,7 @@ from fedrank.cli.terminal import print_json, table
 #: Share of a policy's choices that may be missing in a log before that is said.
 _UNSEEN = 0.01
 
-app = cyclopts.App(name="slates", help="What another way to fill slates would have earned, from platforms' logs.")
+app = cyclopts.App(name="slates", help="Estimate another slate policy's earnings from platforms' logs.")
 
 
 @app.command
@@ -133,7 +133,7 @@ def _with_ends(one: Any) -> str:
 
 
 def _verdict(judgements: list[Any]) -> str:
-    """Whether a policy is shown to earn more or less than what was shown, in a sentence.
+    """A sentence on whether a policy is shown to earn more or less than what was shown.
 
     Args:
         judgements: At each platform, and last at all of them.
@@ -159,5 +159,5 @@ def _verdict(judgements: list[Any]) -> str:
 
 
 def _is_off(weight: Any) -> bool:
-    """Whether a mean weight is further from 1 than twice its interval, which chance hardly ever does."""
+    """True if a mean weight is further from 1 than twice its interval, which chance hardly ever does."""
     return weight.high is not None and abs(weight.value - 1.0) > 2 * (weight.high - weight.value)

@@ -1,4 +1,4 @@
-"""How commands speak: a progress bar on a terminal, plain lines in a log, nothing in a pipe.
+"""Output of commands: a progress bar on a terminal, plain lines in a log, nothing in a pipe.
 
 Results go to stdout, everything else to stderr.
 """
@@ -144,7 +144,7 @@ def listener(quiet: bool = False, name: str = "") -> Listener:
         return Listener()
     if sys.stderr.isatty():
         return Bar(name)
-    # A log that somebody keeps (CI, nohup to a file) gets lines; a pipe into another program gets none.
+    # A log that is kept (CI, nohup to a file) gets lines; a pipe into another program gets none.
     import stat
 
     try:

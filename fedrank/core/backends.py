@@ -1,4 +1,4 @@
-"""What JAX would compute on, found out without importing JAX where that can be."""
+"""The device that JAX would compute on, found without importing JAX where that is possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 @functools.cache
 def on_cpu() -> bool:
-    """Whether JAX computes on the CPU here. Only a plug-in of JAX for an accelerator can say otherwise."""
+    """True if JAX computes on the CPU here, as it always does without a plug-in of JAX for an accelerator."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if "jax" not in sys.modules:
         if platforms == "cpu":
@@ -25,7 +25,7 @@ def on_cpu() -> bool:
 
 
 def device_kind() -> str:
-    """What JAX calls the device that it computes on."""
+    """JAX's name for the kind of device that it computes on."""
     if on_cpu():
         return "cpu"
     import jax

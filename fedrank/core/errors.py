@@ -16,7 +16,7 @@
     ├── MissingExtraError (ImportError)   an optional dependency is not installed
     └── AnswerError                       a party's answer failed; debug mode says whose and where
 
-:class:`FedrankWarning` is what fedrank warns with: nothing is refused, and somebody should probably know.
+:class:`FedrankWarning` is the base of fedrank's warnings: nothing is refused, and the caller should know.
 
 A message says what is wrong, where, what was found, and what to do about it.
 """
@@ -35,7 +35,7 @@ class FedrankError(Exception):
 
 
 class FedrankWarning(UserWarning):
-    """What is asked for is done, and is probably not what was meant."""
+    """A warning that the request was carried out, but is probably not what was meant."""
 
 
 class ConfigError(FedrankError, ValueError):
@@ -102,7 +102,7 @@ class ModelError(FedrankError, ValueError):
 
 
 class SecureSumError(FedrankError):
-    """A secure sum stopped: too few parties are left, or somebody broke the rules. Nothing was revealed."""
+    """A secure sum stopped: too few parties are left, or a participant broke the rules. Nothing was revealed."""
 
 
 class MissingExtraError(FedrankError, ImportError):

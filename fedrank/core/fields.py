@@ -39,7 +39,7 @@ def setting(
 
 
 def part(default: Callable[[], Any], help: str, group: str, kinds: Sequence[str] = ()) -> Any:
-    """A field whose value is an object with settings of its own, one of several classes: a mechanism, a server step.
+    """A field whose value is an object of one of several classes, each with settings: a mechanism, a server step.
 
     In files it is a table with the part's ``name`` beside its settings. Without a name the table's keys say which part
     is meant: the default one if it has them all, else the one that a key implies.
@@ -60,12 +60,12 @@ def bound(default: Any = None) -> Any:
 
 
 def is_bound(one: dataclasses.Field) -> bool:
-    """Whether a field is filled in by the run."""
+    """True if the run fills the field in."""
     return bool(one.metadata.get("bound"))
 
 
 def is_part(one: dataclasses.Field) -> bool:
-    """Whether a field's value is one of several classes, chosen by name."""
+    """True if the field's value is an object of one of several classes, chosen by name."""
     return "group" in one.metadata
 
 

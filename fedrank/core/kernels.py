@@ -247,7 +247,7 @@ def _fill_normals(unit, low, out):
 
 
 def normal_of(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
-    """What ``jax.random.normal`` makes of uniform words: equal but for the rounding of the quantile."""
+    """Standard normal numbers made from uniform words: ``jax.random.normal``'s but for the rounding of the quantile."""
     unit = uniforms(words)
     out = np.empty(unit.size, np.float32)
     _fill_normals(fixed(unit.ravel(), np.float32), np.nextafter(np.float32(-1), np.float32(0)), out)

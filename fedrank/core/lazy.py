@@ -119,7 +119,7 @@ def _wide_options() -> dict[str, Any]:
 
 
 def _compiles(**options: Any) -> bool:
-    """Whether this JAX knows the options: it may have them no more, or not yet."""
+    """True if this JAX accepts the compiler options: another version may have removed them, or not have them yet."""
     try:
         jax.jit(lambda: 0, compiler_options=options).lower().compile()
     except jax.errors.JaxRuntimeError:

@@ -18,7 +18,7 @@ from fedrank.core.messages import Layout
 
 @dataclass(frozen=True)
 class Entry:
-    """What crossed in one round as one type of message.
+    """The messages of one type that crossed in one round.
 
     Attributes:
         round: Number of the round, from 0.

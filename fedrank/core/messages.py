@@ -1,4 +1,4 @@
-"""What crosses between parties: message types, declared once, and their layout on the wire.
+"""Messages between parties: their types, declared once, and their layout on the wire.
 
 A message is declared as a class, one line a field: its name, its wire type with the named axes of its shape, and what
 the number means, in words that a privacy officer understands::
@@ -32,7 +32,7 @@ Only :data:`PUBLIC_AXES` may be used. Anything along another axis (queries, docu
 and stays at the party.
 
 **Largest values.** ``largest=1`` or ``largest="largest_sum"`` (given to the layout, like a length) bounds an unsigned
-integer. A message that has more is refused, so that nobody counts for many.
+integer. A message that has more is refused, so that no sender counts for many.
 
 The wire form, version 1 (all integers little-endian)::
 
@@ -88,7 +88,7 @@ _WIRE = "fedrank wire"
 
 @dataclass(frozen=True)
 class WireType:
-    """How the numbers of a field are written, and the axes that they are arranged along.
+    """The number format of a field, and the axes that its numbers are arranged along.
 
     Attributes:
         dtypes: Names of the types to choose from, the narrowest first; usually one.
@@ -231,7 +231,7 @@ def field(wire: WireType, meaning: str, *, largest: int | str | None = None) -> 
 
 @dataclass(frozen=True)
 class _Declaration:
-    """What :func:`message` keeps with the class.
+    """The declaration that :func:`message` keeps with the class.
 
     Attributes:
         name: Name of the message type.
@@ -281,7 +281,7 @@ def message(*, kind: int, name: str | None = None) -> Callable[[type[M]], type[M
 
 
 def is_message(value: Any) -> bool:
-    """Whether something is a class that :func:`message` has made."""
+    """True if ``value`` is a class that :func:`message` has made."""
     return isinstance(value, type) and _DECLARATION in value.__dict__
 
 
@@ -306,11 +306,11 @@ class Field:
 
     Attributes:
         name: Attribute of the message.
-        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of so many bytes), ``i2``, ``i4`` (signed, two's
+        dtype: ``u1``, ``u2``, ``u3``, ``u4`` (unsigned integers of one to four bytes), ``i2``, ``i4`` (signed, two's
             complement) or ``f4`` (IEEE single).
         meaning: What the number is, in words that a privacy officer understands.
         axes: Name and length of each axis; no axes for a scalar.
-        largest: Largest integer that an honest sender can send; more is refused, so that nobody counts for many.
+        largest: Largest integer that an honest sender can send; more is refused, so that no sender counts for many.
     """
 
     name: str
@@ -344,7 +344,7 @@ def _limits(dtype: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, init=False)
 class Layout(Generic[M]):
-    """How a message looks on the wire once its sizes are known.
+    """The layout of a message on the wire, with its sizes known.
 
     ``Layout(Request, parameters=47)`` is the layout of a message ``Request`` with the size that its declaration leaves
     open.

@@ -11,7 +11,7 @@ from fedrank.core.errors import MissingExtraError
 
 
 def installed(package: str) -> bool:
-    """Whether a package can be imported; it is not imported."""
+    """True if a package can be imported; it is not imported."""
     return find_spec(package) is not None
 
 

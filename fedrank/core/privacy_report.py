@@ -1,7 +1,7 @@
-"""What a protocol promises about privacy: one report for every mechanism.
+"""A protocol's promises about privacy: one report for every mechanism.
 
 Differential privacy says that messages become at most e^ε times as likely, but for a probability of δ, when a *unit* of
-somebody's data changes. A report lists what is promised by unit, whom one has to trust for it to hold, and what no
+a person's data changes. A report lists what is promised by unit, whom one has to trust for it to hold, and what no
 number in it is about. A run leaves it as ``privacy.json``.
 """
 
@@ -21,19 +21,19 @@ DELTA = 1e-6
 #: How ε was found: of one release by itself, or as the sum of the ε of several.
 SINGLE, BASIC = "a single release", "basic composition"
 
-#: Whom one has to trust: nobody where noise is added before anything leaves a party; everybody where nothing is added.
+#: Whom one has to trust: no other party where noise is added before anything leaves a party; every reader if none is.
 NOBODY, EVERYBODY = "nobody", "everybody who reads a message"
 
 # What no ε is about, whatever the mechanism.
 PARTICIPATION = "That a party takes part, in which rounds, and how often."
 TRANSPORT = "What carries a message: network address, time of sending, and anything the transport adds."
-KNOWN_RANDOMNESS = "Parties whose random numbers somebody else knows."
+KNOWN_RANDOMNESS = "Parties whose random numbers another party knows."
 SIMULATION = (
-    "Parties of a simulation. All its random numbers follow from the run's seed, so that it protects nobody and only "
-    "shows what a deployed protocol would promise."
+    "Parties of a simulation. All its random numbers follow from the run's seed, so that it gives no protection and "
+    "only shows what a deployed protocol would promise."
 )
 MORE_ROUNDS = "Rounds beyond those counted here: every further message adds to the ε of its sender."
-MODEL = "What the trained model shows about people in general. It may apply to somebody who never took part."
+MODEL = "What the trained model shows about people in general. It may apply to a person who never took part."
 DEVICE = "Whoever can read the device itself."
 SEED = (
     "The seed. It must be drawn without looking at any data and be used for the perturbation alone; then it says "
@@ -45,7 +45,7 @@ OF_A_RUN = (*OF_A_DEVICE, MORE_ROUNDS, SIMULATION)
 
 
 class Unit(StrEnum):
-    """What may change without the messages becoming more than e^ε times as likely."""
+    """The unit of privacy: the data that may change while no message becomes more than e^ε times as likely."""
 
     #: One query of one user, with its results, clicks and reward.
     INTERACTION = "interaction"
@@ -57,7 +57,7 @@ class Unit(StrEnum):
     ROUND = "round"
     #: All that one user or party puts into the run.
     USER = "user"
-    #: All that everybody puts into the run.
+    #: All that all parties put into the run.
     RUN = "run"
     #: One list of values: what one message says of one moment of one user at one platform.
     VECTOR = "list of values"
@@ -96,7 +96,7 @@ class AuditedBy:
 
     Attributes:
         name: Its name in :data:`fedrank.privacy.audit.AUDITS`.
-        settings: What its function is called with: ``epsilon``, where there is one ``delta``, and more.
+        settings: Keyword arguments of its function: ``epsilon``, ``delta`` if it takes one, and more.
     """
 
     name: str
@@ -105,7 +105,7 @@ class AuditedBy:
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """What is promised about privacy over a number of rounds.
+    """The promises of privacy over a number of rounds.
 
     Attributes:
         mechanism: What is done to data before it is sent, such as ``"randomised response"``; ``"none"`` for nothing.
@@ -114,7 +114,7 @@ class PrivacyReport:
         covers: What the promises are about, in sentences.
         not_covered: What no promise is about, in sentences.
         details: Numbers and words of the mechanism, by name.
-        words: Paragraphs for somebody who has to decide whether this may be deployed.
+        words: Paragraphs for the person who decides whether this may be deployed.
         audit: What attacks the mechanism; None: nothing does.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-#: Regions of memory at which programs are let go: half of what Linux allows if nobody changed it.
+#: Regions of memory at which programs are let go: half of what Linux allows by default.
 MOST_REGIONS = 32_000
 _REGIONS = Path("/proc/self/maps")
 
@@ -21,7 +21,7 @@ def release_programs(most: int = MOST_REGIONS) -> bool:
         most: Regions that this process may have.
 
     Returns:
-        Whether they were let go. False where nobody counts regions, as on other systems than Linux.
+        True if they were let go. False if regions cannot be counted, as on systems other than Linux.
     """
     try:
         with _REGIONS.open("rb") as lines:

@@ -89,7 +89,7 @@ Randomness: TypeAlias = Key[JaxArray, ""] | np.random.Generator | UInt32[np.ndar
 
 
 class Party(NamedTuple):
-    """What a party keeps: its data and its local state, which never leave it.
+    """The data and the local state of a party, which never leave it.
 
     Attributes:
         shared: Data that a simulator holds once for all its parties, such as the queries of a collection; a deployed
@@ -103,7 +103,7 @@ class Party(NamedTuple):
 
 
 class Environment(abc.ABC):
-    """What happens to all parties at once between two exchanges, such as the visits of users that they share.
+    """Events for all parties at once between two exchanges, such as the visits of users that they share.
 
     Only a simulator runs it. In a deployment it happens by itself: no message of it crosses, and no server sees it.
     """
@@ -124,7 +124,7 @@ class Environment(abc.ABC):
     def happen(
         self, world: PyTree, own: PyTree, key: Key[JaxArray, ""], number: AnyInt
     ) -> tuple[PyTree, PyTree, dict[str, Shaped[AnyArray, "..."]]]:
-        """What happens in one round.
+        """Run the events of one round.
 
         Args:
             world: The environment's state.
@@ -190,9 +190,9 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """What the messages leave open: lengths of axes and largest values, by name.
+        """Lengths of axes and largest values that the messages leave open, by name.
 
-        By default those of the protocol, which an exchange with a class of its own has as ``settings``.
+        By default those of ``settings``, the attribute by which an exchange in a separate class knows its protocol.
         """
         return getattr(getattr(self, "settings", None), "sizes", {})
 
@@ -216,7 +216,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         """The server's question, the same for every party of the round; of a ``personal`` exchange one for each."""
 
     def address(self, state: State, party: int) -> Request:
-        """The server's question to one party; by default what everybody is asked, or its row of a personal question.
+        """The server's question to one party; by default the one to all parties, or its row of a personal question.
 
         Args:
             state: The server's state.
@@ -228,7 +228,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
         return dataclasses.replace(request, **{f.name: getattr(request, f.name)[party] for f in fields(request)})
 
     def due(self, number: AnyInt) -> bool | Bool[AnyArray, ""]:
-        """Whether the exchange takes place in a round; a function of what everybody knows.
+        """True if the exchange takes place in a round; depends on public values only.
 
         Args:
             number: Number of the round, from 0; may be traced.
@@ -287,7 +287,7 @@ class Exchange(abc.ABC, Generic[State, Request, Reply]):
             state: The state that was asked from.
             replies: Leaves have a leading axis of parties.
             arrived: bool [parties]: False for a party that was not heard; its row of ``replies`` must not matter. If
-                nobody was heard, the model stays as it is.
+                no party was heard, the model stays as it is.
         """
 
 
@@ -346,11 +346,11 @@ class Protocol(abc.ABC, Generic[State]):
         raise NotNativeError(f"the protocol {self.name!r}")
 
     def watch(self, state: State) -> dict[str, Shaped[AnyArray, "..."]]:
-        """What the server saw in the round that is over, for curves and reports: arrays by name."""
+        """The server's observations of the finished round, for curves and reports: arrays by name."""
         return {}
 
     def account(self, rounds: int, delta: float) -> PrivacyReport:
-        """What the protocol promises a party that took part in so many rounds; by default nothing.
+        """The protocol's promise to a party that took part in ``rounds`` rounds; by default none.
 
         Args:
             rounds: Rounds.
@@ -368,7 +368,7 @@ class Protocol(abc.ABC, Generic[State]):
         return self.account(1, delta).epsilon_round
 
     def experience(self, party: Party) -> dict[str, Shaped[AnyArray, ""]]:
-        """What a party went through in the round, for a simulator's curves; scalars. No server ever sees it."""
+        """Measures of the round at one party, for a simulator's curves: scalars by name. No server ever sees them."""
         return {}
 
 

@@ -37,7 +37,7 @@ class Entry(Generic[T]):
 
 
 def as_entry(name: str, found: Any) -> Entry[Any]:
-    """What an entry point leads to as an entry: itself if it is one, else a thing whose docstring has the sentence."""
+    """The :class:`Entry` of an entry point: the object itself if it is one, else made from it and its docstring."""
     if isinstance(found, Entry):
         return found
     return Entry(name, found, (inspect.getdoc(found) or name).partition("\n")[0])
@@ -97,7 +97,7 @@ class Registry(Generic[T]):
         return [] if self.group is None else plugins.names(self.group)
 
     def _entry_of_group(self, name: str) -> Entry[T]:
-        """What an entry point of the registry's group leads to."""
+        """The entry that an entry point of the registry's group leads to."""
         return as_entry(name, plugins.get(str(self.group), name))
 
     def get(self, name: str) -> T:

@@ -1,4 +1,4 @@
-"""What JAX draws from its keys, made with NumPy alone: the same bits, without an import of JAX or of Numba.
+"""JAX's random numbers, drawn from its keys with NumPy alone: the same bits, without an import of JAX or of Numba.
 
 Keys are pairs of words, uint32 [..., 2], as ``jax.random.key_data`` gives them (Threefry-2x32, partitionable).
 """
@@ -69,12 +69,12 @@ def stream(keys: UInt32[np.ndarray, "*keys 2"], words: int) -> UInt32[np.ndarray
 
 
 def uniforms(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
-    """What ``jax.random.uniform`` makes of words, in [0, 1): the same bits."""
+    """Uniform float32 numbers in [0, 1) made from words: the same bits as ``jax.random.uniform``."""
     return ((words >> np.uint32(9)) | np.uint32(0x3F800000)).view(np.float32) - np.float32(1)
 
 
 def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
-    """What ``jax.random.normal`` makes of words: equal but for the rounding of the quantile, 4e-7 of its size."""
+    """Standard normal numbers made from words: ``jax.random.normal``'s but for rounding, 4e-7 of its size."""
     low = np.nextafter(np.float32(-1), np.float32(0))
     x = np.maximum(uniforms(words) * (np.float32(1) - low) + low, low)
     w = -np.log1p(-x * x)

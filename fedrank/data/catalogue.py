@@ -101,7 +101,7 @@ class DataSet:
         return "texts" if self.judgements else "ranking"
 
     def checksums_of(self, part: str, fold: int = 1) -> tuple[str, ...]:
-        """What a file may be; empty if nothing is known about it.
+        """Checksums that a file may have (``kind:hex``); empty if none is known.
 
         Args:
             part: ``S1`` .. ``S5``, ``train``, ``vali`` or ``test``.
@@ -114,7 +114,7 @@ class DataSet:
 
 
 def rotation(fold: int) -> dict[str, tuple[str, ...]]:
-    """Which parts make a fold of a five-part set (readme of LETOR 4.0).
+    """The parts that make a fold of a five-part set (readme of LETOR 4.0).
 
     >>> rotation(3)
     {'train': ('S3', 'S4', 'S5'), 'vali': ('S1',), 'test': ('S2',)}
@@ -165,7 +165,7 @@ def names_of(kind: str) -> list[str]:
 
 
 def is_described(data: DataSet | Callable[[], Any]) -> TypeIs[DataSet]:
-    """Whether an entry of the catalogue is a description of files rather than a function."""
+    """True if an entry of the catalogue is a description of files rather than a function."""
     return isinstance(data, DataSet)
 
 

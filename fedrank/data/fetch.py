@@ -137,7 +137,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _verify_files(entry: DataSet, folder: Path) -> None:
-    """Check every file that is there: of every fold, or by its name where a set has no folds and parts."""
+    """Check every file found: of every fold, or by its name where a set has no folds and parts."""
     proved = 0
     if entry.kind != "ranking":
         for path in folder.rglob("*"):

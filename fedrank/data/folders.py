@@ -32,7 +32,7 @@ class Located:
     """The files of one fold.
 
     Attributes:
-        files: For each of ``train``, ``vali``, ``test`` that is there: its files by part (``S1`` .. ``S5``,
+        files: For each of ``train``, ``vali``, ``test`` found: its files by part (``S1`` .. ``S5``,
             or the split's own name if it is one file), in order.
         fold: Number of the fold; None if the folder has one division only.
         notes: What is absent, one sentence each.
@@ -44,7 +44,7 @@ class Located:
 
 
 def cache_folder() -> Path:
-    """Where data sets are looked for and downloaded to: ``FEDRANK_DATA``, or the platform's cache folder."""
+    """The folder in which data sets are looked for and kept: ``FEDRANK_DATA``, or the platform's cache folder."""
     chosen = os.environ.get("FEDRANK_DATA", "")
     if chosen:
         return Path(chosen).expanduser()
@@ -54,13 +54,13 @@ def cache_folder() -> Path:
 
 
 def places(entry: DataSet, root: Path | None = None) -> list[Path]:
-    """Where a named set may lie in the cache folder, or in another one that holds sets."""
+    """The places that a named set may have in the cache folder, or in another folder that holds sets."""
     root = cache_folder() if root is None else root
     return [root / between / name for between in ("", "ltr") for name in entry.folders]
 
 
 def place_of(entry: DataSet, root: Path | None = None) -> Path | None:
-    """Where a named set lies; None if it is not there."""
+    """The folder of a named set; None if it is not there."""
     return next((place for place in places(entry, root) if place.is_dir()), None)
 
 

@@ -54,7 +54,7 @@ def _columns(frame: Any) -> dict[str, Any]:
     columns = {}
     for place, name in enumerate(map(str, frame.columns)):
         if name in columns:
-            raise DataError(f"two columns of the data frame are named {name!r}; give each a name of its own.")
+            raise DataError(f"two columns of the data frame are named {name!r}; give each column a distinct name.")
         values = frame.iloc[:, place].to_numpy()
         if values.dtype.kind == "O":
             values = [None if _is_missing(value) else value for value in values.tolist()]
@@ -63,7 +63,7 @@ def _columns(frame: Any) -> dict[str, Any]:
 
 
 def _is_missing(value: Any) -> bool:
-    """Whether pandas marks a value as missing: None, NaN, or NA, which has no truth value."""
+    """True if pandas marks a value as missing: None, NaN, or NA, which has no truth value."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 

@@ -176,7 +176,7 @@ def shown(token: bytes) -> str:
 
 
 def explain(text: bytes, qid: bool) -> str:
-    """What is wrong with a row that could not be read.
+    """The fault of a row that could not be read, in words for an error.
 
     Args:
         text: The line.
@@ -199,7 +199,7 @@ def _fault(tokens: list[bytes], qid: bool) -> str:
             got = f"got {shown(features[0][:40])!r}" if features else "got nothing"
             return (
                 f"the label must be followed by the query, as qid:NAME; {got}. "
-                "If the sizes of the queries are in a file of their own, give it as groups."
+                "If the sizes of the queries are in a separate file, give it as groups."
             )
         features = features[1:]
     last = -1

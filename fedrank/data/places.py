@@ -1,4 +1,4 @@
-"""Where a data set of the catalogue lies on this machine, and what to do where it does not."""
+"""The place of a data set of the catalogue on this machine, and what to do if it is not there."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def find(entry: DataSet, folder: Path | None = None) -> Path:
 
 
 def how_to_get(entry: DataSet) -> str:
-    """Where a set is at home and how a copy is got: lines for an error message."""
+    """The home of a set and the ways to get a copy: lines for an error message."""
     get = f"Download it: fedrank data get {entry.name}. Or by hand: " if entry.downloads else ""
     return f"Home: {entry.home}\n{get}{entry.by_hand}"

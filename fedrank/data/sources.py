@@ -31,7 +31,7 @@ Data = TypeVar("Data")
 
 
 class Reader(abc.ABC, Generic[Data]):
-    """How one kind of data is read. A subclass is a frozen dataclass; its fields are the settings of reading.
+    """A reader of one kind of data. A subclass is a frozen dataclass; its fields are the settings of reading.
 
     Attributes:
         kind: Name of the task that takes such data.
@@ -62,7 +62,7 @@ class Reader(abc.ABC, Generic[Data]):
 
     @abc.abstractmethod
     def path(self, path: Path) -> Data:
-        """What lies in a file or a folder that is there."""
+        """Read the data of an existing file or folder."""
 
     @abc.abstractmethod
     def frame(self, frame: pl.DataFrame) -> Data:
@@ -70,7 +70,7 @@ class Reader(abc.ABC, Generic[Data]):
 
     @abc.abstractmethod
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Data:
-        """What is in arrays, as :attr:`arrays_form` says."""
+        """Read data from arrays in the form that :attr:`arrays_form` describes."""
 
     def changed(self, settings: Mapping[str, Json]) -> Reader[Data]:
         """The reader with other settings.
@@ -172,7 +172,7 @@ def reader_of(kind: str) -> Reader[Any]:
 
 
 def is_known(name: str, kind: str) -> bool:
-    """Whether a name stands for the same data on every machine: the generated set, or one that a task may be given."""
+    """True if a name stands for the same data on every machine: the generated set, or one that a task may be given."""
     return name.lower() in (GENERATED, *names_of(kind))
 
 

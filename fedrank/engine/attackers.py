@@ -1,4 +1,4 @@
-"""What malicious parties send: applied by a simulator between ``answer`` and ``tell``.
+"""Attacks by malicious parties: a simulator applies them between ``answer`` and ``tell``.
 
 An attack is a frozen dataclass. Its ``tamper`` replaces the replies of the attackers and leaves those of the honest as
 they are, bit for bit; it is pure JAX. Attackers may talk to each other, know the protocol and the server's question,
@@ -39,12 +39,12 @@ from fedrank.core.rng import perturbation, perturbation_jax
 
 
 class Attack(abc.ABC):
-    """What attackers send. Subclasses are final, frozen dataclasses with their settings."""
+    """A rule for the replies that attackers send. Subclasses are final, frozen dataclasses with their settings."""
 
     @classmethod
     @abc.abstractmethod
     def works_on(cls, protocol: Protocol) -> bool:
-        """Whether the replies of this protocol are of the kind that this attack makes."""
+        """True if the replies of this protocol are of the kind that this attack makes."""
 
     @abc.abstractmethod
     def tamper(
@@ -79,7 +79,7 @@ _ATTACKERS = 0x4C494152
 
 
 def draw_attackers(parties: int, share: float, seed: int) -> Bool[np.ndarray, "{parties}"]:
-    """Which parties attack, the same in every round: a random set.
+    """A random set of attacking parties, the same in every round.
 
     Args:
         parties: Number of parties.
@@ -124,7 +124,7 @@ class _OnValues(Attack):
 
     @classmethod
     def works_on(cls, protocol: Protocol) -> bool:
-        """Whether a reply is a seed and bounded numbers."""
+        """True if a reply is a seed and bounded numbers."""
         return "seed" in reply_fields(protocol) and set(_sums(protocol)) in ({"plus"}, {"plus", "minus"}, {"report"})
 
 

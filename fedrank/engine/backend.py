@@ -1,4 +1,4 @@
-"""Who computes the rounds of a run: compiled kernels, which start at once, or JAX, which knows all settings."""
+"""The backend of the rounds of a run: compiled kernels, which start at once, or JAX, which knows all settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedrank.engine.rounds import Rounds
 def rounds_of(
     protocol: Protocol, parties: Party, chunk: int, conditions: Conditions, backend: str, debug: bool = False
 ) -> Rounds:
-    """What computes the rounds of a protocol.
+    """The backend that computes the rounds of a protocol.
 
     Args:
         protocol: The protocol.

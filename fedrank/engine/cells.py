@@ -43,10 +43,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Done:
-    """How far the cells are.
+    """Progress of the cells.
 
     Attributes:
-        cells: Cells that are there.
+        cells: Finished cells.
         of: Cells in all.
         seconds_left: Estimate; nan before the first one.
         about: The cell that came last; empty at the start.

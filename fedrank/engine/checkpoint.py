@@ -80,7 +80,7 @@ def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
 
 
 def packed(tree: PyTree, about: dict[str, Json]) -> bytes:
-    """What :func:`save` writes, as bytes."""
+    """The bytes that :func:`save` writes."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
     buffer = io.BytesIO()
     header = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)

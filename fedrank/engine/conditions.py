@@ -1,4 +1,4 @@
-"""What happens to replies on their way."""
+"""Faults of a simulation: drop-outs, stragglers, attackers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedrank.engine.attackers import Attack
 
 @dataclass(frozen=True)
 class Conditions:
-    """What happens to replies on their way; by default nothing.
+    """Faults that happen to replies in a simulation; by default none.
 
     Attributes:
         dropout: Probability that a party is not heard in a round, in [0, 1).
         late: Probability that a party's reply is to the question of ``delay`` rounds ago, in [0, 1]: a straggler.
         delay: Rounds that stragglers are behind, at least 1 where ``late`` is above 0.
-        attack: What attackers send; None: nobody attacks.
+        attack: Rule for the attackers' replies; None: no party attacks.
         attackers: Which parties attack, bool per party.
         absent: Which parties are never heard, bool per party; empty: none.
     """

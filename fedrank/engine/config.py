@@ -1,4 +1,4 @@
-"""What every run is told, whatever is learnt: seeds, rounds, evaluation, computation.
+"""Settings of every run, whatever is learnt: seeds, rounds, evaluation, computation.
 
 A protocol's own settings are a subclass of :class:`RunConfig`, a frozen dataclass. A field is a flag of ``fedrank run
 PROTOCOL`` (``--clients 2000``), a key of ``config.toml`` (``clients = 2000``) and an argument in Python; a nested
@@ -20,7 +20,7 @@ from fedrank.core.trees import Json
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured about the models while they learn; a wing's own settings are a subclass."""
+    """Settings of how the models are measured while they learn; a wing's settings are a subclass."""
 
     every: int = setting(
         1, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
@@ -29,7 +29,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """How the run is computed. Nothing here changes what a party draws."""
+    """Settings of the computation. Nothing here changes what a party draws."""
 
     chunk: int = setting(16384, "Parties × seeds that answer at once; bounds the memory.", low=1, high=10**8)
     checkpoint_seconds: float = setting(30.0, "Seconds between checkpoints, which a killed run resumes from.", low=0)
@@ -73,7 +73,7 @@ class RunConfig:
 
     @property
     def bound_to_rounds(self) -> bool:
-        """Whether a promise counts on the number of rounds, which then cannot change once the run has begun."""
+        """True if a promise depends on the number of rounds, which then cannot change once the run has begun."""
         return False
 
     def resolved(self) -> Any:

@@ -1,8 +1,8 @@
-"""How a run is carried over a network: what its server needs, and what a node answers with.
+"""A run over a network: the inputs of its server, and the answers of its nodes.
 
 A node is a machine of one party, or of several: it answers for a block of the run's parties. A wing says by
 :meth:`fedrank.engine.task.Task.server` and :meth:`~fedrank.engine.task.Task.node` what is special about its parties,
-such as data of their own; by default nodes hold the parties that a simulation of the run has.
+such as their own data; by default nodes hold the parties that a simulation of the run has.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class NodeSettings:
         data_folder: Folder in which known data sets are looked for; empty: ``FEDRANK_DATA`` or the platform's cache.
         state_dir: Folder in which the state of the node's parties outlives its process; empty: Flower keeps it.
         chance: ``"os"``: random numbers that protect people come from the operating system. ``"seed"``: they come from
-            the run's seed, as in a simulator, so that a run can be repeated; they protect from nobody who knows it.
+            the run's seed, as in a simulator, so that a run can be repeated; they hide nothing from those who know it.
         most_epsilon: Largest ε of one round that this node's parties agree to; infinite: any, also none at all; below
             0: what the task asks for (:attr:`NodeSide.agrees_to`).
         most_run_epsilon: The same of all rounds of a run together, for one party.
         most_total_epsilon: The same of all runs together that use this ``state_dir``, which need an ε that counts all
             of their rounds; others are refused. δ adds up as well. Below 0: any.
         most_sketch_epsilon: Largest ε of one occurrence of a word in what a silo with texts shows others; below 0: any,
-            but with texts of its own an infinite one only if this setting is ``inf``.
-        most_setups: Number of times that a silo with texts of its own may hand out sketches, in all runs together
+            but with its own texts an infinite one only if this setting is ``inf``.
+        most_setups: Number of times that a silo with its own texts may hand out sketches, in all runs together
             that use this ``state_dir``; ε is spent each time.
         gateway: URL of a hub that relays, whose real devices answer instead of simulated ones.
         gateway_token: File with that hub's admin token.
@@ -155,7 +155,7 @@ def part_of(parties: Party, numbers: range) -> Party:
 
 
 class ServerSide:
-    """What the server of a run over a network needs.
+    """The server's side of a run over a network.
 
     Args:
         config: Settings of the run, resolved.
@@ -204,7 +204,7 @@ class SetupSide(abc.ABC):
     Attributes:
         protocol: The setup, of one round.
         max_shown: Number of setups, of all runs, in which the party may show something; may be infinite.
-        first_shown: Index of the first exchange whose reply shows something with noise of its own.
+        first_shown: Index of the first exchange whose reply shows something with its own noise.
     """
 
     protocol: Protocol
@@ -217,18 +217,18 @@ class SetupSide(abc.ABC):
 
     @abc.abstractmethod
     def draws(self, exchange: int) -> PyTree:
-        """What an exchange draws from: None for the operating system."""
+        """The source that an exchange draws from; None: the operating system."""
 
     @abc.abstractmethod
     def keeps(self, name: str) -> bool:
-        """Whether the party needs an array of its state, by name, when the setup is over."""
+        """True if the party needs an array of its state, by name, when the setup is over."""
 
     def answered(self, exchange: int, reply: bytes) -> None:  # noqa: B027 - optional
         """Called with every reply before it is sent; by default does nothing."""
 
 
 class NodeSide(abc.ABC):
-    """What a node of a run needs.
+    """A node's side of a run over a network.
 
     Args:
         config: Settings of the run, resolved.
@@ -253,7 +253,7 @@ class NodeSide(abc.ABC):
         self.numbers, self.columns = numbers, columns
 
     def epsilon_of_run(self) -> float:
-        """ε of all rounds of the run: of all that somebody does or, at a silo, of one record; infinite where none is.
+        """ε of all rounds of the run: of all that a user does or, at a silo, of one record; infinite where none is.
 
         A server that announces a larger δ than is usual would make any ε small: it is that at a usual δ.
         """

@@ -21,7 +21,7 @@ def table_of(features: Any, n_features: int, names: Sequence[str]) -> Shaped[np.
     Args:
         features: Numbers [rows, features]; or a data frame, whose columns are found by their names.
         n_features: Number of features of the model.
-        names: Their names; empty where nobody knows them.
+        names: Their names; empty if they are not known.
 
     Raises:
         DataError: There are other features than the model's, or something else than numbers; says which.
@@ -71,7 +71,7 @@ def need_names(n_features: int, names: Sequence[str]) -> None:
 
 
 def array_of(features: Any, n_features: int) -> Shaped[np.ndarray, "rows features"]:
-    """What was handed over as an array of numbers [rows, features].
+    """The caller's features as an array of numbers [rows, features].
 
     Raises:
         DataError: It has another shape or holds something else.
@@ -91,7 +91,7 @@ def in_single_precision(
 
     Args:
         table: The features.
-        names: Their names, for the error; empty where nobody knows them.
+        names: Their names, for the error; empty if they are not known.
         missing: Whether a value may be missing (NaN).
 
     Raises:

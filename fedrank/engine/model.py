@@ -44,13 +44,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True, eq=False)
 class ModelParts:
-    """What a file of a model holds, and what it cannot hold.
+    """The parts of a model that its file holds, and the one that it cannot hold.
 
     Attributes:
         architecture: :attr:`Model.architecture`.
         tensors: :attr:`Model.tensors`.
         about: :attr:`Model.about`.
-        own: An object of the caller's own, such as a ranker of a class of their own.
+        own: An object that the caller supplied, such as a ranker of the caller's class.
     """
 
     architecture: Mapping[str, Json]
@@ -73,7 +73,7 @@ class Model(abc.ABC):
     @property
     @abc.abstractmethod
     def architecture(self) -> dict[str, Json]:
-        """What :attr:`tensors` are the parameters of, and how inputs are prepared, as JSON can hold it."""
+        """The architecture with the parameters :attr:`tensors`, and the preparation of inputs, as JSON can hold it."""
 
     @property
     @abc.abstractmethod
@@ -112,7 +112,7 @@ class Model(abc.ABC):
         return best_first(self.score(features, *args, **kwargs))
 
     def evaluate(self, data: Any, *args: Any, **kwargs: Any) -> dict[str, dict[str, float]]:
-        """What the model is worth on data of the task: part of the data -> measure -> value.
+        """Quality of the model on data of the task: part of the data -> measure -> value.
 
         Args:
             data: In any form that the task's data comes in.
@@ -183,7 +183,7 @@ class Model(abc.ABC):
 
     @property
     def privacy(self) -> PrivacyReport | None:
-        """What the run that made the model promises; None where nothing is known."""
+        """Privacy report of the run that made the model; None if it is not known."""
         report = self.about.get("privacy")
         return None if report is None else PrivacyReport.from_json(report)
 
@@ -272,7 +272,7 @@ def provenance(
     generated: bool = False,
     privacy: PrivacyReport | None = None,
 ) -> dict[str, Json]:
-    """Where a model comes from.
+    """The origin of a model: version, data, seed, rounds, changed settings and promises, as JSON can hold it.
 
     Args:
         config: Settings of the run; those that were changed are kept, but for paths of this machine and for how the

@@ -69,7 +69,7 @@ class NativeSimulator(Rounds):
         return states, own, _stacked(seen) if seen else {}
 
     def _arrived(self, keys: UInt32[np.ndarray, "runs 2"], number: int, parties: int) -> Bool[np.ndarray, "runs n"]:
-        """Whose replies arrive: what ``jax.random.bernoulli`` draws."""
+        """The parties whose replies arrive, bool [runs, parties]: the draws of ``jax.random.bernoulli``."""
         arrived = np.ones((len(keys), parties), bool)
         if self.conditions.dropout:
             words = stream(folded(keys, number, FATE), parties)
@@ -162,7 +162,7 @@ class BatchedRounds(NativeRounds):
     def _answer(
         self, exchange: Exchange, number: int, request: Any, own: PyTree, keys: Any, run: Any, party: Any
     ) -> tuple[PyTree, PyTree, Any]:
-        """What some parties kept and keep, and their replies: leading axis [parties that answer]."""
+        """State of the answering parties before and after, and their replies: leading axis [parties that answer]."""
         mine = Party(self._shared, mapped(lambda leaf: leaf[run, party], own))
         arguments = (_with_fields(request, lambda name: getattr(request, name)[run]), mine, keys)
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def keep_programs() -> Path | None:
-    """Keep what is compiled from now on; returns the folder, None if nothing is kept or somebody has chosen one."""
+    """Keep what is compiled from now on; returns the folder, None if nothing is kept or JAX has one already."""
     import jax
     import platformdirs
 
@@ -31,7 +31,7 @@ def keep_programs() -> Path | None:
 
 
 def _processor() -> str:
-    """What programs depend on, as 12 hexadecimal digits: machine, and what its processor can do where that is told."""
+    """Hash of what programs depend on, 12 hexadecimal digits: machine, and its processor's features if known."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

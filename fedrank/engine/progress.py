@@ -1,4 +1,4 @@
-"""What a run tells while it goes on. Front ends listen; the run itself prints nothing."""
+"""Events that a run reports while it goes on. Front ends listen; the run itself prints nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """Progress of a run.
 
     Attributes:
         round: Rounds done.

@@ -1,4 +1,4 @@
-"""What every protocol promises about privacy, with its defaults and in each of its modes, side by side."""
+"""Promises of every protocol about privacy, with its defaults and in each of its modes, side by side."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Promised:
 
     @property
     def first(self) -> Promise | None:
-        """The sharpest promise about the most that somebody did, for all of what is sent; None: there is none."""
+        """The first finite promise, for all that is sent, in the order of units ``_ORDER``; None: there is none."""
         bounded = [one for one in self.report.promises if math.isfinite(one.epsilon) and not one.scope]
         ranked = sorted(bounded, key=lambda one: _ORDER.index(one.unit) if one.unit in _ORDER else len(_ORDER))
         return next(iter(ranked), None)

@@ -15,7 +15,7 @@ from fedrank.core.protocol import Party
 
 
 class Rounds(abc.ABC):
-    """What the loop of a run needs; states and ``own`` are pytrees with a leading axis of runs."""
+    """The operations that the loop of a run needs; states and ``own`` are pytrees with a leading axis of runs."""
 
     #: ``"numba"``, ``"numpy"`` or ``"jax"``.
     backend: str

@@ -106,7 +106,7 @@ def _named(data: Any) -> tuple[str, Any]:
 
 
 def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> Any:
-    """What a configuration names, built: an :class:`~fedrank.engine.task.Experiment`.
+    """Build what a configuration names: an :class:`~fedrank.engine.task.Experiment`.
 
     Args:
         config: The configuration.

@@ -1,4 +1,4 @@
-"""What a run leaves in its directory, and how it is found there again.
+"""The files that a run leaves in its directory, and how they are found there again.
 
 ::
 
@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """True if the run came to its end."""
         return (self.path / "done.json").exists()
 
     def create(self, config: RunConfig) -> None:
@@ -263,7 +263,7 @@ def described(exchanges: Iterable[Exchange]) -> dict[str, list]:
 
 
 def bytes_up(protocol: Protocol, parties: int) -> int:
-    """Bytes that each of so many parties sends in a round."""
+    """Bytes that each of ``parties`` parties sends in a round."""
     carried = (c for exchange in protocol.exchanges for c in exchange.extra_messages(parties))
     replies = sum(exchange.reply.nbytes for exchange in protocol.exchanges)
     return replies + sum(layout.nbytes for _, sender, layout in carried if sender == "parties")
@@ -305,7 +305,7 @@ def rows(
 
 
 def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Json]:
-    """What the run ran on."""
+    """Software and machine that the run ran on."""
     numba = sys.modules.get("numba")  # a run without kernels does not import it
     return {
         "fedrank": __version__,

@@ -47,7 +47,7 @@ class Runner(abc.ABC):
 
     Args:
         config: The configuration.
-        home: The directory; nobody else writes to it.
+        home: The directory; no other process writes to it.
         listener: Hears of the progress.
         simulator: Computes the rounds.
         work: Interactions, or whatever is counted, of all parties in a round of one run; for progress and speed.
@@ -65,13 +65,13 @@ class Runner(abc.ABC):
 
     @property
     def runs(self) -> int:
-        """How many runs the program maps over: the seeds."""
+        """Number of runs that the program maps over: one for each seed."""
         return len(self.seeds)
 
     @property
     @abc.abstractmethod
     def shared(self) -> PyTree:
-        """What all parties hold in common."""
+        """The data that all parties hold in common."""
 
     @property
     @abc.abstractmethod
@@ -101,7 +101,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, states: PyTree, own: PyTree, done: int) -> None:
-        """Measure the models after so many rounds."""
+        """Measure the models after ``done`` rounds."""
 
     @abc.abstractmethod
     def write_known(self) -> None:
@@ -197,7 +197,7 @@ class Runner(abc.ABC):
         return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
 
     def _tell_measured(self, known: int) -> None:
-        """Report the rows of the frames that came after so many."""
+        """Report the rows of the frames after the first ``known``."""
         if len(self.frames) > known:
             self.listener.measured(pl.concat(self.frames[known:]))
 

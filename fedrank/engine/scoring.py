@@ -24,7 +24,7 @@ ROWS = 1024
 
 @runtime_checkable
 class Scorer(Protocol):
-    """What scores rows by a flat vector of weights; hashable, since programs are compiled for it."""
+    """A scorer of rows by a flat vector of weights; hashable, since programs are compiled for it."""
 
     def scores(self, weights: Float[Array, "parameters"], features: Float[Array, "rows features"], /) -> jax.Array:
         """Scores of rows; a higher one ranks first.

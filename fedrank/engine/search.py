@@ -1,6 +1,6 @@
 """Searching for good settings with Optuna instead of running every combination of a grid.
 
-Each trial is a run in a directory of its own. Settings are drawn from lists or ranges; a function of the finished run's
+Each trial is a run in its own directory. Settings are drawn from lists or ranges; a function of the finished run's
 directory says how good it is. Everything is kept in the search's folder: started again, a search goes on, also with a
 run that was stopped half-way, until the number of trials is reached.
 """
@@ -102,7 +102,7 @@ def run_search(
     minimise: bool = False,
     listener: Callable[[str], Listener] = lambda name: Listener(),
 ) -> list[Trial]:
-    """Run trials until there are so many; settings that are refused count as a trial that failed.
+    """Run trials until there are ``trials`` of them; settings that are refused count as a trial that failed.
 
     Args:
         config: What the runs have in common; its seed is that of the search.

@@ -29,7 +29,7 @@ def run_setup(
     Args:
         setup: The protocol.
         parties: Its parties.
-        rng: The simulation's chance; each party gets a generator of its own for each exchange.
+        rng: The simulation's chance; each party gets its own generator for each exchange.
         absent: Exchange and party that is not heard there, nor in what follows.
         through_bytes: Encode and decode every message, as a network would.
         heard: Is told the name of each exchange before it takes place.

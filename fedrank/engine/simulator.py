@@ -34,7 +34,7 @@ DEFAULT_CHUNK = 4096
 
 
 class SimState(NamedTuple):
-    """What a simulator carries where parties meet in a world (:class:`fedrank.core.protocol.Environment`).
+    """The state of a simulator where parties meet in a world (:class:`fedrank.core.protocol.Environment`).
 
     Attributes:
         server: The server's state, with past questions beside it where replies are late.
@@ -55,7 +55,7 @@ def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[A
 
 
 def selective(protocol: Protocol) -> bool:
-    """Whether some exchange is not with everybody in every round, or silent, so that messages have to be counted."""
+    """True if an exchange is silent or may leave out parties or rounds, so that messages have to be counted."""
     plain = (Exchange.due, Exchange.asked)
     return any(e.silent or (type(e).due, type(e).asked) != plain for e in protocol.exchanges)
 
@@ -186,7 +186,7 @@ class Simulator(Rounds):
 
     @property
     def world(self) -> Environment | None:
-        """What happens among the parties in a round, if anything does."""
+        """The environment that acts on the parties in a round; None if there is none."""
         found = [e.environment for e in self.protocol.exchanges if e.environment is not None]
         if len(found) > 1:
             raise ConfigError(f"parties meet after one exchange of a round, not after {len(found)}.")
@@ -288,7 +288,7 @@ class Simulator(Rounds):
         return state, past
 
     def _key(self, key: Key[Array, ""], number: AnyInt, party: AnyInt, exchange: int) -> Key[Array, ""]:
-        """A party's key in a round; where there are several exchanges, each has one of its own."""
+        """A party's key in a round; where there are several exchanges, each has its own key."""
         mine = party_key(key, number, party)
         return mine if len(self.protocol.exchanges) == 1 else jax.random.fold_in(mine, exchange)
 
@@ -335,7 +335,7 @@ class Simulator(Rounds):
         return state, own, {**seen, "replies": tuple(kept), "arrived": arrived} if self.record else seen
 
     def _seen(self, state: PyTree, shared: PyTree, own: PyTree, crossed: jax.Array, lived: dict) -> dict[str, Any]:
-        """What there is to say about a round that is over."""
+        """Metrics of a finished round."""
         experience = jax.vmap(lambda own: self.protocol.experience(Party(shared, own)))(own)
         seen: dict[str, Any] = jax.tree.map(jnp.mean, experience)
         if watched := self.protocol.watch(state):

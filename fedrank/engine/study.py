@@ -135,7 +135,7 @@ class Paper:
 
 
 def papers_folder() -> Path:
-    """Where reproductions are: in the package where it was installed, beside it in a checkout."""
+    """Folder of the reproductions: in the package where it was installed, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "reproductions"
     return installed if installed.is_dir() else package.parent / "reproductions"
@@ -224,7 +224,7 @@ def named_measure(measure: str, config: RunConfig) -> str:
 def expected_value(
     paper: Paper, study: Study, where: dict[str, Json], split: str, measure: str
 ) -> dict[str, Json] | None:
-    """What the paper printed for such runs: the entry all of whose ``where`` holds, or None.
+    """The value that the paper printed for such runs: the entry all of whose ``where`` holds, or None.
 
     Args:
         paper: The paper.

@@ -100,7 +100,7 @@ class _Piece:
 
 
 def _run_piece(piece: _Piece) -> bytes:
-    """Compute a run, or the rest of it, and return its directory where nobody else sees it."""
+    """Compute a run, or the rest of it: in its folder (returns b""), or in a private one, returned packed."""
     config = from_dict(piece.settings)
     if piece.path:
         _run_or_resume(config, RunFolder(piece.path), Listener())

@@ -26,7 +26,7 @@ Config = TypeVar("Config", bound=RunConfig)
 
 @runtime_checkable
 class Experiment(Protocol):
-    """What a configuration names, built: any object with these attributes.
+    """A configuration with all that it names built: any object with these attributes.
 
     Attributes:
         config: The configuration, resolved.
@@ -56,11 +56,11 @@ class Experiment(Protocol):
 
 
 class Task(abc.ABC, Generic[Config]):
-    """How a kind of learning is run.
+    """A kind of learning, and the way it is run.
 
     Attributes:
         name: Name of its entry point.
-        settings: Settings of a protocol that comes as an object and has none of its own.
+        settings: Settings of a protocol that comes as an object without settings.
         shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
         reader: How the task's data is read; None: it makes its data up itself.
         model: Class of its models; None: it does not say how they score.
@@ -128,7 +128,7 @@ class Task(abc.ABC, Generic[Config]):
         """The runner of a built experiment in its directory."""
 
     def server(self, config: Config, n_features: int = 0) -> ServerSide:
-        """What the server of a run over a network needs; by default the run's data, as a simulation.
+        """The server's side of a run over a network; by default with the run's data, as a simulation.
 
         Args:
             config: The configuration, resolved.
@@ -143,7 +143,7 @@ class Task(abc.ABC, Generic[Config]):
         return ServerSide(config, experiment.protocol, experiment.parties, experiment.n_parties)
 
     def node(self, config: Config, settings: NodeSettings) -> NodeSide:
-        """What a node of a run over a network needs; by default it holds its block of the simulated parties.
+        """A node's side of a run over a network; by default it holds its block of the simulated parties.
 
         Args:
             config: The configuration, resolved.
@@ -160,7 +160,7 @@ class Task(abc.ABC, Generic[Config]):
         return HeldParties(config, settings, held)
 
     def device_terms(self, config: Config) -> dict[str, Any]:
-        """What real devices behind a hub must have agreed to that answer for a run's parties.
+        """The terms that real devices behind a hub must have agreed to in order to answer for a run's parties.
 
         Returns:
             Attributes of :class:`fedrank.deploy.terms.Terms` and their values.

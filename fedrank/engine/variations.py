@@ -16,7 +16,7 @@ Settings that change together are *cases*, each with a name; every case is run w
     protocol = "pdgd"
     learning_rate = 0.1
 
-A list ``["all"]`` stands for all values that the data on this machine allows, such as the folds that are there.
+A list ``["all"]`` stands for all values that the data on this machine allows, such as its folds.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[di
             raise ConfigError(f"vary {key!r} needs one or more values, no two the same; got {values!r}.")
     names = [case.get("name") for case in cases]
     if None in names or len(set(names)) < len(names):
-        raise ConfigError(f"every [[case]] needs a name of its own; got {names}.")
+        raise ConfigError(f"every [[case]] needs a distinct name; got {names}.")
     out = []
     for case in cases or ({},):
         common = config
@@ -114,7 +114,7 @@ def _combinations(config: RunConfig, vary: dict[str, list[Any]]) -> list[dict[st
 
 
 def _values_here(config: RunConfig, key: str) -> list[Any]:
-    """What ``all`` stands for.
+    """The values that ``all`` stands for.
 
     Raises:
         ConfigError: The setting has no such list.

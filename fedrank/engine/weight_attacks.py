@@ -1,7 +1,7 @@
-"""What malicious parties send where a reply is a vector of weights, as in federated averaging.
+"""Attacks by malicious parties where a reply is a vector of weights, as in federated averaging.
 
 The attacks of the poisoning studies, under *partial knowledge*: attackers pool their own honest replies and take them
-for a sample of everybody's. With one attacker that sample has no spread, which leaves little of the attacks built on
+for a sample of all replies. With one attacker that sample has no spread, which leaves little of the attacks built on
 it.
 
 Published forms attack gradients or models; all of them are written here for models w, with the model w₀ that the server
@@ -29,7 +29,7 @@ class _OnWeights(Attack):
 
     @classmethod
     def works_on(cls, protocol: Protocol) -> bool:
-        """Whether a reply holds weights, one a parameter."""
+        """True if a reply holds weights, one a parameter."""
         fields = reply_fields(protocol)
         return "weights" in fields and [axis for axis, _ in fields["weights"].axes] == ["parameters"]
 
@@ -48,8 +48,9 @@ class Lie(_OnWeights):
 
         z = Φ⁻¹((n − m − s) / (n − m))
 
-    is the largest shift for which so many can be expected. μ and σ are mean and standard deviation (of the sample,
-    divided by m) of the attackers' own honest weights. One attacker alone has σ = 0 and sends what it would have sent.
+    is the largest shift for which s such parties can be expected. μ and σ are mean and standard deviation (of the
+    sample, divided by m) of the attackers' own honest weights. One attacker alone has σ = 0 and sends what it would
+    have sent.
 
     Attributes:
         z: Standard deviations to move; None: by the formula, or the quantile of 1 − 10⁻⁶ where attackers have the
@@ -63,7 +64,7 @@ class Lie(_OnWeights):
     z: float | None = None
 
     def shift(self, attackers: Bool[Array, " parties"]) -> Float[Array, ""]:
-        """How many standard deviations the attackers, bool [parties], move away from their mean: float32."""
+        """Standard deviations, float32, by which the attackers, bool [parties], move away from their mean."""
         if self.z is not None:
             return jnp.float32(self.z)
         n, m = attackers.shape[0], jnp.sum(attackers)
@@ -189,18 +190,18 @@ class FangKrum(_OnWeights):
             attackers: bool [parties].
 
         Returns:
-            float32; 0 if nobody attacks.
+            float32; 0 if no party attacks.
         """
         count = jnp.sum(attackers)
         own = jnp.where(attackers[:, None], own, start[None, :])
         mean, _ = _moments(own, attackers)
         direction, party = _rising(mean, start), jnp.arange(attackers.shape[0])
 
-        def distances(to, where):  # squared, ascending; infinite where there is nobody
+        def distances(to, where):  # squared, ascending; infinite where there is no party
             squared = jnp.sum(jnp.square(own - to[None, :]), axis=1)
             return squared, jnp.sort(jnp.where(where, squared, jnp.inf))
 
-        # Σ of the first so many distances: entry j of a row is the sum of the j smallest.
+        # Running sums of the distances: entry j of a row is the sum of the j smallest.
         apart = jax.lax.map(lambda one: distances(own[one], attackers & (party != one))[1], party)
         sums = jnp.concatenate([jnp.zeros((len(party), 1)), jnp.cumsum(apart, axis=1)], axis=1)
         # Krum's k + c − k − 2 neighbours, and at least one.
@@ -276,14 +277,14 @@ class ScaledInverse(_OnWeights):
 
 
 def _sent(replies: PyTree, attackers: Bool[Array, " parties"], forged: Float[Array, "parties n"]) -> PyTree:
-    """The replies with these weights, float32 [parties, n], where somebody attacks."""
+    """The replies with these weights, float32 [parties, n], in the rows of attackers."""
     return dataclasses.replace(replies, weights=jnp.where(attackers[:, None], forged, replies.weights))
 
 
 def _moments(
     weights: Float[Array, "parties n"], attackers: Bool[Array, " parties"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Mean and standard deviation of the attackers' weights, float32 [n] each; zero if nobody attacks."""
+    """Mean and standard deviation of the attackers' weights, float32 [n] each; zero if no party attacks."""
     count = jnp.maximum(jnp.sum(attackers), 1)
     mean = jnp.sum(jnp.where(attackers[:, None], weights, 0.0), axis=0) / count
     square = jnp.where(attackers[:, None], jnp.square(weights - mean[None, :]), 0.0)

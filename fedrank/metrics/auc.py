@@ -84,7 +84,7 @@ def log_loss(
 def _looked_up(
     sorted_: Float[Array, "*lists rows"], values: Float[Array, "*lists rows"], side: str
 ) -> Int[Array, "*lists rows"]:
-    """Where each value would be inserted into its sorted list, on the given side of equal values."""
+    """Index at which each value would be inserted into its sorted list, on the given side of equal values."""
     rows = values.shape[-1]
     lists = (sorted_.reshape(-1, rows), values.reshape(-1, rows))
     found = jax.vmap(lambda a, v: jnp.searchsorted(a, v, side=side, method="scan"))(*lists)

@@ -55,7 +55,7 @@ OFFLINE: Registry[Callable[..., Values]] = Registry("offline metric")
 
 
 class _Ranked(NamedTuple):
-    """A list from the first rank to the last. Where ties are broken, each document is a tie group of its own."""
+    """A list from the first rank to the last. Where ties are broken, each document is its own tie group."""
 
     labels: Int[Array, "*lists d"]  # 0 on padding
     offset: Int[Array, "*lists d"]  # ranks between the first of the tie group and this one
@@ -180,7 +180,7 @@ def reciprocal_rank(
     """
     ranked = _ranked(scores, labels, where, ties, key)
     hits = ranked.group_sum((ranked.labels >= relevant).astype(jnp.float32))
-    # With fewer than R documents left in the group one was met before: nobody gets here, any chance up to 1 will do.
+    # With fewer than R documents left in the group one was met before: no reader gets here, any chance up to 1 will do.
     chance = jnp.minimum(hits / (ranked.size - ranked.offset), 1.0)
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
 
@@ -265,7 +265,7 @@ OFFLINE.register(
 def map_jos(
     scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
 ) -> Values:
-    """What Shi et al. (Journal of Software 2021, section 5.1) print as mean average precision. It is not AP.
+    """The mean average precision that Shi et al. (Journal of Software 2021, section 5.1) print. It is not AP.
 
     The mean over all documents of rank / position: ``position`` is the document's place in the ranking, from 1,
     and ``rank`` its place after sorting by label. The paper leaves open how equal labels share places; here they

@@ -114,7 +114,7 @@ def _gains(depth: int) -> Float64[np.ndarray, "{depth}"]:
 def click_dcg(depth: int = 10) -> OnlineMetric:
     """Σ over clicked ranks of 1 / log2(1 + rank), in steps of 1/10,000.
 
-    Every pattern has a value of its own unless two round to the same step. The session without a click is one of the
+    Every pattern has a distinct value unless two round to the same step. The session without a click is one of the
     values, so privatisation covers it like any other. More clicks are not always better: an informational user stops at
     relevant results, so that this reward can fall while the ranking improves.
     """

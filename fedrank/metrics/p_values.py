@@ -1,4 +1,4 @@
-"""How a p-value is written, as medical journals ask for it: never 0, never 1 (AMA Manual of Style, 11th edition)."""
+"""The form of a p-value that medical journals ask for: never 0, never 1 (AMA Manual of Style, 11th edition)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from jaxtyping import Float, Integer, Shaped
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 
-#: FedSlate's moving mean spans this many episodes and is looked at once every so many.
+#: FedSlate's moving mean spans WINDOW episodes and is looked at once every EVERY episodes.
 WINDOW, EVERY = 100, 20
 #: Coverage of an interval.
 LEVEL = 0.95

@@ -1,1 +1,1 @@
-"""What may leave a party, and what it costs (layer 2)."""
+"""Mechanisms for the data that leaves a party, and accounts of their ε (layer 2)."""

@@ -1,6 +1,6 @@
 """Audits: an attack that shows from samples at least how much a mechanism reveals, with confidence.
 
-Somebody who reads messages wants to tell two worlds apart: one thing a user did is so, or otherwise. If a mechanism is
+A reader of messages wants to tell two worlds apart: one thing a user did is so, or otherwise. If a mechanism is
 (ε, δ)-differentially private, every set of messages has P(first world) ≤ e^ε P(second world) + δ. An audit draws many
 messages in both worlds with the code that devices run, finds in one half of them the set that tells the worlds apart
 best, and bounds both probabilities from the other half with Clopper and Pearson's exact intervals: with the confidence
@@ -72,7 +72,7 @@ AUDITS: Registry[Callable[..., Audit]] = Registry("audit", "fedrank.audits")
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         mechanism: As of :class:`Audit`.
@@ -81,7 +81,7 @@ class Audited:
         promised: ε that is promised, in nats.
         delta: δ of it.
         shown: ε is at least this, with the confidence; 0 where nothing was shown.
-        most: What so many trials would have shown of a mechanism that hides nothing.
+        most: ε that these trials would have shown of a mechanism that hides nothing.
         confidence: Probability that the bound is right, whatever the mechanism.
         trials: Messages drawn in each world.
         holds: As of :class:`Audit`.
@@ -146,7 +146,7 @@ def clopper_pearson(
 
     Args:
         hits: int64 [sets], how often each happened.
-        trials: In so many trials.
+        trials: Number of trials.
         error: Probability that one bound is wrong, in (0, 1).
     """
     from scipy.stats import beta

@@ -1,4 +1,4 @@
-"""What a person's device agrees to where its app, or those who run a node, say nothing: ε in nats.
+"""Largest ε, in nats, that a person's device agrees to where its app, or those who run a node, say nothing.
 
 The messages of a device add up over all its rounds and hubs. Eight is the largest sum for which the project states what
 learning costs (one, four and eight); the factor by which it bounds what anybody can tell of a person, e⁸, is large, and

@@ -3,7 +3,7 @@
 A message is about B interactions, half of them with each of two opposite rankers. What the server needs of it is d, the
 difference of the halves' mean rewards, in [−1, 1]. At the same ε of the whole message every mechanism here gives an
 unbiased estimate of d; the smaller its variance, the fewer devices the same gradient takes. All variances are closed
-forms. Nobody has to be trusted with any of them.
+forms. All are local: no other party has to be trusted.
 """
 
 from __future__ import annotations

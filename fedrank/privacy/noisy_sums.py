@@ -1,8 +1,8 @@
-"""Noise on what one device reports of its own: the alternative to randomised response for rewards.
+"""Noise on the values that one device reports: the alternative to randomised response for rewards.
 
 Randomised response (:mod:`fedrank.privacy.randomised_response`) lies about single interactions and needs a metric with
 few values: its ε at a given rate of lies grows with their number. Noise on the *sum* of a device's values does not care
-how many values there are. Both are local: the device itself does it, and nobody has to be trusted.
+how many values there are. Both are local: the device itself does it, and no other party has to be trusted.
 
 Values are integers (a metric's numerators), so the noise is discrete and exact. The unit of ``epsilon`` is one
 interaction, as for randomised response: one value changes by up to the metric's range, and with it one sum.

@@ -1,8 +1,8 @@
 """Noise on the Q-values that a platform lets others see.
 
 A vector holds N values, one for each candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid
-that cuts this range into 2·steps, and gets discrete Laplace or discrete Gaussian noise of its own, exact on that grid.
-The platform does it by itself, before anything leaves it: nobody has to be trusted.
+that cuts this range into 2·steps, and gets separate discrete Laplace or discrete Gaussian noise, exact on that grid.
+The platform does it by itself, before anything leaves it: no other party has to be trusted.
 
 The unit of ``epsilon`` is **one vector**: all that one message says of one moment of one user at one platform. It may
 be any vector, and may be replaced by any other.
@@ -11,7 +11,7 @@ be any vector, and may be replaced by any other.
 where engagement is not centred) and differ by little. A ball has to let the vector pass whose values are all ``clip``:
 of radius clip √N in L2, clip N in L1. Two vectors in it are as far apart as in the box of all values up to ``clip``:
 2 clip √N and 2 clip N. So a norm would save nothing; and where it cuts, one candidate's value would move all others'.
-What does save is ``centre``, a number that everybody knows beforehand and no data has a part in: noise follows the
+What does save is ``centre``, a number that is public beforehand and no data has a part in: noise follows the
 range, not the values' size.
 """
 
@@ -146,7 +146,7 @@ class ValueNoise:
         return whole.astype(jnp.float32) * jnp.float32(self.clip / self.steps) + jnp.float32(self.centre)
 
     def account(self, rounds: int, delta: float, *, candidates: int, **counts: int) -> PrivacyReport:
-        """What the noise promises for a run.
+        """The privacy report of a run with this noise.
 
         Args:
             rounds: Rounds of the run.

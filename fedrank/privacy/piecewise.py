@@ -4,7 +4,7 @@ The piecewise mechanism (Wang et al., "Collecting and Analyzing Multidimensional
 ICDE 2019, Section III-B), made discrete so that a device draws it exactly with integers. Reports are the numbers 0 ..
 K − 1. A value d in [−1, 1] is rounded at random to one of K − w + 1 positions, evenly spaced from −1 to 1, so that
 its mean is d; each position stands for a *window* of w neighbouring reports. A report within the window is e^ε times as
-likely as one outside it. Two members of the family have names of their own:
+likely as one outside it. Two members of the family have their own names:
 
 * K = 2, w = 1: one bit, the mechanism of Duchi, Jordan and Wainwright (JASA 2018, Section 4.2.3);
 * w = 1: k-ary randomised response on a value that was rounded at random.
@@ -94,7 +94,7 @@ class Piecewise:
 
     @functools.cached_property
     def threshold(self) -> int:
-        """How many of the 2³² words mean "inside": the largest number whose ε is at most :attr:`epsilon`."""
+        """Number of the 2³² words that mean "inside": the largest number whose ε is at most :attr:`epsilon`."""
         with decimal.localcontext(decimal.Context(prec=60, rounding=decimal.ROUND_FLOOR)):
             weight = self.inside * decimal.Decimal(self.epsilon).exp()
             return int(2**32 * weight / (weight + self.outside))
@@ -163,7 +163,7 @@ class Piecewise:
 
     @property
     def scale(self) -> float:
-        """What a report at the end of the range stands for, as a multiple of the largest value."""
+        """Estimate for a report at the end of the range, as a multiple of the largest value."""
         return float(self.estimates[-1])
 
     @functools.cached_property

@@ -2,7 +2,7 @@
 
 A unit is cut into ``steps`` equal steps, a power of two, so that multiplying by it is exact in floating point: rounding
 happens once, in :func:`quantise`, where its effect on norms is known. Sums are taken modulo 2³² and read as integers
-from −2³¹ to 2³¹ − 1, so that :func:`check_sum` must hold beforehand; afterwards nobody can see that a sum ran over.
+from −2³¹ to 2³¹ − 1, so that :func:`check_sum` must hold beforehand; afterwards no party can see that a sum ran over.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ more than e^ε times as likely as under any other interaction. Interactions are 
 
 The random words are the caller's. On a real device they must come from the operating system
 (:func:`os_words`). Words from a simulation's key make a simulated report with the right distribution and
-protect nobody: whoever knows the key can tell which reports are true.
+protect no user: whoever knows the key can tell which reports are true.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _affine(values: Values, p: float) -> tuple[float, float]:
 
 
 def threshold(p: float, n: int) -> int:
-    """How many of the 2³² words mean "report the truth": p·2³² rounded towards 2³²/n, in 1 .. 2³².
+    """Number of the 2³² words that mean "report the truth": p·2³² rounded towards 2³²/n, in 1 .. 2³².
 
     Rounded so, the probability of the truth makes no report reveal more than :func:`epsilon` says, but for n·2⁻³²
     at p = 1/n. Only p = 1 gives 2³², however close to 1 another
@@ -190,7 +190,7 @@ def privatise(
 def os_words(shape: tuple[int, ...]) -> UInt32[np.ndarray, "*shape"]:
     """Random words from the operating system, for the randomised response of a real device.
 
-    Do not keep them, log them or derive them from anything: simulated words, or words somebody else knows, do
+    Do not keep them, log them or derive them from anything: simulated words, or words another party knows, do
     not protect anyone.
 
     Args:
@@ -208,7 +208,7 @@ def worst_case_epsilon(distributions: Sequence[Sequence[float]] | Float[np.ndarr
     Random clicks hide a user in addition: an attacker who wants to tell query 1 from query 2 sees
     only a report whose distribution given each query is smoother than that of randomised response alone. The
     worst case is over all pairs of queries and all reports. It holds for users who click by these
-    distributions and for nobody else: :func:`epsilon` is the guarantee, this is a measurement.
+    distributions and for no others: :func:`epsilon` is the guarantee, this is a measurement.
 
     Args:
         distributions: float [lists, n]; row i is the distribution of the metric's value under list i, sums to

@@ -1,4 +1,4 @@
-"""Runs of silos or platforms at equal communication: what each had reached when so many bytes had moved.
+"""Runs of silos or platforms at equal communication: what each had reached after the same number of bytes.
 
 Methods differ in whom they ask, and in how much they send to whom. A round of one is not a round of the other.
 """

@@ -1,4 +1,4 @@
-"""What to cite for a run: the publications of the parts that it used."""
+"""Publications to cite for a run: those of the parts that it used."""
 
 from __future__ import annotations
 

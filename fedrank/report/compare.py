@@ -69,7 +69,7 @@ class Pool:
 
     @property
     def data(self) -> tuple[tuple[str, ...], ...]:
-        """What its values were measured on: equal for pools whose values may be subtracted."""
+        """The data that its values were measured on: equal for pools whose values may be subtracted."""
         return tuple(sorted(_data(run) for run in self.runs.values()))
 
     def having(self, split: str, measure: Callable[[Run], str]) -> Pool:
@@ -94,7 +94,7 @@ def pools(runs: Mapping[str, Run]) -> list[Pool]:
 
 
 def _shared_label(labels: Sequence[str]) -> str:
-    """What the labels of pooled runs have in common: of ``fold=1,clients=5`` and ``fold=2,clients=5``, the clients."""
+    """The parts that labels of pooled runs share: of ``fold=1,clients=5`` and ``fold=2,clients=5``, the clients."""
     if len(labels) == 1:
         return labels[0]
     parts = [label.rpartition("/")[2].split(",") for label in labels]
@@ -103,12 +103,12 @@ def _shared_label(labels: Sequence[str]) -> str:
 
 
 def _data(run: Run) -> tuple[str, ...]:
-    """What a run's values were measured on, as text for each of its settings of data."""
+    """The data that a run's values were measured on, as text for each of its settings of data."""
     return tuple(f"{key} {describe.number(run.setting(key))}" for key in run.shown.data_settings(run))
 
 
 def changed_settings(runs: Mapping[str, Run]) -> Table:
-    """What the runs differ in, one column a run: settings, data first; seeds and rounds that are there."""
+    """Table of the differences between runs, one column a run: settings, data first; seeds and rounds done."""
     facts = {label: _facts(run) for label, run in runs.items()}
     keys = dict.fromkeys(key for about in facts.values() for key in about)
     rows = []
@@ -122,7 +122,7 @@ def changed_settings(runs: Mapping[str, Run]) -> Table:
 
 
 def _facts(run: Run) -> dict[str, Json]:
-    """What may differ between runs: first what decides on whether they can be compared."""
+    """The facts that may differ between runs: first those that decide on whether they can be compared."""
     settings = dict(flat(run.config))
     first = ["protocol", *run.shown.data_settings(run), "rounds", "seeds", "seed"]
     return {
@@ -141,7 +141,7 @@ def _span(seeds: list[int]) -> str:
 
 
 def refusals(runs: Mapping[str, Run], *, pool: bool = False) -> dict[str, list[str]]:
-    """Why a run, or a pool of runs, cannot be compared with the first one, by label; empty where all can.
+    """The reasons why a run, or a pool of runs, cannot be compared with the first one, by label; empty where all can.
 
     Args:
         runs: By label.
@@ -157,7 +157,7 @@ def _columns(runs: Mapping[str, Run], pool: bool) -> list[Pool]:
 
 
 def _refused(one: Pool, first: Pool) -> list[str]:
-    """Why no difference of two pools makes sense, one clause each."""
+    """The reasons why no difference of two pools makes sense, one clause each."""
     out = []
     if one.data != first.data:
         out.append(f"other data ({_other_data(one, first)})")
@@ -255,7 +255,7 @@ def _paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Esti
 
 
 def pooled_words(runs: Mapping[str, Run]) -> list[str]:
-    """What the values of each pool of several runs are the mean over, a sentence each."""
+    """The runs that the values of each pool of several are the mean over, a sentence for each pool."""
     out = []
     for one in pools(runs):
         if len(one.runs) > 1:
@@ -280,7 +280,7 @@ def write_comparison(
     """Write ``compare.html`` and its figures.
 
     Args:
-        folders: Directories of two or more runs; of one, where the page has an opening of its own.
+        folders: Directories of two or more runs; of one, if ``opening`` is given.
         out: Directory that gets the page and ``figures/``.
         opening: What stands at the top; by default what the comparison comes to.
         charts: Charts of the opening, by name.
@@ -343,7 +343,7 @@ def _without(runs: Mapping[str, Run], hidden: Sequence[str]) -> dict[str, Run]:
 
 
 def _refusals(runs: Mapping[str, Run]) -> Html | None:
-    """Why runs cannot be compared with the first, as a list; None if all can."""
+    """The reasons why runs cannot be compared with the first, as a list; None if all can."""
     lines = refused_words(runs)
     items = h("ul", *(h("li", line) for line in lines))
     return h("div", items, class_="warning", role="note", aria_label="Not compared") if lines else None
@@ -357,7 +357,7 @@ def refused_words(runs: Mapping[str, Run], *, pool: bool = False) -> list[str]:
 
 
 def privacy_table(runs: dict[str, Run], heading: str) -> Table | None:
-    """What the runs spend of privacy, where their task has a table of it; None if none has.
+    """Table of what the runs spend of privacy, from their task; None if none has one.
 
     Args:
         runs: By label.

@@ -1,4 +1,4 @@
-"""How the page of a comparison opens: the run that reaches most on the most telling measure, against the first."""
+"""The opening of a page of a comparison: the run that reaches most on the most telling measure, against the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs of a task show that says nothing else: curves, final values, what left, privacy.
+"""The report of a task that defines no other: curves, final values, messages, privacy.
 
 A task of another package takes :class:`CurvesShown` as it is, or a subclass that names its parties.
 """
@@ -48,7 +48,7 @@ class CurvesShown(Shown):
         return [measure for measure in ordered if measure.startswith("expected")] or list(ordered[:1])
 
     def opening_of(self, run: Run) -> Opening:
-        """How the page opens; says no more than that a measure moved, which may be one of which less is better."""
+        """The page's opening; says no more than that a measure moved, which may be one of which less is better."""
         _, many = describe.party(run)
         title = f"What {many} learnt together: {run.setting('protocol')} on {self.data_words(run)}"
         leading = leading_measure(run)
@@ -68,7 +68,7 @@ class CurvesShown(Shown):
         return Opening(title, sentence, (number, *self.costs(run)), *self.opening_chart(run))
 
     def data_words(self, run: Run) -> str:
-        """What the run learnt from, in a title."""
+        """The data that the run learnt from, for a title."""
         data, fold = run.setting("data.name", run.setting("data")), run.setting("fold")
         if self.generated(run) or isinstance(data, Mapping):
             return "generated data"
@@ -83,7 +83,7 @@ class CurvesShown(Shown):
         return name, _alt(run, leading[1], f"{self.where[leading[0]]}, by {self.counted}")
 
     def costs(self, run: Run) -> tuple[Number, ...]:
-        """What learning cost a party and a person: bytes and privacy."""
+        """The cost of learning to a party and to a person: bytes and privacy."""
         numbers = (sent_number(run), sections.privacy_number(run))
         return tuple(number for number in numbers if number is not None)
 
@@ -144,7 +144,7 @@ def sent_number(run: Run) -> Number | None:
 
 
 def _sent(run: Run) -> tuple[str, str, str] | None:
-    """What a party sends in a round, what it receives, and what all of them send in the run."""
+    """The sizes of what a party sends in a round, of what it receives, and of what all send in the run, in words."""
     if run.ledger is None or not len(run.ledger) or run.shown.crossed_title(run) is not None:
         return None
     flows = words.flows(run.ledger)

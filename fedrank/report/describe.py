@@ -20,7 +20,7 @@ FEW_SEEDS = 5
 
 
 def party(run: Run) -> tuple[str, str]:
-    """What a party of this run is called, one and several, such as ``("device", "devices")``."""
+    """The names of one party of this run and of several, such as ``("device", "devices")``."""
     return run.shown.parties_of(run)
 
 
@@ -30,7 +30,7 @@ def digits(*runs: Run) -> int:
 
 
 def caveats(run: Run) -> list[str]:
-    """What a reader of any number of this run must know; each is said on the figures too."""
+    """The caveats that a reader of any number of this run must know; each is said on the figures too."""
     out = run.shown.caveats(run)
     if run.shown.generated(run):
         out.append(run.shown.generated_words())
@@ -57,7 +57,7 @@ def few_seeds(run: Run) -> list[str]:
 
 
 def asked_seeds(run: Run) -> int | None:
-    """How many seeds the configuration asks for: ``seeds`` may be a number or a list."""
+    """Number of seeds that the configuration asks for: ``seeds`` may be a number or a list."""
     asked = run.setting("seeds")
     return len(asked) if isinstance(asked, list) else asked if isinstance(asked, int) else None
 
@@ -73,7 +73,7 @@ def in_words(names: Iterable[str]) -> str:
 
 
 def seeds_in_words(n: int) -> str:
-    """How the spread is shown: ``"Mean of 5 seeds, band: 95 % interval"``."""
+    """The spread that is shown, in words: ``"Mean of 5 seeds; band: 95 % interval"``."""
     return "One seed: no interval" if n == 1 else f"Mean of {n} seeds; band: {LEVEL:.0%} interval".replace("%", " %")
 
 
@@ -102,7 +102,7 @@ def number(value: Any) -> str:
 
 
 def measured(value: float | Estimate | Interval | None, *, signed: bool = False, digits: int = 4) -> str:
-    """A measure's value with so many decimals, and its interval if it has one.
+    """A measure's value with ``digits`` decimals, and its interval if it has one.
 
     >>> measured(Estimate(0.71234, 0.0041, 5)), measured(Estimate(0.0123, None, 1), signed=True), measured(None)
     ('0.7123 ± 0.0041', '+0.0123', '–')

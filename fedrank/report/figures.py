@@ -405,7 +405,7 @@ class Level:
 def levels_figure(
     levels: Sequence[Level], title: str, said: Sequence[str], digits: int = 3, *, signed: bool = False
 ) -> Any:
-    """What several methods reached, a row each: a dot with its interval, its name and its number above.
+    """Figure of the values of several methods, a row each: a dot with its interval, its name and its number above.
 
     Args:
         levels: In order, at least one.

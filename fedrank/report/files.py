@@ -84,7 +84,7 @@ def parquet(file: Path, columns: Mapping[str, str], nullable: tuple[str, ...] = 
 
 
 def checked(file: Path, what: str, make: Callable[[], Any]) -> Any:
-    """What ``make`` makes of a file's content.
+    """Convert a file's content by ``make``; an error of ``make`` becomes one that names the file.
 
     Args:
         file: Which file.

@@ -1,4 +1,4 @@
-"""How a page opens: a title, one sentence, one chart and at most four numbers, for a reader who has half a minute.
+"""The opening of a page: a title, one sentence, one chart and at most four numbers, to be read in half a minute.
 
 A task hands an :class:`Opening` over as data; what a specialist needs stands in the folded sections below it.
 """
@@ -31,11 +31,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Opening:
-    """What stands at the top of a page.
+    """The opening at the top of a page.
 
     Attributes:
         title: What the page is about, in the words of the task.
-        sentence: The result as it can be repeated to somebody, with its caveat if it has one.
+        sentence: The result as it can be repeated to others, with its caveat if it has one.
         numbers: At most :data:`MOST_NUMBERS`.
         chart: Name of the page's chart that shows the result; empty if there is none.
         description: What the chart shows, for those who do not see it.

@@ -1,7 +1,7 @@
 """A run as a reader sees it, and what its task shows of it.
 
 :class:`Run` is what the files of a run directory say. :class:`Shown` is how a task speaks about its runs: what parties
-are called, which files of its own it leaves, which tables, figures and sentences a page has. Everything else in
+are called, which further files it leaves, which tables, figures and sentences a page has. Everything else in
 :mod:`fedrank.report` works on these two and asks for no particular task.
 """
 
@@ -63,7 +63,7 @@ class Baseline:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run directory holds.
+    """The content of a run directory.
 
     Attributes:
         path: The directory.
@@ -124,7 +124,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page, which is folded until somebody wants it.
+    """A section of a page, which is folded until a reader opens it.
 
     Attributes:
         anchor: Its anchor: lower-case letters.
@@ -183,16 +183,16 @@ MESSAGE_AXES = {
 
 
 class Shown(abc.ABC):
-    """What a task's runs show. One object serves all runs of a task.
+    """The report of a task's runs. One object serves all runs of a task.
 
     Attributes:
         party: What a party is called: one, and several.
-        person: What somebody whose data a party holds is called.
+        person: Name of a person whose data a party holds.
         digits: Decimals of measures.
         counted: What the column ``interactions`` of the metrics counts.
         over: What curves of several runs are drawn over: ``interactions``, ``round`` or ``users``.
         learnt: Title of the column with the protocol's own values.
-        spread_baselines: Whether baselines were trained with the run's seeds, so that they have a spread of their own
+        spread_baselines: Whether baselines were trained with the run's seeds, so that they have their own spread
             and a difference to their mean has no interval.
         axis_titles: Titles of axes that are others than usual, by axis; ``{many}`` stands for the parties.
         setting_names: Dotted names of the settings that a reader looks for first, in order, and what they are called.
@@ -220,7 +220,7 @@ class Shown(abc.ABC):
     # ------------------------------------------------------------------------------------------------ a run's files
 
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
-        """What the files of the task's own hold.
+        """Load the task's own files of a run.
 
         Args:
             folder: The run's directory.
@@ -241,21 +241,21 @@ class Shown(abc.ABC):
         return frame
 
     def baseline_label(self, name: str) -> str:
-        """How figures and tables call a baseline of ``baselines.json``."""
+        """The name of a baseline of ``baselines.json`` in figures and tables."""
         return name
 
     # ------------------------------------------------------------------------------------------------- a run in words
 
     def parties_of(self, run: Run) -> tuple[str, str]:
-        """What a party of this run is called, one and several."""
+        """The names of one party of this run and of several."""
         return self.party
 
     def recipients(self, run: Run) -> str:
-        """Who receives what the server sends, for tables."""
+        """The recipients of what the server sends, for tables."""
         return f"every {self.parties_of(run)[0]}"
 
     def subject(self, run: Run) -> str:
-        """Whose values the run's measures are, such as ``"navigational users"``."""
+        """The users whose values the run's measures are, such as ``"navigational users"``; empty: no kind is named."""
         return ""
 
     def headline(self, run: Run) -> str:
@@ -264,7 +264,7 @@ class Shown(abc.ABC):
         return " · ".join(str(part) for part in parts if part and not isinstance(part, Mapping))
 
     def generated(self, run: Run) -> bool:
-        """Whether the data was generated rather than collected."""
+        """True if the data was generated rather than collected."""
         if run.environment.get("generated") is not None:
             return bool(run.environment["generated"])
         return str(run.setting("data")).startswith("generated")
@@ -278,7 +278,7 @@ class Shown(abc.ABC):
         return "The data is generated: the numbers say nothing about real people."
 
     def caveats(self, run: Run) -> list[str]:
-        """What a reader of any number of this run must know, beside what holds for runs of every task."""
+        """Caveats that a reader of any number of this run must know, besides those of every task."""
         return []
 
     def more_caveats(self, run: Run) -> list[str]:
@@ -302,7 +302,7 @@ class Shown(abc.ABC):
         return []
 
     def ledger_words(self, run: Run) -> list[str] | None:
-        """What crossed, in sentences; None for the usual ones, of an exchange with every party in every round."""
+        """The messages that crossed, in sentences; None for the usual ones (every party takes part each round)."""
         return None
 
     def crossed_title(self, run: Run) -> str | None:
@@ -310,17 +310,17 @@ class Shown(abc.ABC):
         return None
 
     def baseline_notes(self, run: Run) -> list[str]:
-        """What must be said below the final values about the baselines, or about there being none."""
+        """Notes below the final values about the baselines, or about there being none."""
         return []
 
     # ------------------------------------------------------------------------------------------------------- measures
 
     def summarised(self, run: Run, measure: str) -> bool:
-        """Whether a measure is of the run as a whole: not of one party, nor of a method it is compared with."""
+        """True if a measure is of the run as a whole: not of one party, nor of a method it is compared with."""
         return True
 
     def telling(self, run: Run, split: str, measure: str) -> bool:
-        """Whether a comparison on a terminal shows the measure."""
+        """True if a comparison on a terminal shows the measure."""
         return split == "test"
 
     def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
@@ -358,11 +358,11 @@ class Shown(abc.ABC):
     # ----------------------------------------------------------------------------------------- comparisons and studies
 
     def comparison_notes(self) -> list[str]:
-        """What must be said below a comparison of such runs."""
+        """Notes below a comparison of such runs."""
         return []
 
     def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
-        """What several runs spend of privacy, a :class:`~fedrank.report.tables.Table`; None where a page says it."""
+        """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
         return None
 
     def study_tables(self, paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Any]:
@@ -379,18 +379,18 @@ class Shown(abc.ABC):
         return []
 
     def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        """What must be said below a study's table."""
+        """Notes below a study's table."""
         return []
 
     def baselines_depend_on(self, run: Run) -> list[str]:
         """Dotted names of the settings that baselines depend on; in all others, theirs is one row of a study.
 
-        Empty where baselines are measures of the run, with seeds of their own.
+        Empty where baselines are measures of the run, with their own seeds.
         """
         return ["data"]
 
     def trained_on(self, run: Run) -> str:
-        """What a run's baselines were made for, in words, where runs of a study differ in it."""
+        """The data that a run's baselines were made for, in words, where runs of a study differ in it."""
         return str(run.setting("data"))
 
     def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
@@ -416,7 +416,7 @@ class Shown(abc.ABC):
         """The final values: a :class:`~fedrank.report.tables.Table`."""
 
     def terminal(self, run: Run) -> list[Any] | None:
-        """What a terminal shows: :class:`Line` objects, and tables with the keys of the columns that fit.
+        """Content for a terminal: :class:`Line` objects, and tables with the keys of the columns that fit.
 
         Returns:
             ``Line`` or ``(table, keys)``, in order; None for the final values and nothing else.
@@ -424,9 +424,9 @@ class Shown(abc.ABC):
         return None
 
     def terminal_after(self, run: Run) -> list[Any]:
-        """What a terminal shows after the caveats; as :meth:`terminal`."""
+        """Content for a terminal after the caveats; as :meth:`terminal`."""
         return []
 
     def for_machines(self, run: Run) -> dict[str, Json]:
-        """What ``--json`` adds to the final values, by key."""
+        """Values that ``--json`` adds to the final values, by key."""
         return {}

@@ -17,7 +17,7 @@ MEANINGFUL = 10.0
 
 
 def left(run: Run, *more: Html) -> Section:
-    """What left the parties, in words and tables, from the ledger.
+    """The messages that left the parties, in words and tables, from the ledger.
 
     Args:
         run: The run.
@@ -41,13 +41,13 @@ def left(run: Run, *more: Html) -> Section:
 
 
 def privacy(run: Run) -> Section:
-    """What is promised, what is covered and what is not."""
+    """The privacy promises, with what they cover and what they do not."""
     statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
     return Section("privacy", "Privacy", (statement, covered(run)))
 
 
 def covered(run: Run) -> Html | None:
-    """What the promises about privacy cover and what not, as two lists; None before the run wrote its statement."""
+    """The two lists of what the promises about privacy cover and do not; None before the run wrote its statement."""
     if run.privacy is None:
         return None
     lists = (("Covered", run.privacy.covers), ("Not covered", run.privacy.not_covered))

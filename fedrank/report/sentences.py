@@ -55,7 +55,7 @@ def in_few(seeds: int) -> str:
 
 
 def interval_words(value: Estimate | Interval | None) -> str:
-    """What the interval of a difference tells, in two or three words."""
+    """The reading of a difference's interval, in two or three words."""
     ends = None if value is None else (value.low, value.high)
     if ends is None or ends[0] is None or ends[1] is None:
         return "no interval"

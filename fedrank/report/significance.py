@@ -31,7 +31,7 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True)
 class Effect:
-    """How far a is above b.
+    """The size of the difference by which a is above b.
 
     Attributes:
         difference: Mean of a − b.
@@ -127,7 +127,7 @@ def paired_randomisation(a: np.ndarray, b: np.ndarray, resamples: int = RESAMPLE
 
     If the rankers are alike, each difference could as well have had the other sign. p is the share of sign patterns
     whose mean is at least as far from 0 as the one that was seen. All patterns are tried where there are at most
-    ``resamples`` (queries without a difference have no sign); otherwise so many random ones and the one that was seen,
+    ``resamples`` (queries without a difference have no sign); otherwise as many random ones and the one that was seen,
     (1 + hits) / (1 + resamples), which is never 0 (Phipson & Smyth 2010).
 
     Args:

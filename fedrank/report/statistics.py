@@ -179,7 +179,7 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
 
     Returns:
         A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the
-        number of rounds in a point. ``low`` and ``high`` are null where there is one seed.
+        number of rounds in a point. ``low`` and ``high`` are null with a single seed.
     """
     rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
     rounds = rows["round"].unique().sort()
@@ -211,7 +211,7 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
 
 
 def direction(estimate: Estimate | None) -> str:
-    """Which way an interval points: ``"gain"``, ``"loss"``, ``"neither"``; ``"unknown"`` where there is none."""
+    """The direction of an interval: ``"gain"``, ``"loss"``, ``"neither"``; ``"unknown"`` if there is no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "unknown"
     return "gain" if estimate.low > 0 else "loss" if estimate.high < 0 else "neither"

@@ -198,7 +198,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     elif gaps:
         sentence = f"We measured {len(gaps)} numbers that the paper prints, without an interval: one seed each."
     elif beside := sum(e["study"] in {one.study.name for one in shown if one.runs} for e in paper.values):
-        sentence = f"The paper prints other quantities. Numbers of it in tables of their own, beside ours: {beside}."
+        sentence = f"The paper prints other quantities. Numbers of it in separate tables, beside ours: {beside}."
     else:
         sentence = "" if computed else "None of what is shown here has a printed number to be compared with."
     if computed:
@@ -263,7 +263,7 @@ def study_tables(paper: Paper, shown: StudyRuns) -> list[Table]:
 
 
 def spending(shown: StudyRuns) -> Table | None:
-    """What each run spends of privacy; None if a run's page says it."""
+    """Table of the ε that each run spends; None if a run's page says it."""
     return privacy_table({_label(variation): run for variation, run in shown.runs}, "run")
 
 
@@ -321,7 +321,7 @@ def _baseline_rows(
     for (variation, run), whose in zip(shown.runs, about, strict=True):
         measure = named_measure(pattern, variation.config)
         if not run.shown.baselines_depend_on(run):
-            continue  # they depend on all settings, and are measures with seeds of their own
+            continue  # they depend on all settings, and are measures with their own seeds
         trained_on = {key: run.setting(key) for key in shared_by}
         apart = {key: value for key, value in trained_on.items() if key not in shown.study.pool}
         for mark in run.baselines:

@@ -113,7 +113,7 @@ def final_table(run: Run) -> Table:
 
 
 def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interval:
-    # A baseline that was trained with the same seeds has a spread of its own: it is no constant.
+    # A baseline that was trained with the same seeds has its own spread: it is no constant.
     return Interval(estimate.mean - mark) if run.shown.spread_baselines else estimate.minus(mark)
 
 

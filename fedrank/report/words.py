@@ -56,7 +56,7 @@ def flows(ledger: Ledger) -> list[Flow]:
 
 
 def ledger_words(run: Run) -> list[str]:
-    """What crossed, in sentences; one that says so if nothing was recorded yet."""
+    """The messages that crossed, in sentences; one that says so if nothing was recorded yet."""
     if run.ledger is None or not len(run.ledger):
         return run.shown.nothing_crossed(run) or [
             "Nothing crossed." if run.finished else "The run has not written its ledger yet."
@@ -86,7 +86,7 @@ def ledger_words(run: Run) -> list[str]:
 
 
 def models_of(run: Run) -> dict[str, int]:
-    """How many models a message of each type holds; one has as many numbers as the model that crosses."""
+    """Number of models in a message of each type; one has as many numbers as the model that crosses."""
     known = 4 * int((run.model or {}).get("crossing_parameters") or 0)
     weights = (int(f["bytes"]) for of in run.messages.values() for f in of if f.get("name") == "weights")
     one = known or max(weights, default=0)
@@ -160,7 +160,7 @@ def epsilon_text(value: float | None) -> str:
 
 
 def privacy_words(run: Run) -> list[str]:
-    """What is promised, and whom one has to trust, in sentences."""
+    """The privacy promises, and whom one has to trust, in sentences."""
     if run.privacy is None:
         return ["The run has not written its privacy statement yet."]
     return [
@@ -171,7 +171,7 @@ def privacy_words(run: Run) -> list[str]:
 
 
 def _audit_words(run: Run) -> str:
-    """What an attack shows of the promise, or how to run one."""
+    """The ε that an attack shows beside the promise, or the command that runs one."""
     if (found := run.audited) is None:
         return f"What an attack on the code that devices run shows of this: fedrank audit {shlex.quote(str(run.path))}"
     shown = (

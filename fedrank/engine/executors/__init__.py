@@ -1,1 +1,1 @@
-"""Who computes many pieces of work that do not need each other: one process, several, or a cluster of Dask or Ray."""
+"""Executors for many independent pieces of work: in one process, in several, or on a cluster of Dask or Ray."""

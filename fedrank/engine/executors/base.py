@@ -23,7 +23,7 @@ RETRIES = 3
 
 @dataclass(frozen=True)
 class Failure:
-    """What a piece of work raised; exceptions themselves need not survive the way between processes.
+    """The error that a piece of work raised; exceptions themselves need not survive the way between processes.
 
     Attributes:
         text: The error as a user reads it.
@@ -50,7 +50,7 @@ def guarded(job: tuple[Callable[[Any], Any], Any]) -> Any:
 
 
 def opened(result: Any) -> Any:
-    """What :func:`guarded` returned, if it is a result.
+    """The result that :func:`guarded` returned, unless it is a failure.
 
     Raises:
         RunError: The piece of work failed; says how.

@@ -89,14 +89,14 @@ class Processes(Executor):
                 yield from found
             ended = True
         finally:
-            if not ended:  # Ctrl-C, an error, or a reader that has enough: nobody waits for what is running
+            if not ended:  # Ctrl-C, an error, or a reader that has enough: end what is running
                 for child in set(multiprocessing.active_children()) - before:
                     child.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the parent, which may be killed, and end as well: nobody wants the work any more."""
+    """Wait for the end of the parent, which may be killed, and end as well: the work has no reader any more."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])

@@ -11,7 +11,7 @@ _EXACT = 1_000_000
 
 
 def basis_of(times: int) -> str:
-    """How :func:`three_losses_epsilon` composes so many releases, for a report."""
+    """The name, for a report, of how :func:`three_losses_epsilon` composes ``times`` releases."""
     return "privacy loss distribution" if times <= _EXACT else "Hoeffding's bound"
 
 

@@ -16,13 +16,13 @@ from fedrank.core.words import counted
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.privacy.noise.correlated import column_norm
 
-_TRUST = "the server to clip what it is sent, to add the noise, and to show nobody what it was sent"
+_TRUST = "the server to clip what it is sent, to add the noise, and to keep secret what it was sent"
 
 
 def correlated_account(
     *, sigma: float, sensitivity: float, band: int, rounds: int, times: int, delta: float
 ) -> PrivacyReport:
-    """What the noise of a server promises for a run.
+    """The privacy report of a run to whose sums a server adds noise.
 
     Args:
         sigma: σ of the independent noise w of a round, in each coordinate.
@@ -55,7 +55,7 @@ def correlated_account(
             Promise(Unit.USER, user, delta, "one Gaussian mechanism for the run"),
         ),
         covers=(
-            "Against everybody who sees the models of the rounds. Not against the server.",
+            "Against all who see the models of the rounds. Not against the server.",
             "Everything a party puts into the run, also where later rounds depend on earlier ones.",
         ),
         not_covered=(

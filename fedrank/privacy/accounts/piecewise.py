@@ -27,7 +27,7 @@ from fedrank.privacy.accounts.composition import basis_of, three_losses_epsilon
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
 
-#: How ε of a user was found where nobody knows whose a message is.
+#: How ε of a user was found where messages are anonymous.
 AMONG_OTHERS = "an anonymous channel, rounds added up"
 
 
@@ -53,7 +53,7 @@ def account(
     anonymity: Anonymity | None = None,
     clip: float = 1.0,
 ) -> PrivacyReport:
-    """What the mechanism promises for a run.
+    """The privacy report of a run with the piecewise mechanism.
 
     Args:
         mechanism: What privatises the number of a message.
@@ -138,19 +138,19 @@ def composed_epsilon(mechanism: Piecewise, times: int, delta: float) -> float:
 _COVERS = (
     "Everything a user did: all searches, results and clicks behind all counted messages, with the ε of a user; "
     "nothing else about them is sent.",
-    "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
+    "Against all readers of the messages, the server included, whatever ranker the server sent out.",
     "All that is behind one message, with the ε of a message.",
 )
 
 
 #: What a promise with a δ that rests on an anonymous channel is about, and what it is not.
 _HIDDEN = (
-    "With the ε of a user that has a δ: against everybody who cannot tell whose a message is, where all devices of a "
+    "With the ε of a user that has a δ: against all who cannot tell whose a message is, where all devices of a "
     "round get the same ranker. All that follows is about the ε without a δ."
 )
 MADE_UP = (
-    "Messages of a round that an attacker made or knows hide nobody: the ε that has a δ counts on all of them to come "
-    "from devices that follow the protocol."
+    "Messages of a round that an attacker made or knows hide no other: the ε that has a δ counts on all of them to "
+    "come from devices that follow the protocol."
 )
 
 
@@ -161,10 +161,10 @@ def _among_others(hidden: Promise | None, anonymity: Anonymity | None) -> tuple[
     return (
         "Over all of training, whatever a user did changes what anybody sees by a factor of at most "
         f"e^{hidden.epsilon:.4g} = {math.exp(hidden.epsilon):,.3g}, but for a probability of δ = {hidden.delta:.0e}, "
-        f"as long as nobody knows which of the {anonymity.reports:,} messages of a round is whose (Feldman, McMillan "
-        "and Talwar 2021). Messages need a channel for that, such as a mix or a relay that two parties run: a server "
-        "that devices talk to knows their addresses, and one that hands different rankers to different devices knows "
-        "more. Against somebody who knows whose a message is, the next paragraph holds.",
+        f"as long as no reader knows which of the {anonymity.reports:,} messages of a round is whose (Feldman, "
+        "McMillan and Talwar 2021). Messages need a channel for that, such as a mix or a relay that two parties run: a "
+        "server that devices talk to knows their addresses, and one that hands different rankers to different devices "
+        "knows more. Against a reader who knows whose a message is, the next paragraph holds.",
     )
 
 

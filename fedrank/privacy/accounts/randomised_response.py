@@ -42,7 +42,7 @@ def account(
     antithetic: bool = True,
     delta: float = DELTA,
 ) -> PrivacyReport:
-    """What randomised response promises for a run.
+    """The privacy report of a run with randomised response.
 
     Args:
         p: Probability of the truth, in (0, 1].
@@ -101,7 +101,7 @@ def account(
 _COVERS = (
     "The rewards in the messages, and through them queries, results and clicks; nothing else about an interaction "
     "is sent.",
-    "Against everybody who reads the messages, the server included, whatever ranker the server sent out.",
+    "Against all readers of the messages, the server included, whatever ranker the server sent out.",
     "One interaction, with the ε of an interaction, which enters one message of the run; all interactions of one "
     "message, with the ε of a message.",
     "Everything a user did in the counted rounds, repeated and related queries included, with the ε of a user: by "
@@ -121,7 +121,7 @@ def _paragraph(p: float, n: int, each: int, rounds: int, basic: float, composed:
         f"Before a reward leaves the device it is replaced, with probability {1 - p:.3g}, by another of its {n:,} "
         f"values (randomised response). One interaction is protected with ε = {one:.3g}, without any trust in the "
         f"server: whatever it was, no message becomes more than {math.exp(one):,.3g} times as likely. A message tells "
-        f"about {interactions} and has ε = {each * one:.3g} if all of them change. Somebody who sends "
+        f"about {interactions} and has ε = {each * one:.3g} if all of them change. A user who sends "
         f"{counted(rounds, 'message')} has, over the run, ε = {basic:.4g} by basic composition, and "
         f"ε = {composed:.4g} at δ = {delta:.0e}.{size}"
         f"{' The protection to rely on is the one per interaction.' if size else ''}{AND_NOT}"

@@ -1,9 +1,9 @@
-"""An anonymous channel: what reports reveal to somebody who sees all of a round, but not whose each is.
+"""An anonymous channel: what reports reveal to an observer who sees all of a round, but not whose each is.
 
-Each of n devices sends one report that is ε₀-locally private. If nobody knows which report is whose, a device hides
-among the others: its report could be that of any of them who would have said the same. The bound is that of Feldman,
-McMillan and Talwar (*Hiding among the clones*, FOCS 2021, Theorem 3.1): somebody who is told even more than a shuffler
-shows has to tell apart
+Each of n devices sends one report that is ε₀-locally private. If no observer knows which report is whose, a device
+hides among the others: its report could be that of any of them who would have said the same. The bound is that of
+Feldman, McMillan and Talwar (*Hiding among the clones*, FOCS 2021, Theorem 3.1): an observer who is told even more than
+a shuffler shows has to tell apart
 
 * P: the counts (A + D, C − A + 1 − D), and
 * Q: the counts (A + 1 − D, C − A + D),

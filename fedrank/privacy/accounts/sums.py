@@ -8,8 +8,8 @@ round, its vector replaced by any other; the other is everything it puts into a 
 Laplace noise of scale s/ε in each coordinate, and calls ε the budget of a round. Laplace noise of scale b costs Δ/b,
 with Δ the largest L1 distance between what a client may send. Two vectors of d weights, each of L2 norm up to s, are up
 to 2 s √d apart in L1. A round therefore costs 2 √d times the published ε, 13.6 times as much for 46 features. Clipped
-in L1 instead, it costs twice the published ε. Rounds add up on top of that, and the account presumes a sum that nobody
-takes apart.
+in L1 instead, it costs twice the published ε. Rounds add up on top of that, and the account presumes that no party
+takes the sum apart.
 
 **How rounds add up.** All there is to say about a round is the trade-off between the two kinds of error of whoever
 tests what a party sent (Dong, Roth and Su, JRSS B 2022). With Laplace noise the worst case is the whole L1 distance in
@@ -62,7 +62,7 @@ def sum_account(
     integers: bool = True,
     published: float | None = None,
 ) -> PrivacyReport:
-    """What noise in shares promises for a run.
+    """The privacy report of a run whose parties add noise in shares.
 
     Args:
         mechanism: ``"laplace"`` or ``"gaussian"``.
@@ -70,7 +70,7 @@ def sum_account(
         sensitivity: Largest distance between two vectors of one party in the same unit, in L1 for Laplace and in L2 for
             Gaussian noise: :func:`fedrank.privacy.calibration.replacement_sensitivity`.
         rounds: Rounds a party takes part in; 0 before the run starts.
-        enough: Shares that make up the noise: parties that are sure to add theirs and to tell nobody. With 1, every
+        enough: Shares that make up the noise: parties that are sure to add theirs and to keep it secret. With 1, every
             message carries all the noise itself.
         secure_sum: Whether the server sees nothing but the sum.
         parameters: Coordinates of a vector; matters for shares of discrete Gaussian noise alone.
@@ -159,14 +159,14 @@ def _whom(mechanism: str, enough: int, secure_sum: bool, zero: float | None) -> 
     """The first sentences: against whom the noise protects."""
     if enough == 1:
         return (
-            f"Each message carries {mechanism} of its own and protects its sender against everybody, the server "
+            f"Each message carries its own {mechanism} and protects its sender against every reader, the server "
             "included."
         )
     if secure_sum:
         return (
             f"The sum of the parties' vectors carries {mechanism}; each party adds a share of it. A secure sum shows "
             "the server nothing but the sum, so that the following holds against the server as well. A message that is "
-            "not masked protects nobody by itself."
+            "not masked does not protect its sender by itself."
         )
     why = (
         f"that share is one of {enough:,} that together make up the noise"
@@ -182,9 +182,9 @@ def _whom(mechanism: str, enough: int, secure_sum: bool, zero: float | None) -> 
 
 def _covers(secure_sum: bool, local: bool) -> tuple[str, ...]:
     whom = (
-        "Against everybody who reads a message, the server included."
+        "Against all readers of a message, the server included."
         if local
-        else "Against everybody who sees the sums, the server included, as far as the secure sum shows it nothing else."
+        else "Against all who see the sums, the server included, as far as the secure sum shows it nothing else."
         if secure_sum
         else "Against those who see the sums alone, or rankers made from them. Not against the server."
     )
@@ -199,7 +199,7 @@ def _covers(secure_sum: bool, local: bool) -> tuple[str, ...]:
 
 def _not_covered(secure_sum: bool, local: bool, integers: bool) -> tuple[str, ...]:
     shown = "Anybody, against the server or whoever else reads single messages: they are not summed in secret."
-    broken = "A server that breaks the rules of the secure sum, by handing out keys of its own for instance."
+    broken = "A server that breaks the rules of the secure sum, by handing out keys that it made itself for instance."
     bits = "The lowest bits of noisy floating-point numbers, which can tell what noise was added to."
     first = () if local else (broken if secure_sum else shown, _SHARES)
     return (*first, *(() if integers else (bits,)), *OF_A_RUN)

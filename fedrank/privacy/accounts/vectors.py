@@ -10,9 +10,9 @@ The unit is a vector of values: what one message says of one moment (a round of 
 Batches are drawn by the coordinator, uniformly without replacement from what platforms remember. Which moments those
 are is no secret, so that nothing is gained by sampling. How often a user's moments are drawn is chance that no data has
 a part in: for a coordinator that keeps to the protocol the number stays below Chernoff's bound, whose probability is a
-part of δ. One that asks for the same moments again and again is the worst case, and has an account of its own.
+part of δ. One that asks for the same moments again and again is the worst case, and has a separate account.
 
-Vectors follow on each other, later ones depend on earlier ones, and each has noise of its own: they compose as rounds
+Vectors follow on each other, later ones depend on earlier ones, and each has its own noise: they compose as rounds
 do (:mod:`fedrank.privacy.accounts.sums`).
 """
 
@@ -62,7 +62,7 @@ _NOT_COVERED = (
 
 
 class Vectors(NamedTuple):
-    """How many vectors of values tell of what.
+    """Numbers of vectors of values that depend on a message, a user's stay, or the run.
 
     Attributes:
         message_round: Of all that one platform sends in a round that ends with learning.
@@ -70,7 +70,7 @@ class Vectors(NamedTuple):
         stay: The same, but for a probability that is given.
         stay_worst: The same if the coordinator always asks for this user's moments.
         stay_everywhere: As ``stay``, of all platforms together.
-        run: Of everybody, in the whole run, at one platform.
+        run: Of all users, in the whole run, at one platform.
     """
 
     message_round: int
@@ -185,7 +185,7 @@ def value_account(
     memory: int,
     episode_rounds: int,
 ) -> PrivacyReport:
-    """What noise on vectors of values promises for a run.
+    """The privacy report of a run with noise on vectors of values.
 
     Args:
         mechanism: ``"laplace"`` or ``"gaussian"``.
@@ -249,9 +249,9 @@ def value_account(
         trust=NOBODY,
         promises=promises,
         covers=(
-            "Q-values, against everybody who reads a message, the coordinator included, with the ε of a vector.",
+            "Q-values, against all readers of a message, the coordinator included, with the ε of a vector.",
             "All vectors about a user's stay at one platform, and at all platforms, if the coordinator draws batches "
-            "by the protocol; and if it does not, with an ε of its own.",
+            "by the protocol; and if it does not, with a separate ε.",
             "All vectors that a platform sends in the counted rounds, whomever they are about.",
         ),
         not_covered=_NOT_COVERED,

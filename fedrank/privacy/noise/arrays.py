@@ -16,7 +16,7 @@ given L < B, and H geometric of ratio e^(−B/t). Each part has a short table. D
 and a random sign, negative zeros drawn again (Canonne, Kamath and Steinke, NeurIPS 2020, Algorithm 2).
 
 How long a draw takes hardly depends on what is drawn, but it is not constant. Noise from these functions cannot be
-seeded. :func:`drawn` has the same distributions from a simulation's generator, and protects nobody.
+seeded. :func:`drawn` has the same distributions from a simulation's generator, and protects no data.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def exact_gaussian(sigma: Fraction | float, size: int | tuple[int, ...]) -> Int6
 def drawn(
     rng: np.random.Generator, mechanism: str, scale: Fraction | float, size: int | tuple[int, ...]
 ) -> Int64[np.ndarray, "*size"]:
-    """The same distributions quickly, from a simulation's generator. It protects nobody.
+    """The same distributions quickly, from a simulation's generator. It protects no data.
 
     Args:
         rng: Generator; whoever knows its seed can take the noise off again.

@@ -5,7 +5,7 @@ adds up to √T times that of one. Noise of round t that is wₜ − r₁ zₜ�
 z: the noise added before) adds up to Σ rⱼ wₜ₋ⱼ only: about √(1 + ln(t)/π) times that of one w, if the r are the
 coefficients of (1 − x)^(−1/2). This is the matrix mechanism for totals with C = (1 − x)^(−1/2) as a lower triangular
 Toeplitz matrix (Denisov et al., NeurIPS 2022; Fichtenberger, Henzinger and Upadhyay, ICML 2023): the server publishes
-totals of X + C⁻¹ W, which tells of X what C X + W tells. Somebody who takes part in a round changes one column of C; so
+totals of X + C⁻¹ W, which tells of X what C X + W tells. A party that takes part in a round changes one column of C; so
 w needs Gaussian noise for a vector as long as that column, also where later rounds depend on earlier ones.
 
 With a *band* of b coefficients C is cut off after b − 1 steps (Choquette-Choo et al., NeurIPS 2023), so that the server
@@ -39,7 +39,7 @@ def coefficients(band: int) -> Float[np.ndarray, " band"]:
 
 
 def column_norm(band: int, rounds: int, times: int) -> float:
-    """How far somebody who takes part in some rounds can move C X, as a multiple of what they put into one round.
+    """Largest distance by which a party that takes part in some rounds moves C X, in units of its input to one round.
 
     The entries of C are positive and its columns shrink, so that it is farthest with the first rounds, in all of which
     the same is put in.
@@ -47,7 +47,7 @@ def column_norm(band: int, rounds: int, times: int) -> float:
     Args:
         band: Coefficients b.
         rounds: Rounds T.
-        times: Rounds that somebody takes part in, at most T of them count.
+        times: Rounds that the party takes part in, at most T of them count.
 
     Returns:
         The Euclidean norm of the sum of the first ``times`` columns of C; √times with a band of 1.

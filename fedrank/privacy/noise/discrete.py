@@ -59,7 +59,7 @@ def zero_share(scale: float, enough: int) -> float:
 
 
 def enough_parties(parties: int, absent: float) -> int:
-    """How many parties are sure to add their shares if at most a given part of them is absent.
+    """Number of parties that are sure to add their shares if at most the part ``absent`` of them is absent.
 
     Args:
         parties: Parties n that are asked.

@@ -1,4 +1,4 @@
-"""The noise of :mod:`fedrank.privacy.noise.discrete`, drawn quickly from a simulation's key: it protects nobody.
+"""The noise of :mod:`fedrank.privacy.noise.discrete`, drawn quickly from a simulation's key: it protects no data.
 
 The distributions are the same as those of the exact samplers, up to the 24 bits of single precision. Whoever knows the
 key can take the noise off again, and the lowest bits of floating-point noise can tell what it was added to; what leaves

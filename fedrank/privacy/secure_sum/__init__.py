@@ -16,7 +16,7 @@ One sum::
 
 Masks of neighbours cancel in the sum; those of parties that dropped out are made again from their mask keys; self masks
 are made again from their seeds and taken off. The self mask is why a late vector stays hidden though its pairwise masks
-are known by then, and it is why nobody may ever get shares of both secrets of one party: a party answers one request,
+are known by then, and it is why no party may ever get shares of both secrets of one party: a party answers one request,
 which has one mark for each neighbour. Since a threshold is more than half of the holders, a server that tells one half
 that a party dropped out, and the other half that it survived, collects too few shares of one or the other.
 
@@ -26,8 +26,8 @@ out. False, changed or repeated shares and messages of other sessions are refuse
 
 **What it does not protect against.**
 
-- A server that hands out keys of its own making. There is no directory of the parties' keys here, so that a server can
-  pose as a party's neighbours, all of them, and unmask it. The same holds for a crowd of invented parties.
+- A server that hands out keys that it made itself. There is no directory of the parties' keys here, so that a server
+  can pose as a party's neighbours, all of them, and unmask it. The same holds for a crowd of invented parties.
 - A server that gives out different lists of survivors: it can choose over which parties, at least ``threshold`` of a
   neighbourhood, the sum runs. There is no round in which parties compare what they were told.
 - A server that chooses who is whose neighbour. With few neighbours the graph must be drawn by chance, and dense enough

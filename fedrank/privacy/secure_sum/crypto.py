@@ -1,6 +1,6 @@
 """The cryptography of a secure sum: which library function does what, with which parameters.
 
-Nothing here is an algorithm of its own. Keys, key agreement (X25519), key derivation (HKDF-SHA256), the stream of masks
+No algorithm here is new. Keys, key agreement (X25519), key derivation (HKDF-SHA256), the stream of masks
 (ChaCha20) and sealing (ChaCha20-Poly1305) are the library *cryptography*'s; secret sharing (Shamir, over GF(2¹²⁸)) is
 *PyCryptodome*'s. Both take their randomness from the operating system, and neither can be seeded from here.
 """
@@ -65,7 +65,7 @@ def mask(key: bytes, length: int) -> UInt32[np.ndarray, "{length}"]:
         length: Numbers wanted.
 
     Returns:
-        uint32 [length], which nobody without the key can tell from uniformly random numbers.
+        uint32 [length], indistinguishable from uniformly random numbers without the key.
     """
     stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(4 * length))
     return np.frombuffer(stream, "<u4").astype(np.uint32)

@@ -14,7 +14,7 @@ def extra_messages(parameters: int, parties: int, neighbours: int = NEIGHBOURS) 
 
     Args:
         parameters: Number of weights.
-        parties: Parties of the round; one by itself has nobody to sum with.
+        parties: Parties of the round; one by itself has no other to sum with.
         neighbours: Parties that each masks with, at most.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What crosses in a secure sum: four exchanges, eight messages, each of a fixed size.
+"""Messages of a secure sum: four exchanges, eight messages, each of a fixed size.
 
 ==========  =======================  =======================
 exchange    server → party           party → server
@@ -31,14 +31,14 @@ _SENDER = "number of the sender"
 
 @dataclass(frozen=True)
 class Terms:
-    """What server and parties agree upon before a sum; a party takes them from its own settings, not from the server.
+    """Settings that server and parties agree upon before a sum; a party takes them from its settings, not the server's.
 
     Attributes:
         length: Numbers in a vector, at least 1.
         neighbours: Parties that each party masks with: an even number, or the whole cohort but the party itself.
         threshold: Of a party and its neighbours, how many must stay until the end: more than half of them. With fewer
-            shares nobody can unmask anything. A server that tells one half of the holders that somebody dropped out,
-            and the other half that he survived, would need twice as many shares for both of his secrets. Where c of
+            shares no holders can unmask anything. A server that tells one half of the holders that a party dropped out,
+            and the other half that it survived, would need twice as many shares for both of its secrets. Where c of
             the holders may be on the server's side, take more than half of the holders and c together.
     """
 
@@ -139,7 +139,7 @@ class UnmaskReply:
 
     session: Array = field(u1["bytes":SESSION], _SESSION)
     party: Array = field(u4, _SENDER)
-    own: Array = field(u1["bytes":KEY], "the sender's share of its own seed")
+    own: Array = field(u1["bytes":KEY], "the sender's share of the sender's seed")
     shares: Array = field(u1["neighbours", "bytes":KEY], "one share of each neighbour's seed or mask key")
 
 

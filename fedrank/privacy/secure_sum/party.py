@@ -80,7 +80,7 @@ class Party:
             self._refuse(f"the roster must list {self.terms.neighbours} other parties, each once; got {neighbours}")
         own = [crypto.public_key(key) for key in (self._seal_key, self._mask_key)]
         if len({*seal_keys, *mask_keys, *own}) != 2 * self.terms.holders:
-            self._refuse("a public key is listed twice: somebody poses as two parties")
+            self._refuse("a public key is listed twice: a party poses as two")
         self._seal_keys = dict(zip(neighbours, seal_keys, strict=True))
         self._mask_keys = dict(zip(neighbours, mask_keys, strict=True))
 

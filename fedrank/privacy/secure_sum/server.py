@@ -40,7 +40,7 @@ def circulant(order: Sequence[int], neighbours: int) -> dict[int, tuple[int, ...
     """The neighbour graph: parties stand in a ring, and each is a neighbour of the nearest ones on either side.
 
     Args:
-        order: The parties' numbers around the ring, each once. Shuffled by the server, so that nobody chooses whom he
+        order: The parties' numbers around the ring, each once. Shuffled by the server, so that no party chooses whom it
             stands next to (Bell et al. 2020, Section 3).
         neighbours: Neighbours of each: an even number, or all others.
 

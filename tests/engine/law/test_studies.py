@@ -149,7 +149,7 @@ def test_values_by_query_average_to_the_final_ones(reproduced):
         (("measures", "measure"), UnknownNameError, "measures"),
         (('"test: nDCG@10"', '"nDCG@10"'), ConfigError, "must look like"),
         (('protocol = "pdgd"', 'protocol = "pdg"'), ConfigError, "pdgd"),
-        (('name = "PDGD"', 'name = "ES"'), ConfigError, "a name of its own"),
+        (('name = "PDGD"', 'name = "ES"'), ConfigError, "a distinct name"),
     ],
 )
 def test_a_wrong_study_is_named(tmp_path, change, error, says):

@@ -342,12 +342,12 @@ def test_with_a_secure_sum_the_server_is_covered_too():
     report = account(secure_sum=True)
     assert "no local privacy" not in report.words[-1] and "the server as well" in report.words[-1]
     assert report.trust != NOBODY
-    assert any("keys of its own" in line for line in report.not_covered)
+    assert any("keys that it made itself" in line for line in report.not_covered)
 
 
 def test_whoever_adds_all_the_noise_alone_is_protected_alone():
     report = account(secure_sum=False, enough=1)
-    assert report.trust == NOBODY and "against everybody, the server included" in report.words[-1]
+    assert report.trust == NOBODY and "against every reader, the server included" in report.words[-1]
 
 
 @pytest.mark.parametrize(("mechanism", "integers"), [("laplace", True), ("laplace", False), ("gaussian", True)])

@@ -317,12 +317,14 @@ class PDGD(Central):
     @override
     def learn(self, party, weights, rate, about, active, words):
         known: Any = (self.ranker, self.users, party.own.user, party.shared[0], weights, rate)
-        return pdgd_steps(*known, about, active, PdgdDraws(*words), self.batch)
+        steps: Any = pdgd_steps
+        return steps(*known, about, active, PdgdDraws(*words), self.batch)
 
     @override
     def learn_cohort(self, known: Any, about, active, words):
         documents, clicks = words
-        return host_steps(*known, about, active, documents, clicks, batch=self.batch)
+        steps: Any = host_steps
+        return steps(*known, about, active, documents, clicks, batch=self.batch)
 
 
 @dataclass(frozen=True)
@@ -351,11 +353,13 @@ class DBGD(Central):
     def learn(self, party, weights, rate, about, active, words):
         (data, _), bits = party.shared, DuelDraws(*words)
         known: Any = (self.ranker, self.users, party.own.user, data, weights, rate)
-        return dueling_steps(*known, self.radius, self.candidates, about, active, bits)
+        steps: Any = dueling_steps
+        return steps(*known, self.radius, self.candidates, about, active, bits)
 
     @override
     def learn_cohort(self, known: Any, about, active, words):
-        return host_duels(*known, self.radius, about, active, words)
+        steps: Any = host_duels
+        return steps(*known, self.radius, about, active, words)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def test_cases_change_settings_together():
     assert [v.name for v in todo] == [f"case={c},clicks={u}" for c in "ab" for u in ("perfect", "navigational")]
     assert (todo[2].config.protocol, todo[2].config.evaluation.every) == ("pdgd", 3)
     assert todo[2].where == {"case": "b", "clicks": "perfect"}
-    with pytest.raises(ConfigError, match="name of its own"):
+    with pytest.raises(ConfigError, match="needs a distinct name"):
         variations(run_of("foltr-es"), {}, [{"name": "a"}, {"name": "a"}])
 
 

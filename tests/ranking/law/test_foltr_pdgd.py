@@ -260,7 +260,7 @@ def test_how_it_starts():
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"clip": -1.0}, "clip must be positive"),
         ({"noise": "server", "epsilon": 1.0, "clip": 1.0}, "number of clients"),
-        ({**NOISY, "epsilon": -1.0}, "epsilon must be positive"),
+        ({**NOISY, "epsilon": -1.0}, "an ε above 0"),
         ({**NOISY, "absent": 1.0}, r"absent in \[0, 1\)"),
         ({**NOISY, "clip": 50.0, "epsilon": 0.1}, "use a coarser grid"),
         ({"secure_sum": True, "clip": 1.0}, "needs the number of clients"),

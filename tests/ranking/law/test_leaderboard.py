@@ -97,7 +97,7 @@ def test_a_promise_is_that_of_a_user_in_all_of_training():
         )
         assert kept.population is None and bounds_of(kept).times == TINY.rounds  # the same devices in every round
     assert "no ε" in configuration(
-        Entrant("x", "fedprox-pdgd"), Block("generated", "perfect", epsilon=1.0), GENERATED, TINY
+        Entrant("x", "dbgd"), Block("generated", "perfect", epsilon=1.0), GENERATED, TINY
     )
 
 

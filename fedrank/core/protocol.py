@@ -300,6 +300,7 @@ class Protocol(abc.ABC, Generic[State]):
         paper: Key of its publication in ``core/references.bib``; empty if there is nothing to cite.
         published: Author, title, venue and year of it, for tables.
         crosses: What leaves a party, for tables.
+        caveat: A reason to take results with care, for pages, such as a published fault; empty: none.
         modes: Settings that promise something else about privacy than the defaults do
             (:class:`fedrank.engine.methods.PrivacyMode`).
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
@@ -314,6 +315,7 @@ class Protocol(abc.ABC, Generic[State]):
     paper: str = ""
     published: str = "for comparison"
     crosses: str = ""
+    caveat: str = ""
     modes: tuple[Any, ...] = ()
     sizes: Mapping[str, int] = {}
     setup: Protocol | None = None

@@ -83,12 +83,6 @@ class ServerState(NamedTuple):
     weights: Float[AnyArray, "parameters"]
 
 
-#: What a central service says about privacy.
-IN_THE_CLEAR = (
-    "Nothing is federated: who asks, the queries, the results and the clicks are in the clear at the service."
-)
-
-
 @dataclass(frozen=True)
 class Central(RankingProtocol):
     """A learner at one central service.

@@ -135,6 +135,7 @@ class RankingRunner(Runner):
                 "generated": e.splits.generated,
                 "notes": list(e.splits.notes),
                 "warnings": list(e.splits.warnings),
+                "caveat": e.protocol.caveat,
                 "queries": {part: q.n_queries for part, q in e.splits.parts().items()},
                 "judged": {part: int(q.judged.sum()) for part, q in e.splits.parts().items()},
             },

@@ -85,7 +85,7 @@ def table(paper: Paper, shown: StudyRuns) -> Table:
     digits = describe.digits(*(run for _, run in shown.runs))
     columns = [
         *(
-            Column(key, {"case": "learner", "privacy.p": "p", "as_published": "as published"}.get(key, key))
+            Column(key, {"case": "learner", "privacy.p": "p", "presentation.name": "lists"}.get(key, key))
             for key in varied
         ),
         Column("split", "split"),

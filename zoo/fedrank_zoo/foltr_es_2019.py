@@ -297,6 +297,7 @@ class FoltrES2019(FoltrES):
     ties: Any = bound("fixed")
 
     name = "foltr-es-2019"
+    caveat = "As published: users share the perturbation's random numbers, which biases the gradient"
     modes = ()
 
     def __post_init__(self):

@@ -148,6 +148,7 @@ class FoltrPDGD2021(FoltrPDGD):
     )
 
     name = "foltr-pdgd-2021"
+    caveat = "As published: noise that protects no device from the server"
     modes = ()
 
     @override

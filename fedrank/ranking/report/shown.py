@@ -46,10 +46,10 @@ class RankingShown(CurvesShown):
         "rounds": "rounds",
         "seeds": "seeds",
         "sigma": "perturbation σ",
-        "antithetic": "antithetic perturbations",
+        "presentation.name": "lists that are shown",
         "learning_rate": "learning rate",
+        "server.learning_rate": "learning rate of the server",
         "privacy.p": "probability of a true report p",
-        "as_published": "random numbers as in the published code",
     }
 
     @override
@@ -142,12 +142,8 @@ class RankingShown(CurvesShown):
     @override
     def caveats(self, run: Run) -> list[str]:
         out = [str(warning) for warning in (run.model or {}).get("warnings") or ()]
-        if run.setting("as_published"):
-            out.append(
-                "As published: users share the perturbation's random numbers, which biases the gradient"
-                if run.setting("protocol") == "foltr-es"
-                else "As published: noise that protects no device from the server"
-            )
+        if caveat := (run.model or {}).get("caveat"):
+            out.append(str(caveat))
         if share := run.setting("attack.share"):
             out.append(f"{share:.0%} of the devices lie: {run.setting('attack.kind')}".replace("%", " %", 1))
         if dealt := run.setting("devices.users"):

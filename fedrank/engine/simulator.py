@@ -152,7 +152,7 @@ class _Answered:
         return _stacked(after), _stacked(replies)
 
     def _answer(self, request: PyTree, own: PyTree, party: AnyInt, late: Bool[AnyArray, ""]) -> tuple[PyTree, PyTree]:
-        """What one party keeps, and its reply.
+        """The new state of one party, and its reply.
 
         Raises:
             AnswerError: Its answer failed while parties answer one by one.

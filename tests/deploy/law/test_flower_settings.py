@@ -16,7 +16,8 @@ from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
-from fedrank.texts.config import Sketch, Texts, TextsConfig
+from fedrank.texts.config import Sketch, Texts, TextsRun
+from fedrank.texts.silo_sketch import SiloSketch
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
 
@@ -40,8 +41,8 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
             network=Network(widths=(8, 4)),
         ),
         BanditFedAvgConfig(bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
-        TextsConfig(data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
-        TextsConfig(data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
+        TextsRun(data="own", texts=Texts(documents=9, grades=3), method=SiloSketch(sketch=Sketch(epsilon=1.0))),
+        TextsRun(data="own", method=SiloSketch(sketch=Sketch(mode="paper", z1=2), i_know=True)),
     ],
 )
 def test_a_runs_table_and_back(config):

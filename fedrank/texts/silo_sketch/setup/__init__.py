@@ -241,7 +241,7 @@ class SketchSetup(SetupSettings, Protocol):
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         show = (Ask(self), Answer(self)) if self.asks else (Publish(self),)
-        scale = (SetScale(self),) if self.rows.scale == "federation" else ()
+        scale = (SetScale(self),) if self.texts.scale == "federation" else ()
         return (
             Introduce(self),
             ShareSecret(self),

@@ -71,7 +71,7 @@ class TextRunner(Runner):
         config, protocol = experiment.config, experiment.protocol
         runs = len(experiment.variants) * config.seeds
         chunk = max(1, config.compute.chunk // runs)
-        simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
+        simulator = Simulator(protocol.trainer, chunk, config.compute.debug, experiment.conditions)
         training = protocol.training
         work = experiment.n_parties * training.steps * (training.batch + training.cross_batch)
         super().__init__(config, home, listener, simulator, work)
@@ -145,7 +145,7 @@ class TextRunner(Runner):
         names = {given: name for name, given in self.experiment.measures.items()}
         every = jax.device_get(
             score_all(
-                self.experiment.protocol,
+                self.experiment.protocol.trainer,
                 tuple(self.experiment.measures.values()),
                 self.simulator.server(states),
                 self.shared,
@@ -341,13 +341,13 @@ class TextRunner(Runner):
             return None
         chunk = max(1, config.compute.chunk // (2 * config.seeds))
         made = cross_validated(
-            e.protocol,
+            e.protocol.trainer,
             self.setups.arrays,
             list(self.seeds),
             config.rounds,
             config.evaluation.folds,
             next(iter(e.measures.values())),
-            Simulator(e.protocol, chunk, config.compute.debug, e.conditions),
+            Simulator(e.protocol.trainer, chunk, config.compute.debug, e.conditions),
             self.listener.stage,
         )
         return {name: table for name, table in made.items() if name in values}

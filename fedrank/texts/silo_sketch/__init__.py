@@ -159,6 +159,11 @@ class SiloSketch(Protocol):
         return dataclasses.replace(self, learner=learner, setup=setup)
 
     @cached_property
+    def trainer(self) -> Any:
+        """The same without sketches and setup, which change no step: runs with other noise share compiled programs."""
+        return dataclasses.replace(self, i_know=False, sketch=Sketch(), privacy=Privacy(), setup=None)
+
+    @cached_property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         return TrainAlone(self), LabelPairs(self), TakeSteps(self)

@@ -27,7 +27,7 @@ from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SKETCHED, SetupResults, 
 from fedrank.texts.silo_sketch import FEDERATED, Parts, SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
-from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
+from fedrank.texts.silo_sketch.state import PARTS, UNUSED
 
 
 class Variant(NamedTuple):
@@ -69,7 +69,6 @@ def variants_of(baselines: Sequence[str]) -> tuple[Variant, ...]:
 JOIN = "+"
 #: Largest grade of :mod:`fedrank.metrics.offline`.
 _LARGEST_GRADE = 30
-_PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +141,10 @@ class TextExperiment:
     @cached_property
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that the experiment rests on."""
-        sketch = self.config.method.sketch
         keys = (
             self.citation,
             "wang2021csfltr",
-            "charikar2002countsketch" if sketch.kind == "count" else "cormode2005countmin",
-            "pagh2022countsketch" if sketch.mode == "publish-once" else "",
+            *self.config.method.sketch.citations,
             "bonawitz2017secagg",
             *self.federations[0].citations,
         )
@@ -186,7 +183,7 @@ def parts_of(corpus: Corpus, config: TextsRun, seed: int) -> SiloTexts:
     """A silo's texts with the part of each of its queries, which the seed draws."""
     part = np.full(corpus.n_queries, UNUSED, np.int8)
     for name, queries in split_queries(corpus, seed, config.texts.train, config.texts.vali).items():
-        part[queries] = _PARTS[name]
+        part[queries] = PARTS[name]
     return SiloTexts(corpus, part)
 
 
@@ -227,11 +224,10 @@ def build_texts(
     )
     for federation, own in zip(federations, texts, strict=True):
         for name, one in zip(federation.names, own, strict=True):
-            lacking = [part for part, number in _PARTS.items() if not (one.part == number).any()]
-            if lacking:
+            if one.lacking:
                 raise DataError(
-                    f"{name} of {federation.name!r} has {int((one.part != UNUSED).sum())} queries with a relevant "
-                    f"document at home, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
+                    f"{name} of {federation.name!r} has {len(one.used)} queries with a relevant document at home, "
+                    f"too few for {' and '.join(one.lacking)}. Make fewer silos, or take more queries."
                 )
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:

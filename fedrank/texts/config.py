@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from typing_extensions import override
 
@@ -19,16 +19,37 @@ from fedrank.engine.config import RunConfig
 
 #: Methods that the federation can be compared with.
 BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")
-#: ε where none is given: of an occurrence in total; of one answer in paper mode, the ICDE paper's. At 0.2 another silo
-#: neither reads a published document nor tells whether a text is there (benchmarks/document_attacks.json).
-EPSILONS = {"publish-once": 0.2, "per-query": 8.0, "paper": 0.5, "plain": None}
-#: Rows and cells of a document's sketch where none are given. Under noise few rows are best; decoys need many.
-SHAPES = {"publish-once": (1, 4096), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
-#: Rows and cells of the statistics' sketches: without noise, and with noise.
-STATISTICS = ((5, 16384), (1, 16384))
 
-_PUBLISHED = ("sketch.mode", ("publish-once", "plain"))
-_ASKED = ("sketch.mode", ("per-query", "paper"))
+
+class Mode(NamedTuple):
+    """A way in which silos see each other's documents.
+
+    Attributes:
+        epsilon: ε where none is given: of an occurrence in total; of one answer in paper mode. None: there is no noise.
+        shape: Rows and cells of a document's sketch where none are given.
+        statistics: Rows and cells of the statistics' sketches where none are given.
+        asks: Silos ask questions, instead of getting sketches.
+        protects: It bounds what a silo learns of another's documents.
+    """
+
+    epsilon: float | None
+    shape: tuple[int, int]
+    statistics: tuple[int, int]
+    asks: bool = False
+    protects: bool = False
+
+
+#: Modes by name. At ε = 0.2 another silo neither reads a published document nor tells whether a text is there
+#: (benchmarks/document_attacks.json); 0.5 is the ICDE paper's. Under noise few rows are best; decoys need many.
+MODES = {
+    "publish-once": Mode(0.2, (1, 4096), (1, 16384), protects=True),
+    "plain": Mode(None, (10, 120), (5, 16384)),
+    "per-query": Mode(8.0, (10, 120), (1, 16384), asks=True, protects=True),
+    "paper": Mode(0.5, (10, 120), (5, 16384), asks=True),
+}
+
+_PUBLISHED = ("sketch.mode", tuple(name for name, mode in MODES.items() if not mode.asks))
+_ASKED = ("sketch.mode", tuple(name for name, mode in MODES.items() if mode.asks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +146,18 @@ class Sketch:
     as_published: bool = setting(False, "Features as printed: tf in BM25, 0.8 · length for the different words.")
 
     @property
-    def asks(self) -> bool:
-        """True if silos ask questions, instead of publishing sketches."""
-        return self.mode in ("per-query", "paper")
+    def citations(self) -> tuple[str, ...]:
+        """Keys of the publications that sketches rest on."""
+        keys = {"count": "charikar2002countsketch", "count-min": "cormode2005countmin"}
+        return keys[self.kind], *(("pagh2022countsketch",) if self.mode == "publish-once" else ())
 
     def with_defaults(self) -> Sketch:
         """The same with the defaults of its mode in place of 0 and None."""
-        z, w = SHAPES[self.mode]
-        statistics_z, statistics_w = STATISTICS[0 if self.mode in ("plain", "paper") else 1]
+        mode = MODES[self.mode]
+        (z, w), (statistics_z, statistics_w) = mode.shape, mode.statistics
         return dataclasses.replace(
             self,
-            epsilon=EPSILONS[self.mode] if self.epsilon is None else self.epsilon,
+            epsilon=mode.epsilon if self.epsilon is None else self.epsilon,
             z=self.z or z,
             w=self.w or w,
             statistics_z=self.statistics_z or statistics_z,

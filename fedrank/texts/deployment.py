@@ -33,17 +33,17 @@ from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder, described
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.build import JOIN, TextExperiment, build_texts, parts_of
-from fedrank.texts.config import Texts, TextsRun
+from fedrank.texts.config import MODES, Texts, TextsRun
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import read_texts
 from fedrank.texts.gate import lower_end
 from fedrank.texts.model import TextModel
 from fedrank.texts.silo_sketch import Parts, SiloSketch
-from fedrank.texts.silo_sketch.setup import Agree, SketchSetup, SumStep
+from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
-from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI, SketchRows, alone, setup_generator
+from fedrank.texts.silo_sketch.state import VALI, SketchRows, alone, setup_generator
 
 #: Largest message in bytes; connections carry up to 2 GiB.
 MOST_BYTES = 2**30
@@ -51,7 +51,6 @@ MOST_BYTES = 2**30
 _TYPICAL = 300
 # Cut by every node, for the hash: endings, stop words, accents, numbers and signs.
 _PROBE = "The wings' flutter-tests of 1,958 were running: naïve analyses (e.g. Mach 2.5) don't generalise elastically."
-_PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
 class Agreed(NamedTuple):
@@ -118,7 +117,7 @@ def _make_terms(config: TextsRun, where: str | None) -> Agreed:
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
             f'Say data = "{OWN}", and start each SuperNode with its own: --node-config \'data="/its/own/folder"\'.'
         )
-    t, asks = config.texts, config.method.sketch.asks
+    t, asks = config.texts, MODES[config.method.sketch.mode].asks
     lacking = [
         name
         for name, value in (("texts-documents", t.documents), ("texts-grades", t.grades), ("texts-words", t.words))
@@ -153,11 +152,10 @@ def texts_of(config: TextsRun, node: NodeSettings, where: str | None = None) -> 
             path,
         )
     texts = parts_of(corpus, config, config.data_seed + config.seed)
-    lacking = [part for part, number in _PARTS.items() if not (texts.part == number).any()]
-    if lacking:
+    if texts.lacking:
         raise DataError(
-            f"there are {int((texts.part != UNUSED).sum())} queries with a relevant document, too few for "
-            f"{' and '.join(lacking)}. Judge more queries.",
+            f"there are {len(texts.used)} queries with a relevant document, too few for "
+            f"{' and '.join(texts.lacking)}. Judge more queries.",
             path,
         )
     return texts
@@ -231,8 +229,6 @@ def _whole(config: TextsRun, where: str | None) -> TextExperiment:
 
 _log = logging.getLogger("fedrank.node")
 
-#: Step of the secure sum with which a silo's noise leaves it.
-_VECTORS = 2
 #: Measure by which a silo compares the federation's ranker with its own.
 _MEASURE = "nDCG@10"
 
@@ -299,9 +295,7 @@ class TextsSetup(SetupSide):
         epsilon = common.setup.promise.epsilon(Unit.OCCURRENCE)
         once = settings.data and not self._seeded and math.isfinite(epsilon)
         self.max_shown = settings.most_setups if once else math.inf
-        self.first_shown = next(
-            i for i, e in enumerate(common.setup.exchanges) if isinstance(e, SumStep) and e.step == _VECTORS
-        )
+        self.first_shown = next(i for i, exchange in enumerate(common.setup.exchanges) if exchange.shows)
 
     @override
     def party(self) -> Party:
@@ -319,13 +313,12 @@ class TextsSetup(SetupSide):
 
     @override
     def answered(self, exchange: int, reply: bytes) -> None:
-        step = self.protocol.exchanges[exchange]
-        if isinstance(step, Agree):
-            letters = np.asarray(step.reply.decode(reply).fingerprint, np.uint8)
+        letters = self._setup.exchanges[exchange].fingerprint_in(reply)
+        if letters:
             _log.warning(  # a warning, because an operator has to read it
                 "fingerprint of the silos' secret: %s. Compare it with all other silos by telephone; where one "
                 "differs, the server has swapped keys: stop the run.",
-                bytes(letters).decode("ascii", "replace"),
+                letters,
             )
 
 

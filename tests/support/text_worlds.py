@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from fedrank.engine.setup import run_setup
-from fedrank.texts.config import Sketch, Texts
+from fedrank.texts.config import MODES, Sketch, Texts
 from fedrank.texts.data import generate
 from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.silos import federation_of
@@ -116,7 +116,7 @@ def setup_of(mode="plain", texts=None, **settings):
         texts=Texts(**{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5} | settings.pop("rows", {})),
         sketch=sketch,
         documents=settings.pop("documents", max(one.corpus.n_documents for one in texts) + 2),
-        words=settings.pop("words", max(len(one.words) for one in texts) + 1) if sketch.asks else 0,
+        words=settings.pop("words", max(len(one.words) for one in texts) + 1) if MODES[mode].asks else 0,
         seed=1,
         **settings,
     )

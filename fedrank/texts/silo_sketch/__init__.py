@@ -44,7 +44,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.config import check_ranges
 from fedrank.engine.methods import PrivacyMode
 from fedrank.privacy.randomised_response import os_words
-from fedrank.texts.config import Privacy, Sketch, Texts, TextsRun, Training
+from fedrank.texts.config import MODES, Privacy, Sketch, Texts, TextsRun, Training
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.silo_sketch.messages import Begin, Change, Labelled, Labeller, LocalModel, Ranker
@@ -151,7 +151,7 @@ class SiloSketch(Protocol):
             delta=self.privacy.delta,
             seed=parts.seed,
             documents=t.documents or parts.documents,
-            words=(t.words or parts.words) if self.sketch.asks else 0,
+            words=(t.words or parts.words) if MODES[self.sketch.mode].asks else 0,
             occurrences=parts.occurrences,
         )
         features, grades = len(NAMES), parts.grades

@@ -20,6 +20,8 @@ AnyArray: TypeAlias = Any
 
 #: Parts of a silo's queries; ``UNUSED`` for queries of no part, and for padding.
 TRAIN, VALI, TEST, UNUSED = 0, 1, 2, -1
+#: Numbers of the parts by name.
+PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
 class SketchRows(NamedTuple):

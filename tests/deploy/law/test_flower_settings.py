@@ -11,12 +11,12 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
-from fedrank.engine.deployment import NodeSettings, block
+from fedrank.engine.deployment import NodeSettings, block, delta_of
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
-from fedrank.texts.config import Sketch, Texts, TextsRun
+from fedrank.texts.config import Privacy, Sketch, Texts, TextsRun
 from fedrank.texts.silo_sketch import SiloSketch
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
@@ -50,6 +50,11 @@ def test_a_runs_table_and_back(config):
     assert all(type(value) in (bool, int, float, str) for value in values.values())
     back, told = flat.read_run(values)
     assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
+
+
+def test_the_account_of_a_run_has_the_delta_of_its_method():
+    strict = run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0, delta=1e-8))
+    assert delta_of(strict) == 1e-8 and delta_of(TextsRun.of(SiloSketch(privacy=Privacy(delta=1e-9)))) == 1e-9
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fedrank.texts.data.features import (
     text_features,
 )
 from fedrank.texts.silo_sketch.setup.settings import SetupSettings
-from fedrank.texts.silo_sketch.state import TRAIN, UNUSED
+from fedrank.texts.silo_sketch.state import PARTS, TRAIN, UNUSED
 
 #: Columns of BM25 among the features.
 _BM25 = [NAMES.index(f"{field} BM25") for field in FIELDS]
@@ -48,6 +48,11 @@ class SiloTexts(NamedTuple):
     def used(self) -> Int64[np.ndarray, " used"]:
         """Numbers of the queries that belong to a part, ascending."""
         return np.flatnonzero(self.part != UNUSED)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Names of the parts that have no query."""
+        return tuple(name for name, number in PARTS.items() if not (self.part == number).any())
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.secure_sum.messages import Terms
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.texts.config import Sketch, Texts
+from fedrank.texts.config import MODES, Sketch, Texts
 from fedrank.texts.data.corpus import FIELDS, Corpus
 from fedrank.texts.data.features import NAMES, Statistics, statistics_of
 from fedrank.texts.silo_sketch.setup import messages as wire
@@ -280,12 +280,12 @@ class SetupSettings:
     @property
     def asks(self) -> bool:
         """True if silos ask questions, instead of publishing sketches."""
-        return self.sketch.asks
+        return MODES[self.sketch.mode].asks
 
     @property
     def shrinks(self) -> bool:
         """True if counts are posterior means, which needs signed cells with independent noise."""
-        noisy = self.noise.mode in ("publish-once", "per-query") and self.shape.kind == "count"
+        noisy = MODES[self.sketch.mode].protects and self.sketch.kind == "count"
         return self.sketch.estimate == "posterior" and noisy
 
     @property
@@ -373,6 +373,15 @@ class HostExchange(Exchange):
     settings: SetupSettings
 
     host = True
+
+    @property
+    def shows(self) -> bool:
+        """True if its reply shows something of the silo's texts, with noise of the mode."""
+        return False
+
+    def fingerprint_in(self, reply: bytes) -> str:
+        """The fingerprint of the silos' secret in a reply of this exchange; empty in those of others."""
+        return ""
 
     @override
     def ask(self, state: SetupState) -> PyTree:

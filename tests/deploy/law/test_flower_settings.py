@@ -11,12 +11,13 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
-from fedrank.engine.deployment import NodeSettings, block
+from fedrank.engine.deployment import NodeSettings, block, delta_of
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
-from fedrank.texts.config import Sketch, Texts, TextsConfig
+from fedrank.texts.config import Privacy, Sketch, Texts, TextsRun
+from fedrank.texts.silo_sketch import SiloSketch
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
 
@@ -39,13 +40,18 @@ def test_a_runs_table_and_back():
             network=Network(widths=(8, 4)),
         ),
         BanditFedAvgConfig(bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
-        TextsConfig(data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
-        TextsConfig(data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
+        TextsRun(data="own", texts=Texts(documents=9, grades=3), method=SiloSketch(sketch=Sketch(epsilon=1.0))),
+        TextsRun(data="own", method=SiloSketch(sketch=Sketch(mode="paper", z1=2), i_know=True)),
     ]:
         values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
         assert all(type(value) in (bool, int, float, str) for value in values.values())
         back, told = flat.read_run(values)
         assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
+
+
+def test_the_account_of_a_run_has_the_delta_of_its_method():
+    strict = run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0, delta=1e-8))
+    assert delta_of(strict) == 1e-8 and delta_of(TextsRun.of(SiloSketch(privacy=Privacy(delta=1e-9)))) == 1e-9
 
 
 def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else():

@@ -234,7 +234,7 @@ class FedPer(PersonalisedProtocol):
 
     network: LocalNetwork = field(default_factory=LocalNetwork)  # type: ignore[assignment] - what crosses is no setting
 
-    name, paper, crossing = "fedper", "arivazhagan2019fedper", "head-local"
+    name, paper, always_crossing = "fedper", "arivazhagan2019fedper", "head-local"
     published = "Arivazhagan et al.: Federated Learning with Personalization Layers, 2019"
 
 
@@ -242,8 +242,8 @@ class FedPer(PersonalisedProtocol):
 class FineTuned(PersonalisedProtocol):
     """Silos: the average of all silos, trained on at each silo.
 
-    The local model of a round is the fine-tuned θ, after E epochs. After t + 1 rounds a silo has θ of t rounds and E epochs from there, as many epochs as θ of t + 1 rounds has had.
-    The last average is of no use to it and need not be sent.
+    The local model of the round is the fine-tuned θ. After t + 1 rounds a silo has θ of t rounds and E epochs from
+    there, as many epochs as θ of t + 1 rounds has had. The last average is of no use to it and need not be sent.
     """
 
     privacy: RecordPrivacy = field(default_factory=RecordPrivacy)

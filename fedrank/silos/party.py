@@ -55,8 +55,8 @@ class Crossing:
     citation: str = ""
 
 
-#: By name: all; all but the normalisations, γ, β and statistics (FedBN, Li et al. 2021); all but the running statistics;
-#: all but the last layer (FedPer, Arivazhagan et al. 2019).
+#: By name: all; all but the normalisations, γ, β and statistics (FedBN, Li et al. 2021); all but the running
+#: statistics; all but the last layer (FedPer, Arivazhagan et al. 2019).
 CROSSINGS: Mapping[str, Crossing] = {
     "average": Crossing(),
     "local": Crossing("norm", of_batch_norm=True, citation="li2021fedbn"),
@@ -149,6 +149,7 @@ class SiloProtocol(Protocol):
         tells_standards: A model may tell mean and deviation of its silo's columns.
         pretrain: Silos train for E epochs before the first round.
         rule_name: Name of the rule that chooses silos; None: there is none.
+        always_crossing: Key of :data:`CROSSINGS`, of a method for which it is no setting; empty: it is one.
     """
 
     sgd: LocalSgd = bound()
@@ -165,6 +166,7 @@ class SiloProtocol(Protocol):
     tells_standards: ClassVar[bool] = True
     pretrain: ClassVar[Any] = True
     rule_name: ClassVar[str | None] = None
+    always_crossing: ClassVar[str] = ""
 
     def __post_init__(self):
         if self.sgd is None:  # settings alone
@@ -213,8 +215,8 @@ class SiloProtocol(Protocol):
 
     @property
     def crossing(self) -> str:
-        """What of a model crosses, one of :data:`CROSSINGS`."""
-        return self.network.crossing
+        """Key of :data:`CROSSINGS`: the numbers of a model that cross."""
+        return self.always_crossing or self.network.crossing
 
     @property
     def net(self) -> TabularNetwork:
@@ -238,11 +240,11 @@ class SiloProtocol(Protocol):
         """Number of a model's numbers that cross."""
         return len(self.shared_positions)
 
-    def begin(self, key: UInt32[np.ndarray, "2"], rule: Any = None, target: int = -1) -> PyTree:
+    def begin(self, key: Any, rule: Any = None, target: int = -1) -> PyTree:
         """The state before the first round of a run among several that differ in rule and target.
 
         Args:
-            key: Consumed.
+            key: Both words of the server's key; consumed.
             rule: Rule that chooses silos, of methods that have one; None: that of the settings.
             target: The silo of the run; −1: the run is for all.
         """

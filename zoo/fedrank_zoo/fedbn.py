@@ -17,5 +17,5 @@ class FedBn(PersonalisedProtocol):
 
     network: LocalNetwork = field(default_factory=LocalNetwork)  # type: ignore[assignment] - what crosses is no setting
 
-    name, paper, crossing = "fedbn", "li2021fedbn", "local"
+    name, paper, always_crossing = "fedbn", "li2021fedbn", "local"
     published = "Li et al.: FedBN, ICLR 2021"

@@ -18,12 +18,11 @@ from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
-from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.splits import Sizes, split_many
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
+from tests.support.silo_worlds import bandit_of
 
 SEED, SILOS, ROUNDS = 3, 4, 3
 
@@ -83,7 +82,7 @@ def silos():
 
     @functools.cache
     def made(rule="ucb", absent=(), pretrain=False, **settings):
-        protocol = BanditFedAvg(sgd, SILOS, 12, rule=make_rule(rule), target=1, pretrain=pretrain, **settings)
+        protocol = bandit_of(sgd, SILOS, 12, rule=rule, target=1, pretrain=pretrain, **settings)
         parties = protocol.parties(arrays)
         return protocol, parties, simulated(protocol, parties, ROUNDS, absent)
 

@@ -6,12 +6,13 @@ from jaxtyping import TypeCheckError
 
 from fedrank.silos.averaging import average
 from fedrank.silos.bandits.arms import cluster_arms, members_of
-from fedrank.silos.bandits.rules import make_rule, start, update
+from fedrank.silos.bandits.rules import start, update
 from fedrank.silos.bandits.statistics import differences
 from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import Gradient, TabularNetwork
 from fedrank.silos.party import finite_or, update_rows
+from tests.support.silo_worlds import make_rule
 
 NETWORK = TabularNetwork(3, (2,))
 RULE = make_rule("ucb")

@@ -8,13 +8,12 @@ import dataclasses
 
 import numpy as np
 
-from fedrank.core.fields import is_bound
 from fedrank.core.native import mapped
 from fedrank.core.streams import folded, run_words, split
 from fedrank.engine.native import stacked
 from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
 from fedrank.silos.bandits.rules import RuleSettings
-from fedrank.silos.config import Network, SiloRun
+from fedrank.silos.config import Network
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
@@ -64,14 +63,6 @@ def linear_sgd(epochs=2, rate=0.3, rows=ROWS, features=FEATURES, **settings):
 def deep_sgd(epochs=2, batch=4, rate=0.1, features=FEATURES, norm="batch", **settings):
     """One hidden layer with batch norm."""
     return LocalSgd(TabularNetwork(features, (4,), norm), epochs, batch, rate, **settings)
-
-
-def run_of(method, **settings):
-    """The configuration of a run of a method's class, from its settings and the run's."""
-    own = {one.name for one in dataclasses.fields(method) if not is_bound(one)}
-    mine = {name: value for name, value in settings.items() if name in own}
-    others = {name: value for name, value in settings.items() if name not in own}
-    return SiloRun(method=method(**mine), **others)
 
 
 def make_rule(kind, **settings):

@@ -15,10 +15,9 @@ from fedrank.engine.deployment import NodeSettings, block
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
-from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
+from fedrank.silos.bandit_fedavg import Bandit
 from fedrank.silos.config import Network, Silos
 from fedrank.texts.config import Sketch, Texts, TextsConfig
-from tests.support.silo_worlds import run_of
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
 
@@ -37,12 +36,12 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
         run_of("mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
         run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0)),
         run_of(
-            BanditFedAvg,
+            "bandit-fedavg",
             data="own",
             silos=Silos(positive="no", exclude=("a", "b")),
             network=Network(widths=(8, 4)),
         ),
-        run_of(BanditFedAvg, bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
+        run_of("bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
         TextsConfig(data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
         TextsConfig(data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
     ],

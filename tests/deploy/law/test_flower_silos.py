@@ -9,6 +9,7 @@ import pytest
 from flower_nodes import Choosing, Heard, Nodes, holding
 from hypothesis import given
 from hypothesis import strategies as st
+from silo_worlds import bandit_of
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party
@@ -22,7 +23,6 @@ from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.splits import Sizes, split_many
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
-from tests.support.silo_worlds import bandit_of
 
 SEED, SILOS, ROUNDS = 3, 4, 3
 

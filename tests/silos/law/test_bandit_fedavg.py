@@ -10,6 +10,7 @@ from silo_worlds import (
     deep_sgd,
     fields_of,
     linear_sgd,
+    make_rule,
     played,
     tiny_bandit,
     tiny_silos,
@@ -25,7 +26,6 @@ from fedrank.engine.native import NativeSimulator, stacked
 from fedrank.silos.bandits.arms import members_of
 from fedrank.silos.messages import Candidates
 from fedrank.silos.party import some_of
-from tests.support.silo_worlds import make_rule
 
 ROUNDS = 5
 ARRAYS = tiny_silos()

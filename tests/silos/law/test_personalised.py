@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from silo_worlds import fields_of, for_all, word
+from silo_worlds import bandit_of, fields_of, for_all, word
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
@@ -17,7 +17,6 @@ from fedrank.silos.leave_one_out import Dropping, LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of
-from tests.support.silo_worlds import bandit_of
 
 FEATURES, ROWS = 2, 4
 SGD = LocalSgd(TabularNetwork(FEATURES, (2,)), epochs=2, batch=2, learning_rate=0.2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
+from silo_worlds import make_rule
 
 from fedrank.silos.averaging import average
 from fedrank.silos.bandits.arms import cluster_arms, members_of
@@ -12,7 +13,6 @@ from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import Gradient, TabularNetwork
 from fedrank.silos.party import finite_or, update_rows
-from tests.support.silo_worlds import make_rule
 
 NETWORK = TabularNetwork(3, (2,))
 RULE = make_rule("ucb")

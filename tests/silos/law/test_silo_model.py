@@ -3,13 +3,13 @@
 import numpy as np
 import polars as pl
 import pytest
+from short_settings import run_of
 
 import fedrank
 from fedrank.core.errors import DataError, ModelError
 from fedrank.engine.layers import Affine
 from fedrank.engine.model import ModelParts
 from fedrank.metrics.auc import host_auc
-from fedrank.silos.averaging import FedAvg
 from fedrank.silos.build import build_silos, sizes
 from fedrank.silos.config import Network, Silos, SilosEvaluation
 from fedrank.silos.data.coding import Coding
@@ -20,14 +20,13 @@ from fedrank.silos.network import TabularNetwork, blocks
 from fedrank.silos.network import scores as scored
 from fedrank.silos.rounds import SiloEvaluator
 from fedrank.silos.run import silo_model
-from tests.support.silo_worlds import run_of
 
 NORMS = ("batch", "layer", "none")
 
 
 def _config(norm="batch", crossing="average"):
     return run_of(
-        FedAvg,
+        "fedavg",
         seeds=2,
         silos=Silos(train=20.0, count=3, rows=60),
         network=Network(widths=(4,), norm=norm, crossing=crossing),

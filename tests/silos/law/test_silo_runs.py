@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import ttest_1samp
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.ledger import Ledger
@@ -17,16 +18,15 @@ from fedrank.engine.config import Compute
 from fedrank.engine.run import Interrupted, resume, run
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.engine.study import load_file
-from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
+from fedrank.silos.bandit_fedavg import Bandit
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Devices, Network, Silos, SilosEvaluation
 from fedrank.silos.task import TASK
-from tests.support.silo_worlds import run_of
 
 RULES = load_file(Path(__file__).parents[3] / "reproductions" / "mab_fl_2021" / "rules.py")
 STATIONARY, cells, play_cells = RULES.STATIONARY, RULES.cells, RULES.play_cells
 SMALL = run_of(
-    BanditFedAvg,
+    "bandit-fedavg",
     rounds=4,
     seeds=2,
     silos=Silos(target="all", train=20.0, count=3, rows=60),
@@ -184,7 +184,7 @@ def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
 
 
 def test_a_protocol_has_its_own_settings_and_keeps_those_that_another_knows():
-    assert (run_of(BanditFedAvg).rounds, run_of(BanditFedAvg).evaluation.every) == (15, 1)
+    assert (run_of("bandit-fedavg").rounds, run_of("bandit-fedavg").evaluation.every) == (15, 1)
     config = from_dict({"protocol": "fedavg", "rounds": 7, "network": {"widths": [3, 2]}})
     other = with_setting(config, "protocol", "leave-one-out")
     assert (other.rounds, other.method.network.widths, other.method.personal.evidence) == (7, (3, 2), 0.0)

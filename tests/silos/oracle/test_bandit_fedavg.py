@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from silo_worlds import FEATURES, SILOS, TRAIN, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
+from silo_worlds import FEATURES, SILOS, TRAIN, deep_sgd, linear_sgd, make_rule, played, tiny_bandit, tiny_silos
 
 from fedrank.core.native import mapped
 from fedrank.silos.messages import Candidates, Model
 from fedrank.silos.party import rows_of as own_rows
 from fedrank.silos.party import some_of
-from tests.support.silo_worlds import make_rule
 
 ROUNDS = 5
 EPOCHS, RATE, INITIAL = 2, 0.3, 0.05

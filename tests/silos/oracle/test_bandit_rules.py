@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from silo_worlds import make_rule
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.streams import run_words, split
 from fedrank.silos.bandits import rules as bandits
 from fedrank.silos.bandits.rules import KINDS, Estimates
-from tests.support.silo_worlds import make_rule
 
 ARMS, DRAWS = 4, 20_000
 ALL = np.ones(ARMS, bool)

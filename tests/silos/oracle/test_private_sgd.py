@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
 from fedrank.core.streams import run_words, split
-from fedrank.silos.averaging import FedAvg, LocalOnly
+from fedrank.silos.averaging import LocalOnly
 from fedrank.silos.config import RecordPrivacy, Silos
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.network import TabularNetwork
@@ -26,7 +27,6 @@ from fedrank.silos.records.private_sgd import (
     sgd_epsilon,
     simulated_noise,
 )
-from tests.support.silo_worlds import run_of
 
 NETWORK = TabularNetwork(4, (3,), "layer")
 ROWS = 9
@@ -226,7 +226,7 @@ def test_wrong_settings_are_refused(settings, said):
 )
 def test_a_run_refuses_what_would_tell_of_records_without_noise(silos, said):
     with pytest.raises(ConfigError, match=said):
-        run_of(FedAvg, privacy=RecordPrivacy(epsilon=1.0), silos=Silos(**silos)).resolved()
+        run_of("fedavg", privacy=RecordPrivacy(epsilon=1.0), silos=Silos(**silos)).resolved()
 
 
 def test_another_training_has_no_epsilon():

@@ -46,9 +46,8 @@ def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_p
 
 
 def test_everyone_beside_a_private_run_is_chosen_by_noised_aucs_and_alone_by_its_own(monkeypatch):
-    config = run_of(
-        "bandit-fedavg", rounds=2, silos=Silos(rows=66, count=3), network=NETWORK, privacy=PRIVACY
-    ).resolved()
+    silos = Silos(rows=66, count=3)
+    config = run_of("bandit-fedavg", rounds=2, silos=silos, network=NETWORK, privacy=PRIVACY).resolved()
     noised: list[tuple[int, ...]] = []
     right = NoisyJudgements.add_noise
 

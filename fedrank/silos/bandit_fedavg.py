@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -68,7 +68,7 @@ from fedrank.silos.records.private_sgd import NoisyJudgements, PrivateSgd, os_no
 
 #: Ways to make arms: the target with one other silo; every set with the target in it; the target with each of a few
 #: clusters of silos whose updates are alike; all silos.
-ARMS = ("pairs", "all", "clusters", "everyone")
+Arms: TypeAlias = Literal["pairs", "all", "clusters", "everyone"]
 
 #: Number of arms that a round evaluates: the one that is played, all, or either of the two.
 EVALUATES = ("one", "all", "either")
@@ -81,7 +81,7 @@ _MOST_CLUSTERS = 8
 class Bandit(rules.RuleSettings):
     """Settings of the bandit that chooses the silos to average with the target."""
 
-    arms: Literal["pairs", "all", "clusters", "everyone"] = setting(
+    arms: Arms = setting(
         "pairs", "Sets that are tried: the target with one silo; all sets; clusters of silos; all silos at once."
     )
     alone: bool = setting(True, "pairs, everyone: the target alone is an arm, too.")
@@ -133,8 +133,8 @@ class BanditFedAvg(SiloProtocol):
         b = self.bandit
         if not 0 <= self.target < self.silos:
             raise ConfigError(f"target must be one of the {self.silos} silos, 0..{self.silos - 1}; got {self.target}.")
-        if b.arms not in ARMS:
-            raise ConfigError(f"arms must be one of {', '.join(ARMS)}, got {b.arms!r}.")
+        if b.arms not in get_args(Arms):
+            raise ConfigError(f"arms must be one of {', '.join(get_args(Arms))}, got {b.arms!r}.")
         if self.silos < 2:
             raise ConfigError(f"silos must be at least 2, so that there is a model to average with; got {self.silos}.")
         if b.arms == "clusters" and not 1 <= self.clusters < self.silos:

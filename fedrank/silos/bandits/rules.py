@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -33,8 +33,10 @@ from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 from fedrank.core.streams import folded, stream, uniforms
 
+Kind: TypeAlias = Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"]
+
 #: Kinds of rules; the position is the code in :class:`Rule`.
-KINDS = ("epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed")
+KINDS: tuple[str, ...] = get_args(Kind)
 _NEEDS_THRESHOLD = ("thompson", "bayesian-extreme-explore")
 
 
@@ -42,9 +44,7 @@ _NEEDS_THRESHOLD = ("thompson", "bayesian-extreme-explore")
 class RuleSettings:
     """Settings of a decision rule."""
 
-    rule: Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"] = (
-        setting("extreme-explore", "Decision rule.")
-    )
+    rule: Kind = setting("extreme-explore", "Decision rule.")
     epsilon: float = setting(
         0.2, "epsilon-greedy: probability of another arm than the best.", needs=("bandit.rule", ("epsilon-greedy",))
     )

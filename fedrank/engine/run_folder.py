@@ -2,7 +2,8 @@
 
 ::
 
-    config.toml          the resolved configuration; ``fedrank run FILE`` repeats it
+    config.toml          the protocol and the settings that differ from its defaults; ``fedrank run FILE`` repeats it
+    resolved.json        all settings, as the run took them
     environment.json     versions, machine, speed
     metrics.parquet      long form: seed, round, interactions, bytes_up, epsilon, split, measure, value
     baselines.json       the label-trained baselines' scores
@@ -37,15 +38,15 @@ import polars as pl
 
 from fedrank import __version__
 from fedrank.core.backends import device_kind
-from fedrank.core.errors import RunError
+from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.optional import installed
 from fedrank.core.protocol import Exchange, Protocol
-from fedrank.core.trees import Json
+from fedrank.core.trees import Json, flat
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model
-from fedrank.engine.settings import read_config, to_toml
+from fedrank.engine.settings import as_dict, from_dict, given_toml, read_toml
 
 SCHEMA = {
     "seed": pl.Int64,
@@ -86,6 +87,11 @@ class RunFolder:
         return self.path / "config.toml"
 
     @property
+    def resolved(self) -> Path:
+        """File with all settings of the run."""
+        return self.path / "resolved.json"
+
+    @property
     def checkpoint(self) -> Path:
         """The state of an unfinished run."""
         return self.path / "checkpoint" / "state.npz"
@@ -97,6 +103,9 @@ class RunFolder:
 
     def create(self, config: RunConfig) -> None:
         """Begin a new run here.
+
+        Args:
+            config: The configuration, resolved.
 
         Raises:
             RunError: There is something here already, or the folder cannot be made.
@@ -111,7 +120,41 @@ class RunFolder:
                 f"{self.path}: is not empty. Choose another folder with --out, or go on with a run that was stopped: "
                 f"fedrank resume {self.path}"
             )
-        write_atomically(self.config, to_toml(config).encode())
+        self.write_config(config)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write ``config.toml`` and ``resolved.json`` of a configuration, resolved."""
+        write_atomically(self.config, given_toml(config).encode())
+        write_atomically(self.resolved, (json.dumps(as_dict(config), indent=2, ensure_ascii=False) + "\n").encode())
+
+    def settings(self) -> dict[str, Json]:
+        """All settings of the run that is here, as nested dictionaries.
+
+        A run of an earlier version has no ``resolved.json``; its ``config.toml`` holds all settings.
+
+        Raises:
+            RunError: There is none, a file cannot be read, or the two contradict each other.
+        """
+        if not self.config.exists():
+            raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
+        try:
+            given = read_toml(self.config)
+        except ConfigError as error:
+            raise RunError(f"{error} Restore the file, or run again.") from error
+        if not self.resolved.exists():
+            return given
+        try:
+            settings = json.loads(self.resolved.read_text(encoding="utf-8"))
+            known = dict(flat(settings))
+        except (OSError, ValueError, AttributeError) as error:
+            raise RunError(f"{self.resolved}: cannot be read ({error}). Restore it, or run again.") from error
+        for name, value in flat(given):
+            if known.get(name) != value:
+                raise RunError(
+                    f"{self.config}: says {name} = {value!r}, but the run began with {known.get(name)!r} "
+                    "(resolved.json beside it). Bring the file back, or start a run in another folder."
+                )
+        return settings
 
     def reopen(self, base: Any = None) -> Any:
         """The configuration of the run that is here.
@@ -120,11 +163,14 @@ class RunFolder:
             base: A configuration of its protocol, where no package registers that.
 
         Raises:
-            RunError: There is none.
+            RunError: See :meth:`settings`.
+            ConfigError: It is no configuration of an installed protocol.
         """
-        if not self.config.exists():
-            raise RunError(f"{self.path}: holds no run (no config.toml). Give the folder that 'fedrank run' made.")
-        return read_config(self.config, base)
+        settings = self.settings()
+        try:
+            return from_dict(settings, base)
+        except ConfigError as error:
+            raise ConfigError(f"{self.config}: {error}") from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -350,7 +350,7 @@ def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) 
     one = parts_in(config).get(name)
     if one is None:
         return
-    now, table = getattr(getattr(config, "method", config), name), values[name]
+    now, table = _part_of(config, name), values[name]
     known = parts_of(one)
     if changed == "name":
         cls = known.get(table["name"])
@@ -368,8 +368,16 @@ def changes(config: Any) -> dict[str, Json]:
     type(config).without_derived(values)
     unchanged = config.unchanged() if isinstance(config, RunConfig) else type(config)()
     before = {name: value for name, value, _ in settings_of(unchanged)}
+    for name in parts_in(config):
+        now = _part_of(config, name)
+        if type(now) is not type(_part_of(unchanged, name)) and dataclasses.is_dataclass(now):
+            before |= {f"{name}.{key}": value for key, value, _ in settings_of(type(now)())}
     given = dict(flat(values))
     return {name: value for name, value in given.items() if name != "protocol" and _plain(before.get(name)) != value}
+
+
+def _part_of(config: Any, name: str) -> Any:
+    return getattr(getattr(config, "method", config), name)
 
 
 def _plain(value: Any) -> Any:
@@ -403,7 +411,16 @@ def read_config(path: str | os.PathLike[str], base: Any = None) -> Any:
 
 
 def to_toml(config: Any) -> str:
-    """The configuration as TOML text, one comment a setting."""
+    """All settings of a configuration as TOML text, one comment a setting."""
+    return _commented(as_dict(config), config)
+
+
+def given_toml(config: Any) -> str:
+    """The protocol and the settings that differ from its defaults, as TOML text with one comment a setting."""
+    return _commented(nested({"protocol": config.protocol, **changes(config)}), config)
+
+
+def _commented(settings: dict[str, Json], config: Any) -> str:
     import tomlkit
 
     helps = {name: one.metadata.get("help", "") for name, _, one in settings_of(config)}
@@ -420,5 +437,5 @@ def to_toml(config: Any) -> str:
                 item = tomlkit.item(value)
                 table.add(key, item.comment(helps[prefix + key]) if helps.get(prefix + key) else item)
 
-    fill(document, as_dict(config), "")
+    fill(document, settings, "")
     return tomlkit.dumps(document)

@@ -105,16 +105,17 @@ class _Answered:
         if not self.simulator.record:
             return state, own, (), jnp.zeros(2, jnp.int32)
 
-        def answers() -> PyTree:
+        def reply() -> PyTree:
             question = self.exchange.ask(state) if request is None else request
-            return self._replies(own, question, self.exchange.asked(state, leading(own)))[1]
+            return self._answer(question, _of_party(own, 0), jnp.uint32(0), self.late[0])[1]
 
-        shapes = jax.eval_shape(answers)
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        nothing = _silence(reply, leading(own))
         return state, own, nothing, jnp.zeros(2, jnp.int32)
 
     def _replies(self, own: PyTree, request: PyTree, asked: Bool[AnyArray, " parties"] | None) -> tuple[PyTree, PyTree]:
         parties, chunk = leading(own), self.simulator.chunk
+        if self.simulator.debug:
+            return self._one_by_one(own, request, np.ones(parties, bool) if asked is None else np.asarray(asked))
         most = min(parties, self.exchange.max_asked(parties))
         if asked is None or most == parties:
             after, replies = in_chunks(partial(self._answers, request), own, self.late, chunk)
@@ -138,17 +139,47 @@ class _Answered:
     def _answers(
         self, request: PyTree, own: PyTree, numbers: UInt32[Array, " chunk"], late: Bool[Array, " chunk"]
     ) -> tuple[PyTree, PyTree]:
-        def answer(own, party, late):
-            question = request
-            if self.past is not None:  # the oldest of the questions that are kept
-                question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, self.past[self.index])
-            if self.exchange.personal:
-                question = jax.tree.map(lambda leaf: leaf[party], question)
-            key = self.simulator._key(self.key, self.number, party, self.index)
-            return self.exchange.answer(question, Party(self.shared, own), key)
+        return jax.vmap(partial(self._answer, request))(own, numbers, late)
 
-        party, reply = jax.vmap(answer, out_axes=(Party(None, 0), 0))(own, numbers, late)
-        return party.own, reply
+    def _one_by_one(self, own: PyTree, request: PyTree, asked: Bool[np.ndarray, " parties"]) -> tuple[PyTree, PyTree]:
+        """The same without a map, so that an error names its party and has the arguments of its answer."""
+        after, replies = [], []
+        for party, there in enumerate(asked):
+            arguments = (request, _of_party(own, party), jnp.uint32(party), self.late[party])
+            mine, reply = self._answer(*arguments) if there else (arguments[1], None)
+            after.append(mine)
+            replies.append(_silence(lambda of=arguments: self._answer(*of)[1]) if reply is None else reply)
+        return _stacked(after), _stacked(replies)
+
+    def _answer(self, request: PyTree, own: PyTree, party: AnyInt, late: Bool[AnyArray, ""]) -> tuple[PyTree, PyTree]:
+        """The new state of one party, and its reply.
+
+        Raises:
+            AnswerError: Its answer failed while parties answer one by one.
+        """
+        question = request
+        if self.past is not None:  # the oldest of the questions that are kept
+            question = jax.tree.map(lambda now, old: jnp.where(late, old[0], now), request, self.past[self.index])
+        if self.exchange.personal:
+            question = _of_party(question, party)
+        arguments = (question, Party(self.shared, own), self.simulator._key(self.key, self.number, party, self.index))
+        if not self.simulator.debug:
+            after, reply = self.exchange.answer(*arguments)
+            return after.own, reply
+        try:
+            after, reply = self.exchange.answer(*arguments)
+        except Exception as error:
+            raise AnswerError(self.exchange.name, int(party), int(self.number), error, arguments) from error
+        return after.own, reply
+
+
+def _of_party(tree: PyTree, party: AnyInt) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[party], tree)
+
+
+def _silence(reply: Callable[[], PyTree], *axes: int) -> PyTree:
+    """Zeros in the shape of a reply, behind further axes; the reply itself is not computed."""
+    return jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), jax.eval_shape(reply))
 
 
 def _beside(flags: Bool[AnyArray, " parties"], leaf: Shaped[Array, "parties ..."]) -> Bool[AnyArray, "parties ..."]:
@@ -178,8 +209,6 @@ class Simulator(Rounds):
     backend = "jax"
 
     def __post_init__(self):
-        if self.debug and (self.conditions != Conditions() or self.record):
-            raise ConfigError("debug mode knows no drop-outs, stragglers, attackers and records; leave them out.")
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
         register_waiting()  # messages of a protocol that was imported without JAX
@@ -352,46 +381,12 @@ class Simulator(Rounds):
                 for run in range(keys.shape[0]):
                     state = jax.tree.map(lambda leaf, run=run: leaf[run], states)
                     mine = jax.tree.map(lambda leaf, run=run: leaf[run], own)
-                    state, mine, seen = self._round_debug(keys[run], state, shared, mine, number)
+                    state, mine, seen = self._round(keys[run], state, shared, mine, jnp.uint32(number))
                     states = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), states, state)
                     own = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), own, mine)
                     row.append(seen)
                 history.append(_stacked(row))
         return states, own, _stacked(history) if history else {}
-
-    def _round_debug(self, key, state, shared, own, number):
-        parties, crossed, world, lived = leading(own), [], None, {}
-        if isinstance(state, SimState):
-            state, world = state
-        for index, exchange in enumerate(self.protocol.exchanges):
-            if not exchange.due(number):
-                crossed.append(jnp.zeros(2, jnp.int32))
-                continue
-            request, asked = exchange.ask(state), exchange.asked(state, parties)
-            arrived = jnp.ones(parties, bool) if asked is None else asked
-            replies: list[PyTree] = [None] * parties
-            for party in np.flatnonzero(np.asarray(arrived)).tolist():
-                question = (
-                    jax.tree.map(lambda leaf, party=party: leaf[party], request) if exchange.personal else request
-                )
-                me = Party(shared, jax.tree.map(lambda leaf, party=party: leaf[party], own))
-                arguments = (question, me, self._key(key, jnp.uint32(number), jnp.uint32(party), index))
-                try:
-                    after, replies[party] = exchange.answer(*arguments)
-                except Exception as error:
-                    raise AnswerError(exchange.name, party, number, error, arguments) from error
-                own = jax.tree.map(lambda all_, one, party=party: all_.at[party].set(one), own, after.own)
-            crossed.append(jnp.full(2, 0 if exchange.silent else jnp.sum(arrived), jnp.int32))
-            me = Party(shared, jax.tree.map(lambda leaf: leaf[0], own))
-            question = exchange.address(state, 0)
-            key_of_one = self._key(key, number, 0, index)
-            shapes = jax.eval_shape(lambda *of, answer=exchange.answer: answer(*of)[1], question, me, key_of_one)
-            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-            state = exchange.tell(state, _stacked([nothing if r is None else r for r in replies]), arrived)
-            if exchange.environment is not None:
-                world, own, lived = exchange.environment.happen(world, own, party_key(key, number, WORLD), number)
-        seen = self._seen(state, shared, own, jnp.stack(crossed), lived)
-        return (state if world is None else SimState(state, world)), own, seen
 
 
 def _stacked(trees: list[PyTree]) -> PyTree:

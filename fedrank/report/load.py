@@ -1,16 +1,15 @@
 """Read a run directory, once and checked.
 
-What a run left behind is files (``config.toml``, ``environment.json``, ``metrics.parquet``, ``baselines.json``,
-``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``, and those of its task). Everything
-in :mod:`fedrank.report` works on the :class:`~fedrank.report.run.Run` that is read here and on nothing else, so a page
-can be made again years later from the files alone. A run that is still going can be read too: it has no ``done.json``,
-and whatever is made from it says so.
+What a run left behind is files (``config.toml``, ``resolved.json``, ``environment.json``, ``metrics.parquet``,
+``baselines.json``, ``ledger.jsonl``, ``privacy.json``, ``model.json``, ``messages.json``, ``done.json``, and those of
+its task). Everything in :mod:`fedrank.report` works on the :class:`~fedrank.report.run.Run` that is read here and on
+nothing else, so a page can be made again years later from the files alone. A run that is still going can be read too:
+it has no ``done.json``, and whatever is made from it says so.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +18,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.methods import task_of
+from fedrank.engine.run_folder import RunFolder
 from fedrank.privacy.audit import Audited
 from fedrank.report.files import existing, json_object, parquet
 from fedrank.report.run import COLUMNS, Baseline, Run, Shown
@@ -38,11 +38,8 @@ def load(folder: str | os.PathLike[str]) -> Run:
     if not path.is_dir():
         raise RunError(f"{path}: no such run directory. Give the directory that 'fedrank run' wrote.")
     finished = (path / "done.json").exists()
-    config_file = existing(path / "config.toml")
-    try:
-        config = tomllib.loads(config_file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{config_file}: not valid TOML ({error}). Restore the file, or run again.") from error
+    existing(path / "config.toml")
+    config = RunFolder(path).settings()
     environment = json_object(existing(path / "environment.json"))
     shown: Shown = task_of(str(config.get("protocol")), environment.get("task")).shown
     ledger_file = path / "ledger.jsonl"

@@ -253,11 +253,11 @@ class Gradient:
 
     Args:
         network: The network of all models.
-        models: Vectors [*lead, numbers] that begin with what gradients change. They are looked at in each call.
+        models: Vectors [..., numbers] that begin with what gradients change. They are looked at in each call.
 
     Attributes:
-        slopes: The last gradient, [*lead, trainable].
-        statistics: Means and unbiased variances of the last batch, as in PyTorch, [*lead, statistics].
+        slopes: The last gradient, [..., trainable].
+        statistics: Means and unbiased variances of the last batch, as in PyTorch, [..., statistics].
     """
 
     def __init__(self, network: TabularNetwork, models: Float[np.ndarray, "*lead numbers"]):

@@ -83,20 +83,19 @@ def test_every_command_has_help(command, capsys):
     assert "Usage" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["run", "sweep"])
-@pytest.mark.parametrize("protocol", method_names())
-def test_help_has_every_setting_of_a_protocol_in_two_screens(protocol, command, capsys, monkeypatch):
+def test_help_has_every_setting_of_a_protocol_in_two_screens(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    assert call([command, protocol, "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 100 and max(map(len, lines)) <= 120
-    shown = {line.split()[0]: " ".join(line.split()[1:]) for line in lines if line.startswith("  --")}
-    for name, _, one in settings_of(method(protocol).defaults()):
-        if name != "protocol":  # the first word of the command line
-            words = " ".join(one.metadata["help"].split()[:3])
-            assert words in shown[f"--{name.replace('_', '-')}"]
-    tables = [line[1:-1] for line in lines if line.startswith("[")]
-    assert len(set(tables)) == len(tables) and {"evaluation", "compute"} <= set(tables)
+    for command, protocol in [*(("run", name) for name in method_names()), ("sweep", "foltr-es")]:
+        assert call([command, protocol, "--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) <= 100 and max(map(len, lines)) <= 120, protocol
+        shown = {line.split()[0]: " ".join(line.split()[1:]) for line in lines if line.startswith("  --")}
+        for name, _, one in settings_of(method(protocol).defaults()):
+            if name != "protocol":  # the first word of the command line
+                words = " ".join(one.metadata["help"].split()[:3])
+                assert words in shown[f"--{name.replace('_', '-')}"], protocol
+        tables = [line[1:-1] for line in lines if line.startswith("[")]
+        assert len(set(tables)) == len(tables) and {"evaluation", "compute"} <= set(tables), protocol
 
 
 def test_a_run_prints_its_result_and_leaves_a_page(finished, capsys):
@@ -230,16 +229,15 @@ def test_protocols_are_listed(capsys):
     assert all(file.exists() for file in files) and all(row["crosses"] for row in rows)
 
 
-@pytest.mark.parametrize("protocol", method_names())
-def test_every_protocol_reads_its_flags(protocol, tmp_path, monkeypatch):
+def test_every_protocol_reads_its_flags(tmp_path, monkeypatch):
     told = []
     monkeypatch.setattr("fedrank.engine.run.run", lambda config, folder, **_: told.append(config))
     monkeypatch.setattr("fedrank.cli.experiment._show", lambda folder, as_json: None)
-    out = str(tmp_path / "run")
-    assert (
-        call(["run", protocol, "--rounds", "3", "--compute.chunk", "7", "--evaluation.every", "2", "--out", out]) == 0
-    )
-    assert [(c.protocol, c.rounds, c.compute.chunk, c.evaluation.every) for c in told] == [(protocol, 3, 7, 2)]
+    for name in method_names():
+        flags = ["--rounds", "3", "--compute.chunk", "7", "--evaluation.every", "2", "--out", str(tmp_path / name)]
+        assert call(["run", name, *flags]) == 0
+        c = told.pop()
+        assert (c.protocol, c.rounds, c.compute.chunk, c.evaluation.every) == (name, 3, 7, 2)
 
 
 @pytest.mark.parametrize(

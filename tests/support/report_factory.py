@@ -26,8 +26,6 @@ rounds = {rounds}
 reward = "MaxRR"
 sigma = 0.01
 learning_rate = 0.001
-antithetic = true
-as_published = {as_published}
 seeds = {seeds}
 
 [privacy]
@@ -53,7 +51,7 @@ def make_run(
     folder: Path,
     *,
     clicks: str = "navigational",
-    as_published: bool = False,
+    caveat: str = "",
     seeds: int = 2,
     rounds: int = 6,
     clients: int = 10,
@@ -73,7 +71,6 @@ def make_run(
     asked_rounds = asked_rounds or rounds
     values = {
         "clicks": clicks,
-        "as_published": str(as_published).lower(),
         "clients": clients,
         "rounds": asked_rounds,
         "seeds": asked_seeds or seeds,
@@ -140,7 +137,7 @@ def make_run(
     (folder / "messages.json").write_text(json.dumps(fields))
     promised = account(p=p, n=11, interactions_per_message=4, rounds=asked_rounds)
     (folder / "privacy.json").write_text(json.dumps(promised.as_json()))
-    (folder / "model.json").write_text(json.dumps({"ranker": "linear", "n_features": 46}))
+    (folder / "model.json").write_text(json.dumps({"ranker": "linear", "n_features": 46, "caveat": caveat}))
     if done:
         (folder / "done.json").write_text("{}")
     return folder

@@ -198,7 +198,7 @@ class Conversation:
                     self._outbox.put(backoff=None)
             why, over = self._memory.silence(), self._memory.over
             state = State.SILENT if why else State.DONE if over else State.OK
-            return self._told(state, LONGEST_WAIT if over or why else POLL * CHANCE.uniform(0.5, 1.5), why)
+            return self._result(state, LONGEST_WAIT if over or why else POLL * CHANCE.uniform(0.5, 1.5), why)
 
     def _later(self, state: State, why: str, retry_after: float | None = None) -> Synced:
         with self._memory.lock:
@@ -206,7 +206,7 @@ class Conversation:
             pause, self._last = self.backoff.later(retry_after), (state, why)
             with contextlib.suppress(sqlite3.Error):
                 self._outbox.put(backoff=self.backoff.as_json())
-            return self._told(state, pause, why)
+            return self._result(state, pause, why)
 
     def _look_around(self) -> Synced | None:
         with self._memory.lock:
@@ -220,13 +220,13 @@ class Conversation:
             if (self._memory.out or self._outbox.unreadable) and self._memory.leaving is None:
                 return self._silent()
             left = self.backoff.left()
-            return self._told(self._last[0], left, self._last[1]) if left else None
+            return self._result(self._last[0], left, self._last[1]) if left else None
 
-    def _told(self, state: State, next_in: float, why: str = "") -> Synced:
+    def _result(self, state: State, next_in: float, why: str = "") -> Synced:
         return Synced(state, self._sent, next_in, why, self._outbox.lasting)
 
     def _silent(self) -> Synced:
-        return self._told(State.SILENT, LONGEST_WAIT, self._memory.silence())
+        return self._result(State.SILENT, LONGEST_WAIT, self._memory.silence())
 
     def _take_leave(self) -> Synced | Refusal | None:
         if self._memory.leaving is None:
@@ -393,7 +393,7 @@ class Conversation:
                     if outcome.not_counted:
                         self._outbox.record_answer(message, None)
                     if outcome.reason == "too-few":  # no server is overloaded: it waits for company with the next
-                        return self._told(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), outcome.why)
+                        return self._result(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), outcome.why)
                     return self._forget(token, outcome)
                 self._outbox.record_answer(message, outcome)
                 self._sent += outcome == COUNTED
@@ -401,9 +401,9 @@ class Conversation:
                     self._memory.over = True
                     self._outbox.put(over=1)
                 elif outcome == TOO_LATE:
-                    return self._told(State.STALE, CHANCE.uniform(0.0, 2.0), "the message came too late")
+                    return self._result(State.STALE, CHANCE.uniform(0.0, 2.0), "the message came too late")
                 elif outcome == NOT_DUE:
-                    return self._told(State.STALE, POLL * CHANCE.uniform(0.5, 1.5), "the device was not due")
+                    return self._result(State.STALE, POLL * CHANCE.uniform(0.5, 1.5), "the device was not due")
                 elif outcome != COUNTED:
                     self._memory.complain("the hub refused a message; its program and this one may not fit together")
                     return Refusal("report: refused")

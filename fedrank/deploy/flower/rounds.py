@@ -216,7 +216,7 @@ class Rounds:
                 else:  # as in a simulator: told, though no party was asked
                     replies = exchange.reply.decode_all(self._nothing(exchange.reply).tobytes())
                     arrived = np.zeros(self._parties, bool)
-                state = _told(exchange, state, replies, arrived)
+                state = _tell(exchange, state, replies, arrived)
             self._log.done(number, state, tallies)
         return state
 
@@ -389,7 +389,7 @@ def _everybody(block: Int64[np.ndarray, " parties"]) -> Bool[np.ndarray, " parti
     return np.ones(len(block), bool)
 
 
-def _told(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
+def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived) if exchange.batched else _compiled(exchange, state, replies, arrived)
 
 

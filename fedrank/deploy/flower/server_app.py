@@ -4,7 +4,8 @@ A run has a folder that the server writes to:
 
 ::
 
-    config.toml          the resolved configuration
+    config.toml          the protocol and the settings that differ from its defaults
+    resolved.json        all settings
     state-<round>.npz    the server's state before a round; the newest are kept, and the next run goes on from there
     ledger.jsonl         what crossed, one line a question or a bundle of replies; only ever grows
     metrics.jsonl        one line a round: who was heard, what went wrong, how good the model is; of silos: what the
@@ -46,10 +47,8 @@ from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.rounds import HELLO, Came, Log, Network, Rounds, SetupRounds, Tally, as_rows
 from fedrank.deploy.flower.settings import Scalar, about, read_run, task_of
 from fedrank.deploy.folder import LogLine
-from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.deployment import ServerSide, delta_of
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.settings import to_toml
 
 log = logging.getLogger("fedrank.flower")
 
@@ -108,7 +107,7 @@ class Kept(Log):
         self.checkpoints = Checkpoints(home.path, about(self._config))
         for name in ("ledger.jsonl", "metrics.jsonl"):
             _drop_half_a_line(home.path / name)
-        write_atomically(home.config, to_toml(self._config).encode())
+        home.write_config(self._config)
         ledger = home.path / "ledger.jsonl"
         before = Ledger.read(ledger) if ledger.exists() else Ledger()
         self._requests = Counter(entry.exchange for entry in before if entry.sender == "server")

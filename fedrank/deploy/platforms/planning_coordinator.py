@@ -53,7 +53,7 @@ _WHAT = {"bound": "counts", "clip": "clip", "release": "sums", "improve": "plan"
 
 
 @dataclass(frozen=True)
-class Told:
+class StepDone:
     """A step of the coordinator.
 
     Attributes:
@@ -108,7 +108,7 @@ class PlanningCoordinator(AnyCoordinator):
         """Last sums of the platforms that have sent them, as bytes, by number; empty with a secure sum."""
         return self._replies[len(self._schedule) - 2]
 
-    def run(self, on_step: Callable[[Told], object] = lambda step: None) -> None:
+    def run(self, on_step: Callable[[StepDone], object] = lambda step: None) -> None:
         """Ask, make models and tell until all have been told the last, or the coordinator is stopped.
 
         Args:
@@ -125,30 +125,30 @@ class PlanningCoordinator(AnyCoordinator):
                 total = self._summed_in_secret(at, due)
                 if total is None:
                     return
-                self._end(at, self._told_total(due, total))
+                self._end(at, self._tell_total(due, total))
                 for k in due.parties:
-                    on_step(Told(what, k))
+                    on_step(StepDone(what, k))
                 continue
             asked = [k for k in due.parties if k not in self._replies[at]]
             grace = self.patience if due.collects else float("inf")
             for k, reply in self._heard(asked, due, grace, begun=any(self._s.feedback[k] for k in self._replies[at])):
                 self._store.put({f"reply/{at:03}/{k:02}": reply})
                 self._replies[at][k] = reply
-                on_step(Told(what, k))
+                on_step(StepDone(what, k))
             if self._stop.is_set() and (due.collects or len(self._replies[at]) < len(self._peers)):
                 return
-            self._end(at, self._told(due, self._replies[at]) if due.collects else self.state)
+            self._end(at, self._tell(due, self._replies[at]) if due.collects else self.state)
 
     # -- what came ---------------------------------------------------------------------------------------------------
 
-    def _told(self, due: Due, replies: dict[int, bytes]) -> Any:
+    def _tell(self, due: Due, replies: dict[int, bytes]) -> Any:
         """The state after the replies to an exchange."""
         exchange = self.terms.exchanges[due.place]
         whole = [replies.get(k, blank_message(exchange.reply)) for k in range(len(self._peers))]
         arrived = jnp.asarray([k in replies for k in range(len(self._peers))])
         return exchange.tell(self._state(due.round + 1), exchange.reply.decode_all(b"".join(whole)), arrived)
 
-    def _told_total(self, due: Due, total: UInt32[np.ndarray, " numbers"]) -> Any:
+    def _tell_total(self, due: Due, total: UInt32[np.ndarray, " numbers"]) -> Any:
         """The state after a secure sum: the total stands in the first sender's place, and zeros in the others'."""
         exchange = self.terms.exchanges[due.place]
         if not self._possible(due, total.view(np.int32), len(due.parties)):

@@ -243,7 +243,7 @@ class PlanningPlatform:
         own, pieces = self._made(number)
         own = _arrive(self._s.learner, own, np.float32(observed), documents, jnp.bool_(other), left, number)
         stage = Stage.THERE
-        if self._told(number):
+        if self._has_totals(number):
             own, stage = self._shown(own, number), Stage.SHOWN
         said = {**self._said, "visit": digest}
         cut = self.cut_short + (newcomer and short)
@@ -251,7 +251,7 @@ class PlanningPlatform:
 
     def slate(self, number: int) -> list[int]:
         """The slate to show; errors as of :meth:`.Platform.slate`."""
-        if number == self.round and self.stage is Stage.THERE and self._told(number):
+        if number == self.round and self.stage is Stage.THERE and self._has_totals(number):
             self._commit(self._shown(self._own, number), stage=Stage.SHOWN)
         if number > self.round or (number == self.round and self.stage is Stage.THERE):
             raise NotYetError("early-round")
@@ -261,7 +261,7 @@ class PlanningPlatform:
 
     def recommend_alone(self, number: int) -> list[int]:
         """The slate as of :meth:`slate`; of a platform that explores where it has not been told what it waits for."""
-        if number == self.round and self.stage is Stage.THERE and not self._told(number):
+        if number == self.round and self.stage is Stage.THERE and not self._has_totals(number):
             draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             self._commit(_explore(self._s.learner, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
@@ -336,7 +336,7 @@ class PlanningPlatform:
             if kept[:_DIGEST] != digest:
                 raise RefusedError("conflict")
             return kept[_DIGEST:]
-        if not self._told(number):
+        if not self._has_totals(number):
             raise RefusedError("out-of-order")
         own, reply = respond(exchange, request, self._own, self.terms.draws(place, self.index, number, self.seeded))
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
@@ -411,7 +411,7 @@ class PlanningPlatform:
             raise RefusedError("not-due")
         return due
 
-    def _told(self, number: int) -> bool:
+    def _has_totals(self, number: int) -> bool:
         """True if the platform has been told everything that it waits for in a round."""
         told = (due for due in self._schedule if due.round < number and not due.collects)
         return all((due.round, due.place) in self._answers for due in told)

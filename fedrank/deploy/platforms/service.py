@@ -48,7 +48,7 @@ from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
 from fedrank.deploy.http.server import Servers
 from fedrank.deploy.platforms.folder import CLIENTS, PlatformFolder
-from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, Told
+from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, StepDone
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, AnyCoordinator, Coordinator, Peer, RoundSeen
@@ -463,7 +463,7 @@ def coordinate_plans(
     home: PlatformFolder,
     terms: Terms,
     asking: Asking,
-    on_step: Callable[[Told], object] = lambda step: None,
+    on_step: Callable[[StepDone], object] = lambda step: None,
     *,
     seeded: bool = False,
 ) -> PlanningCoordinator:

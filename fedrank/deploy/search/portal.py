@@ -98,9 +98,9 @@ class PortalApp(HttpApp):
         try:
             answer = await self._work(functools.partial(self._federation.search, query, k))
         except ConfigError as error:
-            return _told(400, str(error))
+            return _refuse(400, str(error))
         except FedrankError as error:
-            return _told(502, str(error))
+            return _refuse(502, str(error))
         name = secrets.token_urlsafe(12)
         self._answers[name] = answer
         while len(self._answers) > _KEPT:
@@ -123,12 +123,12 @@ class PortalApp(HttpApp):
             or isinstance(number, bool)
             or not 0 <= number < len(answer.hits)
         ):
-            return _told(404, "This hit is not kept any more; search again.")
+            return _refuse(404, "This hit is not kept any more; search again.")
         hit = answer.hits[number]
         try:
             title, text = await self._work(functools.partial(self._federation.fetch, hit))
         except RunError as error:
-            return _told(502, str(error))
+            return _refuse(502, str(error))
         self._federation.clicked(answer, number)  # to open a document is to click on it
         return json_response(200, {"title": title, "body": text, "owner": hit.owner})
 
@@ -150,5 +150,5 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _told(code: int, detail: str) -> HttpResponse:
+def _refuse(code: int, detail: str) -> HttpResponse:
     return json_response(code, {"error": "refused", "detail": detail}, reason="refused")

@@ -126,7 +126,7 @@ class OwnerApp(HttpApp):
         if request.tail not in STEPS:
             return REFUSALS["not-found"]
         if self._party is None:
-            return _told(409, "no-federation", "This owner is in no federation; start it with --federation.")
+            return _refuse(409, "no-federation", "This owner is in no federation; start it with --federation.")
         try:
             body = json.loads(request.body)
         except (ValueError, RecursionError):
@@ -134,7 +134,7 @@ class OwnerApp(HttpApp):
         try:
             answer = await self._work(functools.partial(self._party.answer, request.tail, body))
         except FedrankError as error:
-            return _told(409, "refused", str(error))
+            return _refuse(409, "refused", str(error))
         if request.tail == "table":
             self._owner.table = self._folder.table()
         return json_response(200, answer)
@@ -144,7 +144,7 @@ class OwnerApp(HttpApp):
         try:
             count = await self._work(functools.partial(act, request.body))
         except DataError as error:
-            return _told(400, "malformed", str(error))
+            return _refuse(400, "malformed", str(error))
         return json_response(200, {"documents": count, "all": await self._work(self._owner.engine.__len__)})
 
     def _add(self, body: bytes) -> int:
@@ -177,7 +177,7 @@ class OwnerApp(HttpApp):
         return json_response(200, await self._work(numbers))
 
 
-def _told(code: int, reason: str, detail: str) -> HttpResponse:
+def _refuse(code: int, reason: str, detail: str) -> HttpResponse:
     return json_response(code, {"error": reason, "detail": detail}, reason=reason)
 
 

@@ -24,7 +24,8 @@ from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.core.trees import Json, flat
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.model import read_model_of_run
-from fedrank.engine.settings import as_dict, read_config
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.settings import as_dict
 from fedrank.ranking.build import splits_of
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.evaluate import Measurement
@@ -266,7 +267,7 @@ def check_evidence(lines: Sequence[Line], path: Path, grid: Grid) -> None:
 def _check_run(line: Line, folder: Path, part: Part) -> None:
     if not (folder / "done.json").exists():
         raise DataError("the run is not finished.")
-    config = read_config(folder / "config.toml")
+    config = RunFolder(folder).reopen()
     settings = {key: list(v) if isinstance(v, tuple) else v for key, v in flat(as_dict(config))}
     wanted: dict[str, Json] = {**part.settings, "clicks": line.block.clicks}
     wanted |= {"share": "uniform", "devices.users": [], "devices.amounts": "equal", "attack.share": 0.0}

@@ -163,7 +163,7 @@ class Draws(NamedTuple):
 
 
 def simulated_noise(keys: UInt32[np.ndarray, "*keys 2"], shape: tuple[int, ...]) -> Int32[np.ndarray, "..."]:
-    """Rounded normal noise of σ = :data:`SIGMA`, [*keys, *shape]: for simulations, it protects no record."""
+    """Rounded normal noise of σ = :data:`SIGMA`, [keys..., shape...]: for simulations, it protects no record."""
     numbers = normals(stream(keys, math.prod(shape))).reshape(*keys.shape[:-1], *shape)
     return np.rint(np.float32(SIGMA) * numbers).astype(np.int32)
 

@@ -44,7 +44,7 @@ from typing_extensions import override
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json
-from fedrank.slates.fedslate.exchanges import Batch, CompareToTargets, CopyToTargets, FormTargets, Look, Recommend, Step
+from fedrank.slates.fedslate.exchanges import Batch, CopyToTargets, FormTargets, Look, Recommend, SendLossGradient, Step
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
@@ -93,7 +93,7 @@ class FedSlate(PlatformProtocol):
         steps = (
             exchange
             for place, p in enumerate(order)
-            for exchange in (CompareToTargets(learner, p), Step(learner, p, place == len(order) - 1))
+            for exchange in (SendLossGradient(learner, p), Step(learner, p, place == len(order) - 1))
         )
         learning = (Batch(learner), FormTargets(learner), *steps)
         return Look(learner), Recommend(learner), *learning, CopyToTargets(learner)

@@ -371,7 +371,7 @@ class FormTargets(LearningExchange, request=NextValues):
 
 
 @dataclass(frozen=True)
-class CompareToTargets(LearningExchange, request=LossInputs):
+class SendLossGradient(LearningExchange, request=LossInputs):
     """One platform compares federated values with targets (equations 14 and 15); Ω takes a step.
 
     Attributes:

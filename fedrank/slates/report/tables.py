@@ -430,7 +430,7 @@ def verdicts(run: Run) -> list[str]:
         found = against(run, measure, RANDOM)
         if found is not None:
             who = "All platforms together" if measure == slates.measures[0] else measure_owner(slates, measure)
-            out.append(f"{who}: {_told(found)} against random slates.")
+            out.append(f"{who}: {_describe(found)} against random slates.")
     total = slates.measures[0]
     same = [name for name in POLICIES if _same(against(run, total, name))]
     if same:
@@ -442,8 +442,8 @@ def verdicts(run: Run) -> list[str]:
     lines = slates.lines(total)
     if short is not None:
         out.append(
-            f"All platforms together: {_told(short)} against the myopic policy, which knows the user’s mind and thinks "
-            "of now only."
+            f"All platforms together: {_describe(short)} against the myopic policy, which knows the user’s mind and "
+            "thinks of now only."
         )
     if {MYOPIC, OPTIMUM, RANDOM} <= set(lines):
         gap, whole = lines[OPTIMUM] - lines[MYOPIC], lines[OPTIMUM] - lines[RANDOM]
@@ -471,7 +471,7 @@ def _same(found: Estimate | None) -> bool:
     return found is not None and max(abs(found.mean), found.half or 0.0) < _ROUNDING
 
 
-def _told(found: Estimate) -> str:
+def _describe(found: Estimate) -> str:
     """A difference in words: ``"+81.2 (95 % interval +60.1 to +102.3)"``, and whether it may be chance."""
     if found.low is None or found.high is None:
         return f"{_sign(found.mean)} (one seed, no interval)"

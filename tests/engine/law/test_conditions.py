@@ -230,7 +230,7 @@ def test_noise_on_the_sums_has_the_promised_spread(mechanism):
     (exchange,) = protocol.exchanges
     keys = jax.random.split(jax.random.key(0), 4000)
     drawn = np.asarray(jax.vmap(lambda key: exchange.draw(key).noise)(keys), float)
-    noise = protocol.noise
+    noise = protocol.privacy.noise
     # Discrete Laplace of scale t: variance 2α/(1 − α)², α = e^(−1/t).
     alpha = np.exp(-1 / noise.scale)
     variance = 2 * alpha / (1 - alpha) ** 2 if mechanism == "laplace" else noise.scale**2

@@ -1,13 +1,25 @@
 """Configurations as dictionaries, files and names; sweeps over them."""
 
+import contextlib
+import tomllib
 from dataclasses import replace
 
 import pytest
 from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run
-from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
+from fedrank.engine.settings import (
+    as_dict,
+    from_dict,
+    given_toml,
+    parts_in,
+    parts_of,
+    read_config,
+    to_toml,
+    with_setting,
+)
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import parse_vary, variations
 from fedrank.ranking.config import Evaluation
@@ -206,3 +218,16 @@ def test_a_varied_budget_or_number_of_rounds_counts():
 def test_what_varies_must_be_said_clearly(text):
     with pytest.raises(ConfigError, match="--vary"):
         parse_vary([text])
+
+
+def test_what_differs_from_the_defaults_describes_a_configuration_whole():
+    """Every method of the package, and each with every part that it may have in place of its own."""
+    for name in method_names():
+        base = method(name).defaults()
+        variants = [base, with_setting(base, "seeds", 7)]
+        for field, one in parts_in(base).items():
+            for part in parts_of(one):
+                with contextlib.suppress(ConfigError):  # a part that the method refuses
+                    variants.append(with_setting(base, f"{field}.name", part))
+        for config in variants:
+            assert from_dict(tomllib.loads(given_toml(config))) == config, (name, given_toml(config))

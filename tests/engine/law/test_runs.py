@@ -19,7 +19,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint, runner
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import Interrupted, build, resume, run
-from fedrank.engine.settings import read_config, to_toml, with_setting
+from fedrank.engine.settings import as_dict, read_config, to_toml, with_setting
 from fedrank.ranking.config import Compute, Evaluation
 from fedrank.ranking.data.queries import QuerySet
 
@@ -130,10 +130,14 @@ def test_resuming_a_finished_run_leaves_it_alone(finished):
 def test_what_a_run_leaves(config, finished):
     names = {path.name for path in finished.iterdir()}
     assert names == {
-        "config.toml", "environment.json", "metrics.parquet", "baselines.json", "ledger.jsonl", "messages.json",
+        "config.toml", "resolved.json", "environment.json", "metrics.parquet", "baselines.json", "ledger.jsonl",
+        "messages.json",
         "per_query.parquet", "privacy.json", "model.json", "weights", "done.json", ".lock",
     }  # fmt: skip
     assert read_config(finished / "config.toml") == config.resolved()
+    assert json.loads((finished / "resolved.json").read_text()) == as_dict(config.resolved())
+    given = tomllib.loads((finished / "config.toml").read_text())
+    assert given["seeds"] == 2 and "fold" not in given and "evaluation" in given  # what differs from the defaults
     frame = pl.read_parquet(finished / "metrics.parquet")
     online = frame.filter(split="online", measure="MaxRR", seed=1).sort("round")
     assert online["round"].to_list() == [1, 2, 3, 4, 5, 6]
@@ -188,6 +192,9 @@ def test_damaged_checkpoints_are_told(config, tmp_path):
         resume(folder)
     state.write_bytes(whole)
     (folder / "config.toml").write_text(to_toml(with_setting(config, "sigma", 0.02)))
+    with pytest.raises(RunError, match=r"sigma = 0\.02, but the run began with 0\.01"):
+        resume(folder)
+    (folder / "resolved.json").unlink()  # as a run of an earlier version
     with pytest.raises(RunError, match="another configuration"):
         resume(folder)
 

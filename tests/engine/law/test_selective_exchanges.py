@@ -206,6 +206,13 @@ def test_how_the_parties_are_mapped_changes_nothing(other):
     same(others, {name: seen[name] for name in others})
 
 
+def test_debug_mode_loses_delays_and_records_the_same_replies():
+    *plain, seen = advanced(TROUBLE)
+    *result, others = advanced(dataclasses.replace(TROUBLE, debug=True))
+    same(result, plain)
+    same(others, seen)
+
+
 def test_parties_may_have_other_data_in_each_run():
     first, states, own, _ = advanced(GATHERS, per_run=True)
     _, shared_states, shared_own, _ = advanced(PLAIN)

@@ -67,10 +67,7 @@ def test_a_report_on_privacy_that_lacks_something_is_refused(tmp_path, without):
         ({"data": "generated"}, ["Generated data: no real collection"]),
         ({"done": False, "asked_rounds": 20}, ["Unfinished: 6 of 20 rounds so far"]),
         ({"asked_seeds": 5}, ["Fewer seeds than asked for: 2 of 5"]),
-        (
-            {"as_published": True},
-            ["As published: users share the perturbation's random numbers, which biases the gradient"],
-        ),
+        ({"caveat": "As published: devices share random numbers"}, ["As published: devices share random numbers"]),
     ],
 )
 def test_caveats(tmp_path, settings, caveats):

@@ -97,7 +97,7 @@ class PostgresEngine(ForeignEngine):
     @override
     def _documents(self) -> Iterator[Document]:
         """All documents, row after row, in a separate connection."""
-        with self._told(), self._connect(patience=0) as connection, connection.transaction():
+        with self._name_errors(), self._connect(patience=0) as connection, connection.transaction():
             cursor = connection.cursor(name="fedrank_words")
             cursor.execute(psycopg.sql.SQL("SELECT {id}, {title}, {body} FROM {table}").format(**self._names))
             for row in cursor:
@@ -128,7 +128,7 @@ class PostgresEngine(ForeignEngine):
         return psycopg.connect(self._url, autocommit=True, options=options, connect_timeout=10)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _name_errors(self) -> Iterator[None]:
         """Turn errors of the server into one that says where."""
         try:
             yield
@@ -140,7 +140,7 @@ class PostgresEngine(ForeignEngine):
         """Rows of a statement; a connection that has gone is made anew, once."""
         if isinstance(statement, str):
             statement = psycopg.sql.SQL(statement).format(**self._names)  # type: ignore[arg-type] - written here
-        with self._told():
+        with self._name_errors():
             for last in (False, True):
                 try:
                     if self._connection is None or self._connection.closed:

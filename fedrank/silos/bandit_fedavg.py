@@ -307,7 +307,7 @@ class BanditFedAvg(SiloProtocol):
         if self.judgements is not None and isinstance(self.sgd, PrivateSgd):
             judged = self.judgements.spent(self.values_judged(rounds), delta)
             return run_account(self.sgd, rounds, delta, pretrain=self.pretrain, judged=judged)
-        return PrivacyReport.none(rounds, SEEN, revealed(self.measure, self.bandit.probe))
+        return PrivacyReport.none(rounds, SEEN, list_disclosures(self.measure, self.bandit.probe))
 
     @override
     def weights(self, state: ServerState) -> Float[np.ndarray, " parameters"]:
@@ -337,7 +337,7 @@ class BanditFedAvg(SiloProtocol):
             "probe": state.probe,
         }
 
-    def paired(
+    def pair_increments(
         self,
         increments: Float[np.ndarray, "rounds arms"],
         observed: Bool[np.ndarray, "rounds arms"],
@@ -586,7 +586,7 @@ def evaluated_by(rule: rules.Rule) -> str:
     return "either" if rule.every > 0 or rule.chance > 0 else "one"
 
 
-def revealed(measure: str, probe: bool) -> tuple[str, ...]:
+def list_disclosures(measure: str, probe: bool) -> tuple[str, ...]:
     """Sentences on what the server, the target and the other silos can work out.
 
     Args:

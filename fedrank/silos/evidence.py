@@ -169,7 +169,7 @@ def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> Rounds:
     members = np.array([[c == "1" for c in code] for code in mine["code"].to_list()[-n_arms:]])
     observed = np.isfinite(increments)
     explored = mine["explored"].to_numpy().reshape(-1, n_arms)
-    increments, observed = experiment.protocol.paired(increments, observed, explored)
+    increments, observed = experiment.protocol.pair_increments(increments, observed, explored)
     kept = np.unique(members, axis=0, return_index=True)[1]  # an arm that is another once more says nothing new
     return increments[:, kept], observed[:, kept], members[kept]
 

@@ -58,15 +58,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both, one after the other, in one process."""
     from fedrank.core.errors import FedrankError
     from fedrank.engine.study import load_file
+    from fedrank.silos.bandit_fedavg import BanditFedAvg
     from fedrank.silos.build import build_silos
-    from fedrank.silos.config import BanditFedAvgConfig, Network, Silos
+    from fedrank.silos.config import Network, SiloRun, Silos
 
-    settings: dict[str, Any] = {"rounds": arguments.rounds, "seeds": arguments.seeds, "network": Network(widths=WIDTHS)}
+    method = BanditFedAvg(network=Network(widths=WIDTHS))
+    settings: dict[str, Any] = {"rounds": arguments.rounds, "seeds": arguments.seeds, "method": method}
     try:
-        config = BanditFedAvgConfig(data="heart-disease", silos=Silos(target="hungarian"), **settings)
+        config = SiloRun(data="heart-disease", silos=Silos(target="hungarian"), **settings)
         experiment = build_silos(config.resolved())
     except FedrankError:
-        config = BanditFedAvgConfig(silos=Silos(target="hospital-A"), **settings)
+        config = SiloRun(silos=Silos(target="hospital-A"), **settings)
         experiment = build_silos(config.resolved())
     rules = load_file(Path(__file__).parents[1] / "reproductions" / "mab_fl_2021" / "rules.py")
     todo = rules.cells(TABLE)

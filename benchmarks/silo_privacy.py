@@ -78,18 +78,18 @@ def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, 
 def networks(table: Any, name: str, seeds: int, way: str) -> dict[str, list[float]]:
     """Test AUC of each silo that has one, by division, of the networks of one way."""
     from fedrank.engine.native import NativeSimulator
+    from fedrank.silos.averaging import FedAvg, LocalOnly
     from fedrank.silos.build import build_silos
-    from fedrank.silos.config import FedAvgConfig, LocalOnlyConfig, Network, RecordPrivacy, Silos
+    from fedrank.silos.config import Network, RecordPrivacy, SiloRun, Silos
     from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
-    settings: dict[str, Any] = {
-        "data": name, "seed": FIRST, "seeds": seeds, "rounds": ROUNDS, "learning_rate": RATE,
-        "silos": Silos(target="all"), "network": Network(**NETWORK),
-    }  # fmt: skip
+    settings: dict[str, Any] = {"learning_rate": RATE, "network": Network(**NETWORK)}
     if way.startswith("ε = "):
         ranges = tuple(f"{c}={a}:{b}" for c, (a, b) in RANGES[name].items() if c in table.feature_names)
         settings["privacy"] = RecordPrivacy(epsilon=float(way[4:]), delta=DELTA, ranges=ranges)
-    config = (LocalOnlyConfig if way == "alone" else FedAvgConfig)(**settings)
+    method = (LocalOnly if way == "alone" else FedAvg)(**settings)
+    silos = Silos(target="all")
+    config = SiloRun(method=method, data=name, seed=FIRST, seeds=seeds, rounds=ROUNDS, silos=silos)
     made = build_silos(config.resolved(), data=table)
     parties = made.parties_of_runs()
     simulator = NativeSimulator(made.protocol, parties, 1000, made.conditions)

@@ -39,18 +39,18 @@ def seconds(protocol: str, cache: str, out: Path) -> float:
 
 def measure(protocol: str) -> dict[str, Any]:
     """A first run, two more, and the loop."""
-    from fedrank.engine.methods import method
+    from fedrank.engine.settings import defaults
     from fedrank.silos.build import build_silos
 
     with tempfile.TemporaryDirectory() as folder:
         first, *others = (seconds(protocol, folder, Path(folder, f"run-{k}")) for k in range(3))
-    made = build_silos(method(protocol).settings().resolved())
+    made = build_silos(defaults(protocol).resolved())
     config, silos = made.config, made.n_parties
     # Every silo before the first round and in each; beside it the target alone, and all silos once more.
     rounds = config.rounds + 1
     trainings = len(config.all_seeds) * rounds * (silos + 1 + silos)
     x, y, n = (np.asarray(leaf)[0, 0] for leaf in made.arrays.train)
-    each = loop(x[:n], y[:n], 50, config.network.widths)
+    each = loop(x[:n], y[:n], 50, config.method.network.widths)
     return {
         "protocol": protocol,
         "first": first,

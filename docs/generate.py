@@ -282,21 +282,23 @@ def layouts() -> dict[str, list[Layout]]:
 def silos() -> dict[str, Any]:
     """The protocols of silos, likewise: four silos, 40 rows of 10 features each, the network of the defaults."""
     from fedrank.silos.averaging import FedAvg
-    from fedrank.silos.bandit_fedavg import BanditFedAvg
-    from fedrank.silos.bandits.rules import make_rule
+    from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
+    from fedrank.silos.config import Network
     from fedrank.silos.leave_one_out import LeaveOneOut
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
     common = {"sgd": LocalSgd(TabularNetwork(10)), "silos": 4, "most_rows": 40}
-    explore = make_rule("extreme-explore")
+    ucb = Bandit(rule="ucb")
     return {
         "MAB-FL, one set a round; 10 features, 64-32-16 units, batch norm: 3,794 numbers a model": BanditFedAvg(
-            **common, rule=make_rule("ucb")
+            **common, bandit=ucb
         ),
-        "MAB-FL, Extreme Explore on pairs, with a probe": BanditFedAvg(**common, rule=explore, probe=True),
-        "MAB-FL, Extreme Explore with rewards a round late": BanditFedAvg(**common, rule=explore, delayed=True),
-        "MAB-FL, normalisations stay at the silos": BanditFedAvg(**common, rule=make_rule("ucb"), crossing="local"),
+        "MAB-FL, Extreme Explore on pairs, with a probe": BanditFedAvg(**common, bandit=Bandit(probe=True)),
+        "MAB-FL, Extreme Explore with rewards a round late": BanditFedAvg(**common, bandit=Bandit(delayed=True)),
+        "MAB-FL, normalisations stay at the silos": BanditFedAvg(
+            **common, bandit=ucb, network=Network(crossing="local")
+        ),
         "FedAvg, fine-tuned FedAvg": FedAvg(**common),
         "Leave one out": LeaveOneOut(**common),
     }

@@ -35,7 +35,7 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -43,12 +43,17 @@ from jaxtyping import Bool, Float, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import folded, stream
 from fedrank.privacy.randomised_response import os_words
+from fedrank.silos.config import LocalNetwork, RecordPrivacy
+from fedrank.silos.data.splits import pooled
 from fedrank.silos.messages import SEEN, Model, Nothing, Trained
 from fedrank.silos.party import (
+    Held,
     Pretrain,
     SiloExchange,
     SiloProtocol,
@@ -78,7 +83,7 @@ class ServerState(NamedTuple):
 
 @dataclass(frozen=True)
 class PersonalisedProtocol(SiloProtocol):
-    """Settings that these methods have.
+    """A method with one exchange a round, in which all silos train and the server averages.
 
     A method overrides :meth:`personal_model` and :meth:`local_update` where it differs from FedAvg.
 
@@ -86,7 +91,9 @@ class PersonalisedProtocol(SiloProtocol):
         pretrain: Train for E epochs before the first round.
     """
 
-    pretrain: bool = True
+    pretrain: bool = bound(True)
+
+    crosses = "models"
 
     #: What silos see of each other, in sentences.
     revealed: ClassVar[str] = (
@@ -211,29 +218,38 @@ def average(
 
 @dataclass(frozen=True)
 class FedAvg(PersonalisedProtocol):
-    """Federated averaging."""
+    """Silos: the average of all silos' models."""
 
-    name = "fedavg"
+    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
+
+    name, paper = "fedavg", "mcmahan2017fedavg"
+    published = (
+        "McMahan et al.: Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
+    )
 
 
 @dataclass(frozen=True)
 class FedPer(PersonalisedProtocol):
-    """Federated averaging of all layers but the last: FedAvg with ``crossing="head-local"``."""
+    """Silos: the average of all silos, but for the last layer."""
 
-    crossing: str = "head-local"
+    network: LocalNetwork = field(default_factory=LocalNetwork)  # type: ignore[assignment] - what crosses is no setting
 
-    name = "fedper"
+    name, paper, always_crossing = "fedper", "arivazhagan2019fedper", "head-local"
+    published = "Arivazhagan et al.: Federated Learning with Personalization Layers, 2019"
 
 
 @dataclass(frozen=True)
 class FineTuned(PersonalisedProtocol):
-    """Federated averaging and E epochs of training at each silo: the local model of the round is the fine-tuned θ.
+    """Silos: the average of all silos, trained on at each silo.
 
-    After t + 1 rounds a silo has θ of t rounds and E epochs from there, as many epochs as θ of t + 1 rounds has had.
-    The last average is of no use to it and need not be sent.
+    The local model of the round is the fine-tuned θ. After t + 1 rounds a silo has θ of t rounds and E epochs from
+    there, as many epochs as θ of t + 1 rounds has had. The last average is of no use to it and need not be sent.
     """
 
-    name = "fedavg-finetune"
+    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
+
+    name, paper = "fedavg-finetune", "mcmahan2017fedavg"
+    published = "McMahan et al., AISTATS 2017, and local training afterwards"
 
     @override
     def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
@@ -242,13 +258,13 @@ class FineTuned(PersonalisedProtocol):
 
 @dataclass(frozen=True)
 class LocalOnly(PersonalisedProtocol):
-    """Every silo trains by itself; nothing crosses.
+    """Silos: every silo by itself.
 
     A silo draws its own fresh network. Rounds are rounds of E epochs, so that it has trained as much as in any other
     method. The exchanges are *silent*: a simulator lets every silo answer and must count no message.
     """
 
-    name = "local-only"
+    name, crosses = "local-only", "nothing"
 
     @property
     @override
@@ -273,9 +289,17 @@ class LocalOnly(PersonalisedProtocol):
 
 @dataclass(frozen=True)
 class Pooled(LocalOnly):
-    """One learner with the rows of all silos (:func:`fedrank.silos.data.splits.pooled`): nothing is federated."""
+    """Silos: one learner on the rows of all, a bound of what federating can reach."""
 
-    name = "pooled"
+    name, crosses, tells_standards = "pooled", "everything: all rows", False
+
+    @override
+    def hold(self, held: Held) -> Held:
+        target, *others = held.targets
+        if others:
+            raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
+        table = replace(held.table, silos=(held.table.silos[target],))
+        return Held(table, pooled(held.arrays, target), (0,))
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
@@ -330,7 +354,7 @@ class DrawNetwork(TrainAlone):
     @override
     def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
         s, (bits, network) = self.settings, draws
-        model = s.network.initial(network)
+        model = s.net.initial(network)
         if s.pretrain:
             model = s.train(model, party, bits)
         return party._replace(own=party.own._replace(model=model)), Nothing()

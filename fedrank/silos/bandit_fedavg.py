@@ -33,8 +33,9 @@ which lets the target judge every silo's own first model, to tell inverted label
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -42,12 +43,14 @@ from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.native import mapped
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import folded
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits import rules
+from fedrank.silos.config import RecordPrivacy
 from fedrank.silos.messages import (
     SEEN,
     Candidates,
@@ -59,83 +62,100 @@ from fedrank.silos.messages import (
     decode_undefined,
     encode_undefined,
 )
-from fedrank.silos.party import Pretrain, SiloExchange, SiloProtocol, is_finite, row_count, rows_of, update_rows
+from fedrank.silos.party import Parts, Pretrain, SiloExchange, SiloProtocol, is_finite, row_count, rows_of, update_rows
 from fedrank.silos.records.account import run_account
 from fedrank.silos.records.private_sgd import NoisyJudgements, PrivateSgd, os_noise, simulated_noise
 
-#: What arms there are: the target with one other silo; every set with the target in it; the target with each of a few
+#: Ways to make arms: the target with one other silo; every set with the target in it; the target with each of a few
 #: clusters of silos whose updates are alike; all silos.
-ARMS = ("pairs", "all", "clusters", "everyone")
+Arms: TypeAlias = Literal["pairs", "all", "clusters", "everyone"]
 
-#: How many arms a round evaluates: the one that is played, all, or either of the two.
+#: Number of arms that a round evaluates: the one that is played, all, or either of the two.
 EVALUATES = ("one", "all", "either")
+
+#: Number of clusters where none is given, if there are more silos than that.
+_MOST_CLUSTERS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandit(rules.RuleSettings):
+    """Settings of the bandit that chooses the silos to average with the target."""
+
+    arms: Arms = setting(
+        "pairs", "Sets that are tried: the target with one silo; all sets; clusters of silos; all silos at once."
+    )
+    alone: bool = setting(True, "pairs, everyone: the target alone is an arm, too.")
+    clusters: int = setting(
+        0,
+        "arms = clusters: number of clusters; 0: 8, or one fewer than there are silos.",
+        needs=("bandit.arms", ("clusters",)),
+    )
+    delayed: bool = setting(False, "extreme-explore: rewards a round late, for fewer messages.")
+    against: Literal["own", "previous"] = setting(
+        "own", "What an average must beat: the target's own model of the round, or the model of the round before."
+    )
+    target_weight: float | None = setting(None, "Weight of the target in every average; without it by rows.")
+    patience: int | None = setting(None, "Rounds without a better model after which the run stops asking.")
+    pretrain: bool = setting(True, "Train for E epochs before the first round.")
+    probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
 
 
 @dataclass(frozen=True)
 class BanditFedAvg(SiloProtocol):
-    """MAB-FL with its settings.
+    """Silos: a bandit finds whose models to average with the target's (MAB-FL).
 
     Attributes:
-        rule: Decision rule, as :func:`fedrank.silos.bandits.rules.make_rule` makes it.
         target: T, the silo that is personalised for.
-        arms: One of :data:`ARMS`.
-        alone: Whether the target alone is an arm, too; of ``all`` it always is.
-        clusters: Number of clusters that propose arms.
         evaluates: One of :data:`EVALUATES`; None: what the rule needs.
-        delayed: Rewards a round late; needs ``evaluates="all"``.
-        against: ``"own"``, the target's local model of the same round, or ``"previous"``, θ as it was judged last.
-        target_weight: Weight of the target in every average, in (0, 1); None: by rows, as the thesis.
-        pretrain: Train for E epochs before the first round.
-        probe: Let the target judge every silo's first model.
-        patience: Rounds without a better θ after which nothing is asked any more; None: never.
         judgements: Noise on what the target tells of models; None: there is none.
     """
 
-    rule: rules.Rule = field(default_factory=lambda: rules.make_rule("epsilon-greedy"), compare=False)
-    target: int = field(default=0, compare=False)
-    arms: str = "pairs"
-    alone: bool = True
-    clusters: int = 8
-    evaluates: str | None = None
-    delayed: bool = False
-    against: str = "own"
-    target_weight: float | None = None
-    pretrain: bool = True
-    probe: bool = False
-    patience: int | None = None
-    judgements: NoisyJudgements | None = None
+    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
+    bandit: Bandit = field(default_factory=Bandit)
+    target: int = field(default=0, compare=False, metadata={"bound": True})
+    evaluates: str | None = bound()
+    judgements: NoisyJudgements | None = bound()
 
-    name = "bandit-fedavg"
+    name, paper = "bandit-fedavg", "lundahl2021mabfl"
+    published = "Lundahl: Personalization by Combination, master's thesis, Stockholm University, 2021"
+    crosses = "models, and how good the target finds them"
+    for_one_target = True
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.target < self.silos:
-            raise ConfigError(f"target must be one of the {self.silos} silos, 0..{self.silos - 1}; got {self.target}.")
-        if self.arms not in ARMS:
-            raise ConfigError(f"arms must be one of {', '.join(ARMS)}, got {self.arms!r}.")
-        if self.silos < 2:
-            raise ConfigError(f"silos must be at least 2, so that there is a model to average with; got {self.silos}.")
-        if self.arms == "clusters" and not 1 <= self.clusters < self.silos:
-            raise ConfigError(f"clusters must be in 1..{self.silos - 1}, fewer than silos; got {self.clusters}.")
+        if self.sgd is None:  # settings alone
+            return
         if self.evaluates is None:  # frozen: resolved once, here
             object.__setattr__(self, "evaluates", evaluated_by(self.rule))
+        self._check()
+
+    def _check(self) -> None:
+        b = self.bandit
+        if not 0 <= self.target < self.silos:
+            raise ConfigError(f"target must be one of the {self.silos} silos, 0..{self.silos - 1}; got {self.target}.")
+        if b.arms not in get_args(Arms):
+            raise ConfigError(f"arms must be one of {', '.join(get_args(Arms))}, got {b.arms!r}.")
+        if self.silos < 2:
+            raise ConfigError(f"silos must be at least 2, so that there is a model to average with; got {self.silos}.")
+        if b.arms == "clusters" and not 1 <= self.clusters < self.silos:
+            raise ConfigError(f"clusters must be in 1..{self.silos - 1}, fewer than silos; got {self.clusters}.")
         if self.evaluates not in EVALUATES:
             raise ConfigError(f"evaluates must be one of {', '.join(EVALUATES)}, got {self.evaluates!r}.")
-        if self.delayed and self.evaluates != "all":
+        if b.delayed and self.evaluates != "all":
             raise ConfigError("delayed rewards need a rule that evaluates all arms in every round: extreme-explore.")
-        if self.against not in ("own", "previous"):
-            raise ConfigError(f"against must be 'own' or 'previous', got {self.against!r}.")
-        if self.against == "previous" and self.delayed:
+        if b.against not in ("own", "previous"):
+            raise ConfigError(f"against must be 'own' or 'previous', got {b.against!r}.")
+        if b.against == "previous" and b.delayed:
             raise ConfigError("delayed rewards are against the target's own model; leave out against = 'previous'.")
-        if self.delayed and self.crossing != "average":
+        if b.delayed and self.crossing != "average":
             raise ConfigError("delayed rewards judge the models of the round before; they need crossing = 'average'.")
-        if self.target_weight is not None and not 0 < self.target_weight < 1:
-            raise ConfigError(f"target_weight must be between 0 and 1, got {self.target_weight}.")
-        if self.patience is not None and not 1 <= self.patience <= 10**6:
-            raise ConfigError(f"patience must be at least 1 round, got {self.patience}.")
-        if (self.arms == "clusters" or self.probe) and not self.pretrain:
+        if b.target_weight is not None and not 0 < b.target_weight < 1:
+            raise ConfigError(f"target_weight must be between 0 and 1, got {b.target_weight}.")
+        if b.patience is not None and not 1 <= b.patience <= 10**6:
+            raise ConfigError(f"patience must be at least 1 round, got {b.patience}.")
+        if (b.arms == "clusters" or b.probe) and not b.pretrain:
             raise ConfigError("clusters and probe look at the silos' first models; they need pretrain.")
-        if self.judgements is not None and (self.delayed or self.measure != "auc"):
+        if self.judgements is not None and (b.delayed or self.measure != "auc"):
             raise ConfigError(
                 "a record's ε (privacy.epsilon) is known of AUCs in the round itself; leave bandit.delayed out, and "
                 "take silos.measure = 'auc'."
@@ -143,16 +163,46 @@ class BanditFedAvg(SiloProtocol):
         if not int(self.rule.fixed) < self.n_arms:
             raise ConfigError(f"the fixed arm must be in 0..{self.n_arms - 1}, got {int(self.rule.fixed)}.")
 
+    @override
+    def bind(self, parts: Parts) -> Any:
+        made = replace(super().bind(parts), target=parts.target)
+        return replace(made, judgements=made.sgd.noise_on_judgements(made.values_judged(parts.rounds)))
+
+    @cached_property
+    def rule(self) -> rules.Rule:
+        """The decision rule of the settings."""
+        return self.bandit.scalars()
+
+    @property
+    @override
+    def rule_name(self) -> str:  # type: ignore[override] - elsewhere an attribute of the class
+        return self.bandit.rule
+
+    @property
+    @override
+    def pretrain(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
+        return self.bandit.pretrain
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters that propose arms."""
+        return self.bandit.clusters or min(_MOST_CLUSTERS, self.silos - 1)
+
+    @property
+    @override
+    def citations(self) -> tuple[str, ...]:
+        return *super().citations, "raj2017discounted" if self.bandit.gamma < 1 else ""
+
     @property
     def table(self) -> Bool[np.ndarray, "arms others"]:
         """Arms as sets of the other silos; of clusters, empty sets before they are known."""
-        if self.arms == "all":
+        if self.bandit.arms == "all":
             return sets.combination_table(self.silos)
-        if self.arms == "pairs":
-            return sets.pair_table(self.silos, self.alone)
-        if self.arms == "everyone":
+        if self.bandit.arms == "pairs":
+            return sets.pair_table(self.silos, self.bandit.alone)
+        if self.bandit.arms == "everyone":
             return np.concatenate(
-                [sets.pair_table(self.silos, True)[: int(self.alone)], sets.everyone_table(self.silos)]
+                [sets.pair_table(self.silos, True)[: int(self.bandit.alone)], sets.everyone_table(self.silos)]
             )
         return np.zeros((self.clusters + 1, self.silos - 1), bool)
 
@@ -164,7 +214,7 @@ class BanditFedAvg(SiloProtocol):
     @property
     def has_alone(self) -> bool:
         """True if arm 0 is the target alone, whose average is the target's own model and need not be sent."""
-        return self.arms in ("all", "clusters") or self.alone
+        return self.bandit.arms in ("all", "clusters") or self.bandit.alone
 
     @property
     def n_candidates(self) -> int:
@@ -175,11 +225,11 @@ class BanditFedAvg(SiloProtocol):
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         # Pre-training and probe in round 0; training; and the target's judgement.
-        exchange = PretrainAndSend if self.arms == "clusters" or self.probe else Pretrain
+        exchange = PretrainAndSend if self.bandit.arms == "clusters" or self.bandit.probe else Pretrain
         first: tuple[Exchange, ...] = (exchange(self),) if self.pretrain else ()
-        if self.probe:
+        if self.bandit.probe:
             first += (Probe(self),)
-        if self.delayed:
+        if self.bandit.delayed:
             return (*first, TrainOthers(self), TrainAndJudge(self))
         judge = {"one": ("one",), "all": ("all",), "either": ("one", "all")}[str(self.evaluates)]
         return (*first, Train(self), *(Judge(self, which, last=which == judge[-1]) for which in judge))
@@ -187,20 +237,22 @@ class BanditFedAvg(SiloProtocol):
     @override
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> ServerState:
         assert key is not None
-        return self.begin(key, self.rule, self.target)
+        return self.begin(key, target=self.target)
 
-    def begin(self, key: UInt32[np.ndarray, "2"], rule: rules.Rule, target: int) -> ServerState:
-        """:meth:`init` with another rule and target, for runs that differ in them.
+    @override
+    def begin(self, key: UInt32[np.ndarray, "2"], rule: rules.Rule | None = None, target: int = -1) -> ServerState:
+        """As :meth:`SiloProtocol.begin`.
 
         Raises:
             ConfigError: The rule needs another ``evaluates``.
         """
+        rule = self.rule if rule is None else rule
         needed = evaluated_by(rule)
         if self.evaluates not in (needed, "either"):
             raise ConfigError(f"this rule needs evaluates = {needed!r}, the protocol is made with {self.evaluates!r}.")
         weights = self.first_model(folded(key, 0))
         many = 1 if self.evaluates == "one" else self.n_arms
-        kept = self.silos if self.delayed or self.probe else 0
+        kept = self.silos if self.bandit.delayed or self.bandit.probe else 0
         nan, zero, no = np.asarray(np.nan, np.float32), np.asarray(0, np.int32), np.asarray(False)
         state = ServerState(
             round=np.asarray(0, np.uint32),
@@ -245,7 +297,7 @@ class BanditFedAvg(SiloProtocol):
 
     def playable(self, state: ServerState) -> Bool[np.ndarray, " arms"]:
         """Mask of playable arms: a cluster that is the same set as an earlier one is not."""
-        if self.arms != "clusters":
+        if self.bandit.arms != "clusters":
             return np.ones(self.n_arms, bool)
         same = np.all(state.members[:, None] == state.members[None], axis=-1)
         return ~np.any(same & np.tri(self.n_arms, k=-1, dtype=bool), axis=1)
@@ -255,7 +307,7 @@ class BanditFedAvg(SiloProtocol):
         if self.judgements is not None and isinstance(self.sgd, PrivateSgd):
             judged = self.judgements.spent(self.values_judged(rounds), delta)
             return run_account(self.sgd, rounds, delta, pretrain=self.pretrain, judged=judged)
-        return PrivacyReport.none(rounds, SEEN, revealed(self.measure, self.probe))
+        return PrivacyReport.none(rounds, SEEN, list_disclosures(self.measure, self.bandit.probe))
 
     @override
     def weights(self, state: ServerState) -> Float[np.ndarray, " parameters"]:
@@ -285,6 +337,31 @@ class BanditFedAvg(SiloProtocol):
             "probe": state.probe,
         }
 
+    def pair_increments(
+        self,
+        increments: Float[np.ndarray, "rounds arms"],
+        observed: Bool[np.ndarray, "rounds arms"],
+        explored: Bool[np.ndarray, "rounds arms"],
+    ) -> tuple[Float[np.ndarray, "rounds arms"], Bool[np.ndarray, "rounds arms"]]:
+        """Increments of a run that compare arms fairly, and which of them were observed.
+
+        Args:
+            increments: Of each round and arm; changed.
+            observed: Which were observed; changed.
+            explored: Whether the round was an Extreme-Explore round.
+        """
+        if self.evaluates == "either":
+            observed &= explored
+        elif self.evaluates == "one":
+            observed &= np.cumsum(observed, axis=0) == 1
+        if self.bandit.against == "previous" and not self.has_alone:
+            observed[:] = False  # over the last round an increment holds a round of training as well
+        if self.has_alone and self.bandit.against == "own":
+            # The target alone is what increments are measured from: 0 in every round in which there is one.
+            any_ = observed.any(axis=1)
+            increments[any_, 0], observed[any_, 0] = 0.0, True
+        return increments, observed
+
     def average_weights(
         self, members: Bool[np.ndarray, "arms silos"], state: ServerState, heard: Bool[np.ndarray, " silos"]
     ) -> Float[np.ndarray, "arms silos"]:
@@ -295,18 +372,18 @@ class BanditFedAvg(SiloProtocol):
         # If no silo has a row, all count alike.
         amounts = np.where(np.sum(amounts, -1, keepdims=True) > 0, amounts, here.astype(np.float32))
         by_rows = amounts / np.maximum(np.sum(amounts, -1, keepdims=True), 1.0)
-        if self.target_weight is None:
+        if self.bandit.target_weight is None:
             return by_rows
         others = np.where(is_target, 0.0, amounts)
         total = np.sum(others, -1, keepdims=True)
-        shared = others / np.maximum(total, 1.0) * (1 - self.target_weight)
-        shared = shared + is_target.astype(np.float32) * self.target_weight
+        shared = others / np.maximum(total, 1.0) * (1 - self.bandit.target_weight)
+        shared = shared + is_target.astype(np.float32) * self.bandit.target_weight
         return np.where(total > 0, shared, by_rows)
 
     def values_judged(self, rounds: int) -> int:
         """Largest number of performances that the target reports in a number of rounds."""
         each = {"one": 1, "all": self.n_candidates, "either": max(1, self.n_candidates)}[str(self.evaluates)]
-        return rounds * (1 + each) + (1 + self.silos) * int(self.probe and rounds > 0)
+        return rounds * (1 + each) + (1 + self.silos) * int(self.bandit.probe and rounds > 0)
 
     def judge(self, weights: Float[np.ndarray, "silos models parameters"], party: Party, noise: Any = ()) -> Judged:
         """At the target: y₁ of the local model, and y₂ of models that crossed.
@@ -368,7 +445,7 @@ class BanditFedAvg(SiloProtocol):
         """Steps 4 and 6: y₁ and y₂ as the target sent them, if it was heard; NaN where it was not asked."""
         return state._replace(
             own=np.where(heard, own, state.own),
-            reference=np.where(heard, own if self.against == "own" else state.previous, state.reference),
+            reference=np.where(heard, own if self.bandit.against == "own" else state.previous, state.reference),
             judged=np.where(heard, judged, state.judged),
             observed=np.where(heard, state.complete & np.isfinite(judged), state.observed),
         )
@@ -405,7 +482,7 @@ class BanditFedAvg(SiloProtocol):
         won = (value > state.best) | (state.best == -np.inf)
         best_round = np.where(value > state.best, number, state.best_round)
         since = np.where(best_round < 0, 0, number - best_round)
-        stopped = state.stopped | (since >= (self.patience or 2**30))
+        stopped = state.stopped | (since >= (self.bandit.patience or 2**30))
         return state._replace(
             best=np.maximum(value, state.best),
             best_weights=np.where(won, weights, state.best_weights),
@@ -509,7 +586,7 @@ def evaluated_by(rule: rules.Rule) -> str:
     return "either" if rule.every > 0 or rule.chance > 0 else "one"
 
 
-def revealed(measure: str, probe: bool) -> tuple[str, ...]:
+def list_disclosures(measure: str, probe: bool) -> tuple[str, ...]:
     """Sentences on what the server, the target and the other silos can work out.
 
     Args:
@@ -541,9 +618,9 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
         s = self.settings
         arrived = arrived & is_finite(replies.weights)
         state = state._replace(rows=update_rows(state.rows, replies.rows, arrived))
-        if s.probe:  # kept until the target has judged them
+        if s.bandit.probe:  # kept until the target has judged them
             state = state._replace(locals=np.where(arrived[:, None], replies.weights, 0.0), heard=arrived)
-        if s.arms != "clusters":
+        if s.bandit.arms != "clusters":
             return state
         updates = np.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
         # A silo that was not heard has an update of zero, unlike any other; it may be heard in a later round.
@@ -616,7 +693,7 @@ class Train(SiloExchange, request=Model, reply=Trained):
     @override
     def max_asked(self, parties: int) -> int:
         s = self.settings
-        if s.evaluates != "one" or s.arms == "clusters":
+        if s.evaluates != "one" or s.bandit.arms == "clusters":
             return parties
         return int(s.table.sum(axis=1).max()) + 1  # the largest arm
 

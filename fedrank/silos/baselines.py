@@ -6,7 +6,6 @@ arm. Alone nothing would cross; everyone is federated averaging.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +14,10 @@ from jaxtyping import Float
 from fedrank.core.trees import Json
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
-from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.rules import make_rule
+from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
+from fedrank.silos.bandits.rules import RuleSettings
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.party import SiloProtocol
-from fedrank.silos.records.private_sgd import PrivateSgd, noise_beside
+from fedrank.silos.config import Network
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: By name of the baseline: the arm that is played, and a note for the reader.
@@ -61,8 +59,7 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
     """Train the baselines of these names; all of them, all targets and all seeds in one program."""
     if experiment.n_parties < 2:
         return []
-    private = isinstance(experiment.protocol.sgd, PrivateSgd)
-    if not experiment.conditions.dropout and not private:
+    if not experiment.conditions.dropout and not experiment.protocol.sgd.draws_noise:
         return _train(experiment, names, experiment.conditions) if names else []
     # A silo that trains alone loses no round to drop-outs of others, and needs no noise.
     conditions = {"alone": Conditions(), "everyone": experiment.conditions}
@@ -71,15 +68,20 @@ def run_baselines(experiment: SiloExperiment, names: tuple[str, ...]) -> list[Si
 
 def _train(experiment: SiloExperiment, names: tuple[str, ...], conditions: Conditions) -> list[SiloBaseline]:
     base, config = experiment.protocol, experiment.config
-    common = {f.name: getattr(base, f.name) for f in dataclasses.fields(SiloProtocol)}
-    if isinstance(base.sgd, PrivateSgd) and names == ("alone",):
-        common["sgd"] = base.sgd.without_noise()
-    pretrain = base.pretrain if isinstance(base, BanditFedAvg) else True
-    protocol = BanditFedAvg(**common, rule=make_rule("fixed", fixed=1), arms="everyone", alone=True, pretrain=pretrain)
-    protocol = dataclasses.replace(protocol, judgements=noise_beside(protocol.sgd, protocol.measure, 2 * config.rounds))
+    sgd = base.sgd.without_noise() if names == ("alone",) else base.sgd
+    protocol = BanditFedAvg(
+        sgd,
+        base.silos,
+        base.most_rows,
+        base.measure,
+        network=Network(crossing=base.crossing),  # type: ignore[arg-type] - one of its values
+        bandit=Bandit(rule="fixed", fixed=1, arms="everyone", pretrain=base.pretrain),
+        judgements=sgd.noise_on_judgements(2 * config.rounds) if base.measure == "auc" else None,
+    )
     seeds = np.asarray(config.all_seeds)
     shape = (len(names), len(experiment.targets), len(seeds))
-    rules = [make_rule("fixed", fixed=BASELINES[name][0]) for name in names for _ in range(shape[1] * shape[2])]
+    arms = [BASELINES[name][0] for name in names for _ in range(shape[1] * shape[2])]
+    rules = [RuleSettings(rule="fixed", fixed=arm).scalars() for arm in arms]
     targets = np.broadcast_to(np.asarray(experiment.targets)[None, :, None], shape).reshape(-1)
     which = np.broadcast_to(np.arange(len(seeds))[None, None], shape).reshape(-1)
     parties = protocol.parties(experiment.arrays, which)

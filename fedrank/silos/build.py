@@ -16,46 +16,14 @@ from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.data import load
 from fedrank.engine.conditions import Conditions
-from fedrank.engine.methods import method, method_names
-from fedrank.silos.averaging import Pooled
-from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.config import ALL, SILO_BASELINES, SilosConfig
+from fedrank.silos.config import ALL, SILO_BASELINES, SiloRun
 from fedrank.silos.data.reader import SiloReader
-from fedrank.silos.data.splits import SiloArrays, Sizes, Standards, pooled, split_many, training_notes, undefined_auc
+from fedrank.silos.data.splits import SiloArrays, Sizes, Standards, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.leave_one_out import LeaveOneOut
-from fedrank.silos.local_sgd import LocalSgd
-from fedrank.silos.network import TabularNetwork
-from fedrank.silos.party import SiloProtocol
+from fedrank.silos.party import Held, Parts, SiloProtocol
 
 #: Range of a column of generated data.
 _GENERATED_RANGE = (-3.0, 3.0)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Parts that a protocol of silos is made from, beside its own settings.
-
-    Attributes:
-        sgd: Local training, and the network.
-        silos: Number of silos.
-        most_rows: Training rows of the silo that has most.
-        measure: What models are judged by.
-        target: Number of the silo to personalise for; the first of several.
-        rounds: Rounds of the run.
-    """
-
-    sgd: LocalSgd
-    silos: int
-    most_rows: int
-    measure: str
-    target: int
-    rounds: int = 1
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """The arguments that every :class:`~fedrank.silos.party.SiloProtocol` takes."""
-        return {"sgd": self.sgd, "silos": self.silos, "most_rows": self.most_rows, "measure": self.measure}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +41,10 @@ class SiloExperiment:
         conditions: What happens to replies.
     """
 
-    config: SilosConfig
+    config: SiloRun
     table: SiloTable = field(repr=False)
     arrays: SiloArrays = field(repr=False)
-    protocol: SiloProtocol
+    protocol: Any
     targets: tuple[int, ...]
     notes: tuple[str, ...]
     undefined: tuple[str, ...]
@@ -95,7 +63,7 @@ class SiloExperiment:
     @property
     def personalises_one(self) -> bool:
         """True if a run is for one target; other protocols personalise for all silos at once."""
-        return isinstance(self.protocol, BanditFedAvg)
+        return self.protocol.for_one_target
 
     @property
     def targets_of_runs(self) -> Int[np.ndarray, " runs"]:
@@ -123,21 +91,11 @@ class SiloExperiment:
     @property
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that this experiment rests on."""
-        crossing = {"local": "li2021fedbn", "head-local": "arivazhagan2019fedper"}
-        protocol = self.protocol
-        keys = (
-            method(self.config.protocol).citation if self.config.protocol in method_names() else "",
-            "mcmahan2017fedavg",
-            crossing.get(protocol.crossing, ""),
-            self.table.citation,
-            "raj2017discounted" if isinstance(protocol, BanditFedAvg) and np.any(protocol.rule.gamma < 1) else "",
-            "waudbysmith2024betting" if isinstance(protocol, LeaveOneOut) else "",
-        )
-        return tuple(dict.fromkeys(key for key in keys if key))
+        return tuple(dict.fromkeys(key for key in (*self.protocol.citations, self.table.citation) if key))
 
 
 def build_silos(
-    config: SilosConfig,
+    config: SiloRun,
     folder: str | os.PathLike[str] | None = None,
     *,
     protocol: Protocol | None = None,
@@ -158,62 +116,37 @@ def build_silos(
     for name in config.evaluation.baselines:
         if name not in SILO_BASELINES:
             raise UnknownNameError("baseline of silos", name, SILO_BASELINES)
-    if protocol is not None and not isinstance(protocol, SiloProtocol):
+    method = config.method if protocol is None else protocol
+    if not isinstance(method, SiloProtocol):
         raise ConfigError(
-            f"a protocol of silos must be a fedrank.silos.party.SiloProtocol, got {type(protocol).__name__}."
+            f"a protocol of silos must be a fedrank.silos.party.SiloProtocol, got {type(method).__name__}."
         )
+    if method.sgd is None:  # settings alone, of which the configuration has the newest
+        method = config.method
     table = load_table(config, folder, data)
     table = _large_enough(table, config)
     public = public_standards(config, table.feature_names)
     arrays = split_many(table, config.all_seeds, sizes(config), config.silos.stratified, public)
     targets, undefined = _targets(config, table, arrays)
-    first, *others = targets
-    network = config.network
-    training: dict[str, Any] = {
-        "network": TabularNetwork(table.n_features, network.widths, network.norm, network.momentum),
-        "epochs": network.epochs,
-        "batch": network.batch,
-        "learning_rate": config.learning_rate,
-        "weight_decay": network.weight_decay,
-    }
-    sgd = LocalSgd(**training)
-    if (privacy := config.record_privacy) is not None and protocol is None:
-        from fedrank.silos.records.private_sgd import PrivateSgd
-
-        assert privacy.epsilon is not None  # else there is no privacy
-        sgd = PrivateSgd(
-            **training,
-            epsilon=privacy.epsilon,
-            delta=privacy.delta,
-            clip=privacy.clip,
-            trainings=config.rounds + 1,  # one before the first round
-        ).for_rows(set(np.ravel(arrays.train.n).tolist()))
-    parts = Parts(
-        sgd=sgd,
-        silos=table.n_silos,
-        most_rows=arrays.train.x.shape[-2],
-        measure=config.silos.measure,
-        target=first,
-        rounds=config.rounds,
-    )
-    if protocol is None:
-        made: Any = method(config.protocol).make(config, parts)
-        if isinstance(made, Pooled):  # it has the rows of all, as one silo's
-            if others:
-                raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
-            arrays = pooled(arrays, first)
-            table = dataclasses.replace(table, silos=(table.silos[first],))
-            made = dataclasses.replace(made, silos=1, most_rows=arrays.train.x.shape[-2])
-            targets = (0,)
-        own: SiloProtocol = made
-    else:
-        own = protocol
-    notes = (*table.notes, *training_notes(arrays, table.names), *(_noise_notes(config) if own.sgd.draws_noise else ()))
+    table, arrays, targets = method.hold(Held(table, arrays, targets))
+    if method.sgd is None:
+        parts = Parts(
+            n_features=table.n_features,
+            silos=table.n_silos,
+            rows=arrays.train.n,
+            most_rows=arrays.train.x.shape[-2],
+            measure=config.silos.measure,
+            target=targets[0],
+            rounds=config.rounds,
+        )
+        method = method.bind(parts)
+    noise = _noise_notes(config) if method.sgd.draws_noise else ()
+    notes = (*table.notes, *training_notes(arrays, table.names), *noise)
     conditions = Conditions(dropout=config.devices.dropout)
-    return SiloExperiment(config, table, arrays, own, targets, notes, undefined, conditions)
+    return SiloExperiment(config, table, arrays, method, targets, notes, undefined, conditions)
 
 
-def public_standards(config: SilosConfig, names: Sequence[str]) -> Standards | None:
+def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     """Mean and deviation of columns by their public ranges, where a record has an ε; else None.
 
     Means of rows would depend on every record, and so would, by them, the
@@ -236,7 +169,7 @@ def public_standards(config: SilosConfig, names: Sequence[str]) -> Standards | N
     return ranges_of(names, given).standards
 
 
-def _noise_notes(config: SilosConfig) -> tuple[str, ...]:
+def _noise_notes(config: SiloRun) -> tuple[str, ...]:
     if (privacy := config.record_privacy) is None:
         return ()
     return (
@@ -246,7 +179,7 @@ def _noise_notes(config: SilosConfig) -> tuple[str, ...]:
     )
 
 
-def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:
+def load_table(config: SiloRun, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:
     """The silos of a configuration, or of ``data``, without those that are excluded, with inverted labels if so set."""
     s = config.silos
     reader = SiloReader(
@@ -267,7 +200,7 @@ def load_table(config: SilosConfig, folder: str | os.PathLike[str] | None = None
     return table.with_inverted_labels(s.inverted) if s.inverted else table
 
 
-def _large_enough(table: SiloTable, config: SilosConfig) -> SiloTable:
+def _large_enough(table: SiloTable, config: SiloRun) -> SiloTable:
     """The table without silos that have too few rows for their parts, with a note; never without the target.
 
     Where fewer than two would be left the table stays as it is, and dividing it says what is wrong.
@@ -293,7 +226,7 @@ def _large_enough(table: SiloTable, config: SilosConfig) -> SiloTable:
     return dataclasses.replace(table, silos=left, notes=(*table.notes, *said))
 
 
-def sizes(config: SilosConfig) -> Sizes:
+def sizes(config: SiloRun) -> Sizes:
     """Number of rows of each silo in each part."""
     s = config.silos
     if s.train is None:
@@ -303,7 +236,7 @@ def sizes(config: SilosConfig) -> Sizes:
     return Sizes(s.train, s.vali * (1 - s.train), "rest")
 
 
-def _targets(config: SilosConfig, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _targets(config: SiloRun, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Silos to personalise for, and sentences about those that cannot be: AUC needs both classes, for every seed."""
     asked = config.silos.target
     undefined = {} if config.silos.measure != "auc" else {u.silo: u.text for u in undefined_auc(arrays, table.names)}

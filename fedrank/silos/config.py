@@ -1,17 +1,20 @@
-"""Settings of protocols in which silos average models: one class a protocol, each with what it knows and no other."""
+"""Settings of runs in which silos average models, beside those of the method; and tables that several methods have.
+
+A method's settings are the fields of its class (:mod:`fedrank.silos.party`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from cyclopts import Parameter
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
-from fedrank.engine.config import Evaluation, NamedRunConfig
+from fedrank.engine.config import Evaluation, RunConfig
+from fedrank.engine.methods import method_names
 
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
@@ -26,8 +29,6 @@ OWN_FILE = ("silo", "label", "positive", "drop", "categorical", "missing")
 
 #: Validation rows to test rows of the thesis (Lundahl 2021, Section 7): 40 % and 59 %.
 VALIDATION = 40 / 99
-
-_NAME = "The protocol; see fedrank protocols."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,51 +96,6 @@ class Network(LocalNetwork):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bandit:
-    """Settings of the bandit that chooses the silos to average with the target."""
-
-    rule: Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"] = (
-        setting("extreme-explore", "Decision rule.")
-    )
-    epsilon: float = setting(
-        0.2, "epsilon-greedy: probability of another arm than the best.", needs=("bandit.rule", ("epsilon-greedy",))
-    )
-    c: float = setting(0.05, "ucb: inclination to explore.", needs=("bandit.rule", ("ucb",)))
-    alpha: float | None = setting(None, "Weight of the newest reward in (0, 1]; without it the mean of all.")
-    gamma: float = setting(
-        1.0,
-        "thompson, bayesian-extreme-explore: discount of older rewards in (0, 1].",
-        needs=("bandit.rule", ("thompson", "bayesian-extreme-explore")),
-    )
-    threshold: float | None = setting(
-        None, "Reward 1 for an increment above it, else 0; without it the increment. thompson needs one: 0.025."
-    )
-    initial: float = setting(0.05, "Optimistic first estimate of every arm.")
-    every: int = setting(0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.")
-    chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.")
-    fixed: int = setting(
-        0, "fixed: number of the arm; 0 is the target alone where that is an arm.", needs=("bandit.rule", ("fixed",))
-    )
-    arms: Literal["pairs", "all", "clusters", "everyone"] = setting(
-        "pairs", "Sets that are tried: the target with one silo; all sets; clusters of silos; all silos at once."
-    )
-    alone: bool = setting(True, "pairs, everyone: the target alone is an arm, too.")
-    clusters: int = setting(
-        0,
-        "arms = clusters: number of clusters; 0: 8, or one fewer than there are silos.",
-        needs=("bandit.arms", ("clusters",)),
-    )
-    delayed: bool = setting(False, "extreme-explore: rewards a round late, for fewer messages.")
-    against: Literal["own", "previous"] = setting(
-        "own", "What an average must beat: the target's own model of the round, or the model of the round before."
-    )
-    target_weight: float | None = setting(None, "Weight of the target in every average; without it by rows.")
-    patience: int | None = setting(None, "Rounds without a better model after which the run stops asking.")
-    pretrain: bool = setting(True, "Train for E epochs before the first round.")
-    probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Devices:
     """Faults of the silos' replies."""
 
@@ -178,19 +134,36 @@ class SilosEvaluation(Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SilosConfig(NamedRunConfig):
-    """Settings that all protocols of silos have."""
+class SiloRun(RunConfig):
+    """Settings of every run of silos: the method, the rows, the evaluation, and silos that are not heard.
+
+    Attributes:
+        method: The method, a protocol whose fields are settings (:class:`fedrank.silos.party.SiloProtocol`).
+    """
 
     task: ClassVar[str] = "silos"
 
+    method: Any = field(default=None, metadata={"flat": True})
     data: str = setting("generated", "Name in the catalogue (fedrank data list), a CSV or parquet file, or generated.")
     data_seed: int = setting(0, "Seed of generated data.", low=0, high=2**63 - 1)
     rounds: int = setting(15, "Rounds; a round is one step of the server.", low=1, high=10**6)
-    learning_rate: float = setting(0.05, "Step size of local training; the thesis names none.")
     devices: Devices = field(default_factory=Devices)
     evaluation: SilosEvaluation = field(default_factory=SilosEvaluation)
     silos: Silos = field(default_factory=Silos)
-    network: LocalNetwork = field(default_factory=LocalNetwork)
+
+    @property
+    def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
+        """Name of the method."""
+        return "" if self.method is None else self.method.name
+
+    @classmethod
+    def of(cls, method: Any) -> Any:
+        """The configuration of a run of a method, in which nothing else is changed."""
+        return cls(method=method)
+
+    @override
+    def unchanged(self) -> Any:
+        return type(self).of(type(self.method)() if self.protocol in method_names() else self.method)
 
     @override
     def resolved(self) -> Any:
@@ -217,9 +190,13 @@ class SilosConfig(NamedRunConfig):
 
     @property
     def record_privacy(self) -> RecordPrivacy | None:
-        """The settings of noise, where a record has an ε."""
-        privacy = getattr(self, "privacy", None)
-        return privacy if privacy is not None and privacy.epsilon is not None else None
+        """Settings of the method's noise, where a record has an ε."""
+        return getattr(self.method, "record_privacy", None)  # a protocol of another task is refused when it is built
+
+    @property
+    def delta(self) -> float:
+        """δ of a record over the whole run."""
+        return DELTA if self.record_privacy is None else self.record_privacy.delta
 
     def _refuse_without_noise(self) -> None:
         """Refuse what would tell of records without noise, beside a record's ε."""
@@ -233,71 +210,3 @@ class SilosConfig(NamedRunConfig):
                 "silos.first_look sends exact sums of rows; with privacy.epsilon leave it out, or take fedrank silos "
                 "send."
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AveragingConfig(SilosConfig):
-    """Settings of protocols in which it can be chosen which numbers of a model cross."""
-
-    network: Network = field(default_factory=Network)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BanditFedAvgConfig(AveragingConfig):
-    """Settings of MAB-FL: a bandit chooses the silos whose models are averaged."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("bandit-fedavg", _NAME)
-    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
-    bandit: Bandit = field(default_factory=Bandit)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedAvgConfig(AveragingConfig):
-    """Settings of federated averaging (FedAvg), the mean of all silos' models."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedavg", _NAME)
-    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTunedConfig(AveragingConfig):
-    """Settings of federated averaging with local training afterwards."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedavg-finetune", _NAME)
-    privacy: RecordPrivacy = field(default_factory=RecordPrivacy)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedPerConfig(SilosConfig):
-    """Settings of FedPer, whose last layer never crosses."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedper", _NAME)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalOnlyConfig(AveragingConfig):
-    """Settings of silos that train by themselves."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("local-only", _NAME)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PooledConfig(AveragingConfig):
-    """Settings of one learner on the rows of all silos."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("pooled", _NAME)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaveOneOutSettings:
-    """Settings that only leave-one-out has."""
-
-    evidence: float = setting(0.0, "e-value at which a silo is dropped for good; 0: 20 times the number of silos.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeaveOneOutConfig(AveragingConfig):
-    """Settings of the general model without the silos that harm it."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("leave-one-out", _NAME)
-    personal: LeaveOneOutSettings = field(default_factory=LeaveOneOutSettings)

@@ -29,14 +29,13 @@ from fedrank.engine.deployment import (
     NodeSettings,
     ServerSide,
     SetupSide,
-    delta_of,
     hash_of,
     part_of,
 )
 from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos, public_standards, sizes
-from fedrank.silos.config import Silos, SilosConfig
+from fedrank.silos.config import SiloRun, Silos
 from fedrank.silos.data.coding import LARGEST, Coding, as_codes, cell_number, numbers_of, refuse_spellings, without
 from fedrank.silos.data.files import read_columns
 from fedrank.silos.data.looks import looks_wrong
@@ -44,7 +43,6 @@ from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.first_look import FirstLook, look_of
 from fedrank.silos.model import SiloModel
-from fedrank.silos.records.private_sgd import PrivateSgd
 from fedrank.silos.records.ranges import parsed
 from fedrank.silos.sceptic.learners import Own, rows_of
 
@@ -52,7 +50,7 @@ from fedrank.silos.sceptic.learners import Own, rows_of
 _ROWS = 8
 
 
-def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
+def stand_in(config: SiloRun, n_features: int) -> SiloExperiment:
     """The experiment without anybody's rows: as many silos, as many features.
 
     Args:
@@ -80,13 +78,11 @@ def stand_in(config: SilosConfig, n_features: int) -> SiloExperiment:
         made = dataclasses.replace(config, data=str(path), silos=silos)
         if (privacy := config.record_privacy) is not None:
             ranges = tuple(f"x{column}=0:1" for column in range(n_features))
-            made = dataclasses.replace(made, privacy=dataclasses.replace(privacy, ranges=ranges))
+            public = dataclasses.replace(privacy, ranges=ranges)
+            made = dataclasses.replace(made, method=dataclasses.replace(made.method, privacy=public))
         whole = build_silos(made)
-    sgd = whole.protocol.sgd
-    if not isinstance(sgd, PrivateSgd):
-        return whole
-    elsewhere = dataclasses.replace(sgd, elsewhere=True)
-    return dataclasses.replace(whole, protocol=dataclasses.replace(whole.protocol, sgd=elsewhere))
+    sgd = whole.protocol.sgd.for_server()
+    return dataclasses.replace(whole, protocol=dataclasses.replace(whole.protocol, sgd=sgd))
 
 
 def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[Silo, tuple[str, ...]]:
@@ -200,7 +196,7 @@ def _labels(values: Sequence[Any], settings: Silos, path: Path) -> Int8[np.ndarr
     return np.array([code == "1" for code in codes], np.int8)
 
 
-def own_rows(path: Path, config: SilosConfig) -> tuple[SiloArrays, tuple[str, ...]]:
+def own_rows(path: Path, config: SiloRun) -> tuple[SiloArrays, tuple[str, ...]]:
     """A silo's rows from its own file, divided and standardised by itself: leading axes [1, 1].
 
     Args:
@@ -240,9 +236,9 @@ class SilosServer(ServerSide):
         experiment: The run, with the rows of a known set or of a stand-in.
     """
 
-    config: SilosConfig
+    config: SiloRun
 
-    def __init__(self, config: SilosConfig, experiment: SiloExperiment):
+    def __init__(self, config: SiloRun, experiment: SiloExperiment):
         look = look_of(config, experiment) if config.silos.first_look else None
         super().__init__(config, experiment.protocol, experiment.parties, experiment.n_parties, look)
         self._experiment = experiment
@@ -285,7 +281,7 @@ class SilosServer(ServerSide):
             generated=known and table.generated,
             seed=config.seed,
             rounds=rounds,
-            privacy=experiment.protocol.account(rounds, delta_of(config)),
+            privacy=experiment.protocol.account(rounds, config.delta),
         )
         # Silos that have their own tables do not tell the server the names of their columns.
         described: dict[str, Json] = (
@@ -293,10 +289,10 @@ class SilosServer(ServerSide):
         )
         if config.record_privacy is not None:
             described |= _by_ranges(config, table.feature_names if known else ())
-        return SiloModel(experiment.protocol.network, weights, **described, about=about)
+        return SiloModel(experiment.protocol.net, weights, **described, about=about)
 
 
-def _by_ranges(config: SilosConfig, names: Sequence[str]) -> dict[str, Any]:
+def _by_ranges(config: SiloRun, names: Sequence[str]) -> dict[str, Any]:
     """Inputs of a model of a run with a record's ε, as arguments of :class:`SiloModel`.
 
     Args:
@@ -314,7 +310,7 @@ def _by_ranges(config: SilosConfig, names: Sequence[str]) -> dict[str, Any]:
     return {**own, "mean": public[0], "deviation": public[1]}
 
 
-def _refuse_unknown_columns(config: SilosConfig, n_features: int) -> None:
+def _refuse_unknown_columns(config: SiloRun, n_features: int) -> None:
     """Refuse ranges that do not name every column of the silos' tables, as the model must know them all.
 
     Raises:
@@ -331,7 +327,7 @@ def _refuse_unknown_columns(config: SilosConfig, n_features: int) -> None:
         )
 
 
-def silos_server(config: SilosConfig, n_features: int = 0) -> SilosServer:
+def silos_server(config: SiloRun, n_features: int = 0) -> SilosServer:
     """The server's side of a run.
 
     Args:
@@ -381,12 +377,12 @@ class LookSide(SetupSide):
 class SiloHeld(HeldParties):
     """A node of one silo that takes part in a first look; arguments as of :class:`HeldParties`, and all its rows."""
 
-    def __init__(self, config: SilosConfig, settings: NodeSettings, held: Block, look: FirstLook, own: Own):
+    def __init__(self, config: SiloRun, settings: NodeSettings, held: Block, look: FirstLook, own: Own):
         super().__init__(config, settings, held)
         self.setup = LookSide(look, held.numbers.start, own)
 
 
-def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
+def silos_node(config: SiloRun, settings: NodeSettings) -> HeldParties:
     """A silo with its own table; or silos of a known set, of which a node then has all silos' rows: for tests.
 
     Raises:
@@ -418,11 +414,8 @@ def silos_node(config: SilosConfig, settings: NodeSettings) -> HeldParties:
         )
     arrays, names = own_rows(Path(settings.data).expanduser(), config)
     whole = stand_in(config, len(names))
-    protocol = dataclasses.replace(whole.protocol, most_rows=arrays.train.x.shape[-2])
-    if isinstance(sgd := protocol.sgd, PrivateSgd):
-        protocol = dataclasses.replace(
-            protocol, sgd=dataclasses.replace(sgd, elsewhere=False).for_rows({protocol.most_rows})
-        )
+    most = arrays.train.x.shape[-2]
+    protocol = dataclasses.replace(whole.protocol, most_rows=most, sgd=whole.protocol.sgd.for_rows({most}))
     judged = getattr(protocol, "target", None) == number and protocol.measure == "auc"
     if judged and config.record_privacy is None:  # with an ε a refusal would tell of a record's label
         refuse_undefined(arrays, "of the target")

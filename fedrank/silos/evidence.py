@@ -27,7 +27,6 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
-from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.statistics import differences, intervals, inverted, shapley
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
@@ -63,7 +62,7 @@ def evidence(
     out: dict[str, Json] = {}
     seeds = len(experiment.config.all_seeds)
     # Clusters are tried as a whole: what is known of a silo is what its cluster did.
-    together = isinstance(experiment.protocol, BanditFedAvg) and experiment.protocol.arms == "clusters"
+    together = experiment.protocol.bandit.arms == "clusters"
     for place, target in enumerate(experiment.targets):
         name = experiment.names[target]
         mine = arms.filter(pl.col("target") == name)
@@ -169,18 +168,8 @@ def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> Rounds:
     # Arms that are told by clusters are others before they are known; the last ones hold.
     members = np.array([[c == "1" for c in code] for code in mine["code"].to_list()[-n_arms:]])
     observed = np.isfinite(increments)
-    protocol = experiment.protocol
-    assert isinstance(protocol, BanditFedAvg)  # others have no arms
-    if protocol.evaluates == "either":
-        observed &= mine["explored"].to_numpy().reshape(-1, n_arms)
-    elif protocol.evaluates == "one":
-        observed &= np.cumsum(observed, axis=0) == 1
-    if protocol.against == "previous" and not protocol.has_alone:
-        observed[:] = False  # over the last round an increment holds a round of training as well
-    if protocol.has_alone and protocol.against == "own":
-        # The target alone is what increments are measured from: 0 in every round in which there is one.
-        any_ = observed.any(axis=1)
-        increments[any_, 0], observed[any_, 0] = 0.0, True
+    explored = mine["explored"].to_numpy().reshape(-1, n_arms)
+    increments, observed = experiment.protocol.pair_increments(increments, observed, explored)
     kept = np.unique(members, axis=0, return_index=True)[1]  # an arm that is another once more says nothing new
     return increments[:, kept], observed[:, kept], members[kept]
 
@@ -264,8 +253,7 @@ def _interval(values: Float[np.ndarray, " seeds"]) -> dict[str, Json]:
 
 def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarray, "seeds helpers"] | None:
     """Each seed's mean Shapley values over the rounds in which every combination was judged; None if there is none."""
-    protocol = experiment.protocol
-    if not isinstance(protocol, BanditFedAvg) or protocol.arms != "all":
+    if experiment.protocol.bandit.arms != "all":
         return None
     out = np.full((len(rounds), experiment.n_parties - 1), np.nan)
     for i, (increments, observed, members) in enumerate(rounds):

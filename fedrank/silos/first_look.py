@@ -33,7 +33,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.trees import Json
 from fedrank.engine.setup import run_setup
 from fedrank.silos.build import SiloExperiment
-from fedrank.silos.config import SilosConfig
+from fedrank.silos.config import SiloRun
 from fedrank.silos.glm.newton import Sums, ridge, sums
 from fedrank.silos.glm.sums import Moments, moments_of
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
@@ -462,7 +462,7 @@ def _design(
 _FEWEST = 4
 
 
-def look_of(config: SilosConfig, experiment: SiloExperiment, target: int | None = None) -> FirstLook:
+def look_of(config: SiloRun, experiment: SiloExperiment, target: int | None = None) -> FirstLook:
     """The first look of a run.
 
     Args:

@@ -19,8 +19,8 @@ spread over a fixed grid of stakes λ and bet on "without j it is better"; after
 Π (1 + λ·x). If leaving j out does not help, it ever reaches e with a probability of at most 1/e (Ville's inequality). A
 silo is dropped when its capital reaches ``evidence``, one in a round, at most k − 2 in all; nothing is asked of it any
 more. The statement is about one silo: k silos make k statements, and ``evidence`` = 20·k keeps the probability of a
-single wrong one below 1/20. With ``by="sign"`` the bet is on the sign of x_j: differences of AUC are small, and a bet
-on their mean would take hundreds of rounds.
+single wrong one below 1/20. The bet is on the sign of x_j: differences of AUC are small, and a bet on their mean would
+take hundreds of rounds.
 
 **Drop-outs.** Averages are of the silos that were heard. Of a silo that was not heard the round says nothing.
 """
@@ -28,7 +28,7 @@ on their mean would take hundreds of rounds.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,19 +37,27 @@ from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.core.protocol import Exchange, Party
 from fedrank.silos.averaging import PersonalisedProtocol, Train, average
 from fedrank.silos.messages import Candidates, Judged, decode_undefined, encode_undefined
 from fedrank.silos.party import Pretrain, SiloExchange, is_finite, update_rows
-
-#: What is bet on: the sign of a difference, or the difference.
-BY = ("sign", "mean")
 
 #: Stakes λ over which the capital is spread; below 1, so that it is never lost as a whole.
 STAKES = (np.arange(20) + 0.5) / 20
 
 #: Largest logarithm of an e-value that is shown; float32 ends at e^88.
 _LARGEST = 80.0
+
+#: E-value, times the number of silos, at which one is left out for good: a wrong one in 20 runs at most.
+_DROPPED = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropping:
+    """Settings of dropping a silo for good."""
+
+    evidence: float = setting(0.0, "e-value at which a silo is dropped for good; 0: 20 times the number of silos.")
 
 
 class LeaveOneOutState(NamedTuple):
@@ -84,17 +92,12 @@ class LeaveOneOutState(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaveOneOut(PersonalisedProtocol):
-    """Leave-one-out with its settings.
+    """Silos: a general model without the silos that harm it."""
 
-    Attributes:
-        evidence: How much the capital of 1 must have grown to before a silo is dropped, above 1.
-        by: One of :data:`BY`.
-    """
+    personal: Dropping = field(default_factory=Dropping)
 
-    evidence: float = 20.0
-    by: str = "sign"
-
-    name = "leave-one-out"
+    name, paper = "leave-one-out", "lundahl2021mabfl"
+    published = "Lundahl 2021, Section 10: which silos to leave out"
     revealed: ClassVar[str] = (
         "No row is in a message. From the averages of all silos' models, and of those of all silos but one, every "
         "silo can work out the model of each other silo. The server learns how good every silo finds every average."
@@ -102,10 +105,18 @@ class LeaveOneOut(PersonalisedProtocol):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 1 < self.evidence < 1e30:
+        if self.sgd is not None and not 1 < self.evidence < 1e30:
             raise ConfigError(f"evidence must be above 1, got {self.evidence}.")
-        if self.by not in BY:
-            raise ConfigError(f"by must be one of {', '.join(BY)}, got {self.by!r}.")
+
+    @property
+    def evidence(self) -> float:
+        """Capital, of 1 in the beginning, at which a silo is dropped."""
+        return self.personal.evidence or _DROPPED * self.silos
+
+    @property
+    @override
+    def citations(self) -> tuple[str, ...]:
+        return *super().citations, "waudbysmith2024betting"
 
     @property
     @override
@@ -162,8 +173,7 @@ class LeaveOneOut(PersonalisedProtocol):
 
     def bet(self, state: LeaveOneOutState) -> LeaveOneOutState:
         """The state after the round's bets; the silo with the largest e-value is dropped if that is large enough."""
-        x = np.where(np.isfinite(state.increments), state.increments, 0.0)
-        x = np.sign(x) if self.by == "sign" else x
+        x = np.sign(np.where(np.isfinite(state.increments), state.increments, 0.0))
         stakes = np.asarray(STAKES, np.float32)[None]
         state = state._replace(capital=state.capital + np.log1p(stakes * x[:, None]))
         strength = np.where(state.active, self.log_evidence(state), -np.inf)

@@ -60,6 +60,26 @@ class LocalSgd:
         if not 0 <= self.weight_decay < 1e6:
             raise ConfigError(f"weight_decay must not be negative, got {self.weight_decay}.")
 
+    def for_rows(self, counts: set[int]) -> LocalSgd:
+        """The same for silos of these numbers of rows."""
+        return self
+
+    def for_server(self) -> LocalSgd:
+        """The same at a server that does not see the silos' rows."""
+        return self
+
+    def without_noise(self) -> LocalSgd:
+        """The same without noise, for what stays at a silo."""
+        return self
+
+    def noise_on_judgements(self, values: int) -> Any:
+        """Noise on AUCs by which a run chooses among the models; None where those have none.
+
+        Args:
+            values: How many AUCs the target tells in the run, at least 1.
+        """
+        return None
+
     def rng_shape(self, rows: int) -> tuple[int, int]:
         """Shape of the random bits of one training, [epochs, rows]: rows are shuffled in every epoch."""
         return self.epochs, rows

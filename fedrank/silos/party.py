@@ -1,6 +1,6 @@
 """A silo as all protocols see it that average models of silos: its rows, its local model, training and judging.
 
-A silo keeps its rows and its own last model. Which numbers of a model cross is one of :data:`CROSSING`; what does not
+A silo keeps its rows and its own last model. Which numbers of a model cross is one of :data:`CROSSINGS`; what does not
 cross stays as the silo has it. That is how batch normalisation's statistics, its γ and β, or a last layer stay local.
 
 All of it is computed with NumPy for several silos at once: the leaves of ``party.own`` have a leading axis [silos].
@@ -11,8 +11,9 @@ Axes of arrays: ``size`` numbers of a whole model, ``parameters`` of them cross,
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -22,26 +23,45 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.native import mapped
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.streams import run_words
 from fedrank.metrics.auc import host_auc, host_log_loss
+from fedrank.silos.config import Network, RecordPrivacy, SiloRun
 from fedrank.silos.data.splits import Rows, SiloArrays
+from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.messages import Model, Ready
 from fedrank.silos.network import TabularNetwork
+from fedrank.silos.records.private_sgd import with_noise
 
-#: What of a network crosses. ``average``: all of it. ``local``: all but the normalisations, γ, β and statistics (FedBN,
-#: Li et al. 2021). ``recalibrate``: all but the running statistics, which whoever uses the model estimates anew on its
-#: own training rows. ``head-local``: all but the last layer (FedPer, Arivazhagan et al. 2019).
-CROSSING = ("average", "local", "recalibrate", "head-local")
 
-#: What of a network stays at a silo.
-_LOCAL_PARTS: dict[str, Literal["norm", "statistics", "head"]] = {
-    "local": "norm",
-    "recalibrate": "statistics",
-    "head-local": "head",
+@dataclass(frozen=True)
+class Crossing:
+    """The numbers of a model that cross.
+
+    Attributes:
+        stays: Part of the network that stays at a silo; None: nothing.
+        of_batch_norm: It is about batch norm, and means nothing to another normalisation.
+        recalibrates: Whoever uses a model estimates its running statistics anew on its own training rows.
+        citation: Key of its publication; empty if there is nothing to cite.
+    """
+
+    stays: Literal["norm", "statistics", "head"] | None = None
+    of_batch_norm: bool = False
+    recalibrates: bool = False
+    citation: str = ""
+
+
+#: By name: all; all but the normalisations, γ, β and statistics (FedBN, Li et al. 2021); all but the running
+#: statistics; all but the last layer (FedPer, Arivazhagan et al. 2019).
+CROSSINGS: Mapping[str, Crossing] = {
+    "average": Crossing(),
+    "local": Crossing("norm", of_batch_norm=True, citation="li2021fedbn"),
+    "recalibrate": Crossing("statistics", of_batch_norm=True, recalibrates=True),
+    "head-local": Crossing("head", citation="arivazhagan2019fedper"),
 }
 
 #: What a model is judged by on validation rows: larger is better. The log-loss is negated.
@@ -76,51 +96,159 @@ class SiloOwn(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Parts that a run gives to a method besides its settings.
+
+    Attributes:
+        n_features: Features of a row.
+        silos: Number of silos.
+        rows: Training rows of each silo in every division.
+        most_rows: Training rows of the silo that has most.
+        measure: What models are judged by.
+        target: Number of the silo to personalise for; the first of several.
+        rounds: Rounds of the run.
+    """
+
+    n_features: int
+    silos: int
+    rows: Int[np.ndarray, "..."]
+    most_rows: int
+    measure: str
+    target: int
+    rounds: int = 1
+
+
+class Held(NamedTuple):
+    """The rows of a run as its parties hold them.
+
+    Attributes:
+        table: Rows of every party.
+        arrays: The same, divided and standardised: leading axes [seeds, parties].
+        targets: Numbers of the parties that are measured.
+    """
+
+    table: SiloTable
+    arrays: SiloArrays
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class SiloProtocol(Protocol):
-    """Settings that all protocols of silos have.
+    """A method whose parties are silos, which train a network on their tables.
+
+    Subclasses are frozen dataclasses whose fields are settings. The first four fields below are filled in by a run
+    (:meth:`bind`).
 
     Attributes:
         sgd: Local training, and the network.
         silos: k, number of silos.
         most_rows: Training rows of the silo that has most; the others' are padded to it.
-        crossing: One of :data:`CROSSING`.
         measure: One of :data:`MEASURES`.
+        privacy: Noise that hides records; None: the method has none.
+        for_one_target: A run is for one silo; other methods personalise for all silos at once.
+        tells_standards: A model may tell mean and deviation of its silo's columns.
+        pretrain: Silos train for E epochs before the first round.
+        rule_name: Name of the rule that chooses silos; None: there is none.
+        always_crossing: Key of :data:`CROSSINGS`, of a method for which it is no setting; empty: it is one.
     """
 
-    sgd: LocalSgd
-    silos: int
-    most_rows: int
-    crossing: str = "average"
-    measure: str = "auc"
+    sgd: LocalSgd = bound()
+    silos: int = bound(0)
+    most_rows: int = bound(0)
+    measure: str = bound("auc")
+    learning_rate: float = setting(0.05, "Step size of local training; the thesis names none.")
+    network: Network = field(default_factory=Network)
 
     task: ClassVar[str] = "silos"
+    run_settings: ClassVar[type] = SiloRun
+    privacy: ClassVar[Any] = None
+    for_one_target: ClassVar[bool] = False
+    tells_standards: ClassVar[bool] = True
+    pretrain: ClassVar[Any] = True
+    rule_name: ClassVar[str | None] = None
+    always_crossing: ClassVar[str] = ""
 
     def __post_init__(self):
+        if self.sgd is None:  # settings alone
+            return
         if self.silos < 1 or self.most_rows < 1:
             raise ConfigError(f"there must be a silo with a row to train on, got {self.silos} of {self.most_rows}.")
-        for what, value, options in (("crossing", self.crossing, CROSSING), ("measure", self.measure, MEASURES)):
+        for what, value, options in (("crossing", self.crossing, CROSSINGS), ("measure", self.measure, MEASURES)):
             if value not in options:
                 raise ConfigError(f"{what} must be one of {', '.join(options)}, got {value!r}.")
-        if self.crossing in ("local", "recalibrate") and self.network.norm != "batch":
+        if CROSSINGS[self.crossing].of_batch_norm and self.net.norm != "batch":
             raise ConfigError(f"crossing = {self.crossing!r} is about batch norm; this network's norm is another.")
 
+    def hold(self, held: Held) -> Held:
+        """The rows of a run as this method's parties hold them, from those of all silos.
+
+        Raises:
+            ConfigError: The method cannot learn for these targets.
+        """
+        return held
+
+    def bind(self, parts: Parts) -> Any:
+        """The method of a run.
+
+        Args:
+            parts: What the run gives.
+
+        Raises:
+            ConfigError: The settings do not fit the run.
+        """
+        net = self.network
+        sgd = LocalSgd(
+            TabularNetwork(parts.n_features, net.widths, net.norm, net.momentum),
+            net.epochs,
+            net.batch,
+            self.learning_rate,
+            net.weight_decay,
+        )
+        if self.record_privacy is not None:  # one training is before the first round
+            sgd = with_noise(sgd, self.record_privacy, parts.rounds + 1).for_rows(set(np.ravel(parts.rows).tolist()))
+        return dataclasses.replace(self, sgd=sgd, silos=parts.silos, most_rows=parts.most_rows, measure=parts.measure)
+
     @property
-    def network(self) -> TabularNetwork:
+    def record_privacy(self) -> RecordPrivacy | None:
+        """Settings of noise, where a record has an ε."""
+        return None if self.privacy is None or self.privacy.epsilon is None else self.privacy
+
+    @property
+    def crossing(self) -> str:
+        """Key of :data:`CROSSINGS`: the numbers of a model that cross."""
+        return self.always_crossing or self.network.crossing
+
+    @property
+    def net(self) -> TabularNetwork:
         """The network that every silo trains."""
         return self.sgd.network
 
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """Keys of the publications that the method rests on with its settings; may be empty or repeat."""
+        return self.paper, "mcmahan2017fedavg", CROSSINGS[self.crossing].citation
+
     @cached_property
-    def crosses(self) -> Int[np.ndarray, " parameters"]:
+    def shared_positions(self) -> Int[np.ndarray, " parameters"]:
         """Positions of the numbers of a model that cross, ascending."""
-        everything = np.arange(self.network.size)
-        if self.crossing == "average":
-            return everything
-        return np.setdiff1d(everything, self.network.positions(_LOCAL_PARTS[self.crossing]))
+        stays = CROSSINGS[self.crossing].stays
+        everything = np.arange(self.net.size)
+        return everything if stays is None else np.setdiff1d(everything, self.net.positions(stays))
 
     @property
     def parameters(self) -> int:
         """Number of a model's numbers that cross."""
-        return len(self.crosses)
+        return len(self.shared_positions)
+
+    def begin(self, key: Any, rule: Any = None, target: int = -1) -> PyTree:
+        """The state before the first round of a run among several that differ in rule and target.
+
+        Args:
+            key: Both words of the server's key; consumed.
+            rule: Rule that chooses silos, of methods that have one; None: that of the settings.
+            target: The silo of the run; −1: the run is for all.
+        """
+        return self.init(key)
 
     @property
     def sizes(self) -> dict[str, int]:  # type: ignore[override]
@@ -139,16 +267,16 @@ class SiloProtocol(Protocol):
             ConfigError: There are not as many silos as the protocol has, or other features.
         """
         _, silos, rows, features = np.shape(arrays.train.x)
-        if (silos, rows, features) != (self.silos, self.most_rows, self.network.n_features):
+        if (silos, rows, features) != (self.silos, self.most_rows, self.net.n_features):
             raise ConfigError(
                 f"the protocol is made for {self.silos} silos of at most {self.most_rows} training rows with "
-                f"{self.network.n_features} features, the data has {silos} of {rows} with {features}."
+                f"{self.net.n_features} features, the data has {silos} of {rows} with {features}."
             )
         shape = (silos,) if splits is None else (len(splits), silos)
         which = np.zeros(1, np.int32) if splits is None else np.asarray(splits, np.int32)[:, None]
         # What never crosses begins here: γ = 1, statistics that do nothing, a last layer that is the same everywhere.
-        fresh = self.network.initial(run_words([_LOCAL_SEED]))[0]
-        model = np.broadcast_to(fresh, (*shape, self.network.size))
+        fresh = self.net.initial(run_words([_LOCAL_SEED]))[0]
+        model = np.broadcast_to(fresh, (*shape, self.net.size))
         own = SiloOwn(
             np.broadcast_to(np.arange(silos, dtype=np.int32), shape),
             np.broadcast_to(which, shape),
@@ -160,21 +288,21 @@ class SiloProtocol(Protocol):
 
     def first_model(self, key: UInt32[np.ndarray, "*lead 2"]) -> Float32[np.ndarray, "*lead parameters"]:
         """The numbers of fresh networks that cross; both words of each key are consumed."""
-        return self.shared_part(self.network.initial(key))
+        return self.shared_part(self.net.initial(key))
 
     def shared_part(self, models: Float[np.ndarray, "*lead size"]) -> Float[np.ndarray, "*lead parameters"]:
         """The numbers of models that cross."""
-        return models if self.parameters == self.network.size else models[..., self.crosses]
+        return models if self.parameters == self.net.size else models[..., self.shared_positions]
 
     def whole_model(
         self, weights: Float[np.ndarray, "*#lead parameters"], models: Float[np.ndarray, "*#lead size"]
     ) -> Float[np.ndarray, "*lead size"]:
         """Models from the numbers that crossed, and those of silos' own models that do not."""
         lead = np.broadcast_shapes(weights.shape[:-1], models.shape[:-1])
-        if self.parameters == self.network.size:
-            return np.broadcast_to(weights, (*lead, self.network.size))
-        out = np.array(np.broadcast_to(models, (*lead, self.network.size)))
-        out[..., self.crosses] = weights
+        if self.parameters == self.net.size:
+            return np.broadcast_to(weights, (*lead, self.net.size))
+        out = np.array(np.broadcast_to(models, (*lead, self.net.size)))
+        out[..., self.shared_positions] = weights
         return out
 
     def offer(self, state: PyTree) -> Any:
@@ -200,8 +328,8 @@ class SiloProtocol(Protocol):
         return party._replace(own=party.own._replace(model=finite_or(after, party.own.model)))
 
     def usable(self, models: Float[np.ndarray, "silos *more size"], party: Party) -> Float[np.ndarray, "..."]:
-        """Models as the silos would use them: where ``recalibrate``, with statistics of the silos' training rows."""
-        if self.crossing != "recalibrate":
+        """Models as the silos would use them: where it recalibrates, with statistics of the silos' training rows."""
+        if not CROSSINGS[self.crossing].recalibrates:
             return models
         rows = rows_of(party, "train")
         silos, *more = models.shape[:-1]
@@ -210,7 +338,7 @@ class SiloProtocol(Protocol):
             tail = leaf.shape[1:]
             return np.broadcast_to(leaf.reshape(silos, *(1 for _ in more), *tail), (silos, *more, *tail))
 
-        return self.network.recalibrate(models, beside(rows.x), beside(rows.where))
+        return self.net.recalibrate(models, beside(rows.x), beside(rows.where))
 
     def performance(
         self, models: Float[np.ndarray, "silos models size"], party: Party, part: Part = "vali", measure: str = ""
@@ -226,7 +354,7 @@ class SiloProtocol(Protocol):
         by_auc = (measure or self.measure) == "auc"
         usable = self.usable(models, party)
         out = np.empty(models.shape[:2], np.float32)
-        widest = max(self.network.n_features, 2, *self.network.widths)
+        widest = max(self.net.n_features, 2, *self.net.widths)
         size = widest * getattr(party.shared, part).x.shape[-2] * max(1, models.shape[1])
         step = max(1, _AT_ONCE // size)
         for first in range(0, len(models), step):
@@ -234,7 +362,7 @@ class SiloProtocol(Protocol):
             rows = rows_of(some_of(party, here), part)
             most = max(1, int(rows.n.max(initial=0)))  # no more padding than needed
             with np.errstate(all="ignore"):  # numbers of models that diverged
-                found = self.network.scores(usable[here], rows.x[:, None, :most])
+                found = self.net.scores(usable[here], rows.x[:, None, :most])
             if self.sgd.draws_noise and by_auc:
                 # One row whose score is no number must not decide, without noise, whether there is an AUC.
                 found = np.where(np.isfinite(found), found, np.float32(0))

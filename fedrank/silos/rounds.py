@@ -14,7 +14,6 @@ from fedrank.core.rng import INIT
 from fedrank.core.streams import folded, run_words
 from fedrank.engine.native import stacked
 from fedrank.metrics.auc import host_auc, host_log_loss
-from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits.rules import Rule
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.network import blocks, scores
@@ -25,21 +24,19 @@ def begin_runs(
     protocol: SiloProtocol,
     seeds: Sequence[int] | Int[np.ndarray, " runs"],
     targets: Int[np.ndarray, " runs"],
-    rules: Sequence[Rule] | None = None,
+    rules: Sequence[Rule | None] | None = None,
 ) -> tuple[PyTree, PyTree]:
     """Keys uint32 [runs, 2] and server states [runs, ...] before the first round.
 
     Args:
         protocol: The protocol.
         seeds: Of the runs.
-        targets: The target of each run; used by a bandit only.
+        targets: The target of each run; −1: it is for all silos.
         rules: The rule of each run, where a bandit plays several; None: the protocol's own.
     """
     keys = run_words(np.asarray(seeds).tolist())
     each = folded(keys, INIT)
-    if not isinstance(protocol, BanditFedAvg):
-        return keys, stacked([protocol.init(key) for key in each])
-    rules = [protocol.rule] * len(keys) if rules is None else rules
+    rules = [None] * len(keys) if rules is None else rules
     begun = zip(each, rules, np.asarray(targets).tolist(), strict=True)
     return keys, stacked([protocol.begin(key, rule, target) for key, rule, target in begun])
 
@@ -114,7 +111,7 @@ class SiloEvaluator:
                 for place in np.ndindex(self._targets.shape):
                     rows_of_one = self._blocks[part, (int(where[0][place]), int(where[1][place]))]
                     n = int(counts[place])
-                    every[(number, *place, slice(n))] = scores(self._protocol.network, weights[place], rows_of_one, n)
+                    every[(number, *place, slice(n))] = scores(self._protocol.net, weights[place], rows_of_one, n)
             auc = self._protocol.measure == "auc"
             values = host_auc(every, labels, valid) if auc else -host_log_loss(every, labels, valid)
             out |= {f"{part}: {name}": row for name, row in zip(models, values, strict=True)}

@@ -24,22 +24,19 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.core.native import mapped
 from fedrank.core.trees import Json
-from fedrank.engine.deployment import delta_of
 from fedrank.engine.model import provenance
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
-from fedrank.silos.averaging import Pooled
-from fedrank.silos.bandit_fedavg import BanditFedAvg
 from fedrank.silos.bandits import arms as sets
-from fedrank.silos.bandits.rules import KINDS
 from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, public_standards, sizes
-from fedrank.silos.config import ALL, SilosConfig
+from fedrank.silos.config import ALL, SiloRun
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evidence import against, evidence, sceptics_rows, with_differences
 from fedrank.silos.model import SiloModel
+from fedrank.silos.party import CROSSINGS
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
@@ -72,7 +69,7 @@ _CROSSED = {
 class SiloRunner(Runner):
     """A run of a :class:`SiloExperiment`; arguments as :class:`Runner` has them."""
 
-    config: SilosConfig
+    config: SiloRun
 
     def __init__(self, experiment: SiloExperiment, home: RunFolder, listener: Listener):
         config = experiment.config
@@ -245,7 +242,7 @@ class SiloRunner(Runner):
     @override
     def write_known(self) -> None:
         e, c = self.experiment, self.config
-        network = e.protocol.network
+        network = e.protocol.net
         self.home.json("environment.json", self._environment())
         self.home.json(
             "model.json",
@@ -267,7 +264,7 @@ class SiloRunner(Runner):
                 "silos": list(e.names),
                 "targets": [e.names[target] for target in e.targets],
                 "label": e.table.label,
-                "rule": KINDS[int(e.protocol.rule.kind)] if isinstance(e.protocol, BanditFedAvg) else None,
+                "rule": e.protocol.rule_name,
                 "arms": self._arm_names() if e.personalises_one else {},
                 "rows": {
                     silo.name: {
@@ -291,12 +288,12 @@ class SiloRunner(Runner):
 
     def _arm_names(self) -> dict[str, list[dict[str, Json]]]:
         e = self.experiment
-        if e.protocol.arms == "clusters":  # type: ignore[attr-defined] - of a bandit; they are told by what the silos send
+        if e.protocol.bandit.arms == "clusters":  # they are told by what the silos send
             return {}
         return {
             e.names[target]: [
                 {"code": sets.code(row), "name": sets.name(row, e.names, target), "members": row.tolist()}
-                for row in np.asarray(sets.members_of(e.protocol.table, target, e.n_parties))  # type: ignore[attr-defined]
+                for row in np.asarray(sets.members_of(e.protocol.table, target, e.n_parties))
             ]
             for target in e.targets
         }
@@ -305,7 +302,7 @@ class SiloRunner(Runner):
     def write_crossed(self, done: int) -> None:
         # The ledger is of the first run; crossed.parquet has all.
         protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, delta_of(self.config)).as_json())
+        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
         ledger = Ledger()
         seed, target = self._names(0)
@@ -395,18 +392,18 @@ def silo_model(
         seed: Seed of the run.
         target: Number of the silo.
     """
-    e, c, network = experiment, experiment.config, experiment.protocol.network
+    e, c, network = experiment, experiment.config, experiment.protocol.net
     # Of pooled rows, too: the target's own rows are standardised by the target's own training rows.
     public = public_standards(c, e.table.feature_names)
     mean, deviation = standards(e.table, seed, sizes(c), c.silos.stratified, target) if public is None else public
-    recalibrated = e.protocol.crossing == "recalibrate"
+    recalibrated = CROSSINGS[e.protocol.crossing].recalibrates
     about = provenance(
         c,
         data=e.table.name,
         generated=e.table.generated,
         seed=seed,
         rounds=c.rounds,
-        privacy=e.protocol.account(c.rounds, delta_of(c)),
+        privacy=e.protocol.account(c.rounds, c.delta),
     )
     return SiloModel(
         network=network,
@@ -417,6 +414,6 @@ def silo_model(
         names=e.table.feature_names,
         coding=e.table.coding,
         label=e.table.label,
-        tells_standards=not isinstance(e.protocol, Pooled),
+        tells_standards=e.protocol.tells_standards,
         about={**about, "party": e.names[target]},
     )

@@ -31,7 +31,7 @@ from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.silos.bandits.arms import code, members_of, name
-from fedrank.silos.bandits.rules import Rule, make_rule
+from fedrank.silos.bandits.rules import Rule, RuleSettings
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
@@ -45,7 +45,7 @@ class Cell:
 
     Attributes:
         kind: One of :data:`fedrank.silos.bandits.rules.KINDS`.
-        settings: Its parameters as :func:`fedrank.silos.bandits.rules.make_rule` takes them; None: the default.
+        settings: Its other settings as :class:`fedrank.silos.bandits.rules.RuleSettings` has them.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Cell:
     @property
     def rule(self) -> Rule:
         """The decision rule with these settings."""
-        return make_rule(self.kind, **dict(self.settings))  # type: ignore[arg-type] - checked there
+        return RuleSettings(rule=self.kind, **dict(self.settings)).scalars()  # type: ignore[arg-type] - checked there
 
 
 def cells(table: Sequence[Mapping[str, Json]]) -> list[Cell]:
@@ -137,7 +137,7 @@ def play_cells(
         experiment: Of ``bandit-fedavg``; its own rule does not matter.
         todo: The settings.
         listener: Hears of the progress.
-        how: Settings of :class:`BanditFedAvg` that replace the experiment's.
+        how: Settings of the bandit that replace the experiment's.
 
     Raises:
         ConfigError: The experiment is of another protocol, or there are no settings.
@@ -148,7 +148,7 @@ def play_cells(
     rules = [cell.rule for cell in todo]
     needed = {evaluated_by(rule) for rule in rules}
     evaluates = needed.pop() if len(needed) == 1 else "either"
-    protocol = dataclasses.replace(base, rule=rules[0], evaluates=evaluates, **how)
+    protocol = dataclasses.replace(base, bandit=dataclasses.replace(base.bandit, **how), evaluates=evaluates)
     seeds, target = np.asarray(config.all_seeds), experiment.targets[0]
     settings, n = len(todo), len(seeds)
     divisions, targets = np.tile(np.arange(n), settings), np.full(settings * n, target)
@@ -287,7 +287,7 @@ def reference_results(study: Study, fraction: float, listener: Listener) -> tupl
             Column(f"out {against}", f"{said}: outliers", numeric=True),
         ]
     notes = (
-        f"{experiment.config.seeds} experiments, {experiment.config.rounds} rounds, {experiment.config.network.epochs} "
+        f"{experiment.config.seeds} experiments, {experiment.config.rounds} rounds, {protocol.network.epochs} "
         f"epochs a round. Outliers: beyond {_WHISKER} interquartile ranges from the quartiles.",
     )
     return (Table(study.title, tuple(columns), tuple(rows), notes),), {f"{study.name}-increments": _strips(points)}

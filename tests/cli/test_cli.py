@@ -345,6 +345,7 @@ def test_lists_take_several_values_and_the_protocol_may_follow_its_flags(tokens,
     assert call(["run", *tokens, "--out", str(tmp_path / "run")]) == 0
     (config,) = told
     found = {name.rpartition(".")[2]: value for name, value, _ in settings_of(config)}
+    found["protocol"] = config.protocol
     assert {key: list(v) if isinstance(v := found[key], tuple) else v for key in says} == says
 
 

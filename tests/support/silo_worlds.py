@@ -11,7 +11,9 @@ import numpy as np
 from fedrank.core.native import mapped
 from fedrank.core.streams import folded, run_words, split
 from fedrank.engine.native import stacked
-from fedrank.silos.bandit_fedavg import BanditFedAvg
+from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
+from fedrank.silos.bandits.rules import RuleSettings
+from fedrank.silos.config import Network
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
@@ -63,9 +65,22 @@ def deep_sgd(epochs=2, batch=4, rate=0.1, features=FEATURES, norm="batch", **set
     return LocalSgd(TabularNetwork(features, (4,), norm), epochs, batch, rate, **settings)
 
 
+def make_rule(kind, **settings):
+    """A decision rule as scalars."""
+    return RuleSettings(rule=kind, **settings).scalars()
+
+
+def bandit_of(sgd, silos, rows, *, target=0, measure="auc", evaluates=None, crossing="average", **settings):
+    """MAB-FL with settings of the bandit; it is ε-greedy where nothing is said."""
+    bandit = Bandit(**{"rule": "epsilon-greedy", "epsilon": 0.1, **settings})
+    return BanditFedAvg(
+        sgd, silos, rows, measure, network=Network(crossing=crossing), bandit=bandit, target=target, evaluates=evaluates
+    )
+
+
 def tiny_bandit(sgd=None, silos=SILOS, rows=ROWS, **settings):
     """MAB-FL on :func:`tiny_silos`."""
-    return BanditFedAvg(sgd or linear_sgd(), silos, rows, **settings)
+    return bandit_of(sgd or linear_sgd(), silos, rows, **settings)
 
 
 def word(seed):

@@ -28,18 +28,18 @@ from fedrank.core.errors import ConfigError
 from fedrank.silos.averaging import PersonalisedProtocol
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
-from fedrank_zoo.apfl import Apfl
-from fedrank_zoo.ditto import Ditto
+from fedrank_zoo.apfl import Apfl, ApflSettings
+from fedrank_zoo.ditto import Ditto, DittoSettings
 from fedrank_zoo.fedbn import FedBn
-from fedrank_zoo.fedfomo import FedFomo
-from fedrank_zoo.ifca import Ifca
+from fedrank_zoo.fedfomo import FedFomo, FedFomoSettings
+from fedrank_zoo.ifca import Ifca, IfcaSettings
 
 pytestmark = pytest.mark.slow
 
 
 def test_ditto_pulls_its_personal_model_to_what_was_handed_out():
     pull = 0.7
-    protocol = Ditto(SGD, SILOS, 5, measure="log-loss", pretrain=False, pull=pull)
+    protocol = Ditto(SGD, SILOS, 5, measure="log-loss", pretrain=False, personal=DittoSettings(pull=pull))
     first, state, party, _ = played(protocol)
     theta = np.asarray(first.weights, float)
     (one, _), (two, _) = fedavg_rounds(theta)
@@ -52,7 +52,7 @@ def test_ditto_pulls_its_personal_model_to_what_was_handed_out():
 
 
 def test_apfl_moves_both_models_and_its_share():
-    protocol = Apfl(SGD, SILOS, 5, measure="log-loss", pretrain=False, share=0.6)
+    protocol = Apfl(SGD, SILOS, 5, measure="log-loss", pretrain=False, personal=ApflSettings(share=0.6))
     first, state, party, _ = played(protocol)
     theta = np.asarray(first.weights, float)
     shares, ours = [], protocol.models(state, party)["last"]
@@ -101,7 +101,7 @@ def test_fedfomo_mixes_by_gain_over_distance():
 
 
 def test_ifca_trains_the_model_that_fits_and_averages_within_clusters():
-    protocol = Ifca(SGD, SILOS, 5, measure="log-loss", pretrain=False, clusters=2)
+    protocol = Ifca(SGD, SILOS, 5, measure="log-loss", pretrain=False, personal=IfcaSettings(clusters=2))
     first, state, party, seen = played(protocol, seed=0)  # of which both clusters are chosen
     thetas = [np.asarray(w, float) for w in first.weights]
     for number in range(2):
@@ -127,7 +127,7 @@ SIZES = {
     FedBn(DEEP, 3, 5): [(5 + 4 * (P - 8), READY), (5 + 4 * (P - 8), 5 + 4 * (P - 8))],
     Ifca(DEEP, 3, 5): [(5 + 8 * P, READY), (5 + 8 * P, 9 + 4 * P)],
     FedFomo(DEEP, 3, 5): [KEPT, (5 + 12 + 12 * P, 5 + 4 * P + 12)],
-    FedFomo(DEEP, 3, 5, downloads=1): [KEPT, *[(5 + 4 + 4 * P, 5 + 4 * P + 4)] * 3],
+    FedFomo(DEEP, 3, 5, personal=FedFomoSettings(downloads=1)): [KEPT, *[(5 + 4 + 4 * P, 5 + 4 * P + 4)] * 3],
 }
 
 
@@ -153,7 +153,7 @@ def test_a_silo_that_is_not_heard_does_not_matter(method):
 
 def test_a_mixture_of_all_own_is_local_training_and_of_none_federated_averaging():
     for share, wanted in ((1.0, LocalSgd), (0.0, None)):
-        protocol = Apfl(SGD, SILOS, 5, share=share, adaptive=False, pretrain=False)
+        protocol = Apfl(SGD, SILOS, 5, personal=ApflSettings(share=share, adaptive=False), pretrain=False)
         first, state, party, _ = played(protocol)
         ours, theta = protocol.models(state, party)["last"], first.weights.astype(float)
         for silo in range(SILOS):
@@ -162,7 +162,7 @@ def test_a_mixture_of_all_own_is_local_training_and_of_none_federated_averaging(
 
 
 def test_a_fedfomo_silo_is_sent_other_silos_models_and_those_it_likes_first():
-    protocol = FedFomo(SGD, 5, 5, downloads=2, epsilon=0.0)
+    protocol = FedFomo(SGD, 5, 5, personal=FedFomoSettings(downloads=2, explore=0.0))
     liked = np.zeros((5, 5), np.float32)
     liked[0, 3], liked[0, 2], liked[4, 0] = 0.5, 0.2, 0.1
     chosen = np.stack(
@@ -176,13 +176,13 @@ def test_a_fedfomo_silo_is_sent_other_silos_models_and_those_it_likes_first():
 @pytest.mark.parametrize(
     ("method", "settings", "words"),
     [
-        (Ditto, {"pull": -1.0}, "pull"),
-        (Apfl, {"share": 1.5}, "share"),
-        (FedFomo, {"downloads": 3}, "downloads"),
-        (FedFomo, {"epsilon": 2.0}, "epsilon"),
-        (Ifca, {"clusters": 0}, "clusters"),
+        (Ditto, DittoSettings(pull=-1.0), "pull"),
+        (Apfl, ApflSettings(share=1.5), "share"),
+        (FedFomo, FedFomoSettings(downloads=3), "downloads"),
+        (FedFomo, FedFomoSettings(explore=2.0), "explore"),
+        (Ifca, IfcaSettings(clusters=0), "clusters"),
     ],
 )
 def test_settings_out_of_range_are_refused(method, settings, words):
     with pytest.raises(ConfigError, match=words):
-        method(SGD, 3, 5, **settings)
+        method(SGD, 3, 5, personal=settings)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from cyclopts import Parameter
 from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
@@ -23,9 +22,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.protocol import Exchange, Party
-from fedrank.engine.methods import Method
 from fedrank.silos.averaging import PersonalisedProtocol, Train
-from fedrank.silos.config import AveragingConfig
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import Model, Trained
 from fedrank.silos.network import Gradient
@@ -38,14 +35,6 @@ class ApflSettings:
 
     share: float = setting(0.5, "α, the part of a silo's own model before the first round.")
     adaptive: bool = setting(True, "Let every silo adapt α.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApflConfig(AveragingConfig):
-    """Settings of APFL: a mixture of a personal and the global model."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("apfl", "The protocol; see fedrank protocols.")
-    personal: ApflSettings = field(default_factory=ApflSettings)
 
 
 class ApflOwn(NamedTuple):
@@ -68,23 +57,21 @@ class ApflOwn(NamedTuple):
 
 @dataclass(frozen=True)
 class Apfl(PersonalisedProtocol):
-    """APFL with its settings.
+    """Silos: a mixture of a silo's own model and the average of all silos.
 
-    Attributes:
-        share: α before the first round, in [0, 1].
-        adaptive: Whether a silo adapts α: once a round before its training, by a step along −∂F_k/∂α (equation 10) on
-            all of its training rows, with the learning rate of SGD, and kept in [0, 1].
+    Where it is adaptive a silo changes α once a round before its training, by a step along −∂F_k/∂α (equation 10) on
+    all of its training rows, with the learning rate of SGD, and keeps it in [0, 1].
     """
 
-    share: float = 0.5
-    adaptive: bool = True
+    personal: ApflSettings = field(default_factory=ApflSettings)
 
-    name = "apfl"
+    name, paper = "apfl", "deng2020apfl"
+    published = "Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020"
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.share <= 1:
-            raise ConfigError(f"share, APFL's α, must be in [0, 1], got {self.share}.")
+        if not 0 <= self.personal.share <= 1:
+            raise ConfigError(f"share, APFL's α, must be in [0, 1], got {self.personal.share}.")
 
     @property
     @override
@@ -94,7 +81,7 @@ class Apfl(PersonalisedProtocol):
     @override
     def parties(self, arrays: SiloArrays, splits: Sequence[int] | Int[np.ndarray, " runs"] | None = None) -> Party:
         party = super().parties(arrays, splits)
-        share = np.full(party.own.number.shape, self.share, np.float32)
+        share = np.full(party.own.number.shape, self.personal.share, np.float32)
         return party._replace(own=ApflOwn(*party.own, personal=party.own.model, share=share))
 
     @override
@@ -106,23 +93,23 @@ class Apfl(PersonalisedProtocol):
         self, w: Float[np.ndarray, "silos size"], v: Float[np.ndarray, "silos size"], party: Party
     ) -> Float32[np.ndarray, " silos"]:
         """α − η·⟨v − w, ∇F_k(α·v + (1 − α)·w)⟩, within [0, 1]; α where that is not finite."""
-        rows, cut, share = rows_of(party, "train"), self.network.trainable, party.own.share
+        rows, cut, share = rows_of(party, "train"), self.net.trainable, party.own.share
         w, v = w[:, :cut], v[:, :cut]
         mixed = np.ascontiguousarray(share[:, None] * v + (1 - share[:, None]) * w)
         slope = np.zeros(len(share), np.float32)
         for silo in np.flatnonzero(rows.n):
             n = rows.n[silo]
-            gradient = Gradient(self.network, mixed[[silo]])
+            gradient = Gradient(self.net, mixed[[silo]])
             slope[silo] = gradient(rows.x[[silo], :n], rows.y[[silo], :n] > 0.5)[0] @ (v[silo] - w[silo])
         after = np.clip(share - np.float32(self.sgd.learning_rate) * slope, 0, 1)
         return np.where(np.isfinite(after), after, share)
 
     def mixing(self, models: Float[np.ndarray, "models numbers"]) -> Any:
         """A step of models that hold w, v and α, one after the other."""
-        size, cut = self.network.size, self.network.trainable
+        size, cut = self.net.size, self.net.trainable
         w, v, share = models[:, :size], models[:, size : 2 * size], models[:, 2 * size :]
         mixed = np.empty((len(models), cut), np.float32)
-        of_w, of_mixed = Gradient(self.network, w), Gradient(self.network, mixed)
+        of_w, of_mixed = Gradient(self.net, w), Gradient(self.net, mixed)
 
         def step(x: Any, y: Any) -> None:
             mixed[:] = share * v[:, :cut] + (1 - share) * w[:, :cut]
@@ -140,30 +127,12 @@ class TrainMixture(Train, request=Model, reply=Trained):
 
     @override
     def respond(self, request: Model, party: Party, draws: PyTree) -> tuple[Party, Trained]:
-        s, size = self.settings, self.settings.network.size
+        s, size = self.settings, self.settings.net.size
         party, w = self.begin(request, party)
         own, first = party.own, np.asarray(request.round) == 0
         v = np.where(first[:, None], w, own.personal)
-        share = s.adapt_share(w, v, party) if s.adaptive else own.share
+        share = s.adapt_share(w, v, party) if s.personal.adaptive else own.share
         before = np.concatenate([w, v, share[:, None]], axis=1)
         after = finite_or(s.train(before, party, draws, s.mixing), before)
         own = own._replace(model=after[:, :size], personal=after[:, size : 2 * size], share=share)
         return party._replace(own=own), Trained(s.shared_part(own.model), row_count(party))
-
-
-def _make(config: ApflConfig, parts: Any) -> Apfl:
-    p = config.personal
-    return Apfl(**parts.common, crossing=config.network.crossing, share=p.share, adaptive=p.adaptive)
-
-
-APFL = Method(
-    name="apfl",
-    task="silos",
-    settings=ApflConfig,
-    make=_make,
-    summary="Silos: a mixture of a silo's own model and the average of all silos.",
-    paper="Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020",
-    crosses="models",
-    file="zoo/fedrank_zoo/apfl.py",
-    citation="deng2020apfl",
-)

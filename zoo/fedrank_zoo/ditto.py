@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from cyclopts import Parameter
 from jaxtyping import Float, Int
 from typing_extensions import override
 
@@ -22,9 +21,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.protocol import Exchange, Party
-from fedrank.engine.methods import Method
 from fedrank.silos.averaging import PersonalisedProtocol, Train
-from fedrank.silos.config import AveragingConfig
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import Model, Trained
 from fedrank.silos.network import Gradient
@@ -36,14 +33,6 @@ class DittoSettings:
     """Settings that only Ditto has."""
 
     pull: float = setting(1.0, "λ, strength of the pull of a silo's model to the average of all silos.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DittoConfig(AveragingConfig):
-    """Settings of Ditto: a personal model kept near the global one by a penalty."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("ditto", "The protocol; see fedrank protocols.")
-    personal: DittoSettings = field(default_factory=DittoSettings)
 
 
 class DittoOwn(NamedTuple):
@@ -64,20 +53,17 @@ class DittoOwn(NamedTuple):
 
 @dataclass(frozen=True)
 class Ditto(PersonalisedProtocol):
-    """Ditto with its settings.
+    """Silos: each silo's own model, pulled to the average of all silos."""
 
-    Attributes:
-        pull: λ, at least 0; 0 is local training.
-    """
+    personal: DittoSettings = field(default_factory=DittoSettings)
 
-    pull: float = 1.0
-
-    name = "ditto"
+    name, paper = "ditto", "li2021ditto"
+    published = "Li et al.: Ditto, ICML 2021"
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.pull < 1e6:
-            raise ConfigError(f"pull, Ditto's λ, must not be negative, got {self.pull}.")
+        if not 0 <= self.personal.pull < 1e6:
+            raise ConfigError(f"pull, Ditto's λ, must not be negative, got {self.personal.pull}.")
 
     @property
     @override
@@ -95,7 +81,7 @@ class Ditto(PersonalisedProtocol):
 
     def pull_step(self, models: Float[np.ndarray, "models numbers"]) -> Any:
         """A step v ← v − η·(∇F_k(v) + λ·(v − θ)) of models that hold v and, after it, what gradients change of θ."""
-        net, pull = self.network, np.float32(self.pull)
+        net, pull = self.net, np.float32(self.personal.pull)
         v, near = models[:, : net.size], pull * models[:, net.size :]
         gradient = Gradient(net, v)
 
@@ -123,24 +109,7 @@ class TrainBoth(Train, request=Model, reply=Trained):
         own, first = party.own, np.asarray(request.round) == 0
         before = np.where(first[:, None], start, own.personal)
         model = s.train(start, party, draws[:, :epochs])
-        beside = np.concatenate([before, start[:, : s.network.trainable]], axis=1)
-        personal = s.train(beside, party, draws[:, epochs:], s.pull_step)[:, : s.network.size]
+        beside = np.concatenate([before, start[:, : s.net.trainable]], axis=1)
+        personal = s.train(beside, party, draws[:, epochs:], s.pull_step)[:, : s.net.size]
         own = own._replace(model=finite_or(model, own.model), personal=finite_or(personal, before))
         return party._replace(own=own), Trained(s.shared_part(model), row_count(party))
-
-
-def _make(config: DittoConfig, parts: Any) -> Ditto:
-    return Ditto(**parts.common, crossing=config.network.crossing, pull=config.personal.pull)
-
-
-DITTO = Method(
-    name="ditto",
-    task="silos",
-    settings=DittoConfig,
-    make=_make,
-    summary="Silos: each silo's own model, pulled to the average of all silos.",
-    paper="Li et al.: Ditto, ICML 2021",
-    crosses="models",
-    file="zoo/fedrank_zoo/ditto.py",
-    citation="li2021ditto",
-)

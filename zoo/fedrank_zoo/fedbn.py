@@ -5,45 +5,17 @@ Li, Jiang, Zhang, Kamp, Dou: *FedBN*, ICLR 2021: federated averaging with ``cros
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, field
 
-from cyclopts import Parameter
-
-from fedrank.core.fields import setting
-from fedrank.engine.methods import Method
 from fedrank.silos.averaging import PersonalisedProtocol
-from fedrank.silos.config import SilosConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedBnConfig(SilosConfig):
-    """Settings of FedBN, whose normalisations never cross."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedbn", "The protocol; see fedrank protocols.")
+from fedrank.silos.config import LocalNetwork
 
 
 @dataclass(frozen=True)
 class FedBn(PersonalisedProtocol):
-    """Federated averaging of all numbers but those of batch norm."""
+    """Silos: the average of all silos, but for the normalisations."""
 
-    crossing: str = "local"
+    network: LocalNetwork = field(default_factory=LocalNetwork)  # type: ignore[assignment] - what crosses is no setting
 
-    name = "fedbn"
-
-
-def _make(config: FedBnConfig, parts: Any) -> FedBn:
-    return FedBn(**parts.common)
-
-
-FEDBN = Method(
-    name="fedbn",
-    task="silos",
-    settings=FedBnConfig,
-    make=_make,
-    summary="Silos: the average of all silos, but for the normalisations.",
-    paper="Li et al.: FedBN, ICLR 2021",
-    crosses="models",
-    file="zoo/fedrank_zoo/fedbn.py",
-    citation="li2021fedbn",
-)
+    name, paper, always_crossing = "fedbn", "li2021fedbn", "local"
+    published = "Li et al.: FedBN, ICLR 2021"

@@ -26,10 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from cyclopts import Parameter
 from jaxtyping import Bool, Float, Int, UInt32
 from typing_extensions import override
 
@@ -41,9 +40,7 @@ from fedrank.core.messages import f4, message, u4
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import folded, split, stream, uniforms
-from fedrank.engine.methods import Method
 from fedrank.silos.averaging import PersonalisedProtocol
-from fedrank.silos.config import AveragingConfig
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import SEEN, Model, Trained
 from fedrank.silos.party import Pretrain, SiloExchange, is_finite, row_count, update_rows
@@ -58,14 +55,6 @@ class FedFomoSettings:
 
     downloads: int | None = setting(None, "Number of other silos' models that a silo is sent; without it all.")
     explore: float = setting(0.3, "Probability that one of them is random.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedFomoConfig(AveragingConfig):
-    """Settings of FedFomo: other silos' models weighted by their gain on own rows."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("fedfomo", "The protocol; see fedrank protocols.")
-    personal: FedFomoSettings = field(default_factory=FedFomoSettings)
 
 
 @message(kind=11)
@@ -128,23 +117,18 @@ class FomoState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedFomo(PersonalisedProtocol):
-    """FedFomo with its settings.
+    """Silos: each mixes the others' models by how much they help it."""
 
-    Attributes:
-        downloads: M, how many models of others a silo is sent, fewer than silos; None: all.
-        epsilon: ε, the chance that one of the M is random, in [0, 1].
-    """
+    personal: FedFomoSettings = field(default_factory=FedFomoSettings)
 
-    downloads: int | None = None
-    epsilon: float = 0.3
-
-    name = "fedfomo"
+    name, paper = "fedfomo", "zhang2021fedfomo"
+    published = "Zhang et al.: Personalized Federated Learning with First Order Model Optimization, ICLR 2021"
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.epsilon <= 1:
-            raise ConfigError(f"epsilon must be in [0, 1], got {self.epsilon}.")
-        if self.downloads is None:
+        if not 0 <= self.personal.explore <= 1:
+            raise ConfigError(f"explore must be in [0, 1], got {self.personal.explore}.")
+        if self.downloads is None or self.sgd is None:
             return
         if not 1 <= self.downloads < self.silos:
             raise ConfigError(f"downloads must be in 1..{self.silos - 1}, fewer than silos; got {self.downloads}.")
@@ -152,6 +136,11 @@ class FedFomo(PersonalisedProtocol):
             raise ConfigError(
                 f"downloads can be chosen for at most {MOST_APART} silos, got {self.silos}; leave it out to send all."
             )
+
+    @property
+    def downloads(self) -> int | None:
+        """M, number of models of others that a silo is sent; None: all."""
+        return self.personal.downloads
 
     @property
     def sent_models(self) -> int:
@@ -203,7 +192,7 @@ class FedFomo(PersonalisedProtocol):
     ) -> Int[np.ndarray, " models"]:
         """Silos whose models one silo is sent."""
         tries, ties, luck = split(key, 3)
-        explore = uniforms(stream(tries, self.sent_models)) < np.float32(self.epsilon)
+        explore = uniforms(stream(tries, self.sent_models)) < np.float32(self.personal.explore)
         order = np.lexsort((uniforms(stream(ties, self.silos)), affinity))
         rank = np.zeros(self.silos, np.float32)
         rank[order] = np.arange(self.silos)
@@ -248,7 +237,7 @@ class FedFomo(PersonalisedProtocol):
         candidates = np.concatenate([self.whole_model(weights, newest), newest], axis=1)
         there = np.concatenate([who != own.number[:, None], np.ones((len(who), 1), bool)], axis=1)
         moves = np.where((there & is_finite(candidates))[..., None], candidates - before, np.float32(0))
-        compared = self.crosses[self.crosses < self.network.trainable]
+        compared = self.shared_positions[self.shared_positions < self.net.trainable]
         distance = np.sqrt(np.sum(moves[..., compared] ** 2, axis=-1))
         gain = self.performance(before + moves, party, "vali", "log-loss")
         gain = gain - self.performance(before, party, "vali", "log-loss")
@@ -349,21 +338,3 @@ class MixAndTrain(SiloExchange, request=Others, reply=TrainedOnMix):
             return state
         # What came is what silos are sent in the next round.
         return s.choose_models(state._replace(models=state.newest, round=state.round + 1))
-
-
-def _make(config: FedFomoConfig, parts: Any) -> FedFomo:
-    p = config.personal
-    return FedFomo(**parts.common, crossing=config.network.crossing, downloads=p.downloads, epsilon=p.explore)
-
-
-FEDFOMO = Method(
-    name="fedfomo",
-    task="silos",
-    settings=FedFomoConfig,
-    make=_make,
-    summary="Silos: each mixes the others' models by how much they help it.",
-    paper="Zhang et al.: Personalized Federated Learning with First Order Model Optimization, ICLR 2021",
-    crosses="models",
-    file="zoo/fedrank_zoo/fedfomo.py",
-    citation="zhang2021fedfomo",
-)

@@ -16,10 +16,8 @@ trains the fresh network that fits it best.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
 
 import numpy as np
-from cyclopts import Parameter
 from jaxtyping import Bool, Float, Int, UInt32
 from typing_extensions import override
 
@@ -30,9 +28,7 @@ from fedrank.core.fields import setting
 from fedrank.core.messages import f4, message, u4
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import split
-from fedrank.engine.methods import Method
 from fedrank.silos.averaging import PersonalisedProtocol, ServerState, Train, average
-from fedrank.silos.config import AveragingConfig
 from fedrank.silos.party import Pretrain, is_finite, update_rows
 
 
@@ -41,14 +37,6 @@ class IfcaSettings:
     """Settings that only IFCA has."""
 
     clusters: int = setting(2, "Number of models that silos choose from.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfcaConfig(AveragingConfig):
-    """Settings of IFCA: silos are clustered, one model for each cluster."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("ifca", "The protocol; see fedrank protocols.")
-    personal: IfcaSettings = field(default_factory=IfcaSettings)
 
 
 @message(kind=9)
@@ -70,20 +58,22 @@ class TrainedInCluster:
 
 @dataclass(frozen=True)
 class Ifca(PersonalisedProtocol):
-    """IFCA with its settings.
+    """Silos: several averages, each silo picks the one that suits it."""
 
-    Attributes:
-        clusters: C, at least 1; 1 is federated averaging.
-    """
+    personal: IfcaSettings = field(default_factory=IfcaSettings)
 
-    clusters: int = 2
-
-    name = "ifca"
+    name, paper = "ifca", "ghosh2020ifca"
+    published = "Ghosh et al.: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020"
 
     def __post_init__(self):
         super().__post_init__()
         if not 1 <= self.clusters <= 1000:
             raise ConfigError(f"clusters must be in 1..1,000, got {self.clusters}.")
+
+    @property
+    def clusters(self) -> int:
+        """C, number of models; 1 is federated averaging."""
+        return self.personal.clusters
 
     @property
     @override
@@ -145,20 +135,3 @@ class TrainInCluster(Train, request=Models, reply=TrainedInCluster):
         which = heard[None] & (replies.cluster.astype(np.int32)[None] == number)
         weights = average(replies.weights, rows, which, state.weights)
         return ServerState(state.round + 1, weights, rows)
-
-
-def _make(config: IfcaConfig, parts: Any) -> Ifca:
-    return Ifca(**parts.common, crossing=config.network.crossing, clusters=config.personal.clusters)
-
-
-IFCA = Method(
-    name="ifca",
-    task="silos",
-    settings=IfcaConfig,
-    make=_make,
-    summary="Silos: several averages, each silo picks the one that suits it.",
-    paper="Ghosh et al.: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020",
-    crosses="models",
-    file="zoo/fedrank_zoo/ifca.py",
-    citation="ghosh2020ifca",
-)

@@ -78,52 +78,13 @@ def members_of(
         table: Which of the silos other than the target are in each arm, in their order.
         target: Number of the target.
         silos: k.
+
+    >>> [code(arm) for arm in members_of(pair_table(4), 1, 4)]
+    ['0100', '1100', '0110', '0101']
     """
     every = np.arange(silos)
     column = np.clip(every - (every > target), 0, silos - 2)
     return table[:, column] | (every == target)[None, :]
-
-
-def pairs(target: int, silos: int, alone: bool = True) -> Bool[np.ndarray, "arms silos"]:
-    """Arms of the target with one other silo each; before them the target alone if ``alone``.
-
-    Returns:
-        [silos − 1 (+ 1), silos].
-
-    Raises:
-        ConfigError: Fewer than two silos, or no such target.
-
-    >>> [code(arm) for arm in pairs(1, 4)]
-    ['0100', '1100', '0110', '0101']
-    """
-    return _with_target(pair_table(silos, alone), target, silos)
-
-
-def combinations(target: int, silos: int) -> Bool[np.ndarray, "arms silos"]:
-    """Arms of the target with every set of other silos, in binary order: the target alone first, all silos last.
-
-    Returns:
-        [2^(silos − 1), silos].
-
-    Raises:
-        ConfigError: Fewer than two silos, too many, or no such target.
-
-    >>> [code(arm) for arm in combinations(0, 3)]
-    ['100', '110', '101', '111']
-    """
-    return _with_target(combination_table(silos), target, silos)
-
-
-def everyone(target: int, silos: int) -> Bool[np.ndarray, "1 silos"]:
-    """The one arm of all silos: Federated Averaging.
-
-    Returns:
-        [1, silos].
-
-    Raises:
-        ConfigError: Fewer than two silos, or no such target.
-    """
-    return _with_target(everyone_table(silos), target, silos)
 
 
 def code(members: Sequence[bool] | Bool[np.ndarray, " silos"]) -> str:
@@ -196,12 +157,6 @@ def cluster_arms(
     # A cluster carries the number of its first silo, because the lower of two always takes in the higher.
     itself = every == target
     return np.concatenate([itself[None], (owner == np.flatnonzero(sizes > 0)[:, None]) | itself])
-
-
-def _with_target(table: Bool[np.ndarray, "arms others"], target: int, silos: int) -> Bool[np.ndarray, "arms silos"]:
-    if not 0 <= target < silos:
-        raise ConfigError(f"target must be a silo from 0 to {silos - 1}, got {target}.")
-    return np.insert(table, target, True, axis=1)
 
 
 def _check_silos(silos: int) -> None:

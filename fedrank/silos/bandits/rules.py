@@ -22,22 +22,103 @@ Source:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.fields import setting
 from fedrank.core.streams import folded, stream, uniforms
 
+Kind: TypeAlias = Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"]
+
 #: Kinds of rules; the position is the code in :class:`Rule`.
-KINDS = ("epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed")
+KINDS: tuple[str, ...] = get_args(Kind)
 _NEEDS_THRESHOLD = ("thompson", "bayesian-extreme-explore")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RuleSettings:
+    """Settings of a decision rule."""
+
+    rule: Kind = setting("extreme-explore", "Decision rule.")
+    epsilon: float = setting(
+        0.2, "epsilon-greedy: probability of another arm than the best.", needs=("bandit.rule", ("epsilon-greedy",))
+    )
+    c: float = setting(0.05, "ucb: inclination to explore.", needs=("bandit.rule", ("ucb",)))
+    alpha: float | None = setting(None, "Weight of the newest reward in (0, 1]; without it the mean of all.")
+    gamma: float = setting(
+        1.0,
+        "thompson, bayesian-extreme-explore: discount of older rewards in (0, 1].",
+        needs=("bandit.rule", ("thompson", "bayesian-extreme-explore")),
+    )
+    threshold: float | None = setting(
+        None, "Reward 1 for an increment above it, else 0; without it the increment. thompson needs one: 0.025."
+    )
+    initial: float = setting(0.05, "Optimistic first estimate of every arm.")
+    every: int = setting(0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.")
+    chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.")
+    fixed: int = setting(
+        0, "fixed: number of the arm; 0 is the target alone where that is an arm.", needs=("bandit.rule", ("fixed",))
+    )
+
+    def scalars(self) -> Rule:
+        """The rule as scalars of a server's state.
+
+        Raises:
+            UnknownNameError: No such kind.
+            ConfigError: A value is out of its range, or a threshold is missing.
+        """
+        if self.rule not in KINDS:
+            raise UnknownNameError("decision rule", self.rule, KINDS)
+        alpha, threshold = self.alpha, self.threshold
+        ranges = (
+            ("epsilon", 0.0 <= self.epsilon <= 1.0, "in [0, 1]"),
+            ("c", 0.0 <= self.c < math.inf, "at least 0 and finite"),
+            ("alpha", alpha is None or 0.0 < alpha <= 1.0, "in (0, 1], or None for the stationary mean"),
+            ("gamma", 0.0 < self.gamma <= 1.0, "in (0, 1]; 1 does not discount"),
+            ("threshold", threshold is None or math.isfinite(threshold), "finite, or None"),
+            ("initial", math.isfinite(self.initial), "finite"),
+            ("every", self.every >= 0, "at least 0; 0 schedules no Extreme-Explore round"),
+            ("chance", 0.0 <= self.chance <= 1.0, "in [0, 1]"),
+            ("fixed", self.fixed >= 0, "at least 0"),
+        )
+        for name, fine, wanted in ranges:
+            if not fine:
+                raise ConfigError(
+                    f"{name} of the decision rule {self.rule} must be {wanted}, got {getattr(self, name)}."
+                )
+        if threshold is None and self.rule in _NEEDS_THRESHOLD:
+            raise ConfigError(
+                f"The decision rule {self.rule} counts wins and losses and needs a threshold: the increment above "
+                "which a round counts as a win, such as 0.025."
+            )
+        one = np.asarray(1.0, np.float32)  # the thesis names no prior; this one is uniform
+        return Rule(
+            kind=np.asarray(KINDS.index(self.rule), np.int32),
+            epsilon=_real(self.epsilon),
+            c=_real(self.c),
+            alpha=_real(alpha),
+            gamma=_real(self.gamma),
+            threshold=_real(threshold),
+            initial=_real(self.initial),
+            wins0=one,
+            losses0=one,
+            every=np.asarray(self.every, np.int32),
+            chance=_real(self.chance),
+            fixed=np.asarray(self.fixed, np.int32),
+        )
+
+
+def _real(value: float | None) -> Float[AnyArray, ""]:
+    return np.asarray(math.nan if value is None else value, np.float32)
+
+
 class Rule(NamedTuple):
-    """Settings of one bandit, scalars. Make it with :func:`make_rule`.
+    """A decision rule as scalars: :meth:`RuleSettings.scalars` makes it.
 
     Attributes:
         kind: Index into :data:`KINDS`.
@@ -84,88 +165,6 @@ class Estimates(NamedTuple):
     wins: Float[np.ndarray, "*runs arms"]
     losses: Float[np.ndarray, "*runs arms"]
     time: Float[AnyArray, "*runs"]
-
-
-def make_rule(
-    kind: str,
-    *,
-    epsilon: float = 0.1,
-    c: float = 0.05,
-    alpha: float | None = None,
-    gamma: float = 1.0,
-    threshold: float | None = None,
-    initial: float = 0.05,
-    wins0: float = 1.0,
-    losses0: float = 1.0,
-    every: int = 0,
-    chance: float = 0.0,
-    fixed: int = 0,
-) -> Rule:
-    """A rule from settings; those that its kind does not use are ignored.
-
-    Args:
-        kind: One of :data:`KINDS`.
-        epsilon: Exploration probability of ε-greedy, in [0, 1].
-        c: Exploration weight of UCB, at least 0.
-        alpha: Recency weight in (0, 1], larger is more recent; None is the stationary mean.
-        gamma: Discount of Thompson sampling and Bayesian Extreme Explore, in (0, 1].
-        threshold: Increment above which the reward is 1; None: the reward is the increment. Thompson sampling and
-            Bayesian Extreme Explore need one.
-        initial: First estimate of every arm; above all rewards it makes a rule try every arm. The thesis uses 0.05.
-        wins0: Beta prior, above 0. The thesis names no value; 1 and 1 is the uniform prior.
-        losses0: Beta prior, above 0.
-        every: Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.
-        chance: Probability that a round is an Extreme-Explore round, in [0, 1].
-        fixed: Arm of the kind ``fixed``, at least 0.
-
-    Returns:
-        A rule of scalars.
-
-    Raises:
-        UnknownNameError: No such kind.
-        ConfigError: A value is out of its range, or a threshold is missing.
-    """
-    if kind not in KINDS:
-        raise UnknownNameError("decision rule", kind, KINDS)
-    ranges = (
-        ("epsilon", epsilon, 0.0 <= epsilon <= 1.0, "in [0, 1]"),
-        ("c", c, 0.0 <= c < math.inf, "at least 0 and finite"),
-        ("alpha", alpha, alpha is None or 0.0 < alpha <= 1.0, "in (0, 1], or None for the stationary mean"),
-        ("gamma", gamma, 0.0 < gamma <= 1.0, "in (0, 1]; 1 does not discount"),
-        ("threshold", threshold, threshold is None or math.isfinite(threshold), "finite, or None"),
-        ("initial", initial, math.isfinite(initial), "finite"),
-        ("wins0", wins0, 0.0 < wins0 < math.inf, "above 0 and finite"),
-        ("losses0", losses0, 0.0 < losses0 < math.inf, "above 0 and finite"),
-        ("every", every, every >= 0, "at least 0; 0 schedules no Extreme-Explore round"),
-        ("chance", chance, 0.0 <= chance <= 1.0, "in [0, 1]"),
-        ("fixed", fixed, fixed >= 0, "at least 0"),
-    )
-    for name, value, fine, wanted in ranges:
-        if not fine:
-            raise ConfigError(f"{name} of the decision rule {kind} must be {wanted}, got {value}.")
-    if threshold is None and kind in _NEEDS_THRESHOLD:
-        raise ConfigError(
-            f"The decision rule {kind} counts wins and losses and needs a threshold: the increment above which a round "
-            "counts as a win, such as 0.025."
-        )
-
-    def real(value: float | None) -> Float[AnyArray, "*runs"]:
-        return np.asarray(math.nan if value is None else value, np.float32)
-
-    return Rule(
-        kind=np.asarray(KINDS.index(kind), np.int32),
-        epsilon=real(epsilon),
-        c=real(c),
-        alpha=real(alpha),
-        gamma=real(gamma),
-        threshold=real(threshold),
-        initial=real(initial),
-        wins0=real(wins0),
-        losses0=real(losses0),
-        every=np.asarray(every, np.int32),
-        chance=real(chance),
-        fixed=np.asarray(fixed, np.int32),
-    )
 
 
 def start(rule: Rule, arms: int) -> Estimates:

@@ -28,7 +28,7 @@ def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*gam
 
     Args:
         values: The value of each of the 2^(k−1) combinations in the order of
-            :func:`fedrank.silos.bandits.arms.combinations`: entry 0 is the target alone, bit i is the i-th helper.
+            :func:`fedrank.silos.bandits.arms.combination_table`: entry 0 is the target alone, bit i is the i-th helper.
 
     Returns:
         Shares of the k − 1 helpers in the units of the values. Their sum is the value of everyone minus that of the

@@ -27,7 +27,7 @@ label; m of them by √m times that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ from fedrank.core.streams import folded, normals, stream
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.privacy.randomised_response import os_words
+from fedrank.silos.config import RecordPrivacy
 from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import Gradient
@@ -228,6 +229,7 @@ class PrivateSgd(LocalSgd):
         """Steps of ``trainings`` trainings of a silo of ``rows`` rows."""
         return trainings * self.epochs * -(-rows // min(self.batch, rows))
 
+    @override
     def for_rows(self, counts: set[int]) -> PrivateSgd:
         """The same with the noise that silos of these numbers of rows need.
 
@@ -246,11 +248,19 @@ class PrivateSgd(LocalSgd):
                 )
             if self._room(rows) * longest + _FAR * SIGMA >= 2**31:
                 raise ConfigError(f"{rows:,} rows of a silo are too many for one sum; take a smaller network.batch.")
-        return replace(self, multipliers=tuple(found))
+        return replace(self, multipliers=tuple(found), elsewhere=False)
 
+    @override
+    def for_server(self) -> PrivateSgd:
+        return replace(self, elsewhere=True)
+
+    @override
     def without_noise(self) -> LocalSgd:
-        """Local training of the same network with the same settings and no noise, for what stays at a silo."""
-        return LocalSgd(**{f.name: getattr(self, f.name) for f in fields(LocalSgd)})
+        return LocalSgd(self.network, self.epochs, self.batch, self.learning_rate, self.weight_decay)
+
+    @override
+    def noise_on_judgements(self, values: int) -> NoisyJudgements:
+        return NoisyJudgements(self.epsilon, self.delta, values)
 
     def _room(self, rows: int) -> int:
         return room(rows, self.share(rows), self.steps(rows, self.trainings), self.epsilon, self.delta)
@@ -323,6 +333,28 @@ class PrivateSgd(LocalSgd):
         return models
 
 
+def with_noise(sgd: LocalSgd, privacy: RecordPrivacy, trainings: int) -> PrivateSgd:
+    """Local training with noise that hides every record over a number of trainings.
+
+    Args:
+        sgd: Local training without noise.
+        privacy: Settings of the noise, with an ε.
+        trainings: Trainings of a silo in the run, that before the first round included.
+    """
+    assert privacy.epsilon is not None  # else there is no noise
+    return PrivateSgd(
+        sgd.network,
+        sgd.epochs,
+        sgd.batch,
+        sgd.learning_rate,
+        sgd.weight_decay,
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        clip=privacy.clip,
+        trainings=trainings,
+    )
+
+
 @lru_cache(maxsize=64)
 def _multiple(epsilon: float, delta: float) -> float:
     return gaussian_sigma(epsilon, delta, 1.0)
@@ -374,16 +406,3 @@ class NoisyJudgements:
             delta: δ, in (0, 1).
         """
         return concentrated_epsilon(values * (self.length / SIGMA) ** 2 / 2, delta) if values else 0.0
-
-
-def noise_beside(sgd: LocalSgd, measure: str, values: int) -> NoisyJudgements | None:
-    """Noise on AUCs by which a run chooses among models that were trained with noise; None where those have none.
-
-    Args:
-        sgd: Local training.
-        measure: What models are judged by; there is noise for ``"auc"`` alone.
-        values: How many AUCs the target tells in the run.
-    """
-    if not isinstance(sgd, PrivateSgd) or measure != "auc" or not values:
-        return None
-    return NoisyJudgements(sgd.epsilon, sgd.delta, values)

@@ -16,7 +16,6 @@ from short_settings import run_of
 import fedrank
 from fedrank.api.flat_settings import nested
 from fedrank.core.errors import ConfigError, ModelError, RunError, UnknownNameError
-from fedrank.silos.config import BanditFedAvgConfig
 
 FEATURES, QUERIES, DOCUMENTS = 5, 12, 4
 
@@ -135,7 +134,8 @@ def test_settings_of_tables_are_found_by_their_last_name():
     assert nested({"p": 0.5, "rounds": 3}, run_of("foltr-es")) == {"privacy": {"p": 0.5}, "rounds": 3}
     assert nested({"privacy__p": 0.5}, run_of("foltr-es")) == {"privacy": {"p": 0.5}}
     assert nested({"privacy": {"p": 0.5}, "delta": 0.1}, run_of("foltr-es")) == {"privacy": {"p": 0.5, "delta": 0.1}}
-    assert nested({"label": "ill", "target": "a"}, BanditFedAvgConfig()) == {"silos": {"label": "ill", "target": "a"}}
+    of_rows = {"label": "ill", "target": "a"}
+    assert nested(of_rows, run_of("bandit-fedavg")) == {"silos": of_rows}
 
 
 @dataclasses.dataclass(frozen=True)

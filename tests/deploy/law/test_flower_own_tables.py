@@ -92,7 +92,7 @@ def test_silos_with_their_own_files_learn_what_one_file_of_all_gives(crossing, f
     # The folder of a silo has the local model of a simulator, with what never crossed.
     kept = answer_state(tmp_path / "node1")
     np.testing.assert_allclose(kept, np.asarray(own.model)[0, 1], rtol=1e-5, atol=1e-6)
-    network = experiment.protocol.network
+    network = experiment.protocol.net
     tensors = load_file(tmp_path / "kept" / "weights" / "seed0-last.safetensors")
     assert {name: t.shape for name, t in tensors.items()} == {
         name: t.shape for name, t in network.tensors(np.zeros(network.size, np.float32)).items()

@@ -15,7 +15,8 @@ from fedrank.engine.deployment import NodeSettings, block, delta_of
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
-from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
+from fedrank.silos.bandit_fedavg import Bandit
+from fedrank.silos.config import Network, Silos
 from fedrank.texts.config import Privacy, Sketch, Texts, TextsRun
 from fedrank.texts.silo_sketch import SiloSketch
 
@@ -34,12 +35,13 @@ def test_a_runs_table_and_back():
         ),
         run_of("mgd", candidates=4, learning_rate=0.5, compute=Compute(kernels="off")),
         run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0)),
-        BanditFedAvgConfig(
+        run_of(
+            "bandit-fedavg",
             data="own",
             silos=Silos(positive="no", exclude=("a", "b")),
             network=Network(widths=(8, 4)),
         ),
-        BanditFedAvgConfig(bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
+        run_of("bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
         TextsRun(data="own", texts=Texts(documents=9, grades=3), method=SiloSketch(sketch=Sketch(epsilon=1.0))),
         TextsRun(data="own", method=SiloSketch(sketch=Sketch(mode="paper", z1=2), i_know=True)),
     ]:

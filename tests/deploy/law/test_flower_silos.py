@@ -9,6 +9,7 @@ import pytest
 from flower_nodes import Choosing, Heard, Nodes, holding
 from hypothesis import given
 from hypothesis import strategies as st
+from silo_worlds import bandit_of
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party
@@ -18,8 +19,6 @@ from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
-from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.splits import Sizes, split_many
 from fedrank.silos.local_sgd import LocalSgd
@@ -83,7 +82,7 @@ def silos():
 
     @functools.cache
     def made(rule="ucb", absent=(), pretrain=False, **settings):
-        protocol = BanditFedAvg(sgd, SILOS, 12, rule=make_rule(rule), target=1, pretrain=pretrain, **settings)
+        protocol = bandit_of(sgd, SILOS, 12, rule=rule, target=1, pretrain=pretrain, **settings)
         parties = protocol.parties(arrays)
         return protocol, parties, simulated(protocol, parties, ROUNDS, absent)
 

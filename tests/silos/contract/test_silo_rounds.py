@@ -102,7 +102,7 @@ def test_an_error_in_debug_mode_names_exchange_party_and_round(monkeypatch):
 def test_the_evaluation_is_the_one_that_silos_make():
     """The run scores rows in blocks: the same rows, the same measure."""
     protocol = FedAvg(deep_sgd(), SILOS, ROWS)
-    model = protocol.network.initial(run_words([2]))
+    model = protocol.net.initial(run_words([2]))
     evaluator = SiloEvaluator(protocol, ARRAYS, np.array([0]), np.array([[2]]))
     party = protocol.parties(ARRAYS)
     party = party._replace(own=mapped(lambda leaf: leaf[[2]], party.own))

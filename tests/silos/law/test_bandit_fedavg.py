@@ -10,6 +10,7 @@ from silo_worlds import (
     deep_sgd,
     fields_of,
     linear_sgd,
+    make_rule,
     played,
     tiny_bandit,
     tiny_silos,
@@ -23,7 +24,6 @@ from fedrank.core.streams import folded, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator, stacked
 from fedrank.silos.bandits.arms import members_of
-from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.messages import Candidates
 from fedrank.silos.party import some_of
 
@@ -326,16 +326,13 @@ def test_with_drop_outs_the_simulator_that_answers_only_for_who_is_asked_does_th
     "settings, words",
     [
         ({"target": SILOS}, "target"),
-        ({"arms": "triples"}, "arms"),
         ({"silos": 1}, "2"),
         ({"arms": "clusters", "clusters": SILOS}, "clusters"),
         ({"delayed": True}, "delayed"),
-        ({"against": "best"}, "against"),
         ({"target_weight": 1.0}, "target_weight"),
         ({"patience": 0}, "patience"),
         ({"probe": True, "pretrain": False}, "pretrain"),
-        ({"rule": make_rule("fixed", fixed=3)}, "fixed"),
-        ({"crossing": "half"}, "crossing"),
+        ({"rule": "fixed", "fixed": 3}, "fixed"),
         ({"crossing": "local"}, "batch norm"),
         ({"measure": "accuracy"}, "measure"),
     ],

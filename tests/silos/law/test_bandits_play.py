@@ -5,9 +5,10 @@ import functools
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from silo_worlds import make_rule
 
 from fedrank.core.streams import folded, normals, run_words, split, stream
-from fedrank.silos.bandits.rules import best, choose, explores, make_rule, start, update
+from fedrank.silos.bandits.rules import best, choose, explores, start, update
 
 ROUNDS, KEYS, NOISE = 300, 120, 0.03
 MEANS = np.array([0.0, 0.02, 0.04, -0.05], np.float32)

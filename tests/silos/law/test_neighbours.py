@@ -5,11 +5,12 @@ import logging
 
 import numpy as np
 import pytest
+from short_settings import run_of
 
 from fedrank.cli.main import call
 from fedrank.core.errors import DataError
 from fedrank.engine.deployment import NodeSettings
-from fedrank.silos.config import BanditFedAvgConfig, Network, RecordPrivacy, Silos
+from fedrank.silos.config import Network, RecordPrivacy, Silos
 from fedrank.silos.deployment import read_table, silos_node
 from fedrank.silos.records.messages import Message, read_message
 from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
@@ -229,7 +230,7 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
     for other in (-1, 7):
         rows = "".join(f"{row},{1 - ill if row == other else ill}\n" for row in range(60))
         path.write_text("x,ill\n" + rows)
-        config = BanditFedAvgConfig(data="own", rounds=2, silos=silos, network=NETWORK, privacy=private).resolved()
+        config = run_of("bandit-fedavg", data="own", rounds=2, silos=silos, network=NETWORK, privacy=private).resolved()
         block = silos_node(config, NodeSettings(partition_id=0, num_partitions=2, data=str(path))).block({})
         models = np.random.default_rng(0).normal(size=(1, 3, block.protocol.parameters)).astype(np.float32)
         noise = np.array([[0, 0, 2**12, -(2**12)]], np.int32)
@@ -241,7 +242,7 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
             np.testing.assert_allclose(told[:2], 0.5, atol=0.05)
             assert told[2] > told[0] > told[3]
     assert len(shapes) == 1
-    told = BanditFedAvgConfig(data="own", rounds=2, silos=silos, network=NETWORK).resolved()
+    told = run_of("bandit-fedavg", data="own", rounds=2, silos=silos, network=NETWORK).resolved()
     with pytest.raises(DataError, match="one class"):
         path.write_text("x,ill\n" + "".join(f"{row},{ill}\n" for row in range(60)))
         silos_node(told, NodeSettings(partition_id=0, num_partitions=2, data=str(path)))

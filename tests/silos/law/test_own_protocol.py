@@ -6,11 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.run import run
-from fedrank.silos.averaging import PersonalisedProtocol
-from fedrank.silos.config import SilosConfig
+from fedrank.engine.settings import from_dict
+from fedrank.silos.averaging import FedAvg, PersonalisedProtocol
+from fedrank.silos.config import Network, SiloRun
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
@@ -37,9 +39,8 @@ def table():
     return SiloTable("mine", tuple(silos), tuple(f"x{i}" for i in range(FEATURES)), "ill")
 
 
-SETTINGS = dict(
-    rounds=3, seeds=2, silos={"train": 10.0, "stratified": True}, evaluation={"baselines": []}, network={"widths": [2]}
-)
+SETTINGS_OF_RUN = dict(silos={"train": 10.0, "stratified": True}, evaluation={"baselines": []})
+SETTINGS = dict(rounds=3, seeds=2, network={"widths": [2]}, **SETTINGS_OF_RUN)
 
 
 def test_an_own_protocol_on_own_rows_leaves_a_run_like_any_other(tmp_path):
@@ -66,4 +67,28 @@ class Elsewhere(Protocol):
 
 def test_a_protocol_of_another_kind_is_refused():
     with pytest.raises(ConfigError, match="SiloProtocol, got Elsewhere"):
-        TASK.build(SilosConfig(), protocol=Elsewhere())
+        TASK.build(SiloRun(), protocol=Elsewhere())
+
+
+def test_a_method_is_its_own_configuration(tmp_path):
+    method = FedAvg(network=Network(widths=(2,), crossing="local"), learning_rate=0.1)
+    trained = fedrank.train(method, table(), rounds=2, folder=tmp_path / "run", **SETTINGS_OF_RUN)
+    said = (tmp_path / "run" / "config.toml").read_text()
+    assert 'protocol = "fedavg"' in said and 'crossing = "local"' in said and "learning_rate = 0.1" in said
+    assert trained.model().network.widths == (2,)
+    assert SiloRun.of(method).unchanged() == SiloRun.of(FedAvg())
+
+
+@pytest.mark.parametrize(
+    ("protocol", "table", "name", "value", "said"),
+    [
+        ("bandit-fedavg", "bandit", "rule", "tompson", "Did you mean 'thompson'"),
+        ("bandit-fedavg", "bandit", "arms", "triples", "bandit.arms"),
+        ("bandit-fedavg", "bandit", "against", "best", "bandit.against"),
+        ("fedavg", "network", "crossing", "half", "network.crossing"),
+        ("fedper", "network", "crossing", "local", "network.crossing means nothing"),
+    ],
+)
+def test_a_misspelt_value_is_told(protocol, table, name, value, said):
+    with pytest.raises(ConfigError, match=said):
+        from_dict({"protocol": protocol, table: {name: value}})

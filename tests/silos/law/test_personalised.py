@@ -5,16 +5,15 @@ from functools import cache
 
 import numpy as np
 import pytest
-from silo_worlds import fields_of, for_all, word
+from silo_worlds import bandit_of, fields_of, for_all, word
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.streams import run_words
 from fedrank.silos.averaging import FedAvg, FedPer, FineTuned, LocalOnly
-from fedrank.silos.bandit_fedavg import BanditFedAvg
-from fedrank.silos.bandits import rules
+from fedrank.silos.config import Network
 from fedrank.silos.data.splits import Rows, SiloArrays
-from fedrank.silos.leave_one_out import LeaveOneOut
+from fedrank.silos.leave_one_out import Dropping, LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of
@@ -130,7 +129,7 @@ def test_who_is_not_heard_or_sends_nonsense_does_not_matter_and_without_anybody_
 
 
 def test_the_opening_is_that_of_the_bandit():
-    bandit = BanditFedAvg(PLAIN, 3, ROWS, rule=rules.make_rule("fixed", fixed=0), arms="everyone", alone=False)
+    bandit = bandit_of(PLAIN, 3, ROWS, rule="fixed", arms="everyone", alone=False)
     ours = FedAvg(PLAIN, 3, ROWS)
     words, replies = PLAIN.draw(run_words([1]), PLAIN.rng_shape(ROWS)), []
     for protocol in (bandit, ours):
@@ -143,16 +142,16 @@ def test_the_opening_is_that_of_the_bandit():
     np.testing.assert_array_equal(theirs.rows, mine.rows)
 
 
-@pytest.mark.parametrize("protocol", [METHODS["fedper"], FedAvg(SGD, 3, ROWS, crossing="local")])
+@pytest.mark.parametrize("protocol", [METHODS["fedper"], FedAvg(SGD, 3, ROWS, network=Network(crossing="local"))])
 def test_what_never_crosses_stays_as_the_silo_has_it(protocol):
     me = silo(protocol)
-    kept = np.setdiff1d(np.arange(P), protocol.crosses)
+    kept = np.setdiff1d(np.arange(P), protocol.shared_positions)
     local = np.arange(P, dtype=np.float32)[None]
     me = me._replace(own=me.own._replace(model=local))
     state = protocol.init(word(0))
     last = protocol.personal_model(state.weights[None], me)[0]
     np.testing.assert_array_equal(last[kept], kept)
-    np.testing.assert_array_equal(last[protocol.crosses], state.weights)
+    np.testing.assert_array_equal(last[protocol.shared_positions], state.weights)
 
 
 def test_where_auc_is_undefined_the_best_model_is_the_last():
@@ -166,7 +165,7 @@ def test_where_auc_is_undefined_the_best_model_is_the_last():
 
 @pytest.mark.parametrize("silos", [1, 2])
 def test_of_two_silos_none_is_dropped_and_of_one_nothing_can_be_left_out(silos):
-    protocol = LeaveOneOut(PLAIN, silos, ROWS, evidence=1.01)
+    protocol = LeaveOneOut(PLAIN, silos, ROWS, personal=Dropping(evidence=1.01))
     state = protocol.init(word(0))
     for _ in range(3):
         for exchange in protocol.exchanges[1:]:
@@ -183,7 +182,7 @@ def test_of_two_silos_none_is_dropped_and_of_one_nothing_can_be_left_out(silos):
 
 
 def test_of_a_dropped_silo_nothing_is_asked_and_the_poisoner_does_not_decide_alone():
-    protocol = LeaveOneOut(PLAIN, 4, ROWS, evidence=3.0)
+    protocol = LeaveOneOut(PLAIN, 4, ROWS, personal=Dropping(evidence=3.0))
     state = protocol.init(word(0))
     _, train, judge = protocol.exchanges
     honest = np.tile(np.array([0.5, 0.6, 0.5, 0.5, 0.5], np.float32), (4, 1))
@@ -200,13 +199,6 @@ def test_of_a_dropped_silo_nothing_is_asked_and_the_poisoner_does_not_decide_alo
     np.testing.assert_array_equal(protocol.watch(state)["active"], [False, True, True, True])
 
 
-@pytest.mark.parametrize(
-    ("method", "settings", "words"),
-    [
-        (LeaveOneOut, {"evidence": 1.0}, "evidence"),
-        (LeaveOneOut, {"by": "luck"}, "by"),
-    ],
-)
-def test_settings_out_of_range_are_refused(method, settings, words):
-    with pytest.raises(ConfigError, match=words):
-        method(SGD, 3, ROWS, **settings)
+def test_an_e_value_of_one_or_less_is_refused():
+    with pytest.raises(ConfigError, match="evidence"):
+        LeaveOneOut(SGD, 3, ROWS, personal=Dropping(evidence=1.0))

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from short_settings import run_of
 from silo_worlds import for_all, word
 
 import fedrank
@@ -15,7 +16,7 @@ from fedrank.engine.run import run
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.baselines import run_baselines
 from fedrank.silos.build import build_silos, load_table, public_standards, sizes
-from fedrank.silos.config import BanditFedAvgConfig, FedAvgConfig, Network, RecordPrivacy, Silos, SilosEvaluation
+from fedrank.silos.config import Network, RecordPrivacy, Silos, SilosEvaluation
 from fedrank.silos.data.splits import split_many
 from fedrank.silos.deployment import silos_node, silos_server
 from fedrank.silos.model import SiloModel
@@ -27,7 +28,8 @@ PRIVACY = RecordPrivacy(epsilon=3.0)
 
 
 def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_path):
-    config = BanditFedAvgConfig(
+    config = run_of(
+        "bandit-fedavg",
         rounds=2,
         silos=Silos(rows=60, count=3),
         network=NETWORK,
@@ -44,7 +46,8 @@ def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_p
 
 
 def test_everyone_beside_a_private_run_is_chosen_by_noised_aucs_and_alone_by_its_own(monkeypatch):
-    config = BanditFedAvgConfig(rounds=2, silos=Silos(rows=66, count=3), network=NETWORK, privacy=PRIVACY).resolved()
+    silos = Silos(rows=66, count=3)
+    config = run_of("bandit-fedavg", rounds=2, silos=silos, network=NETWORK, privacy=PRIVACY).resolved()
     noised: list[tuple[int, ...]] = []
     right = NoisyJudgements.add_noise
 
@@ -61,7 +64,7 @@ def test_everyone_beside_a_private_run_is_chosen_by_noised_aucs_and_alone_by_its
 
 
 def test_one_record_in_anothers_place_changes_one_row_of_one_part():
-    config = FedAvgConfig(silos=Silos(rows=60, count=2), network=NETWORK, privacy=PRIVACY).resolved()
+    config = run_of("fedavg", silos=Silos(rows=60, count=2), network=NETWORK, privacy=PRIVACY).resolved()
     table = load_table(config)
     public = public_standards(config, table.feature_names)
     before = split_many(table, [0], sizes(config), config.silos.stratified, public)
@@ -77,7 +80,8 @@ def test_a_node_with_its_own_table_trains_with_noise_for_its_rows_from_the_opera
     lines = ["age,dose,label", *(f"{rng.integers(20, 80)},{rng.random():.3f},{k % 2}" for k in range(50))]
     (tmp_path / "own.csv").write_text("\n".join(lines))
     ranges = ("age=20:90", "dose=0:1")
-    config = FedAvgConfig(
+    config = run_of(
+        "fedavg",
         data="own",
         rounds=2,
         silos=Silos(count=2),
@@ -113,7 +117,8 @@ def test_a_node_with_its_own_table_trains_with_noise_for_its_rows_from_the_opera
 
 def test_the_model_of_a_server_without_rows_scores_rows_as_the_silos_train_on_them(tmp_path):
     ranges = ("dose=0:1", "age=20:90")
-    config = FedAvgConfig(
+    config = run_of(
+        "fedavg",
         data="own",
         rounds=2,
         silos=Silos(count=2, label="ill", positive="yes"),
@@ -137,7 +142,7 @@ def test_the_model_of_a_server_without_rows_scores_rows_as_the_silos_train_on_th
 
 
 def test_columns_without_a_range_and_ranges_of_no_column_are_refused():
-    config = FedAvgConfig(data="own", privacy=RecordPrivacy(epsilon=1.0, ranges=("age=20:90",)))
+    config = run_of("fedavg", data="own", privacy=RecordPrivacy(epsilon=1.0, ranges=("age=20:90",)))
     with pytest.raises(ConfigError, match="codebook"):
         public_standards(config, ("age", "dose"))
     with pytest.raises(UnknownNameError):

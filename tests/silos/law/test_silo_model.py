@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from short_settings import run_of
 
 import fedrank
 from fedrank.core.errors import DataError, ModelError
@@ -10,7 +11,7 @@ from fedrank.engine.layers import Affine
 from fedrank.engine.model import ModelParts
 from fedrank.metrics.auc import host_auc
 from fedrank.silos.build import build_silos, sizes
-from fedrank.silos.config import FedAvgConfig, Network, Silos, SilosEvaluation
+from fedrank.silos.config import Network, Silos, SilosEvaluation
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import table_of
 from fedrank.silos.data.splits import standardised, standards
@@ -24,7 +25,8 @@ NORMS = ("batch", "layer", "none")
 
 
 def _config(norm="batch", crossing="average"):
-    return FedAvgConfig(
+    return run_of(
+        "fedavg",
         seeds=2,
         silos=Silos(train=20.0, count=3, rows=60),
         network=Network(widths=(4,), norm=norm, crossing=crossing),
@@ -45,7 +47,7 @@ def _weights(network, seed=0):
 @pytest.fixture(scope="module", params=NORMS)
 def trained(request):
     experiment = build_silos(_config(request.param))
-    weights = _weights(experiment.protocol.network)
+    weights = _weights(experiment.protocol.net)
     return experiment, weights, silo_model(experiment, weights, seed=1, target=2)
 
 
@@ -64,7 +66,7 @@ def test_scores_of_rows_are_those_by_which_the_run_judges(trained, read):
         rows = getattr(experiment.arrays, part)
         n = int(rows.n[seed, target])
         x = np.asarray(rows.x[seed, target, :n])
-        seen = scored(experiment.protocol.network, weights, blocks(x), n)
+        seen = scored(experiment.protocol.net, weights, blocks(x), n)
         mean, deviation = standards(experiment.table, seed, sizes(experiment.config), False, target)
         places = {row.tobytes(): place for place, row in enumerate(standardised(silo.features, mean, deviation))}
         mine = [places[row.tobytes()] for row in x]
@@ -105,7 +107,7 @@ def test_onnx_gives_the_same_scores(trained, tmp_path):
 
 def test_recalibrated_statistics_score():
     experiment = build_silos(_config(crossing="recalibrate"))
-    network = experiment.protocol.network
+    network = experiment.protocol.net
     usable = _weights(network)
     model = silo_model(experiment, usable, 0, 0)
     features = experiment.table.silos[0].features

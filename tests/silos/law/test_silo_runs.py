@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import ttest_1samp
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.ledger import Ledger
@@ -17,13 +18,15 @@ from fedrank.engine.config import Compute
 from fedrank.engine.run import Interrupted, resume, run
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.engine.study import load_file
+from fedrank.silos.bandit_fedavg import Bandit
 from fedrank.silos.build import build_silos
-from fedrank.silos.config import Bandit, BanditFedAvgConfig, Devices, Network, Silos, SilosEvaluation
+from fedrank.silos.config import Devices, Network, Silos, SilosEvaluation
 from fedrank.silos.task import TASK
 
 RULES = load_file(Path(__file__).parents[3] / "reproductions" / "mab_fl_2021" / "rules.py")
 STATIONARY, cells, play_cells = RULES.STATIONARY, RULES.cells, RULES.play_cells
-SMALL = BanditFedAvgConfig(
+SMALL = run_of(
+    "bandit-fedavg",
     rounds=4,
     seeds=2,
     silos=Silos(target="all", train=20.0, count=3, rows=60),
@@ -31,6 +34,8 @@ SMALL = BanditFedAvgConfig(
     bandit=Bandit(arms="all", probe=True),
     evaluation=SilosEvaluation(baselines=()),
 )
+#: The method with the default bandit.
+PAIRS = dataclasses.replace(SMALL.method, bandit=Bandit())
 #: What a run and one that was stopped must agree in; the others hold times.
 SAME = ("metrics.parquet", "arms.parquet", "crossed.parquet", "evidence.json", "ledger.jsonl", "privacy.json")
 
@@ -179,10 +184,10 @@ def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
 
 
 def test_a_protocol_has_its_own_settings_and_keeps_those_that_another_knows():
-    assert (BanditFedAvgConfig().rounds, BanditFedAvgConfig().evaluation.every) == (15, 1)
+    assert (run_of("bandit-fedavg").rounds, run_of("bandit-fedavg").evaluation.every) == (15, 1)
     config = from_dict({"protocol": "fedavg", "rounds": 7, "network": {"widths": [3, 2]}})
     other = with_setting(config, "protocol", "leave-one-out")
-    assert (other.rounds, other.network.widths, other.personal.evidence) == (7, (3, 2), 0.0)
+    assert (other.rounds, other.method.network.widths, other.method.personal.evidence) == (7, (3, 2), 0.0)
     with pytest.raises(ConfigError, match=r"network.crossing means nothing"):
         with_setting(with_setting(config, "network.crossing", "local"), "protocol", "fedper")
 
@@ -202,7 +207,7 @@ def test_table_3_has_forty_cells_that_are_thirty_seven_settings():
 
 @pytest.mark.slow
 def test_a_table_of_rules_is_each_rule_by_itself():
-    config = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="0"), bandit=Bandit())
+    config = dataclasses.replace(SMALL, method=PAIRS, silos=dataclasses.replace(SMALL.silos, target="0"))
     experiment = build_silos(config.resolved())
     todo = cells([{"rule": "ucb", "c": [0.05]}, {"rule": "extreme-explore"}])
     together = play_cells(experiment, todo)
@@ -219,7 +224,7 @@ def test_a_table_of_rules_is_each_rule_by_itself():
     ["fedavg", "fedavg-finetune", "fedper", "leave-one-out", "local-only"],
 )
 def test_every_method_runs(protocol, tmp_path):
-    plain = dataclasses.replace(SMALL, bandit=Bandit(), rounds=2, seeds=1)
+    plain = dataclasses.replace(SMALL, method=PAIRS, rounds=2, seeds=1)
     config = with_setting(plain, "protocol", protocol)
     folder = run(config, tmp_path / protocol)
     frame = pl.read_parquet(folder / "metrics.parquet").filter(pl.col("split") == "test")
@@ -233,7 +238,7 @@ def test_a_hundred_silos_work_with_clusters_and_drop_outs(tmp_path):
     config = dataclasses.replace(
         SMALL,
         silos=Silos(target="hospital-A", train=10.0, count=100, rows=40),
-        bandit=Bandit(rule="ucb", arms="clusters", clusters=6),
+        method=dataclasses.replace(PAIRS, bandit=Bandit(rule="ucb", arms="clusters", clusters=6)),
         devices=Devices(dropout=0.2),
         compute=Compute(checkpoint_seconds=0.0),
         rounds=2,

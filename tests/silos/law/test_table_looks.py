@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from short_settings import run_of
 
 from fedrank.cli.main import call
 from fedrank.core.errors import DataError
 from fedrank.silos.build import build_silos
-from fedrank.silos.config import BanditFedAvgConfig, Silos
+from fedrank.silos.config import Silos
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import read_columns, read_silos
 from fedrank.silos.data.looks import looks_wrong
@@ -158,20 +159,20 @@ def test_a_silo_that_is_too_small_is_left_out_with_a_sentence_and_the_target_is_
     path = written(tmp_path)
     path.write_text(path.read_text() + "\nd,1,120\nd,0,121")
     settings = {"data": str(path), "seeds": 1, "rounds": 1}
-    made = build_silos(BanditFedAvgConfig(silos=Silos(target="b"), **settings).resolved())
+    made = build_silos(run_of("bandit-fedavg", silos=Silos(target="b"), **settings).resolved())
     assert made.names == ("a", "b", "c") and any("Silo d was left out: its 2 rows" in note for note in made.notes)
     with pytest.raises(DataError, match="silo 'd' has 2 rows, too few"):
-        build_silos(BanditFedAvgConfig(silos=Silos(target="d"), **settings).resolved())
+        build_silos(run_of("bandit-fedavg", silos=Silos(target="d"), **settings).resolved())
 
 
 def test_own_tables_use_all_rows_and_generated_ones_forty(tmp_path):
     path = written(tmp_path)
-    config = BanditFedAvgConfig(data=str(path), seeds=1, rounds=1).resolved()
+    config = run_of("bandit-fedavg", data=str(path), seeds=1, rounds=1).resolved()
     assert (config.silos.train, config.silos.stratified) == (0.6, True)
     arrays = build_silos(config).arrays
     parts = np.sum([np.asarray(part.n) for part in arrays], axis=0)
     assert parts.tolist() == [[30, 30, 30]] and np.asarray(arrays.train.n).tolist() == [[18, 18, 18]]
-    generated = BanditFedAvgConfig(seeds=1, rounds=1).resolved().silos
+    generated = run_of("bandit-fedavg", seeds=1, rounds=1).resolved().silos
     assert (generated.train, generated.stratified) == (40.0, False)
 
 

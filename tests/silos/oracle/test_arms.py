@@ -8,6 +8,10 @@ from fedrank.core.errors import ConfigError
 from fedrank.silos.bandits import arms
 
 
+def of(table, target):
+    return arms.members_of(table, target, table.shape[1] + 1)
+
+
 def sets(members):
     return [frozenset(np.flatnonzero(row).tolist()) for row in np.asarray(members)]
 
@@ -15,8 +19,8 @@ def sets(members):
 @pytest.mark.parametrize("target", range(4))
 def test_pairs_are_the_target_with_each_other_silo(target):
     wanted = [{target, other} for other in range(4) if other != target]
-    assert sets(arms.pairs(target, 4, alone=False)) == wanted
-    assert sets(arms.pairs(target, 4)) == [{target}, *wanted]
+    assert sets(of(arms.pair_table(4, alone=False), target)) == wanted
+    assert sets(of(arms.pair_table(4), target)) == [{target}, *wanted]
 
 
 @pytest.mark.parametrize("target, silos", [(0, 2), (1, 4), (4, 5)])
@@ -25,26 +29,23 @@ def test_combinations_are_all_sets_with_the_target_in_binary_order(target, silos
     wanted = []
     for number in range(2 ** len(others)):
         wanted.append({target} | {silo for i, silo in enumerate(others) if number & 2**i})
-    assert sets(arms.combinations(target, silos)) == wanted
+    assert sets(of(arms.combination_table(silos), target)) == wanted
     assert wanted[0] == {target} and wanted[-1] == set(range(silos))
 
 
 def test_everyone_is_one_arm_and_leave_one_out_starts_with_it():
-    assert sets(arms.everyone(2, 4)) == [{0, 1, 2, 3}]
+    assert sets(of(arms.everyone_table(4), 2)) == [{0, 1, 2, 3}]
 
 
-@pytest.mark.parametrize(
-    "table, whole",
-    [(arms.pair_table, arms.pairs), (arms.combination_table, arms.combinations), (arms.everyone_table, arms.everyone)],
-)
-def test_members_of_a_table_are_the_arms_of_the_target(table, whole):
+@pytest.mark.parametrize("table", [arms.pair_table, arms.combination_table, arms.everyone_table])
+def test_members_of_a_table_are_its_sets_with_the_target(table):
     for target in range(5):
-        np.testing.assert_array_equal(arms.members_of(table(5), target, 5), whole(target, 5))
+        np.testing.assert_array_equal(of(table(5), target), np.insert(table(5), target, True, axis=1))
 
 
 def test_the_thesis_writes_an_arm_as_digits():
     assert arms.code(np.array([False, True, True, False])) == "0110"
-    assert [arms.code(row) for row in arms.pairs(1, 4, alone=False)] == ["1100", "0110", "0101"]
+    assert [arms.code(row) for row in of(arms.pair_table(4, alone=False), 1)] == ["1100", "0110", "0101"]
 
 
 def test_an_arm_is_named_after_its_silos():
@@ -87,7 +88,7 @@ def test_clusters_find_groups_among_a_hundred_silos():
 def test_one_cluster_is_everyone_and_as_many_as_others_are_pairs():
     updates = np.random.default_rng(4).normal(size=(7, 12)).astype(np.float32)
     assert sets(arms.cluster_arms(updates, 1, 1)) == [{1}, set(range(7))]
-    np.testing.assert_array_equal(arms.cluster_arms(updates, 1, 6), arms.pairs(1, 7))
+    np.testing.assert_array_equal(arms.cluster_arms(updates, 1, 6), of(arms.pair_table(7), 1))
 
 
 def test_an_update_of_zero_is_orthogonal_to_all():
@@ -99,9 +100,8 @@ def test_an_update_of_zero_is_orthogonal_to_all():
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda: arms.combinations(0, 13), "2.12 arms, too many.*Use pairs, or clusters"),
-        (lambda: arms.pairs(4, 4), "target must be a silo from 0 to 3, got 4"),
-        (lambda: arms.everyone(-1, 4), "target must be"),
+        (lambda: arms.combination_table(13), "2.12 arms, too many.*Use pairs, or clusters"),
+        (lambda: arms.pair_table(1), "at least 2 silos, got 1"),
         (lambda: arms.cluster_arms(np.ones((4, 2)), 0, 4), "clusters must be from 1 to 3 for 4 silos, got 4"),
         (lambda: arms.cluster_arms(np.ones((4, 2)), 0, 0), "clusters must be"),
     ],

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from silo_worlds import FEATURES, SILOS, TRAIN, deep_sgd, linear_sgd, played, tiny_bandit, tiny_silos
+from silo_worlds import FEATURES, SILOS, TRAIN, deep_sgd, linear_sgd, make_rule, played, tiny_bandit, tiny_silos
 
 from fedrank.core.native import mapped
-from fedrank.silos.bandits.rules import make_rule
 from fedrank.silos.messages import Candidates, Model
 from fedrank.silos.party import rows_of as own_rows
 from fedrank.silos.party import some_of
@@ -251,20 +250,20 @@ def test_a_silo_trains_and_judges_with_what_it_kept(crossing):
     mine = np.abs(random.normal(0.5, 0.3, 54)).astype(np.float32)
     came = random.normal(0, 0.5, 54)
     came[50:] = np.abs(came[50:]) + 0.1  # variances
-    came = came[protocol.crosses].astype(np.float32)[None]
+    came = came[protocol.shared_positions].astype(np.float32)[None]
     me = some_of(party, [1])
     me = me._replace(own=me.own._replace(model=mine[None]))
     words = random.integers(0, 2**32, (1, *sgd.rng_shape(12)), dtype=np.uint32)
     whole = np.array(mine[None])
-    whole[:, protocol.crosses] = came
+    whole[:, protocol.shared_positions] = came
     after, reply = train.respond(Model(np.ones(1, np.uint32), came), me, words)
     wanted = sgd.train(whole, own_rows(me, "train"), words)
     np.testing.assert_allclose(after.own.model, wanted, atol=1e-6)
-    np.testing.assert_allclose(reply.weights, wanted[:, protocol.crosses], atol=1e-6)
+    np.testing.assert_allclose(reply.weights, wanted[:, protocol.shared_positions], atol=1e-6)
     assert int(reply.rows[0]) == TRAIN[1]
     said = protocol.exchanges[2].respond(Candidates(came[:, None]), after, ())[1]
     judged = np.array(after.own.model)
-    judged[:, protocol.crosses] = came
+    judged[:, protocol.shared_positions] = came
     for model, value in ((after.own.model[0], said.own[0]), (judged[0], said.models[0, 0])):
         assert float(value) == pytest.approx(deep_auc(model, crossing == "recalibrate"), abs=1e-6)
 

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
+from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
 from fedrank.core.streams import run_words, split
 from fedrank.silos.averaging import LocalOnly
-from fedrank.silos.config import FedAvgConfig, RecordPrivacy, Silos
+from fedrank.silos.config import RecordPrivacy, Silos
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.records.account import run_account
@@ -225,7 +226,7 @@ def test_wrong_settings_are_refused(settings, said):
 )
 def test_a_run_refuses_what_would_tell_of_records_without_noise(silos, said):
     with pytest.raises(ConfigError, match=said):
-        FedAvgConfig(privacy=RecordPrivacy(epsilon=1.0), silos=Silos(**silos)).resolved()
+        run_of("fedavg", privacy=RecordPrivacy(epsilon=1.0), silos=Silos(**silos)).resolved()
 
 
 def test_another_training_has_no_epsilon():

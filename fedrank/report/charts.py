@@ -11,7 +11,7 @@ import html
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
@@ -347,6 +347,26 @@ class Panel:
         fill, stroke = (colour, None) if filled else (PAPER, colour)
         about: dict[str, str | float | None] = {"stroke": stroke, "stroke_width": None if filled else 2.0}
         self.add(element("circle", noted(note), cx=x, cy=y, r=radius, fill=fill, opacity=opacity, **about))
+
+    def stacks(
+        self, columns: Sequence[Mapping[str, float]], colours: Mapping[str, str], note: Callable[[int, str], str]
+    ) -> None:
+        """Draw a stack of bars at each whole number of the horizontal axis, from 0 on.
+
+        Args:
+            columns: Heights by name, as values.
+            colours: By name, in the order from the lower edge.
+            note: Tooltip of a column's bar.
+        """
+        wide = 0.88 * self.width / max(1, len(columns))
+        for place, heights in enumerate(columns):
+            below = 0.0
+            for name, colour in colours.items():
+                if height := heights.get(name, 0.0):
+                    top, bottom = self.y(below + height), self.y(below)
+                    size = {"x": self.x(place) - wide / 2, "y": top, "width": wide, "height": bottom - top}
+                    self.add(element("rect", noted(note(place, name)), fill=colour, **size))
+                    below += height
 
     def vertical(self, value: float, *, width: float = 1.4) -> None:
         """Draw a vertical line at a value."""

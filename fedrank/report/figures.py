@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.optional import OptionalModule, installed
 from fedrank.report import describe
 from fedrank.report.charts import (
     INK,
@@ -180,6 +180,13 @@ def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> P
     else:
         raise ConfigError(f"{path}: a figure is saved as .png or .svg, got {path.suffix or 'no suffix'}.")
     return path
+
+
+def save_all(charts: Mapping[str, Chart], folder: Path) -> None:
+    """Write figures by their names: PNG, or SVG where what makes PNG is not installed (the extra ``report``)."""
+    suffix = ".png" if installed("vl_convert") else ".svg"
+    for name, chart in charts.items():
+        save(chart, folder / f"{name}{suffix}")
 
 
 def _upper(measure: str) -> str:

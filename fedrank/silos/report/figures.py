@@ -130,16 +130,10 @@ def played_figure(run: Run, target: str) -> Chart:
     panel.y_axis(ticks(0, 1, 5), "{:.0%}".format, "share of seeds")
     every = -(-len(rounds) // 12)
     panel.x_axis(range(0, len(rounds), every), lambda place: str(rounds[round(place)]), "round")
-    wide = 0.88 * panel.width / len(rounds)
-    below = dict.fromkeys(rounds, 0.0)
-    shares = {(number, arm): share for number, arm, share in frame.select("round", "arm", "share").iter_rows()}
-    for name, colour in colours.items():
-        for place, number in enumerate(rounds):
-            if share := shares.get((number, name)):
-                x, y = panel.x(place) - wide / 2, panel.y(below[number] + share)
-                note = noted(f"Round {number}: {name} in {share:.0%}")
-                panel.add(element("rect", note, x=x, y=y, width=wide, height=share * panel.height, fill=colour))
-                below[number] += share
+    shares: list[dict[str, float]] = [{} for _ in rounds]
+    for number, arm, share in frame.select("round", "arm", "share").iter_rows():
+        shares[rounds.index(number)][arm] = share
+    panel.stacks(shares, colours, lambda place, arm: f"Round {rounds[place]}: {arm} in {shares[place][arm]:.0%}")
     legend = [Entry(name, colour, "square") for name, colour in colours.items()]
     return compose([panel], f"Arms played for {target}", [*said, *describe.caveats(run)], legend)
 

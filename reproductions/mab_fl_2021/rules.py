@@ -379,7 +379,7 @@ def _strips(points: Sequence[tuple]) -> Chart:
     panels = []
     for (arm, against), part in frame.group_by("arm", "over", maintain_order=True):
         panel = Panel(
-            340, 110, (0.0, float(frame["round"].max()) + 1), (low, high), title=f"{arm}, over {over[against]}"
+            340, 110, (0.0, 1.0 + max(frame["round"].to_list())), (low, high), title=f"{arm}, over {over[against]}"
         )
         levels = ticks(low, high, 4)
         panel.y_axis(levels, decimal_labels(levels), "increment")

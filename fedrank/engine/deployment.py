@@ -129,7 +129,8 @@ def hash_of(names: Sequence[str]) -> bytes:
 
 def delta_of(config: RunConfig) -> float:
     """δ of a run's privacy account: its setting, or the default where it has none."""
-    return getattr(getattr(config, "privacy", None), "delta", DELTA)
+    own = getattr(config, "delta", None)
+    return getattr(getattr(config, "privacy", None), "delta", DELTA) if own is None else own
 
 
 class Block(NamedTuple):

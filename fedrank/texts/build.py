@@ -13,27 +13,21 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.optional import require
-from fedrank.core.protocol import Party, Protocol
+from fedrank.core.protocol import Party
 from fedrank.data import load
-from fedrank.engine.methods import method
+from fedrank.engine.methods import method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.offline import offline_metric
-from fedrank.texts.config import BASELINES, TextsConfig
+from fedrank.texts.config import BASELINES, TextsRun
 from fedrank.texts.config import Texts as TextSettings
 from fedrank.texts.data.corpus import Corpus, corpus_of
-from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import Federation, cut, join_collections, split_queries
-from fedrank.texts.graded import GradedLearner
 from fedrank.texts.rows import EXACT, ISOLATED, POOLED, SKETCHED, SetupResults, run_setups
-from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
+from fedrank.texts.silo_sketch import FEDERATED, Parts, SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
-from fedrank.texts.silo_sketch.setup.rows import RowSettings, SiloTexts
-from fedrank.texts.silo_sketch.setup.settings import allowed_questions
-from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
-from fedrank.texts.sketch import SketchShape
-from fedrank.texts.sketch.account import plan, sketch_account
-from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.silo_sketch.setup.rows import SiloTexts
+from fedrank.texts.silo_sketch.state import PARTS, UNUSED
 
 
 class Variant(NamedTuple):
@@ -75,25 +69,6 @@ def variants_of(baselines: Sequence[str]) -> tuple[Variant, ...]:
 JOIN = "+"
 #: Largest grade of :mod:`fedrank.metrics.offline`.
 _LARGEST_GRADE = 30
-_PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
-
-
-class FederationSizes(NamedTuple):
-    """Sizes that all silos have to know before anything crosses.
-
-    Attributes:
-        silos: Number of silos.
-        grades: Number of grades.
-        documents: Largest number of documents of a silo.
-        words: Largest number of different query words of a silo.
-        occurrences: Words of the longest document, for the privacy account.
-    """
-
-    silos: int
-    grades: int
-    documents: int
-    words: int
-    occurrences: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +87,7 @@ class TextExperiment:
         citation: Key of the protocol's publication; empty if there is none.
     """
 
-    config: TextsConfig
+    config: TextsRun
     federations: tuple[Federation, ...] = field(repr=False)
     texts: tuple[tuple[SiloTexts, ...], ...] = field(repr=False)
     protocol: SiloSketch
@@ -124,9 +99,8 @@ class TextExperiment:
     @property
     def setup(self) -> SketchSetup:
         """The setup of the protocol."""
-        setup = self.protocol.setup
-        assert isinstance(setup, SketchSetup)
-        return setup
+        assert self.protocol.setup is not None  # the run is built
+        return self.protocol.setup
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,26 +134,24 @@ class TextExperiment:
     @cached_property
     def parties(self) -> Party:
         """All silos of all runs; leaves of ``own`` are [runs, silos, …]."""
-        beta = [self.protocol.beta if v.beta is None else v.beta for v in self.variants]
+        beta = [self.protocol.training.beta if v.beta is None else v.beta for v in self.variants]
         features, truth = [v.features for v in self.variants], [v.truth for v in self.variants]
         return self.protocol.parties(self.setup_results().arrays.rows, beta, features, truth)
 
     @cached_property
     def citations(self) -> tuple[str, ...]:
         """Keys of the publications that the experiment rests on."""
-        sketch = self.config.sketch
         keys = (
             self.citation,
             "wang2021csfltr",
-            "charikar2002countsketch" if sketch.kind == "count" else "cormode2005countmin",
-            "pagh2022countsketch" if sketch.mode == "publish-once" else "",
+            *self.config.method.sketch.citations,
             "bonawitz2017secagg",
             *self.federations[0].citations,
         )
         return tuple(dict.fromkeys(key for key in keys if key))
 
 
-def load_corpora(config: TextsConfig, folder: str | os.PathLike[str] | None = None, data: Any = None) -> list[Corpus]:
+def load_corpora(config: TextsRun, folder: str | os.PathLike[str] | None = None, data: Any = None) -> list[Corpus]:
     """The collections that a configuration names, with their words counted.
 
     Args:
@@ -207,19 +179,18 @@ def _on_scale(corpus: Corpus, largest: int) -> Corpus:
     return dataclasses.replace(corpus, grades=grades.astype(np.int32), notes=(*corpus.notes, note))
 
 
-def parts_of(corpus: Corpus, config: TextsConfig, seed: int) -> SiloTexts:
+def parts_of(corpus: Corpus, config: TextsRun, seed: int) -> SiloTexts:
     """A silo's texts with the part of each of its queries, which the seed draws."""
     part = np.full(corpus.n_queries, UNUSED, np.int8)
     for name, queries in split_queries(corpus, seed, config.texts.train, config.texts.vali).items():
-        part[queries] = _PARTS[name]
+        part[queries] = PARTS[name]
     return SiloTexts(corpus, part)
 
 
 def build_texts(
-    config: TextsConfig,
+    config: TextsRun,
     folder: str | os.PathLike[str] | None = None,
     *,
-    protocol: Protocol | None = None,
     data: Any = None,
 ) -> TextExperiment:
     """Load the texts, cut them, and set up everything; nothing is sketched yet.
@@ -227,7 +198,6 @@ def build_texts(
     Args:
         config: The configuration, resolved.
         folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
-        protocol: A :class:`SiloSketch` of the caller's own; without a setup it gets the configuration's.
         data: A collection to cut, or a list with one for each silo, instead of what the configuration names; each in
             any form that :func:`fedrank.data.load` takes.
 
@@ -254,11 +224,10 @@ def build_texts(
     )
     for federation, own in zip(federations, texts, strict=True):
         for name, one in zip(federation.names, own, strict=True):
-            lacking = [part for part, number in _PARTS.items() if not (one.part == number).any()]
-            if lacking:
+            if one.lacking:
                 raise DataError(
-                    f"{name} of {federation.name!r} has {int((one.part != UNUSED).sum())} queries with a relevant "
-                    f"document at home, too few for {' and '.join(lacking)}. Make fewer silos, or take more queries."
+                    f"{name} of {federation.name!r} has {len(one.used)} queries with a relevant document at home, "
+                    f"too few for {' and '.join(one.lacking)}. Make fewer silos, or take more queries."
                 )
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:
@@ -270,7 +239,9 @@ def build_texts(
     for name in measures.values():
         offline_metric(name)
     every = [one for own in texts for one in own]
-    sizes = FederationSizes(
+    parts = Parts(
+        texts=config.texts,
+        seed=config.data_seed,
         silos=len(federations[0].names),
         grades=grades,
         documents=max(one.corpus.n_documents for one in every),
@@ -279,87 +250,7 @@ def build_texts(
     )
     notes = tuple(dict.fromkeys(federations[0].notes))
     conditions = Conditions(dropout=config.devices.dropout)
-    made = _protocol(config, sizes, protocol)
-    citation = method(config.protocol).citation if protocol is None else ""
-    return TextExperiment(config, tuple(federations), texts, made, measures, notes, conditions, citation)
-
-
-def _protocol(config: TextsConfig, sizes: FederationSizes, given: Protocol | None) -> SiloSketch:
-    """The protocol that the configuration names, or the caller's own with a setup."""
-    made = method(config.protocol).make(config, sizes) if given is None else given
-    if not isinstance(made, SiloSketch):
-        raise ConfigError(
-            f"a protocol of silos with texts must be a SiloSketch, since runs keep its rankers and labels; got "
-            f"{type(made).__name__}. Derive from it and change what your protocol does otherwise."
-        )
-    if made.setup is None:
-        setup = sketch_setup(config, sizes)
-        made = dataclasses.replace(made, setup=setup, promise=setup.promise)
-    return made
-
-
-def silo_sketch(config: TextsConfig, sizes: FederationSizes) -> SiloSketch:
-    """The protocol of a configuration, with its setup.
-
-    Args:
-        config: The configuration, resolved.
-        sizes: Sizes of the federation; ``texts.documents`` and ``texts.words`` of the configuration win over them.
-
-    Raises:
-        ConfigError: Settings contradict each other.
-    """
-    training, setup = config.training, sketch_setup(config, sizes)
-    learner = GradedLearner(
-        features=len(NAMES),
-        grades=sizes.grades,
-        loss=training.loss,
-        guess=training.labels,
-        l2=training.l2,
-        learning_rate=config.learning_rate,
-    )
-    return SiloSketch(
-        learner=learner,
-        silos=sizes.silos,
-        promise=setup.promise,
-        local_steps=training.local_steps,
-        steps=training.steps,
-        batch=training.batch,
-        cross_batch=training.cross_batch,
-        beta=training.beta,
-        ramp=training.ramp,
-        plus_beta=training.plus_beta,
-        serial=training.serial,
-        setup=setup,
-    )
-
-
-def sketch_setup(config: TextsConfig, sizes: FederationSizes) -> SketchSetup:
-    """The setup of a configuration; arguments and errors as :func:`silo_sketch` has them."""
-    t, s, delta = config.texts, config.sketch, config.privacy.delta
-    documents, words = t.documents or sizes.documents, t.words or sizes.words
-    asks, questions = s.mode in ("per-query", "paper"), words * (sizes.silos - 1)
-    epsilon, limit = s.epsilon, np.inf
-    if s.mode == "per-query":
-        assert epsilon is not None  # the configuration is resolved
-        limit = epsilon
-        # One answer more, for sizes and statistics.
-        epsilon = s.answer_epsilon or plan(limit, questions + 1, s.noise, delta)
-    noise = SketchNoise(s.mode, epsilon, s.z, s.noise, delta, statistics_change=2 * s.statistics_z + 1)
-    answers = min(questions, allowed_questions(noise, limit)) if asks else 0
-    promise = sketch_account(
-        noise, answers=answers, answers_of_querier=min(answers, words), occurrences=sizes.occurrences
-    )
-    return SketchSetup(
-        silos=sizes.silos,
-        shape=SketchShape(s.z, s.w, s.kind),
-        statistics=SketchShape(s.statistics_z, s.statistics_w),
-        noise=noise,
-        rows=RowSettings(t.depth, t.negatives, t.foreign, t.candidates, t.scale, s.as_published, config.data_seed),
-        promise=promise,
-        documents=documents,
-        words=words if asks else 0,
-        z1=s.z1,
-        decoys=s.decoys,
-        estimate=s.estimate,
-        limit=limit,
+    citation = config.method.paper if config.protocol in method_names() else ""
+    return TextExperiment(
+        config, tuple(federations), texts, config.method.bind(parts), measures, notes, conditions, citation
     )

@@ -1,32 +1,55 @@
-"""Settings of CS-F-LTR: who has which texts, how silos see each other's documents, how the ranker is trained."""
+"""Tables of settings of silos with texts: those of every run, and those of CS-F-LTR.
+
+The other settings of the method are fields of its class, :class:`fedrank.texts.silo_sketch.SiloSketch`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from cyclopts import Parameter
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
-from fedrank.engine.config import NamedRunConfig
+from fedrank.engine.config import RunConfig
 
 #: Methods that the federation can be compared with.
 BASELINES = ("bm25", "local", "local-plus", "global", "exact", "pooled")
-#: ε where none is given: of an occurrence in total; of one answer in paper mode, the ICDE paper's. At 0.2 another silo
-#: neither reads a published document nor tells whether a text is there (benchmarks/document_attacks.json).
-EPSILONS = {"publish-once": 0.2, "per-query": 8.0, "paper": 0.5, "plain": None}
-#: Rows and cells of a document's sketch where none are given. Under noise few rows are best; decoys need many.
-SHAPES = {"publish-once": (1, 4096), "plain": (10, 120), "per-query": (10, 120), "paper": (10, 120)}
-#: Rows and cells of the statistics' sketches: without noise, and with noise.
-STATISTICS = ((5, 16384), (1, 16384))
 
-_PUBLISHED = ("sketch.mode", ("publish-once", "plain"))
-_ASKED = ("sketch.mode", ("per-query", "paper"))
+
+class Mode(NamedTuple):
+    """A way in which silos see each other's documents.
+
+    Attributes:
+        epsilon: ε where none is given: of an occurrence in total; of one answer in paper mode. None: there is no noise.
+        shape: Rows and cells of a document's sketch where none are given.
+        statistics: Rows and cells of the statistics' sketches where none are given.
+        asks: Silos ask questions, instead of getting sketches.
+        protects: It bounds what a silo learns of another's documents.
+    """
+
+    epsilon: float | None
+    shape: tuple[int, int]
+    statistics: tuple[int, int]
+    asks: bool = False
+    protects: bool = False
+
+
+#: Modes by name. At ε = 0.2 another silo neither reads a published document nor tells whether a text is there
+#: (benchmarks/document_attacks.json); 0.5 is the ICDE paper's. Under noise few rows are best; decoys need many.
+MODES = {
+    "publish-once": Mode(0.2, (1, 4096), (1, 16384), protects=True),
+    "plain": Mode(None, (10, 120), (5, 16384)),
+    "per-query": Mode(8.0, (10, 120), (1, 16384), asks=True, protects=True),
+    "paper": Mode(0.5, (10, 120), (5, 16384), asks=True),
+}
+
+_PUBLISHED = ("sketch.mode", tuple(name for name, mode in MODES.items() if not mode.asks))
+_ASKED = ("sketch.mode", tuple(name for name, mode in MODES.items() if mode.asks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +57,8 @@ class Texts:
     """Documents and queries of silos, and the query-document pairs that are learnt from.
 
     Raises:
-        ConfigError: The shares of queries or the number of grades are out of range.
+        ConfigError: The shares of queries, the number of grades, or the numbers of documents of a query are out of
+            range.
     """
 
     silos: int = setting(
@@ -45,9 +69,9 @@ class Texts:
     vali: float = setting(
         0.2, "Share that decides whether it adopts the federation's ranker; the rest is for the test."
     )
-    depth: int = setting(30, "Own documents of a query: the best by BM25, and all judged ones.")
-    negatives: int = setting(10, "Own documents, chosen at random, beside them.")
-    foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.")
+    depth: int = setting(30, "Own documents of a query: the best by BM25, and all judged ones.", low=0)
+    negatives: int = setting(10, "Own documents, chosen at random, beside them.", low=0)
+    foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.", low=1)
     candidates: Literal["all", "reverse-top-k"] = setting(
         "all",
         "publish-once, plain: choose them among all documents, or by reverse top-K lists.",
@@ -74,6 +98,8 @@ class Texts:
             )
         if self.grades not in range(257) or self.grades == 1:
             raise ConfigError(f"texts.grades must be 0 or in 2..256, got {self.grades}.")
+        if self.depth + self.negatives < 1:
+            raise ConfigError("texts.depth and texts.negatives must be together at least 1, got 0.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +145,19 @@ class Sketch:
     statistics_w: int = setting(0, "Cells of a row of them; 0: 16,384.", low=0)
     as_published: bool = setting(False, "Features as printed: tf in BM25, 0.8 · length for the different words.")
 
+    @property
+    def citations(self) -> tuple[str, ...]:
+        """Keys of the publications that sketches rest on."""
+        keys = {"count": "charikar2002countsketch", "count-min": "cormode2005countmin"}
+        return keys[self.kind], *(("pagh2022countsketch",) if self.mode == "publish-once" else ())
+
     def with_defaults(self) -> Sketch:
         """The same with the defaults of its mode in place of 0 and None."""
-        z, w = SHAPES[self.mode]
-        statistics_z, statistics_w = STATISTICS[0 if self.mode in ("plain", "paper") else 1]
+        mode = MODES[self.mode]
+        (z, w), (statistics_z, statistics_w) = mode.shape, mode.statistics
         return dataclasses.replace(
             self,
-            epsilon=EPSILONS[self.mode] if self.epsilon is None else self.epsilon,
+            epsilon=mode.epsilon if self.epsilon is None else self.epsilon,
             z=self.z or z,
             w=self.w or w,
             statistics_z=self.statistics_z or statistics_z,
@@ -144,13 +176,13 @@ class Training:
     labels: Literal["soft", "hard"] = setting(
         "soft", "Guessed labels: the distribution of the grade, or the likeliest grade as the paper has it."
     )
-    beta: float = setting(0.3, "β, weight of cross pairs.")
-    plus_beta: float = setting(0.3, "β of Local+.")
-    ramp: int = setting(200, "Steps in which β grows from 0.")
-    local_steps: int = setting(1000, "Steps of SGD of a silo by itself, before the first round.")
-    steps: int = setting(1, "Steps of SGD of a silo in a round.")
-    batch: int = setting(200, "Labelled rows of a step.")
-    cross_batch: int = setting(200, "Cross pairs of a step.")
+    beta: float = setting(0.3, "β, weight of cross pairs.", low=0)
+    plus_beta: float = setting(0.3, "β of Local+.", low=0)
+    ramp: int = setting(200, "Steps in which β grows from 0.", low=0)
+    local_steps: int = setting(1000, "Steps of SGD of a silo by itself, before the first round.", low=1)
+    steps: int = setting(1, "Steps of SGD of a silo in a round.", low=1)
+    batch: int = setting(200, "Labelled rows of a step.", low=1)
+    cross_batch: int = setting(200, "Cross pairs of a step.", low=1)
     l2: float = setting(1e-4, "λ of the penalty λ‖θ‖².")
     serial: bool = setting(False, "One silo a round, in turn, instead of all at once.")
 
@@ -203,8 +235,11 @@ class Evaluation(engine.Evaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextsConfig(NamedRunConfig):
-    """One experiment of silos that train a ranker over each other's texts (CS-F-LTR), under several seeds.
+class TextsRun(RunConfig):
+    """Settings of every run of silos with texts, beside those of the method.
+
+    Attributes:
+        method: The method, a :class:`~fedrank.texts.silo_sketch.SiloSketch` or a class derived from it.
 
     Raises:
         ConfigError: A setting is out of range or contradicts another.
@@ -212,7 +247,8 @@ class TextsConfig(NamedRunConfig):
 
     task: ClassVar[str] = "texts"
 
-    protocol: Annotated[str, Parameter(show=False)] = setting("silo-sketch", "The protocol; see fedrank protocols.")
+    # Shi et al. 2021, Section 5.1: iterations of the collaborative training.
+    rounds: int = setting(2000, "Rounds of training.", low=1, high=10**6)
     data: str = setting(
         "generated",
         "Name in the catalogue (fedrank data list), or a folder of texts, or several of these joined by +; or "
@@ -221,32 +257,41 @@ class TextsConfig(NamedRunConfig):
     data_seed: int = setting(
         0, "Seed of generated data, of the cut and of the split of queries.", low=0, high=2**63 - 1
     )
-    # Shi et al. 2021, Section 5.1: iterations of the collaborative training.
-    rounds: int = setting(2000, "Rounds of training.", low=1, high=10**6)
-    learning_rate: float = setting(0.05, "Step size of SGD; the papers name none.")
-    i_know: bool = setting(
-        False,
-        "That sketch.mode = 'paper' does not protect the owners of documents.",
-        needs=("sketch.mode", ("paper",)),
-    )
     texts: Texts = field(default_factory=Texts)
-    sketch: Sketch = field(default_factory=Sketch)
-    training: Training = field(default_factory=Training)
-    privacy: Privacy = field(default_factory=Privacy)
+    method: Any = field(default=None, metadata={"flat": True})
     devices: Devices = field(default_factory=Devices)
     evaluation: Evaluation = field(default_factory=Evaluation)
 
+    @property
+    def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
+        """Name of the method."""
+        return "" if self.method is None else self.method.name
+
+    @property
+    def delta(self) -> float:
+        """δ of the run's privacy account."""
+        return self.method.privacy.delta
+
+    @classmethod
+    def of(cls, method: Any) -> Any:
+        """The configuration of a run of a method, in which nothing else is changed.
+
+        Raises:
+            ConfigError: It is no method of silos with texts.
+        """
+        if not hasattr(method, "sketch"):
+            raise ConfigError(
+                f"a protocol of silos with texts must be a SiloSketch, since runs keep its rankers and labels; got "
+                f"{type(method).__name__}. Derive from it and change what your protocol does otherwise."
+            )
+        return cls(method=method)
+
     @override
-    def resolved(self) -> TextsConfig:
-        super().resolved()
-        if self.sketch.mode == "paper" and not self.i_know:
-            raise ConfigError(
-                "sketch.mode = 'paper' does not protect the document owner from the querier: one noise variable is "
-                "added to all cells of an answer, and the querier takes it off again (see: fedrank attack sketch). Use "
-                "publish-once, or say that you know with --i-know."
-            )
-        if self.sketch.mode == "plain" and self.sketch.epsilon is not None:
-            raise ConfigError(
-                "sketch.mode = 'plain' has no noise, so that sketch.epsilon means nothing; leave one of them out."
-            )
-        return dataclasses.replace(self, sketch=self.sketch.with_defaults())
+    def unchanged(self) -> Any:
+        from fedrank.engine.methods import method_names
+
+        return type(self).of(type(self.method)()) if self.protocol in method_names() else type(self).of(self.method)
+
+    @override
+    def resolved(self) -> Any:
+        return dataclasses.replace(super().resolved(), method=self.method.resolved())

@@ -32,18 +32,18 @@ from fedrank.engine.deployment import Block, NodeSettings, NodeSide, ServerSide,
 from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder, described
 from fedrank.metrics.offline import offline_metric
-from fedrank.texts.build import JOIN, FederationSizes, TextExperiment, build_texts, parts_of, silo_sketch
-from fedrank.texts.config import TextsConfig
+from fedrank.texts.build import JOIN, TextExperiment, build_texts, parts_of
+from fedrank.texts.config import MODES, Texts, TextsRun
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import read_texts
 from fedrank.texts.gate import lower_end
 from fedrank.texts.model import TextModel
-from fedrank.texts.silo_sketch import SiloSketch
-from fedrank.texts.silo_sketch.setup import Agree, SketchSetup, SumStep
+from fedrank.texts.silo_sketch import Parts, SiloSketch
+from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
-from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI, SketchRows, alone, setup_generator
+from fedrank.texts.silo_sketch.state import VALI, SketchRows, alone, setup_generator
 
 #: Largest message in bytes; connections carry up to 2 GiB.
 MOST_BYTES = 2**30
@@ -51,7 +51,6 @@ MOST_BYTES = 2**30
 _TYPICAL = 300
 # Cut by every node, for the hash: endings, stop words, accents, numbers and signs.
 _PROBE = "The wings' flutter-tests of 1,958 were running: naïve analyses (e.g. Mach 2.5) don't generalise elastically."
-_PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
 class Agreed(NamedTuple):
@@ -68,18 +67,17 @@ class Agreed(NamedTuple):
     @property
     def setup(self) -> SketchSetup:
         """The setup in which silos make their rows."""
-        setup = self.protocol.setup
-        assert isinstance(setup, SketchSetup)
-        return setup
+        assert self.protocol.setup is not None  # the terms name one
+        return self.protocol.setup
 
 
-def is_known(config: TextsConfig) -> bool:
+def is_known(config: TextsRun) -> bool:
     """True if the run names sets of the catalogue or generated ones, which every node then has: for tests."""
     return all(is_known_name(name.strip(), config.task) for name in config.data.split(JOIN))
 
 
 @functools.lru_cache(maxsize=4)
-def agree_terms(config: TextsConfig, where: str | None = None) -> Agreed:
+def agree_terms(config: TextsRun, where: str | None = None) -> Agreed:
     """Protocol and number of silos of a run.
 
     Args:
@@ -110,7 +108,7 @@ def agree_terms(config: TextsConfig, where: str | None = None) -> Agreed:
     return found
 
 
-def _make_terms(config: TextsConfig, where: str | None) -> Agreed:
+def _make_terms(config: TextsRun, where: str | None) -> Agreed:
     if is_known(config):
         experiment = _whole(config, where)
         return Agreed(experiment.protocol, experiment.n_parties)
@@ -119,7 +117,7 @@ def _make_terms(config: TextsConfig, where: str | None) -> Agreed:
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
             f'Say data = "{OWN}", and start each SuperNode with its own: --node-config \'data="/its/own/folder"\'.'
         )
-    t, asks = config.texts, config.sketch.mode in ("per-query", "paper")
+    t, asks = config.texts, MODES[config.method.sketch.mode].asks
     lacking = [
         name
         for name, value in (("texts-documents", t.documents), ("texts-grades", t.grades), ("texts-words", t.words))
@@ -130,13 +128,13 @@ def _make_terms(config: TextsConfig, where: str | None) -> Agreed:
             f"silos with own texts must agree on {' and '.join(lacking)} beforehand, since no party sees all "
             "texts; set them in the run, large enough for every silo."
         )
-    if t.cut != TextsConfig().texts.cut:
+    if t.cut != Texts().cut:
         raise ConfigError("texts-cut says how one collection is cut; here each silo has its own. Leave it out.")
-    sizes = FederationSizes(t.silos, t.grades, t.documents, t.words, _TYPICAL)
-    return Agreed(silo_sketch(config, sizes), t.silos)
+    parts = Parts(t, config.data_seed, t.silos, t.grades, t.documents, t.words, _TYPICAL)
+    return Agreed(config.method.bind(parts), t.silos)
 
 
-def texts_of(config: TextsConfig, node: NodeSettings, where: str | None = None) -> SiloTexts:
+def texts_of(config: TextsRun, node: NodeSettings, where: str | None = None) -> SiloTexts:
     """The texts of a node's silo: its own folder, or its part of a known set.
 
     Raises:
@@ -154,17 +152,16 @@ def texts_of(config: TextsConfig, node: NodeSettings, where: str | None = None) 
             path,
         )
     texts = parts_of(corpus, config, config.data_seed + config.seed)
-    lacking = [part for part, number in _PARTS.items() if not (texts.part == number).any()]
-    if lacking:
+    if texts.lacking:
         raise DataError(
-            f"there are {int((texts.part != UNUSED).sum())} queries with a relevant document, too few for "
-            f"{' and '.join(lacking)}. Judge more queries.",
+            f"there are {len(texts.used)} queries with a relevant document, too few for "
+            f"{' and '.join(texts.lacking)}. Judge more queries.",
             path,
         )
     return texts
 
 
-def refuse_misplaced(config: TextsConfig, node: NodeSettings, silos: int) -> None:
+def refuse_misplaced(config: TextsRun, node: NodeSettings, silos: int) -> None:
     """Refuse a node that the run has no place for: each node is one silo, with own texts or those of a known set.
 
     Raises:
@@ -191,13 +188,13 @@ def refuse_misplaced(config: TextsConfig, node: NodeSettings, silos: int) -> Non
         )
 
 
-def refuse_unprotected(config: TextsConfig, node: NodeSettings, protocol: SiloSketch) -> None:
+def refuse_unprotected(config: TextsRun, node: NodeSettings, protocol: SiloSketch) -> None:
     """Refuse a run that promises this node's silo less than those who run the node ask for.
 
     Raises:
         ConfigError: Says what is promised.
     """
-    promise = protocol.account(1, config.privacy.delta)
+    promise = protocol.account(1, config.delta)
     if node.most_epsilon >= 0:
         raise ConfigError(
             "in silo-sketch a silo also sends models that it trains on its own documents and judgements, without "
@@ -208,22 +205,22 @@ def refuse_unprotected(config: TextsConfig, node: NodeSettings, protocol: SiloSk
     if most >= 0 and not epsilon <= most:
         raise ConfigError(
             f"one occurrence of a word in what this silo would show the others has ε = {epsilon:.4g} "
-            f"(sketch-mode = {config.sketch.mode!r}); this node agrees to {most:.4g} (most-sketch-epsilon)."
+            f"(sketch-mode = {config.method.sketch.mode!r}); this node agrees to {most:.4g} (most-sketch-epsilon)."
         )
     if most < 0 and node.data and math.isinf(epsilon):
         raise ConfigError(
-            f"sketch-mode = {config.sketch.mode!r} does not protect this silo's documents: nothing bounds what others "
-            "read from its counts. A node with own texts takes part only with most-sketch-epsilon = inf."
+            f"sketch-mode = {config.method.sketch.mode!r} does not protect this silo's documents: nothing bounds what "
+            "others read from its counts. A node with own texts takes part only with most-sketch-epsilon = inf."
         )
 
 
-def cuts_words(config: TextsConfig) -> bytes:
+def cuts_words(config: TextsRun) -> bytes:
     """A short hash of how this node cuts a text into words, and of the features' names: equal where these are."""
     return hash_of((*tokenise([_PROBE], config.texts.stem, config.texts.stopwords)[0], *NAMES))
 
 
 @functools.lru_cache(maxsize=2)
-def _whole(config: TextsConfig, where: str | None) -> TextExperiment:
+def _whole(config: TextsRun, where: str | None) -> TextExperiment:
     experiment = build_texts(config, where)
     if len(experiment.config.all_seeds) != 1:
         raise ConfigError(f"over a network a run has one seed, got {np.size(experiment.config.all_seeds)}.")
@@ -232,8 +229,6 @@ def _whole(config: TextsConfig, where: str | None) -> TextExperiment:
 
 _log = logging.getLogger("fedrank.node")
 
-#: Step of the secure sum with which a silo's noise leaves it.
-_VECTORS = 2
 #: Measure by which a silo compares the federation's ranker with its own.
 _MEASURE = "nDCG@10"
 
@@ -241,9 +236,9 @@ _MEASURE = "nDCG@10"
 class TextsServer(ServerSide):
     """The server of a run of silos with texts; arguments as of :func:`texts_server`."""
 
-    config: TextsConfig
+    config: TextsRun
 
-    def __init__(self, config: TextsConfig):
+    def __init__(self, config: TextsRun):
         common = agree_terms(config)
         super().__init__(config, common.protocol, None, common.n_parties, common.setup)
         self._sketch = common.protocol
@@ -253,7 +248,7 @@ class TextsServer(ServerSide):
         # How a silo scales its features only the silo knows.
         config, weights = self.config, np.asarray(self._sketch.weights(state), np.float32)
         rounds = int(state.round)
-        promise = self._sketch.account(max(1, rounds), config.privacy.delta)
+        promise = self._sketch.account(max(1, rounds), config.delta)
         about = provenance(config, data=config.data, seed=config.seed, rounds=rounds, privacy=promise)
         model = TextModel(
             self._sketch.learner,
@@ -261,7 +256,7 @@ class TextsServer(ServerSide):
             config.texts.scale,
             stem=config.texts.stem,
             stopwords=config.texts.stopwords,
-            as_published=config.sketch.as_published,
+            as_published=config.method.sketch.as_published,
             about=about,
         )
         home.model(model, config.seed)
@@ -292,7 +287,7 @@ class TextsSetup(SetupSide):
         common: What every party of the run knows.
     """
 
-    def __init__(self, config: TextsConfig, settings: NodeSettings, common: Agreed):
+    def __init__(self, config: TextsRun, settings: NodeSettings, common: Agreed):
         self.protocol = self._setup = common.setup
         self._config, self._settings = config, settings
         self._seeded = settings.chance == "seed"
@@ -300,9 +295,7 @@ class TextsSetup(SetupSide):
         epsilon = common.setup.promise.epsilon(Unit.OCCURRENCE)
         once = settings.data and not self._seeded and math.isfinite(epsilon)
         self.max_shown = settings.most_setups if once else math.inf
-        self.first_shown = next(
-            i for i, e in enumerate(common.setup.exchanges) if isinstance(e, SumStep) and e.step == _VECTORS
-        )
+        self.first_shown = next(i for i, exchange in enumerate(common.setup.exchanges) if exchange.shows)
 
     @override
     def party(self) -> Party:
@@ -320,13 +313,12 @@ class TextsSetup(SetupSide):
 
     @override
     def answered(self, exchange: int, reply: bytes) -> None:
-        step = self.protocol.exchanges[exchange]
-        if isinstance(step, Agree):
-            letters = np.asarray(step.reply.decode(reply).fingerprint, np.uint8)
+        letters = self._setup.exchanges[exchange].fingerprint_in(reply)
+        if letters:
             _log.warning(  # a warning, because an operator has to read it
                 "fingerprint of the silos' secret: %s. Compare it with all other silos by telephone; where one "
                 "differs, the server has swapped keys: stop the run.",
-                bytes(letters).decode("ascii", "replace"),
+                letters,
             )
 
 
@@ -342,9 +334,9 @@ class TextsNode(NodeSide):
         DataError: A known set is not there.
     """
 
-    config: TextsConfig
+    config: TextsRun
 
-    def __init__(self, config: TextsConfig, settings: NodeSettings):
+    def __init__(self, config: TextsRun, settings: NodeSettings):
         common = agree_terms(config, settings.data_folder or None)
         refuse_misplaced(config, settings, common.n_parties)
         number = settings.partition_id

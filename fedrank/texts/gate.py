@@ -153,7 +153,7 @@ def cross_validated(
     keys = run_keys(np.tile(np.asarray(seeds), 2))
     for fold, rows in enumerate(_rows_of_folds(arrays.rows, fold_of, folds)):
         stage(f"Cross-validation for the gate, fold {fold + 1} of {folds}")
-        parties = protocol.parties(rows, [protocol.beta, 0.0], [0, 1], [False, False])
+        parties = protocol.parties(rows, [protocol.training.beta, 0.0], [0, 1], [False, False])
         states, own = simulator.start(keys, parties, per_run=True)
         states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, rounds)
         values = jax.device_get(score_all(protocol, (measure,), simulator.server(states), parties.shared, own, more))

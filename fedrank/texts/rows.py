@@ -7,7 +7,6 @@ what sketches and noise cost; the true labels of all judged pairs tell what gues
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,7 +23,6 @@ from fedrank.texts.data.silos import Federation
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import (
-    RowSettings,
     SiloTexts,
     cross_rows,
     exact_foreign,
@@ -33,7 +31,7 @@ from fedrank.texts.silo_sketch.setup.rows import (
     scale_of,
     scale_rows,
 )
-from fedrank.texts.silo_sketch.setup.settings import SetupState
+from fedrank.texts.silo_sketch.setup.settings import SetupSettings, SetupState
 from fedrank.texts.silo_sketch.state import SETUP_SEED, Size, SketchRows, grown, silo_arrays, size_of
 
 #: Numbers of the feature sets, in order: from the silos' sketches; of a silo by itself; and, if wanted, exact ones, and
@@ -137,12 +135,12 @@ def run_setups(
         rows = [rows_of_party(party) for party in parties]
         sets[SKETCHED].append(rows)
         scales.append([tuple(own[name] for name in ("mean", "deviation") if name in own) for own in rows])
-        sets[ISOLATED].append([isolated_rows(one, setup.rows, own) for one, own in zip(silos, rows, strict=True)])
+        sets[ISOLATED].append([isolated_rows(one, setup, own) for one, own in zip(silos, rows, strict=True)])
         budgets.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
         errors.append(count_errors(setup, state, parties, federation))
         if exact:
-            sets[EXACT].append(exact_rows(federation, silos, setup.rows))
-            sets[POOLED].append(exact_rows(federation, silos, setup.rows, everything=True))
+            sets[EXACT].append(exact_rows(federation, silos, setup))
+            sets[POOLED].append(exact_rows(federation, silos, setup, everything=True))
     arrays = _stack(federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used] for one in silos] for silos in texts]
     stage("Attack by another silo")
@@ -150,14 +148,14 @@ def run_setups(
 
 
 def exact_rows(
-    federation: Federation, texts: Sequence[SiloTexts], settings: RowSettings, everything: bool = False
+    federation: Federation, texts: Sequence[SiloTexts], settings: SetupSettings, everything: bool = False
 ) -> list[dict[str, np.ndarray]]:
     """Rows of every silo with exact counts and statistics, which also choose the candidates.
 
     Args:
         federation: Who has what.
         texts: Documents and queries of each silo.
-        settings: Which rows.
+        settings: What was agreed; its ``texts`` say which rows.
         everything: Add all judged documents of the other silos, as for a party that has all data.
     """
 
@@ -170,11 +168,11 @@ def exact_rows(
         others = [None if silo == number else other for silo, other in enumerate(foreign)]
         judged = _judged_abroad(federation, number, one) if everything else None
         rows.append(own_rows(one, statistics, settings) | cross_rows(one, others, statistics, settings, judged))
-    if settings.scale != "federation":
-        return [scale_rows(own, settings) for own in rows]
+    if settings.texts.scale != "federation":
+        return [scale_rows(own, settings.texts.scale) for own in rows]
     counts, sums, squares = zip(*(moments(own) for own in rows), strict=True)
     scale = scale_of(float(sum(counts)), np.sum(sums, axis=0), np.sum(squares, axis=0), crossed=True)
-    return [scale_rows(own, settings, *scale) for own in rows]
+    return [scale_rows(own, settings.texts.scale, *scale) for own in rows]
 
 
 def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> list[list[Int64[np.ndarray, " judged"]]]:
@@ -191,12 +189,12 @@ def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> lis
     return out
 
 
-def isolated_rows(texts: SiloTexts, settings: RowSettings, federated: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def isolated_rows(texts: SiloTexts, settings: SetupSettings, federated: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A silo's rows without a federation: its own documents, with the statistics of these alone.
 
     Args:
         texts: Documents and queries of the silo.
-        settings: Which rows; scaled by the silo's own even where a federation scales by all silos'.
+        settings: What was agreed; rows are scaled by the silo's own even where a federation scales by all silos'.
         federated: The silo's rows in the federation; cross rows have their shape and are empty.
     """
 
@@ -204,7 +202,7 @@ def isolated_rows(texts: SiloTexts, settings: RowSettings, federated: dict[str, 
         return statistics_of((texts.corpus,), words)
 
     nothing = {name: np.zeros_like(array) for name, array in federated.items() if name.startswith("cross_")}
-    alone = dataclasses.replace(settings, scale="silo" if settings.scale == "federation" else settings.scale)
+    alone = "silo" if settings.texts.scale == "federation" else settings.texts.scale
     return scale_rows(own_rows(texts, statistics, settings) | nothing, alone)
 
 

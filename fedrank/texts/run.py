@@ -30,7 +30,7 @@ from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
-from fedrank.texts.config import TextsConfig
+from fedrank.texts.config import TextsRun
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.gate import cross_validated, gate
 from fedrank.texts.model import TextModel
@@ -62,7 +62,7 @@ _CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "repl
 class TextRunner(Runner):
     """A run of a :class:`TextExperiment`; arguments as :class:`Runner` has them."""
 
-    config: TextsConfig
+    config: TextsRun
     simulator: Simulator
 
     unit = "rows"
@@ -71,8 +71,9 @@ class TextRunner(Runner):
         config, protocol = experiment.config, experiment.protocol
         runs = len(experiment.variants) * config.seeds
         chunk = max(1, config.compute.chunk // runs)
-        simulator = Simulator(protocol, chunk, config.compute.debug, experiment.conditions)
-        work = experiment.n_parties * protocol.steps * (protocol.batch + protocol.cross_batch)
+        simulator = Simulator(protocol.trainer, chunk, config.compute.debug, experiment.conditions)
+        training = protocol.training
+        work = experiment.n_parties * training.steps * (training.batch + training.cross_batch)
         super().__init__(config, home, listener, simulator, work)
         self.experiment, self.variants = experiment, experiment.variants
         self.methods: list[pl.DataFrame] = []
@@ -144,7 +145,7 @@ class TextRunner(Runner):
         names = {given: name for name, given in self.experiment.measures.items()}
         every = jax.device_get(
             score_all(
-                self.experiment.protocol,
+                self.experiment.protocol.trainer,
                 tuple(self.experiment.measures.values()),
                 self.simulator.server(states),
                 self.shared,
@@ -239,7 +240,7 @@ class TextRunner(Runner):
         self.home.json(
             "model.json",
             {
-                "ranker": f"linear, {c.training.loss}",
+                "ranker": f"linear, {e.protocol.training.loss}",
                 "n_features": len(NAMES),
                 "features": list(NAMES),
                 "grades": e.protocol.learner.grades,
@@ -279,13 +280,13 @@ class TextRunner(Runner):
             "mode": noise.mode,
             "sketch": {"z": setup.shape.z, "w": setup.shape.w, "kind": setup.shape.kind},
             "statistics": {"z": setup.statistics.z, "w": setup.statistics.w},
-            "z1": setup.z1 if setup.asks else None,
-            "decoys": setup.decoys if setup.asks else None,
+            "z1": setup.sketch.z1 if setup.asks else None,
+            "decoys": setup.sketch.decoys if setup.asks else None,
             "allowed": setup.allowed if noise.mode == "per-query" else None,
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
             "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
             "insider": None if o.insider is None else o.insider._asdict(),
-            "beta": e.protocol.beta,
+            "beta": e.protocol.training.beta,
             "generated": first.generated,
             "notes": list(e.notes),
         }
@@ -293,7 +294,7 @@ class TextRunner(Runner):
     @override
     def write_crossed(self, done: int) -> None:
         protocol, setup = self.experiment.protocol, self.experiment.setup
-        self.home.json("privacy.json", protocol.account(done, self.config.privacy.delta).as_json())
+        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         self.home.text("ledger.jsonl", self._ledger().text())
         self.home.json("messages.json", described((*setup.exchanges, *protocol.exchanges)))
 
@@ -340,13 +341,13 @@ class TextRunner(Runner):
             return None
         chunk = max(1, config.compute.chunk // (2 * config.seeds))
         made = cross_validated(
-            e.protocol,
+            e.protocol.trainer,
             self.setups.arrays,
             list(self.seeds),
             config.rounds,
             config.evaluation.folds,
             next(iter(e.measures.values())),
-            Simulator(e.protocol, chunk, config.compute.debug, e.conditions),
+            Simulator(e.protocol.trainer, chunk, config.compute.debug, e.conditions),
             self.listener.stage,
         )
         return {name: table for name, table in made.items() if name in values}
@@ -395,16 +396,16 @@ def text_model(experiment: TextExperiment, weights: Float32[np.ndarray, " size"]
         generated=federation.generated,
         seed=config.all_seeds[number],
         rounds=config.rounds,
-        privacy=experiment.protocol.account(config.rounds, config.privacy.delta),
+        privacy=experiment.protocol.account(config.rounds, config.delta),
     )
     scales = experiment.setup_results().scales[number]
     return TextModel(
         learner=experiment.protocol.learner,
         weights=weights,
-        scaling=experiment.setup.rows.scale,
+        scaling=experiment.setup.texts.scale,
         scales={name: (pair[0], pair[1]) for name, pair in zip(experiment.names, scales, strict=True) if pair},
         stem=config.texts.stem,
         stopwords=config.texts.stopwords,
-        as_published=experiment.setup.rows.as_published,
+        as_published=experiment.setup.sketch.as_published,
         about=about,
     )

@@ -15,7 +15,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.texts.build import TextExperiment, build_texts
-from fedrank.texts.config import TextsConfig
+from fedrank.texts.config import TextsRun
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.deployment import TextsNode, TextsServer
 from fedrank.texts.model import TextModel
@@ -23,12 +23,12 @@ from fedrank.texts.report.shown import SHOWN
 from fedrank.texts.run import TextRunner
 
 
-class TextsTask(Task[TextsConfig]):
+class TextsTask(Task[TextsRun]):
     """Organisations train a ranker over each other's texts; ``data`` is one collection, or a list, one a silo."""
 
     name = "texts"
     model = TextModel
-    settings = TextsConfig
+    settings = TextsRun
     shown = SHOWN
     reader = TextReader()
     simulated = ("evaluation.every", "evaluation.measures")  # a server has no documents to measure on
@@ -36,30 +36,31 @@ class TextsTask(Task[TextsConfig]):
     @override
     def build(
         self,
-        config: TextsConfig,
+        config: TextsRun,
         folder: str | os.PathLike[str] | None = None,
         *,
         protocol: Protocol | None = None,
         data: Any = None,
     ) -> TextExperiment:
-        return build_texts(config, folder, protocol=protocol, data=data)
+        del protocol  # a protocol of the caller's own is the configuration's method
+        return build_texts(config, folder, data=data)
 
     @override
     def runner(self, experiment: TextExperiment, home: RunFolder, listener: Listener) -> TextRunner:
         return TextRunner(experiment, home, listener)
 
     @override
-    def server(self, config: TextsConfig, n_features: int = 0) -> TextsServer:
+    def server(self, config: TextsRun, n_features: int = 0) -> TextsServer:
         return TextsServer(config)
 
     @override
-    def node(self, config: TextsConfig, settings: NodeSettings) -> TextsNode:
+    def node(self, config: TextsRun, settings: NodeSettings) -> TextsNode:
         return TextsNode(config, settings)
 
     @override
-    def folder_name(self, config: TextsConfig) -> str:
+    def folder_name(self, config: TextsRun) -> str:
         data = re.sub(r"[^a-z0-9]+", "-", Path(config.data).name.lower()).strip("-")
-        return f"{config.protocol}-{data}-{config.sketch.mode}"
+        return f"{config.protocol}-{data}-{config.method.sketch.mode}"
 
 
 TASK = TextsTask()

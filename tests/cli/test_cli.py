@@ -74,13 +74,22 @@ def test_help_is_quick_and_loads_nothing_heavy():
         assert re.search(rf"\b{command} +\w.* \w", done.stdout), f"{command} has no sentence"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["run", "sweep", "resume", "demo", "report", "compare", "cite", "protocols", "serve", "simulate-fleet", "replay"],
-)
-def test_every_command_has_help(command, capsys):
-    assert call([command, "--help"]) == 0
-    assert "Usage" in capsys.readouterr().out
+def test_every_command_has_help(capsys):
+    for command in [
+        "run",
+        "sweep",
+        "resume",
+        "demo",
+        "report",
+        "compare",
+        "cite",
+        "protocols",
+        "serve",
+        "simulate-fleet",
+        "replay",
+    ]:
+        assert call([command, "--help"]) == 0
+        assert "Usage" in capsys.readouterr().out
 
 
 def test_help_has_every_setting_of_a_protocol_in_two_screens(capsys, monkeypatch):
@@ -240,9 +249,8 @@ def test_every_protocol_reads_its_flags(tmp_path, monkeypatch):
         assert (c.protocol, c.rounds, c.compute.chunk, c.evaluation.every) == (name, 3, 7, 2)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "status", "says"),
-    [
+def test_mistakes_are_told_in_a_line_with_what_to_do(capsys, tmp_path, monkeypatch):
+    for tokens, status, says in [
         (["run", "--clints", "3"], 2, "--clients"),
         (["run", "--clients", "three"], 2, "three"),
         (["rnu"], 2, "run"),
@@ -258,15 +266,13 @@ def test_every_protocol_reads_its_flags(tmp_path, monkeypatch):
         (["sweep", "--vary", "clients"], 1, "--vary"),
         (["sweep"], 1, "--vary"),
         (["sweep", "--search", "optuna", "--vary", "clients=1..2", "--measure", "test: nDCG@10"], 1, "test part"),
-    ],
-)
-def test_mistakes_are_told_in_a_line_with_what_to_do(tokens, status, says, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert call(tokens) == status
-    captured = capsys.readouterr()
-    told = captured.err + captured.out
-    assert says in told and "Traceback" not in told
-    assert not list(tmp_path.iterdir())
+    ]:
+        monkeypatch.chdir(tmp_path)
+        assert call(tokens) == status
+        captured = capsys.readouterr()
+        told = captured.err + captured.out
+        assert says in told and "Traceback" not in told
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_in_use_is_not_overwritten(letor, finished, capsys):
@@ -408,27 +414,28 @@ def test_a_search_shows_its_trials_and_the_test_part_of_the_best_only(tmp_path, 
     assert "<td>test</td>" not in page and ">test<" not in page and f"page: {out / 'compare.html'}" in text
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
-def test_output_that_is_not_utf_8_takes_every_text(encoding):
+def test_output_that_is_not_utf_8_takes_every_text():
     """Letters that the encoding has are written as they are, others in words or as escapes; the numbers stay."""
-    code = "import sys, fedrank.cli.main as m; m.call = lambda _: print('ε = 1, ± 2, é, 中') or 0; m.main([])"
-    env = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
-    expected = {
-        "ascii": "epsilon = 1, +- 2, \\xe9, \\u4e2d",
-        "latin-1": "epsilon = 1, ± 2, é, \\u4e2d",
-        "cp1252": "epsilon = 1, ± 2, é, \\u4e2d",
-        "utf-8": "ε = 1, ± 2, é, 中",
-    }
-    assert done.returncode == 0 and done.stdout.decode(encoding).strip() == expected[encoding]
+    for encoding in ["ascii", "latin-1", "cp1252", "utf-8"]:
+        code = "import sys, fedrank.cli.main as m; m.call = lambda _: print('ε = 1, ± 2, é, 中') or 0; m.main([])"
+        env = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env)
+        expected = {
+            "ascii": "epsilon = 1, +- 2, \\xe9, \\u4e2d",
+            "latin-1": "epsilon = 1, ± 2, é, \\u4e2d",
+            "cp1252": "epsilon = 1, ± 2, é, \\u4e2d",
+            "utf-8": "ε = 1, ± 2, é, 中",
+        }
+        assert done.returncode == 0 and done.stdout.decode(encoding).strip() == expected[encoding]
 
 
-@pytest.mark.parametrize(("command", "goes_on"), [("run", False), ("sweep", True), ("evaluate", False)])
-def test_a_stopped_command_promises_to_go_on_only_where_it_does(command, goes_on, monkeypatch, capsys):
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
+def test_a_stopped_command_promises_to_go_on_only_where_it_does(monkeypatch, capsys):
+    for command, goes_on in [("run", False), ("sweep", True), ("evaluate", False)]:
 
-    monkeypatch.setattr("fedrank.cli.main.app", stopped)
-    monkeypatch.setattr("fedrank.cli.main._offer_settings", lambda tokens: tokens)
-    assert call([command]) == 130
-    assert ("goes on" in capsys.readouterr().err) == goes_on
+        def stopped(*_, **__):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("fedrank.cli.main.app", stopped)
+        monkeypatch.setattr("fedrank.cli.main._offer_settings", lambda tokens: tokens)
+        assert call([command]) == 130
+        assert ("goes on" in capsys.readouterr().err) == goes_on

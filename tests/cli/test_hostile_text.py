@@ -42,20 +42,18 @@ def test_json_on_a_terminal_means_the_same_and_holds_nothing_to_obey(capsys):
     assert json.loads(said)["title"] == HOSTILE
 
 
-@pytest.mark.parametrize(
-    "name", [HOSTILE, "[/nothing]", "[link=https://evil.example]x[/link]", "[red", r"\[bold]", "[1, 2]"]
-)
-def test_names_in_tables_are_text(name, capsys):
-    from fedrank.cli.console import Console
+def test_names_in_tables_are_text(capsys):
+    for name in [HOSTILE, "[/nothing]", "[link=https://evil.example]x[/link]", "[red", r"\[bold]", "[1, 2]"]:
+        from fedrank.cli.console import Console
 
-    drawn = table("silo", title="of files")
-    drawn.add_row(name)
-    Console(width=300, force_terminal=True, color_system=None).print(drawn)
-    Console(width=300, force_terminal=True, color_system=None).print(f"- {name}", highlight=False)
-    said = capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[3m", "").replace("\x1b[0m", "")
-    assert harmless(said)
-    if "\x1b" not in name and not name.startswith("\\"):
-        assert said.count(name) == 2
+        drawn = table("silo", title="of files")
+        drawn.add_row(name)
+        Console(width=300, force_terminal=True, color_system=None).print(drawn)
+        Console(width=300, force_terminal=True, color_system=None).print(f"- {name}", highlight=False)
+        said = capsys.readouterr().out.replace("\x1b[1m", "").replace("\x1b[3m", "").replace("\x1b[0m", "")
+        assert harmless(said)
+        if "\x1b" not in name and not name.startswith("\\"):
+            assert said.count(name) == 2
 
 
 def test_own_markup_still_works(capsys):
@@ -110,7 +108,7 @@ def test_titles_and_texts_of_documents_hold_nothing_to_obey(tmp_path, capsys):
         assert harmless(said) and json.loads(said)["hits"][0]["title"] == " ".join(wing.split())
 
 
-@pytest.mark.parametrize("name", ["north\x1b[2J", "no\nrth", "x" * 65])
-def test_an_owner_is_not_named_with_control_characters(name):
-    with pytest.raises(ConfigError, match="printable"):
-        FederationFile("test", (OwnerCard(name, "k"),))
+def test_an_owner_is_not_named_with_control_characters():
+    for name in ["north\x1b[2J", "no\nrth", "x" * 65]:
+        with pytest.raises(ConfigError, match="printable"):
+            FederationFile("test", (OwnerCard(name, "k"),))

@@ -29,6 +29,7 @@ from scipy.sparse import csr_array
 from fedrank.core.errors import DataError
 from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
 from fedrank.texts.attacks.world import Finding, mean_interval
+from fedrank.texts.config import MODES
 from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.silos import Federation
 from fedrank.texts.served.documents import Document, Words, words_of
@@ -213,7 +214,7 @@ class Shown(NamedTuple):
     @property
     def asks(self) -> bool:
         """True if owners answer questions instead of publishing sketches."""
-        return self.noise.mode in ("per-query", "paper")
+        return MODES[self.noise.mode].asks
 
     @property
     def own(self) -> int:

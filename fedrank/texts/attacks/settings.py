@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
-from fedrank.texts.config import SHAPES, Sketch
+from fedrank.texts.config import MODES, Sketch
 
 #: A document is readable where more than this part of its words is read that a guess would not name.
 READABLE = 0.05
@@ -75,10 +75,6 @@ class SketchAttack:
     def modes(self) -> tuple[str, ...]:
         """The modes that are attacked."""
         return ATTACKED if self.mode == "all" else (self.mode,)
-
-
-#: Ways in which owners show their documents.
-MODES = tuple(SHAPES)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report.files import checked, json_object, parquet
 from fedrank.texts.attacks.settings import FOUND, READABLE
+from fedrank.texts.config import MODES
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
@@ -38,8 +39,6 @@ FEDERATED, BM25, LOCAL, LOCAL_PLUS, GLOBAL, EXACT, POOLED, BM25_EXACT = METHODS 
 #: Sets of documents that are ranked, and how measures over them end in ``metrics.parquet`` and ``per_query.parquet``.
 SCOPES = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
 
-#: How silos may see each other's documents.
-MODES = ("publish-once", "per-query", "paper", "plain")
 #: Those of them that protect no document.
 UNPROTECTED = ("paper", "plain")
 
@@ -142,7 +141,7 @@ class TextRun:
         methods: Columns as :data:`COLUMNS`, finite values only.
         measure: Measure of the gate and of the headline; the first measure of the configuration.
         decisions: Decisions of the gate; empty before the run wrote it, and without a local ranker to compare with.
-        mode: One of :data:`MODES`.
+        mode: One of :data:`fedrank.texts.config.MODES`.
         sketch: ``z``, ``w`` and ``kind`` of a document's sketches.
         statistics: ``z`` and ``w`` of the sketches of document frequencies.
         z1: Number of rows of a question that belong to its word, or None where nothing is asked.

@@ -25,82 +25,143 @@ queries are ranked better by its own model need not adopt the common one (:meth:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, Shaped, UInt32
+from jaxtyping import Bool, Float32, Int32, Shaped, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.engine.config import check_ranges
+from fedrank.engine.methods import PrivacyMode
 from fedrank.privacy.randomised_response import os_words
+from fedrank.texts.config import MODES, Privacy, Sketch, Texts, TextsRun, Training
+from fedrank.texts.data.features import NAMES
 from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.silo_sketch.messages import Begin, Change, Labelled, Labeller, LocalModel, Ranker
+from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.state import SketchOwn, SketchRows, SketchState, rows_of
 
 #: Name of the common ranker among :meth:`SiloSketch.models`.
 FEDERATED = "CS-F-LTR"
 
 
+class Parts(NamedTuple):
+    """Parts that a run gives to the method besides its settings: sizes that all silos know before anything crosses.
+
+    Attributes:
+        texts: Settings of documents and queries; ``texts.documents`` and ``texts.words`` win over the sizes here.
+        seed: Seed of random choices of rows.
+        silos: Number of silos.
+        grades: Number of grades.
+        documents: Largest number of documents of a silo.
+        words: Largest number of different query words of a silo.
+        occurrences: Words of the longest document, for the privacy account.
+    """
+
+    texts: Texts
+    seed: int
+    silos: int
+    grades: int
+    documents: int
+    words: int
+    occurrences: int = 0
+
+
 @dataclass(frozen=True)
 class SiloSketch(Protocol):
-    """Algorithm 3 with its settings.
+    """Silos train one ranker over each other's queries and documents, through private sketches (CS-F-LTR).
+
+    A run fills in the attributes below (:meth:`bind`).
 
     Attributes:
         learner: Ranker, loss, labels and step size.
-        silos: Number of silos.
-        promise: Privacy account of the setup's noise; training is not noised and not covered by it.
-        local_steps: Number of SGD steps of a silo by itself.
-        steps: Number of SGD steps of a silo in a round; the paper's is 1.
-        batch: Labelled rows in a batch; lists of about as many rows where the loss is over lists.
-        cross_batch: Cross pairs in a batch.
-        beta: β, weight of guessed labels.
-        ramp: Number of steps in which β grows linearly from 0.
-        plus_beta: β of Local+.
-        serial: One silo a round, in turn, instead of all at once.
         setup: The protocol that makes the silos' rows; None where they have rows.
 
     Raises:
         ConfigError: A number is out of range.
     """
 
-    learner: GradedLearner
-    silos: int
-    # Neither promise nor setup changes a step of training: runs with other noise share a compiled program.
-    promise: PrivacyReport | None = field(compare=False)
-    local_steps: int = 1000
-    steps: int = 1
-    batch: int = 200
-    cross_batch: int = 200
-    beta: float = 0.3
-    ramp: int = 200
-    plus_beta: float = 0.3
-    serial: bool = False
-    setup: Protocol | None = field(default=None, compare=False)
+    learning_rate: float = setting(0.05, "Step size of SGD; the papers name none.")
+    i_know: bool = setting(
+        False,
+        "That sketch.mode = 'paper' does not protect the owners of documents.",
+        needs=("sketch.mode", ("paper",)),
+    )
+    sketch: Sketch = field(default_factory=Sketch)
+    training: Training = field(default_factory=Training)
+    privacy: Privacy = field(default_factory=Privacy)
+    learner: GradedLearner = bound()
+    setup: SketchSetup | None = bound()  # type: ignore[assignment] - the setup of this protocol
 
     name = "silo-sketch"
     task = "texts"
+    paper = "shi2021csfltr"
+    published = "Shi et al.: Cross-silo Federated Learning-to-rank, J. Software 2021; Wang et al., ICDE 2021"
+    crosses = "noisy sketches of documents, a secure sum of statistics, changes of a ranker"
+    modes: ClassVar[tuple[PrivacyMode, ...]] = (  # type: ignore[misc] - those of one class of protocols
+        PrivacyMode("noise as printed", {"sketch": {"mode": "paper"}, "i_know": True}, "broken by a few answers"),
+    )
+    run_settings: ClassVar[type[TextsRun]] = TextsRun
 
     def __post_init__(self):
-        for what, value in (
-            ("silos", self.silos),
-            ("local_steps", self.local_steps),
-            ("steps", self.steps),
-            ("batch", self.batch),
-            ("cross_batch", self.cross_batch),
-        ):
-            if value < 1:
-                raise ConfigError(f"{what} must be at least 1, got {value}.")
-        if not (self.beta >= 0 and self.plus_beta >= 0 and self.ramp >= 0):
+        check_ranges(self)
+
+    def resolved(self) -> Any:
+        """The same with the defaults of the mode of sketches filled in.
+
+        Raises:
+            ConfigError: Settings contradict each other, or a mode that does not protect was not agreed to.
+        """
+        if self.sketch.mode == "paper" and not self.i_know:
             raise ConfigError(
-                f"beta, plus_beta and ramp must not be negative, got {self.beta}, {self.plus_beta}, {self.ramp}."
+                "sketch.mode = 'paper' does not protect the document owner from the querier: one noise variable is "
+                "added to all cells of an answer, and the querier takes it off again (see: fedrank attack sketch). Use "
+                "publish-once, or say that you know with --i-know."
             )
+        if self.sketch.mode == "plain" and self.sketch.epsilon is not None:
+            raise ConfigError(
+                "sketch.mode = 'plain' has no noise, so that sketch.epsilon means nothing; leave one of them out."
+            )
+        return dataclasses.replace(self, sketch=self.sketch.with_defaults())
+
+    def bind(self, parts: Parts) -> Any:
+        """The method of a run, with its learner and its setup.
+
+        Args:
+            parts: What the run gives.
+
+        Raises:
+            ConfigError: The settings do not fit the run.
+        """
+        t, training = parts.texts, self.training
+        setup = SketchSetup(
+            silos=parts.silos,
+            texts=t,
+            sketch=self.sketch,
+            delta=self.privacy.delta,
+            seed=parts.seed,
+            documents=t.documents or parts.documents,
+            words=(t.words or parts.words) if MODES[self.sketch.mode].asks else 0,
+            occurrences=parts.occurrences,
+        )
+        features, grades = len(NAMES), parts.grades
+        learner = GradedLearner(features, grades, training.loss, training.labels, training.l2, self.learning_rate)
+        return dataclasses.replace(self, learner=learner, setup=setup)
+
+    @cached_property
+    def trainer(self) -> Any:
+        """The same without sketches and setup, which change no step: runs with other noise share compiled programs."""
+        return dataclasses.replace(self, i_know=False, sketch=Sketch(), privacy=Privacy(), setup=None)
 
     @cached_property
     @override
@@ -125,8 +186,8 @@ class SiloSketch(Protocol):
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         del rounds, delta  # of the setup; training has no noise and no bound
-        assert self.promise is not None
-        return self.promise
+        assert self.setup is not None  # the run is built
+        return self.setup.promise
 
     def parties(
         self,
@@ -151,7 +212,7 @@ class SiloSketch(Protocol):
         runs = variants * splits
         values = (
             np.zeros(variants) if features is None else np.asarray(features),
-            np.full(variants, self.beta) if beta is None else np.asarray(beta),
+            np.full(variants, self.training.beta) if beta is None else np.asarray(beta),
             np.zeros(variants, bool) if truth is None else np.asarray(truth),
         )
         feature, weight, true = (np.repeat(value, splits) for value in values)
@@ -192,16 +253,16 @@ class SiloSketch(Protocol):
             steps: Number of steps.
             beta: β after the ramp.
         """
-        rows, key = rows_of(party), jax.random.wrap_key_data(rng_bits)
+        rows, key, t = rows_of(party), jax.random.wrap_key_data(rng_bits), self.training
         grades = self.learner.of_grades(rows.y)
 
         def step(model, number):
             own_key, cross_key = jax.random.split(jax.random.fold_in(key, number))
             done = jnp.asarray(first, jnp.float32) + number.astype(jnp.float32)
-            ramp = jnp.minimum(1.0, done / self.ramp) if self.ramp else 1.0
-            own = self._batch(own_key, rows.x, grades, rows.where, rows.rows, rows, 0, self.batch)
+            ramp = jnp.minimum(1.0, done / t.ramp) if t.ramp else 1.0
+            own = self._batch(own_key, rows.x, grades, rows.where, rows.rows, rows, 0, t.batch)
             cross = self._batch(
-                cross_key, rows.cross_x, guessed, rows.cross_where, rows.cross_rows, rows, 1, self.cross_batch
+                cross_key, rows.cross_x, guessed, rows.cross_where, rows.cross_rows, rows, 1, t.cross_batch
             )
             return self.learner.step(model, own, cross, beta * ramp * jnp.any(cross.where)), None
 
@@ -264,13 +325,13 @@ class TrainAlone(_Training, request=Begin, reply=LocalModel):
     @override
     def respond(self, request: Begin, party: Party, draws: UInt32[Array, " 2"]) -> tuple[Party, LocalModel]:
         """Train Local, and Local+ from it; Local is sent, both are kept."""
-        s, own = self.settings, party.own
+        s, own, t = self.settings, party.own, self.settings.training
         rows = rows_of(party)
         local_bits, plus_bits = draws, draws ^ jnp.uint32(0x9E3779B9)
         none = jnp.zeros_like(own.guessed)
-        local = s.train(s.learner.initial(), party, none, local_bits, 0, s.local_steps, jnp.float32(0))
+        local = s.train(s.learner.initial(), party, none, local_bits, 0, t.local_steps, jnp.float32(0))
         guessed = s.learner.labels(local, rows.cross_x)
-        plus = s.train(local, party, guessed, plus_bits, 0, s.local_steps, jnp.float32(s.plus_beta))
+        plus = s.train(local, party, guessed, plus_bits, 0, t.local_steps, jnp.float32(t.plus_beta))
         party = party._replace(own=own._replace(local=local, plus=plus))
         return party, LocalModel(local, rows.counts[0].astype(jnp.uint32))
 
@@ -314,13 +375,13 @@ class TakeSteps(_Training, request=Ranker, reply=Change):
 
     @override
     def asked(self, state: SketchState, parties: int) -> Bool[Array, " silos"] | None:
-        if not self.settings.serial:
+        if not self.settings.training.serial:
             return None
         return jnp.arange(parties) == state.round.astype(jnp.int32) % parties
 
     @override
     def max_asked(self, parties: int) -> int:
-        return 1 if self.settings.serial else parties
+        return 1 if self.settings.training.serial else parties
 
     @override
     def ask(self, state: SketchState) -> Ranker:
@@ -329,8 +390,9 @@ class TakeSteps(_Training, request=Ranker, reply=Change):
     @override
     def respond(self, request: Ranker, party: Party, draws: UInt32[Array, " 2"]) -> tuple[Party, Change]:
         s, before = self.settings, jnp.asarray(request.weights)
-        done = jnp.asarray(request.round).astype(jnp.float32) * s.steps
-        after = s.train(before, party, party.own.guessed, draws, done, s.steps, party.own.beta)
+        steps = s.training.steps
+        done = jnp.asarray(request.round).astype(jnp.float32) * steps
+        after = s.train(before, party, party.own.guessed, draws, done, steps, party.own.beta)
         return party, Change(after - before)
 
     @override

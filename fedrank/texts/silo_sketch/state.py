@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, Integer, Shaped, UInt32
+from jaxtyping import Bool, Float32, Int32, Integer, Shaped, UInt32
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party
 
 #: An array of NumPy while rows are made, of JAX in training.
@@ -19,6 +20,8 @@ AnyArray: TypeAlias = Any
 
 #: Parts of a silo's queries; ``UNUSED`` for queries of no part, and for padding.
 TRAIN, VALI, TEST, UNUSED = 0, 1, 2, -1
+#: Numbers of the parts by name.
+PARTS = {"train": TRAIN, "vali": VALI, "test": TEST}
 
 
 class SketchRows(NamedTuple):

@@ -48,6 +48,7 @@ from fedrank.core.privacy_report import (
     remark,
 )
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
+from fedrank.texts.config import MODES
 from fedrank.texts.sketch.noise import MECHANISMS, SketchNoise
 
 #: Most answers that a ledger counts.
@@ -348,7 +349,7 @@ def sketch_account(
             f"{occurrences}, {own} and {answers}."
         )
     gaussian, paper = noise.mechanism == "gaussian", noise.mode == "paper"
-    asked, bounded = noise.mode == "per-query", noise.mode in ("publish-once", "per-query")
+    asked, bounded = noise.mode == "per-query", MODES[noise.mode].protects
     kind = {"plain": "no noise", "paper": "continuous Laplace noise, one variable for all cells of an answer"}
     once = ("sketches", "sizes", "statistics") if noise.mode == "publish-once" else ("sizes", "statistics")
     distance = noise.change("sketches")

@@ -47,9 +47,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian, exact_laplace
-
-#: Ways to protect the counts of documents.
-MODES = ("publish-once", "per-query", "paper", "plain")
+from fedrank.texts.config import MODES
 
 #: Kinds of noise on integers.
 MECHANISMS = ("laplace", "gaussian")
@@ -71,7 +69,7 @@ class SketchNoise:
     """The noise of one mode.
 
     Attributes:
-        mode: One of :data:`MODES`.
+        mode: One of :data:`fedrank.texts.config.MODES`.
         epsilon: ε > 0 in nats: of an occurrence in total (publish-once), of one answer (per-query), or as printed
             (paper). None exactly if plain.
         z: Rows of a document's sketch: the cells that one occurrence changes.
@@ -166,7 +164,7 @@ class SketchNoise:
         Raises:
             ConfigError: The mode answers questions instead, or the sketches have another number of rows.
         """
-        if self.mode not in ("publish-once", "plain"):
+        if MODES[self.mode].asks:
             raise ConfigError(f"Mode {self.mode} publishes no sketches; it answers questions. Use publish-once.")
         if sketches.ndim != 3 or sketches.shape[1] != self.z:
             raise ConfigError(f"sketches must be [documents, z = {self.z}, w], got {list(sketches.shape)}.")

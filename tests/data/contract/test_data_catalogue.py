@@ -13,50 +13,50 @@ KINDS = ("ranking", "silos", "texts")
 LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
 
 
-@pytest.mark.parametrize("name", names_of("ranking"))
-def test_entry(name):
-    entry = CATALOGUE.entry(name)
-    dataset = entry.obj
-    assert dataset.name == name == name.lower()
-    assert entry.summary.endswith(".") and dataset.terms.endswith(".")
-    assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
-    assert re.match(r"https?://", dataset.home)
-    assert dataset.queries < dataset.documents and dataset.features > 1 and dataset.grades in (2, 3, 5)
-    assert dataset.folds in (1, 5) and dataset.folders
-    assert dataset.downloads or dataset.by_hand
-    for download in dataset.downloads:
-        assert download.url.startswith(("https://", "http://"))
-        # What cannot be checked as an archive must be checkable file by file.
-        assert download.checksum or dataset.checksums
-    known = [value for values in dataset.checksums.values() for value in values]
-    for checksum in [*known, *(d.checksum for d in dataset.downloads if d.checksum)]:
-        kind, _, value = checksum.partition(":")
-        assert re.fullmatch(f"[0-9a-f]{{{LENGTHS[kind]}}}", value)
-    assert len(known) == len(set(known))
-    parts = {f"S{k}" for k in range(1, 6)} | {f"train{k}" for k in range(1, 6)} if dataset.folds > 1 else set()
-    assert set(dataset.checksums) <= (parts or {"train", "vali", "test"})
+def test_entry():
+    for name in names_of("ranking"):
+        entry = CATALOGUE.entry(name)
+        dataset = entry.obj
+        assert dataset.name == name == name.lower()
+        assert entry.summary.endswith(".") and dataset.terms.endswith(".")
+        assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
+        assert re.match(r"https?://", dataset.home)
+        assert dataset.queries < dataset.documents and dataset.features > 1 and dataset.grades in (2, 3, 5)
+        assert dataset.folds in (1, 5) and dataset.folders
+        assert dataset.downloads or dataset.by_hand
+        for download in dataset.downloads:
+            assert download.url.startswith(("https://", "http://"))
+            # What cannot be checked as an archive must be checkable file by file.
+            assert download.checksum or dataset.checksums
+        known = [value for values in dataset.checksums.values() for value in values]
+        for checksum in [*known, *(d.checksum for d in dataset.downloads if d.checksum)]:
+            kind, _, value = checksum.partition(":")
+            assert re.fullmatch(f"[0-9a-f]{{{LENGTHS[kind]}}}", value)
+        assert len(known) == len(set(known))
+        parts = {f"S{k}" for k in range(1, 6)} | {f"train{k}" for k in range(1, 6)} if dataset.folds > 1 else set()
+        assert set(dataset.checksums) <= (parts or {"train", "vali", "test"})
 
 
-@pytest.mark.parametrize("name", names_of("texts"))
-def test_entry_of_a_text_collection(name):
-    entry = CATALOGUE.entry(name)
-    texts = entry.obj
-    assert texts.name == name == name.lower() and texts.kind == "texts"
-    assert entry.summary.endswith(".") and texts.terms.endswith(".") and texts.by_hand.endswith(".")
-    assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
-    assert re.match(r"https?://", texts.home)
-    # Each judged query has a judgement at least, and no pair is judged twice.
-    assert texts.judged <= texts.queries < texts.documents
-    assert texts.judged <= texts.judgements < texts.judged * texts.documents
-    assert texts.features == texts.silos == texts.rows == 0 and texts.grades in (2, 5)
-    assert texts.folders[:2] == (name, f"text/{name}")
-    # The first names of its files are proved, or nothing is; all are named for those who fetch them by hand.
-    assert len(texts.checksums) in (0, 3) and all(file in texts.by_hand for file in texts.checksums)
-    known = [value for values in texts.checksums.values() for value in values]
-    for checksum in [*known, *(download.checksum for download in texts.downloads)]:
-        kind, _, value = checksum.partition(":")
-        assert re.fullmatch(f"[0-9a-f]{{{LENGTHS[kind]}}}", value)
-    assert len(known) == len(set(known))
+def test_entry_of_a_text_collection():
+    for name in names_of("texts"):
+        entry = CATALOGUE.entry(name)
+        texts = entry.obj
+        assert texts.name == name == name.lower() and texts.kind == "texts"
+        assert entry.summary.endswith(".") and texts.terms.endswith(".") and texts.by_hand.endswith(".")
+        assert bibtex([entry.citation]).startswith("@") and "year" in bibtex([entry.citation])
+        assert re.match(r"https?://", texts.home)
+        # Each judged query has a judgement at least, and no pair is judged twice.
+        assert texts.judged <= texts.queries < texts.documents
+        assert texts.judged <= texts.judgements < texts.judged * texts.documents
+        assert texts.features == texts.silos == texts.rows == 0 and texts.grades in (2, 5)
+        assert texts.folders[:2] == (name, f"text/{name}")
+        # The first names of its files are proved, or nothing is; all are named for those who fetch them by hand.
+        assert len(texts.checksums) in (0, 3) and all(file in texts.by_hand for file in texts.checksums)
+        known = [value for values in texts.checksums.values() for value in values]
+        for checksum in [*known, *(download.checksum for download in texts.downloads)]:
+            kind, _, value = checksum.partition(":")
+            assert re.fullmatch(f"[0-9a-f]{{{LENGTHS[kind]}}}", value)
+        assert len(known) == len(set(known))
 
 
 def test_every_set_is_of_one_kind_and_none_is_lost():
@@ -106,19 +106,16 @@ def test_the_sets_of_the_papers_are_there():
         CATALOGUE.get("mq-2008")
 
 
-@pytest.mark.parametrize(
-    ("fold", "train", "vali", "test"),
-    [
+def test_rotation_is_that_of_the_letor_readme():
+    for fold, train, vali, test in [
         (1, "123", "4", "5"),
         (2, "234", "5", "1"),
         (3, "345", "1", "2"),
         (4, "451", "2", "3"),
         (5, "512", "3", "4"),
-    ],
-)
-def test_rotation_is_that_of_the_letor_readme(fold, train, vali, test):
-    numbers = {split: "".join(part[1] for part in parts) for split, parts in rotation(fold).items()}
-    assert numbers == {"train": train, "vali": vali, "test": test}
+    ]:
+        numbers = {split: "".join(part[1] for part in parts) for split, parts in rotation(fold).items()}
+        assert numbers == {"train": train, "vali": vali, "test": test}
 
 
 def test_checksums_of_folds_follow_the_rotation():

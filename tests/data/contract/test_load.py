@@ -59,9 +59,8 @@ def same_queries(queries):
     np.testing.assert_array_equal(queries.features, FEATURES.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_queries_are_the_same_in_every_form():
+    for source in [
         (FEATURES, LABELS, QIDS),
         (FEATURES.tolist(), LABELS.astype(float), QIDS.astype(float)),
         (FEATURES, LABELS, ["7", "7", "7", "3", "3"]),
@@ -71,12 +70,10 @@ def same_queries(queries):
         pandas(FRAME),
         Arrow(FRAME),
         {"train": FRAME},
-    ],
-)
-def test_queries_are_the_same_in_every_form(source):
-    splits = load(source, "ranking")
-    same_queries(splits.train)
-    assert splits.vali is None and splits.test is None and not splits.generated
+    ]:
+        splits = load(source, "ranking")
+        same_queries(splits.train)
+        assert splits.vali is None and splits.test is None and not splits.generated
 
 
 def test_a_path_and_arrays_hold_the_same_queries(tmp_path):
@@ -114,9 +111,8 @@ def test_what_was_loaded_is_returned_as_it_is():
     assert isinstance(texts, Texts) and load(texts, "texts") is texts
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
+def test_queries_that_do_not_fit_are_refused():
+    for source, message in [
         ((FEATURES, LABELS), r"\(features, labels, query ids\).*got 2 parts"),
         ((FEATURES, LABELS, QIDS[:4]), r"one query id a document.*5 labels and query ids of shape \(4,\)"),
         ((FEATURES[:4], LABELS, QIDS), "5 labels for 4 rows"),
@@ -132,11 +128,9 @@ def test_what_was_loaded_is_returned_as_it_is():
         ({"qid": [1], "label": [1]}, "Make a data frame of a mapping of columns"),
         ({"train": 3}, "must be .*; got int"),
         (Pandas({"qid": [1], 0: [1.0], "0": [2.0]}), "two columns .* named '0'"),
-    ],
-)
-def test_queries_that_do_not_fit_are_refused(source, message):
-    with pytest.raises(DataError, match=message):
-        load(source, "ranking")
+    ]:
+        with pytest.raises(DataError, match=message):
+            load(source, "ranking")
 
 
 def test_a_label_that_no_click_model_has_is_refused():
@@ -150,9 +144,8 @@ OWNERS = np.array(["north", "south", "north", "south"])
 TABLE = pl.DataFrame({"age": ROWS[:, 0], "silo": OWNERS, "dose": ROWS[:, 1], "label": ILL})
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_silos_are_the_same_in_every_form():
+    for source in [
         (ROWS, ILL, OWNERS),
         {"north": (ROWS[[0, 2]], ILL[[0, 2]] == 1), "south": (ROWS[[1, 3]], ILL[[1, 3]])},
         TABLE,
@@ -160,14 +153,12 @@ TABLE = pl.DataFrame({"age": ROWS[:, 0], "silo": OWNERS, "dose": ROWS[:, 1], "la
         Arrow(TABLE),
         pandas(TABLE),
         pandas(TABLE.with_columns(label=pl.Series(["no", "yes", "yes", "no"]))),
-    ],
-)
-def test_silos_are_the_same_in_every_form(source):
-    table = load(source, "silos")
-    assert table.names == ("north", "south") and table.n_features == 2
-    np.testing.assert_array_equal(table.silos[0].features, [[1, 10], [3, 30]])
-    np.testing.assert_array_equal(table.silos[1].features, [[2, np.nan], [4, 50]])
-    assert [silo.labels.tolist() for silo in table.silos] == [[0, 1], [1, 0]]
+    ]:
+        table = load(source, "silos")
+        assert table.names == ("north", "south") and table.n_features == 2
+        np.testing.assert_array_equal(table.silos[0].features, [[1, 10], [3, 30]])
+        np.testing.assert_array_equal(table.silos[1].features, [[2, np.nan], [4, 50]])
+        assert [silo.labels.tolist() for silo in table.silos] == [[0, 1], [1, 0]]
 
 
 def test_a_frame_is_read_as_the_file_of_the_same_table(tmp_path):
@@ -185,9 +176,8 @@ def test_a_frame_is_read_as_the_file_of_the_same_table(tmp_path):
     assert load(other, "silos", **settings).feature_names == given.feature_names
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
+def test_silos_that_do_not_fit_are_refused():
+    for source, message in [
         ((ROWS, ILL), r"\(features, labels, silos\).*got 2 parts"),
         ((ROWS, ILL, OWNERS[:3]), r"\[4, 2\], \[4\] and \[3\]"),
         ((ROWS, ILL + 1, OWNERS), "labels that are 0 or 1"),
@@ -197,11 +187,9 @@ def test_a_frame_is_read_as_the_file_of_the_same_table(tmp_path):
         ({"north": (ROWS, ILL), "south": (ROWS[:, :1], ILL)}, "'south' .* has 1 columns"),
         (TABLE[:0], "no rows"),
         (TABLE.with_columns(label=1), "one value only"),
-    ],
-)
-def test_silos_that_do_not_fit_are_refused(source, message):
-    with pytest.raises(DataError, match=message):
-        load(source, "silos")
+    ]:
+        with pytest.raises(DataError, match=message):
+            load(source, "silos")
 
 
 DOCUMENTS = {"d1": "a wing in a slipstream", "d2": "heat of a plate"}
@@ -215,28 +203,24 @@ AS_FRAMES = (
 OTHERWISE = AS_FRAMES[0].with_columns(text=pl.lit("another text"))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_texts_are_the_same_in_every_form():
+    for source in [
         (DOCUMENTS, QUERIES, JUDGED),
         {"judgements": JUDGED, "documents": DOCUMENTS, "queries": QUERIES},
         AS_FRAMES,
         (pl.concat([AS_FRAMES[0]] * 2), *AS_FRAMES[1:]),  # all documents twice, alike
         tuple(map(pandas, AS_FRAMES)),
-    ],
-)
-def test_texts_are_the_same_in_every_form(source):
-    texts = load(source, "texts")
-    assert texts.document_ids == ("d1", "d2") and texts.bodies == tuple(DOCUMENTS.values())
-    assert texts.query_ids == ("q1", "q2") and texts.queries == tuple(QUERIES.values())
-    rows = zip(texts.judged_queries.tolist(), texts.judged_documents.tolist(), texts.grades.tolist(), strict=True)
-    assert list(rows) == [(0, 0, 2), (1, 1, 1), (1, 0, 0)]
-    assert texts.titles in (("", ""), ("Wings", ""))
+    ]:
+        texts = load(source, "texts")
+        assert texts.document_ids == ("d1", "d2") and texts.bodies == tuple(DOCUMENTS.values())
+        assert texts.query_ids == ("q1", "q2") and texts.queries == tuple(QUERIES.values())
+        rows = zip(texts.judged_queries.tolist(), texts.judged_documents.tolist(), texts.grades.tolist(), strict=True)
+        assert list(rows) == [(0, 0, 2), (1, 1, 1), (1, 0, 0)]
+        assert texts.titles in (("", ""), ("Wings", ""))
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
+def test_texts_that_do_not_fit_are_refused():
+    for source, message in [
         ((DOCUMENTS, QUERIES), r"\(documents, queries, judgements\).*got 2 parts"),
         ({"documents": DOCUMENTS, "queries": QUERIES, "qrels": JUDGED}, "got 3 parts"),
         (AS_FRAMES[0], "one data frame is no text collection"),
@@ -246,34 +230,32 @@ def test_texts_are_the_same_in_every_form(source):
         ((DOCUMENTS, QUERIES, {"q1": {"d1": 0.5}}), "judgements:1: a grade must be a whole number, got 0.5"),
         ((DOCUMENTS, {"q1": 3}, JUDGED), "queries: the text of 'q1' must be text, got int"),
         ((pl.concat([AS_FRAMES[0], OTHERWISE]), QUERIES, JUDGED), "documents:3: document 'd1' stands twice"),
-    ],
-)
-def test_texts_that_do_not_fit_are_refused(source, message):
-    with pytest.raises(DataError, match=message):
-        load(source, "texts")
+    ]:
+        with pytest.raises(DataError, match=message):
+            load(source, "texts")
 
 
-@pytest.mark.parametrize("kind", ["ranking", "silos", "texts"])
-@pytest.mark.parametrize("source", [None, 3, FEATURES, [FEATURES, LABELS, QIDS], open])
-def test_what_is_no_source_is_refused_in_the_same_words_for_every_kind(kind, source):
-    with pytest.raises(DataError) as error:
-        load(source, kind)
-    text = str(error.value)
-    assert text.startswith(f"data of {kind} must be a name of the catalogue, a path, a data frame, or arrays")
-    assert reader_of(kind).arrays_form in text and text.endswith(
-        f"got {type(source).__module__}.{type(source).__name__}."
-    )
+def test_what_is_no_source_is_refused_in_the_same_words_for_every_kind():
+    for source in [None, 3, FEATURES, [FEATURES, LABELS, QIDS], open]:
+        for kind in ["ranking", "silos", "texts"]:
+            with pytest.raises(DataError) as error:
+                load(source, kind)
+            text = str(error.value)
+            assert text.startswith(f"data of {kind} must be a name of the catalogue, a path, a data frame, or arrays")
+            assert reader_of(kind).arrays_form in text and text.endswith(
+                f"got {type(source).__module__}.{type(source).__name__}."
+            )
 
 
-@pytest.mark.parametrize("kind", ["ranking", "silos", "texts"])
-def test_names_and_paths_that_are_not_there(kind, tmp_path):
-    for path in (tmp_path / "generated", "./generated.csv", "~/nowhere/at/all"):
-        with pytest.raises(MissingDataError, match="no such file or folder"):
-            load(path, kind)  # a path object is never a name
-    with pytest.raises(UnknownNameError, match="Did you mean 'generated'"):
-        load("generatet", kind)
-    with pytest.raises(ConfigError, match="handed over as an object"):
-        load("own", kind)
+def test_names_and_paths_that_are_not_there(tmp_path):
+    for kind in ["ranking", "silos", "texts"]:
+        for path in (tmp_path / "generated", "./generated.csv", "~/nowhere/at/all"):
+            with pytest.raises(MissingDataError, match="no such file or folder"):
+                load(path, kind)  # a path object is never a name
+        with pytest.raises(UnknownNameError, match="Did you mean 'generated'"):
+            load("generatet", kind)
+        with pytest.raises(ConfigError, match="handed over as an object"):
+            load("own", kind)
 
 
 def test_a_set_of_another_kind_says_of_which_it_is():

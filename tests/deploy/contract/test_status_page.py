@@ -62,9 +62,8 @@ def share(text):
 # -------------------------------------------------------------------------------------------------- what it says
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_the_headline_says_what_is_going_on():
+    for changes, said in [
         ({}, "Round 17 is open: 12 of 50 reports, closes in 58:20 at the latest."),
         ({"seconds_open": 0.0, "reports": 1}, "Round 17 is open: 1 of 50 reports, closes in 1:00:00 at the latest."),
         ({"seconds_open": 3558.2}, "Round 17 is open: 12 of 50 reports, closes in 42 s at the latest."),
@@ -82,16 +81,13 @@ def share(text):
             {"round": 1_000_000, "reports": 4_000_000, "cohort": 10_000_000},
             "Round 1,000,000 is open: 4,000,000 of 10,000,000 reports, closes in 58:20 at the latest.",
         ),
-    ],
-)
-def test_the_headline_says_what_is_going_on(changes, said):
-    text = page(status(**changes), {})
-    assert " ".join(html.unescape(re.search('<p class="now">(.*?)</p>', text)[1]).split()) == said
+    ]:
+        text = page(status(**changes), {})
+        assert " ".join(html.unescape(re.search('<p class="now">(.*?)</p>', text)[1]).split()) == said
 
 
-@pytest.mark.parametrize(
-    ("changes", "title", "sentence"),
-    [
+def test_it_opens_like_a_report_with_a_title_a_sentence_and_four_numbers():
+    for changes, title, sentence in [
         # The first eight of 17 rounds are 0.3 + 0.2 i / 17 + 0.01 (i mod 3), and so are the last eight.
         (
             {},
@@ -122,18 +118,16 @@ def test_the_headline_says_what_is_going_on(changes, said):
             "got worse: the mean MaxRR fell from 0.400 in",
         ),
         ({"history": [point(0)]}, "learns", "these reports say nothing about how good rankings are"),
-    ],
-)
-def test_it_opens_like_a_report_with_a_title_a_sentence_and_four_numbers(changes, title, sentence):
-    text = page(status(**changes), {})
-    assert title in html.unescape(re.search("<h1>(.*?)</h1>", text)[1])
-    assert sentence in html.unescape(re.search('<p class="sentence">(.*?)</p>', text)[1])
-    numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
-    assert numbers.count("<dt>") == 4
-    opening = text.index('class="opening"')
-    assert text.index("<h1>") < text.index('class="sentence"') < opening < text.index("<h2")
-    if any(p["reward"] is not None for p in status(**changes)["history"]):
-        assert opening < text.index('class="frame tall reward"') < text.index("<h2")
+    ]:
+        text = page(status(**changes), {})
+        assert title in html.unescape(re.search("<h1>(.*?)</h1>", text)[1])
+        assert sentence in html.unescape(re.search('<p class="sentence">(.*?)</p>', text)[1])
+        numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
+        assert numbers.count("<dt>") == 4
+        opening = text.index('class="opening"')
+        assert text.index("<h1>") < text.index('class="sentence"') < opening < text.index("<h2")
+        if any(p["reward"] is not None for p in status(**changes)["history"]):
+            assert opening < text.index('class="frame tall reward"') < text.index("<h2")
 
 
 def test_the_cohort_fills_a_bar():
@@ -144,18 +138,15 @@ def test_the_cohort_fills_a_bar():
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_what_stands_in_the_way_is_said():
+    for changes, said in [
         ({"devices": 30}, "30 devices are enrolled and a round waits for 50 reports, one from each device, so every"),
         ({"devices": 30, "deadline_s": None}, "so no round can close before more enrol"),
         ({"devices": 1}, "1 device is enrolled and a round waits for 50 reports, one from each device, so no round"),
         ({"healthy": False}, "The hub cannot write its log."),
-    ],
-)
-def test_what_stands_in_the_way_is_said(changes, said):
-    assert said in words(status(**changes))
-    assert said not in words(status())
+    ]:
+        assert said in words(status(**changes))
+        assert said not in words(status())
 
 
 def test_epsilon_is_said_by_unit_in_words():
@@ -313,22 +304,22 @@ def test_any_history_stays_in_the_picture(values):
 # ---------------------------------------------------------------------------------------------------- for everybody
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_it_can_be_read_by_all_at_any_extreme(name):
-    text = page(EXAMPLES[name], {"stale-round": 3})
-    shown = Page(text)
-    assert not re.search(r"\b(nan|inf|none)\b", shown.words, flags=re.IGNORECASE)
-    assert shown.all("html")[0]["lang"] == "en"
-    assert len(shown.all("h1")) == 1 and len(shown.all("main")) == 1 and len(shown.all("h2")) == 4
-    pictures = [a for a in shown.all("svg") if "viewbox" not in a]
-    assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
-    assert len(pictures) == {"new": 0, "no reward": 1}.get(name, 2)
-    ids = [a["id"] for _, a in shown.elements if "id" in a]
-    assert len(ids) == len(set(ids))
-    assert {a["aria-labelledby"] for _, a in shown.elements if "aria-labelledby" in a} <= set(ids)
-    assert all(a.get("scope") in ("row", "col") for a in shown.all("th"))
-    for wanted in ("prefers-color-scheme: dark", "prefers-reduced-motion"):
-        assert wanted in "".join(shown.scripts["style"])
+def test_it_can_be_read_by_all_at_any_extreme():
+    for name in EXAMPLES:
+        text = page(EXAMPLES[name], {"stale-round": 3})
+        shown = Page(text)
+        assert not re.search(r"\b(nan|inf|none)\b", shown.words, flags=re.IGNORECASE)
+        assert shown.all("html")[0]["lang"] == "en"
+        assert len(shown.all("h1")) == 1 and len(shown.all("main")) == 1 and len(shown.all("h2")) == 4
+        pictures = [a for a in shown.all("svg") if "viewbox" not in a]
+        assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
+        assert len(pictures) == {"new": 0, "no reward": 1}.get(name, 2)
+        ids = [a["id"] for _, a in shown.elements if "id" in a]
+        assert len(ids) == len(set(ids))
+        assert {a["aria-labelledby"] for _, a in shown.elements if "aria-labelledby" in a} <= set(ids)
+        assert all(a.get("scope") in ("row", "col") for a in shown.all("th"))
+        for wanted in ("prefers-color-scheme: dark", "prefers-reduced-motion"):
+            assert wanted in "".join(shown.scripts["style"])
 
 
 def test_names_are_text():
@@ -339,19 +330,21 @@ def test_names_are_text():
     assert any(bad in a.get("aria-label", "") for a in shown.all("svg"))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_it_asks_for_nothing_from_elsewhere_and_the_browser_is_told_so(name):
-    shown = Page(page(EXAMPLES[name], {}))
-    rules = dict(rule.strip().split(" ", 1) for rule in CSP.split(";"))
-    assert (
-        rules["default-src"] == "'none'" and rules["connect-src"] == "'self'" and rules["frame-ancestors"] == "'none'"
-    )
-    for kind in ("script", "style"):
-        (source,) = shown.scripts[kind]
-        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
-        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
-    asked = {a.get(n) for _, a in shown.elements for n in ("src", "href", "action", "data") if a.get(n)}
-    assert {a for a in asked if not a.startswith("data:")} == {"status.json", "metrics"}
-    # What a strict policy would not let through: style and handlers in attributes.
-    assert not any(name == "style" or name.startswith("on") for _, a in shown.elements for name in a)
-    assert not re.search(r"url\(|@import|https?:", "".join(shown.scripts["style"] + shown.scripts["script"]))
+def test_it_asks_for_nothing_from_elsewhere_and_the_browser_is_told_so():
+    for name in EXAMPLES:
+        shown = Page(page(EXAMPLES[name], {}))
+        rules = dict(rule.strip().split(" ", 1) for rule in CSP.split(";"))
+        assert (
+            rules["default-src"] == "'none'"
+            and rules["connect-src"] == "'self'"
+            and rules["frame-ancestors"] == "'none'"
+        )
+        for kind in ("script", "style"):
+            (source,) = shown.scripts[kind]
+            digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+            assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+        asked = {a.get(n) for _, a in shown.elements for n in ("src", "href", "action", "data") if a.get(n)}
+        assert {a for a in asked if not a.startswith("data:")} == {"status.json", "metrics"}
+        # What a strict policy would not let through: style and handlers in attributes.
+        assert not any(name == "style" or name.startswith("on") for _, a in shown.elements for name in a)
+        assert not re.search(r"url\(|@import|https?:", "".join(shown.scripts["style"] + shown.scripts["script"]))

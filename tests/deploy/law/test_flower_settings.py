@@ -11,19 +11,19 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
-from fedrank.engine.deployment import NodeSettings, block
+from fedrank.engine.deployment import NodeSettings, block, delta_of
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
 from fedrank.silos.config import Bandit, BanditFedAvgConfig, Network, Silos
-from fedrank.texts.config import Sketch, Texts, TextsConfig
+from fedrank.texts.config import Privacy, Sketch, Texts, TextsRun
+from fedrank.texts.silo_sketch import SiloSketch
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
+def test_a_runs_table_and_back():
+    for config in [
         run_of("foltr-es"),
         run_of("foltr-pdgd", privacy=dict(clip=2.0), queries_per_client=3, share="fixed", byzantine=0),
         run_of(
@@ -40,31 +40,31 @@ APPS = Path(__file__).resolve().parents[3] / "apps"
             network=Network(widths=(8, 4)),
         ),
         BanditFedAvgConfig(bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
-        TextsConfig(data="own", texts=Texts(documents=9, grades=3), sketch=Sketch(epsilon=1.0)),
-        TextsConfig(data="own", sketch=Sketch(mode="paper", z1=2), i_know=True),
-    ],
-)
-def test_a_runs_table_and_back(config):
-    values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
-    assert all(type(value) in (bool, int, float, str) for value in values.values())
-    back, told = flat.read_run(values)
-    assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
+        TextsRun(data="own", texts=Texts(documents=9, grades=3), method=SiloSketch(sketch=Sketch(epsilon=1.0))),
+        TextsRun(data="own", method=SiloSketch(sketch=Sketch(mode="paper", z1=2), i_know=True)),
+    ]:
+        values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
+        assert all(type(value) in (bool, int, float, str) for value in values.values())
+        back, told = flat.read_run(values)
+        assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
 
 
-@pytest.mark.parametrize(
-    ("app", "changed"),
-    [
+def test_the_account_of_a_run_has_the_delta_of_its_method():
+    strict = run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0, delta=1e-8))
+    assert delta_of(strict) == 1e-8 and delta_of(TextsRun.of(SiloSketch(privacy=Privacy(delta=1e-9)))) == 1e-9
+
+
+def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else():
+    for app, changed in [
         ("foltr-es", {"clients", "num-server-rounds", "evaluation-every"}),
         ("foltr-pdgd", {"clients", "num-server-rounds", "evaluation-every"}),
         ("bandit-fedavg", {"min-available-nodes"}),
         ("silo-sketch", {"min-available-nodes", "num-server-rounds", "training-steps", "training-ramp"}),
-    ],
-)
-def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else(app, changed):
-    values = tomllib.loads((APPS / app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    defaults = flat.flatten(from_dict({"protocol": app}))
-    assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
-    assert {name for name, value in values.items() if value != defaults[name]} == changed
+    ]:
+        values = tomllib.loads((APPS / app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        defaults = flat.flatten(from_dict({"protocol": app}))
+        assert {name: type(value) for name, value in values.items()} == {n: type(v) for n, v in defaults.items()}
+        assert {name for name, value in values.items() if value != defaults[name]} == changed
 
 
 def test_the_table_of_an_app_can_choose_another_part():
@@ -76,9 +76,8 @@ def test_the_table_of_an_app_can_choose_another_part():
         flat.read_run({**values, "privacy-epsilon-user": 2.0})
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
+def test_a_wrong_table_gets_one_clear_error():
+    for values, said in [
         ({"sigmma": 0.1}, "sigma"),
         ({"devices-dropout": 0.1}, "no setting of a Flower run named 'devices-dropout'"),
         ({"clients": "many"}, "clients must be of type int"),
@@ -90,28 +89,23 @@ def test_the_table_of_an_app_can_choose_another_part():
         ({"bandit-rule": "ucb"}, "no setting of a Flower run named 'bandit-rule'"),
         ({"protocol": "bandit-fedavg", "network-widths": "8,many"}, "network-widths must be whole numbers"),
         ({"protocol": "bandit-fedavg", "network-widths": 8}, "network-widths must be numbers with commas"),
-    ],
-)
-def test_a_wrong_table_gets_one_clear_error(values, said):
-    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        flat.read_run(values)
+    ]:
+        with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+            flat.read_run(values)
 
 
-@pytest.mark.parametrize(
-    ("settings", "bound"),
-    [
+def test_a_run_whose_promise_counts_its_rounds_does_not_go_on_for_longer():
+    """Where ε of a user is divided among all rounds, more rounds would be more than that ε."""
+    for settings, bound in [
         ({"privacy": {"epsilon_user": 1.0}}, True),
         ({"privacy": {"epsilon_user": 1.0}, "population": 100_000}, False),
         ({"privacy": {"p": 0.9}}, False),
-    ],
-)
-def test_a_run_whose_promise_counts_its_rounds_does_not_go_on_for_longer(settings, bound):
-    """Where ε of a user is divided among all rounds, more rounds would be more than that ε."""
-    short, long = (
-        flat.about(from_dict({"protocol": "foltr-es", "rounds": rounds, "clients": 50, **settings}).resolved())
-        for rounds in (10, 20)
-    )
-    assert (short != long) == bound
+    ]:
+        short, long = (
+            flat.about(from_dict({"protocol": "foltr-es", "rounds": rounds, "clients": 50, **settings}).resolved())
+            for rounds in (10, 20)
+        )
+        assert (short != long) == bound
 
 
 def test_an_anonymous_channel_is_for_simulations():
@@ -129,10 +123,10 @@ def test_an_anonymous_channel_is_for_simulations():
             deployed()
 
 
-@pytest.mark.parametrize("values", [{}, {"partition-id": 2, "num-partitions": 2}, {"partition-id": 0}])
-def test_a_node_that_does_not_know_its_place_is_told(values):
-    with pytest.raises(ConfigError, match="partition"):
-        flat.read_node(values)
+def test_a_node_that_does_not_know_its_place_is_told():
+    for values in [{}, {"partition-id": 2, "num-partitions": 2}, {"partition-id": 0}]:
+        with pytest.raises(ConfigError, match="partition"):
+            flat.read_node(values)
 
 
 @given(parties=st.integers(1, 500), partitions=st.integers(1, 500))
@@ -146,9 +140,9 @@ def test_blocks_follow_one_another_and_are_alike(parties, partitions):
     assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
 
 
-@pytest.mark.parametrize("app", sorted(path.name for path in APPS.iterdir()))
-def test_every_app_has_what_flower_packs(app):
+def test_every_app_has_what_flower_packs():
     """`flwr build` refuses an app without the licence file and the README that its table names."""
-    project = tomllib.loads((APPS / app / "pyproject.toml").read_text())["project"]
-    licence = (APPS / app / project["license"]["file"]).read_bytes()
-    assert licence == (APPS.parent / "LICENSE").read_bytes() and (APPS / app / "README.md").is_file()
+    for app in sorted(path.name for path in APPS.iterdir()):
+        project = tomllib.loads((APPS / app / "pyproject.toml").read_text())["project"]
+        licence = (APPS / app / project["license"]["file"]).read_bytes()
+        assert licence == (APPS.parent / "LICENSE").read_bytes() and (APPS / app / "README.md").is_file()

@@ -145,10 +145,11 @@ def test_what_a_message_is_too_large_for_says_what_fits(tmp_path):
         agree_terms(config)
     fitting, cells = (int(found.replace(",", "")) for found in re.search(
         r"([\d,]+) documents a silo fit .* with sketch-w = ([\d,]+)", str(refused.value)).groups())  # fmt: skip
-    texts, sketch = config.texts, config.sketch
+    texts, method = config.texts, config.method
     for documents, w in ((fitting, 4096), (20_000, cells)):
-        changed = dataclasses.replace(texts, documents=documents), dataclasses.replace(sketch, w=w)
-        assert agree_terms(dataclasses.replace(config, texts=changed[0], sketch=changed[1])).n_parties == SILOS
+        wider = dataclasses.replace(method, sketch=dataclasses.replace(method.sketch, w=w))
+        changed = dataclasses.replace(config, texts=dataclasses.replace(texts, documents=documents), method=wider)
+        assert agree_terms(changed).n_parties == SILOS
     with pytest.raises(ConfigError, match="fit"):
         agree_terms(dataclasses.replace(config, texts=dataclasses.replace(texts, documents=fitting * 102 // 100)))
 

@@ -107,15 +107,15 @@ def test_a_backup_is_never_written_over(tmp_path):
     assert list((tmp_path / "copy").iterdir()) == []
 
 
-@pytest.mark.parametrize("broken", ["log.key", "admin.token", "gateway.key", "hub.db"])
-def test_a_backup_that_fails_leaves_nothing(tmp_path, broken):
-    home = make(tmp_path / "hub", cohort=100, tokens=1, batch=2)
-    if broken == "hub.db":
-        with open(home.log, "r+b") as file:
-            file.seek(5000)
-            file.write(b"\xff" * 3000)
-    else:
-        (home.path / broken).unlink()
-    with pytest.raises(RunError):
-        home.back_up(tmp_path / "copies" / "copy")
-    assert not (tmp_path / "copies").exists() or list((tmp_path / "copies").iterdir()) == []
+def test_a_backup_that_fails_leaves_nothing(tmp_path):
+    for broken in ["log.key", "admin.token", "gateway.key", "hub.db"]:
+        home = make(tmp_path / "hub", cohort=100, tokens=1, batch=2)
+        if broken == "hub.db":
+            with open(home.log, "r+b") as file:
+                file.seek(5000)
+                file.write(b"\xff" * 3000)
+        else:
+            (home.path / broken).unlink()
+        with pytest.raises(RunError):
+            home.back_up(tmp_path / "copies" / "copy")
+        assert not (tmp_path / "copies").exists() or list((tmp_path / "copies").iterdir()) == []

@@ -43,11 +43,11 @@ def test_the_table_is_whole():
     }
 
 
-@pytest.mark.parametrize(("first", "other"), PAIRS)
-def test_what_excludes_one_another_stops_the_start_and_says_both(first, other):
-    both = settings(first, other) if other != "tokens = 0" else {"n_features": 5, "batch": 5}
-    with pytest.raises(ConfigError) as error:
-        HubSettings(**both)
-    assert first in str(error.value) and other in str(error.value)
-    for alone in (first, other):
-        HubSettings(**settings(alone))
+def test_what_excludes_one_another_stops_the_start_and_says_both():
+    for first, other in PAIRS:
+        both = settings(first, other) if other != "tokens = 0" else {"n_features": 5, "batch": 5}
+        with pytest.raises(ConfigError) as error:
+            HubSettings(**both)
+        assert first in str(error.value) and other in str(error.value)
+        for alone in (first, other):
+            HubSettings(**settings(alone))

@@ -157,9 +157,8 @@ def test_terms_cannot_change_and_other_settings_can(tmp_path):
         home.open()
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
+def test_settings_that_cannot_be_are_refused_before_anything_is_made(tmp_path):
+    for settings, words in [
         (dict(), "n_features"),
         (dict(n_features=5, p=0.9, interactions=3), "even"),
         (dict(n_features=5, cohort=0), "cohort"),
@@ -170,12 +169,10 @@ def test_terms_cannot_change_and_other_settings_can(tmp_path):
         (dict(n_features=2_000_000), "n_features"),
         (dict(n_features=900_000, ranker="mlp"), "1,000,000 weights"),
         (dict(n_features=5, ranker="linear", hidden=3), "linear without hidden"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_before_anything_is_made(tmp_path, settings, words):
-    with pytest.raises(ConfigError, match=words):
-        HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
-    assert not (tmp_path / "hub").exists()
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
+        assert not (tmp_path / "hub").exists()
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,8 @@ def shares(record: Record, learn: bool = False) -> dict[str, float]:
     return {one.attack: one.right for one in attack(record, np.random.default_rng(1), DEVICES, learn=learn)}
 
 
-@pytest.mark.parametrize(
-    ("leak", "by"),
-    [
+def test_each_link_that_is_there_is_found():
+    for leak, by in [
         ("order", "order of arrival"),
         ("address", "network address"),
         ("number", "number in the table of reports"),
@@ -49,12 +48,10 @@ def shares(record: Record, learn: bool = False) -> dict[str, float]:
         ("purchase", "purchases near in time"),
         ("seed", "nearness of seeds"),
         ("content", CONTENT),
-    ],
-)
-def test_each_link_that_is_there_is_found(leak, by):
-    found = shares(world(**{leak: True}))
-    assert found[by] > 0.9
-    assert sum(share > 0.5 for share in found.values()) <= 2, "one thing is two attacks' at most"
+    ]:
+        found = shares(world(**{leak: True}))
+        assert found[by] > 0.9
+        assert sum(share > 0.5 for share in found.values()) <= 2, "one thing is two attacks' at most"
 
 
 @pytest.mark.slow

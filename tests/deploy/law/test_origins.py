@@ -89,16 +89,13 @@ def test_an_options_request_that_is_no_preflight_is_refused_as_before(open_app):
     assert ask(open_app, "OPTIONS", "/v1/enrol", **of(SHOP)).code == 405
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
+def test_only_exact_origins_are_settings():
+    for origin in [
         *("*", "null", "", "shop.example", "https://shop.example/", "https://Shop.example", "https://*.example"),
         *("ftp://a", "https://shop.example:443", "http://a:80", "https://a b", "https://shop.example\n"),
-    ],
-)
-def test_only_exact_origins_are_settings(origin):
-    with pytest.raises(ConfigError, match="origins must be exact"):
-        HubSettings(n_features=2, origins=(origin,))
+    ]:
+        with pytest.raises(ConfigError, match="origins must be exact"):
+            HubSettings(n_features=2, origins=(origin,))
 
 
 def test_origins_are_kept_in_the_settings_file(tmp_path):

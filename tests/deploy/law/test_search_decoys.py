@@ -102,8 +102,8 @@ def test_an_asker_s_file_may_name_decoys(tmp_path):
             Federation(file, asker)
 
 
-@pytest.mark.parametrize("several", [[], [{}] * (MOST_AT_ONCE + 1), {}, "ab", [3]])
-def test_a_question_of_another_form_is_refused(tmp_path, several):
-    with search_world(tmp_path, {"east": TEXTS["east"]}) as (asked, _, _):
-        _, missing = asked._ask({"east": {"kind": "search", "k": 3, "several": several}})
-        assert "several" in missing["east"]
+def test_a_question_of_another_form_is_refused(tmp_path):
+    for several in [[], [{}] * (MOST_AT_ONCE + 1), {}, "ab", [3]]:
+        with search_world(tmp_path, {"east": TEXTS["east"]}) as (asked, _, _):
+            _, missing = asked._ask({"east": {"kind": "search", "k": 3, "several": several}})
+            assert "several" in missing["east"]

@@ -187,20 +187,16 @@ def test_a_connection_with_an_answer_that_nobody_reads_is_cut_off_when_idle(left
     assert done == (["abort"] if left else ["close"])
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+def test_headers_that_are_too_large_are_refused_and_the_client_hears_it():
+    for request_ in [
         b"GET /healthz HTTP/1.1\r\nA: " + b"x" * 1_000_000,
         b"GET /" + b"x" * 1_000_000,
         b"GET /healthz HTTP/1.1\r\n" + b"A: b\r\n" * 200_000,
         b"GET /healthz HTTP/1.1\r\n" + b"x" * 1_000_000,
-    ],
-    ids=["value", "path", "many", "name"],
-)
-def test_headers_that_are_too_large_are_refused_and_the_client_hears_it(request_):
-    with world(header_seconds=60.0) as here:  # 200,000 headers take a busy machine a while
-        assert codes(on_socket(here.port, request_)) == [431]
-        assert here.refused("large-headers") == 1
+    ]:
+        with world(header_seconds=60.0) as here:  # 200,000 headers take a busy machine a while
+            assert codes(on_socket(here.port, request_)) == [431]
+            assert here.refused("large-headers") == 1
 
 
 def test_a_body_that_is_too_large_is_refused_and_the_client_hears_it(here):

@@ -186,14 +186,14 @@ def test_web_sockets_are_not_opened(here, path):
     assert here.hub.calls == []
 
 
-@pytest.mark.parametrize(("proxies", "second"), [(("127.0.0.1",), 401), ((), 429), (("192.0.2.0/24",), 429)])
-def test_only_a_proxy_may_say_who_asks(proxies, second):
-    with world(guard(failures_per_minute=1), proxies=proxies) as here:
-        wrong = [
-            here.ask("GET", "/v1/model", token="wrong", headers={"X-Forwarded-For": f"198.51.100.{n}"})[0]
-            for n in (1, 2)
-        ]
-        assert wrong == [401, second]
+def test_only_a_proxy_may_say_who_asks():
+    for proxies, second in [(("127.0.0.1",), 401), ((), 429), (("192.0.2.0/24",), 429)]:
+        with world(guard(failures_per_minute=1), proxies=proxies) as here:
+            wrong = [
+                here.ask("GET", "/v1/model", token="wrong", headers={"X-Forwarded-For": f"198.51.100.{n}"})[0]
+                for n in (1, 2)
+            ]
+            assert wrong == [401, second]
 
 
 @pytest.fixture(scope="module")

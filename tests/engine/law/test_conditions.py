@@ -104,18 +104,15 @@ def test_the_absent_are_never_heard():
     assert np.asarray(told(Conditions(absent=absent), 4).count).tolist() == [4 * 400] * 2
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
+def test_conditions_that_cannot_be_are_refused():
+    for settings, says in [
         ({"dropout": 1.0}, "dropout"),
         ({"late": -0.1}, "late"),
         ({"late": 0.5}, "at least 1"),
         ({"delay": 9999}, "delay"),
-    ],
-)
-def test_conditions_that_cannot_be_are_refused(settings, says):
-    with pytest.raises(ConfigError, match=says):
-        Conditions(**settings)
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            Conditions(**settings)
 
 
 def test_the_number_of_parties_must_fit():

@@ -113,30 +113,30 @@ def test_formulas_by_hand():
     np.testing.assert_allclose(err(scores, labels, where, max_label=4), 1 / 16 + 1 / 3 * 15 / 16 * 3 / 16, rtol=1e-6)
 
 
-@pytest.mark.parametrize("k", CUTOFFS)
-@pytest.mark.parametrize("name", PAIRS)
-def test_fixed_ties_put_the_lower_index_first(name, k):
-    metric, plain = PAIRS[name]
-    scores, labels, where = tied_lists()
-    expected = []
-    for s, y, w in zip(scores, labels, where, strict=True):
-        documents = [(-score, index) for index, score in enumerate(s) if w[index]]
-        expected.append(plain([int(y[index]) for _, index in sorted(documents)], k))
-    np.testing.assert_allclose(compiled(metric, k=k)(scores, labels, where), expected, rtol=1e-6, atol=1e-7)
+def test_fixed_ties_put_the_lower_index_first():
+    for name in PAIRS:
+        for k in CUTOFFS:
+            metric, plain = PAIRS[name]
+            scores, labels, where = tied_lists()
+            expected = []
+            for s, y, w in zip(scores, labels, where, strict=True):
+                documents = [(-score, index) for index, score in enumerate(s) if w[index]]
+                expected.append(plain([int(y[index]) for _, index in sorted(documents)], k))
+            np.testing.assert_allclose(compiled(metric, k=k)(scores, labels, where), expected, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("k", CUTOFFS)
-@pytest.mark.parametrize("name", ["nDCG", "RR", "AP"])
-def test_expected_ties_are_the_mean_over_all_orders(name, k):
-    metric, plain = PAIRS[name]
-    scores, labels, where = tied_lists()
-    expected = [
-        np.mean([plain([int(label) for label in order], k) for order in orders(s, y, w)])
-        for s, y, w in zip(scores, labels, where, strict=True)
-    ]
-    np.testing.assert_allclose(
-        compiled(metric, k=k, ties="expected")(scores, labels, where), expected, rtol=2e-6, atol=1e-7
-    )
+def test_expected_ties_are_the_mean_over_all_orders():
+    for name in ["nDCG", "RR", "AP"]:
+        for k in CUTOFFS:
+            metric, plain = PAIRS[name]
+            scores, labels, where = tied_lists()
+            expected = [
+                np.mean([plain([int(label) for label in order], k) for order in orders(s, y, w)])
+                for s, y, w in zip(scores, labels, where, strict=True)
+            ]
+            np.testing.assert_allclose(
+                compiled(metric, k=k, ties="expected")(scores, labels, where), expected, rtol=2e-6, atol=1e-7
+            )
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -292,9 +292,8 @@ def test_names():
     np.testing.assert_array_equal(offline_metric("nDCG@3")(scores, labels, where, ties="expected"), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+def test_wrong_names():
+    for name, message in [
         ("nDGC@10", "Did you mean 'nDCG'"),
         ("nDCG@0", "names no offline metric"),
         ("nDCG at 10", "names no offline metric"),
@@ -302,11 +301,9 @@ def test_names():
         ("nDCG(relevant=2)@10", "no parameter 'relevant'"),
         ("MAP-JOS(relevant=2)", "no parameter 'relevant'"),
         ("MAP-JOS@10", "MAP-JOS has no cutoff"),
-    ],
-)
-def test_wrong_names(name, message):
-    with pytest.raises(ConfigError, match=message):
-        offline_metric(name)
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            offline_metric(name)
 
 
 def test_wrong_settings():

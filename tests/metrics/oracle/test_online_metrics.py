@@ -53,26 +53,26 @@ def test_click_ndcg_and_mean_rr_of_every_pattern():
         assert abs(metric.values[metric.index] - expected).max() <= 0.5 / metric.scale + 1e-12
 
 
-@pytest.mark.parametrize("n", [2, 3, 7])
-@pytest.mark.parametrize("name", ["MaxRR", "DCG", "nDCG"])
-def test_discretised_is_the_nearest_of_evenly_spaced_values(name, n):
-    metric = REWARDS.get(name)(DEPTH)
-    coarse = discretised(metric, n)
-    values = metric.values[metric.index]
-    grid = np.linspace(0, metric.values[-1], n)
-    np.testing.assert_allclose(coarse.values, grid, rtol=1e-12)
-    nearest = np.abs(values[:, None] - grid).min(axis=1)
-    np.testing.assert_allclose(np.abs(coarse.values[coarse.index] - values), nearest, atol=1e-12)
+def test_discretised_is_the_nearest_of_evenly_spaced_values():
+    for name in ["MaxRR", "DCG", "nDCG"]:
+        for n in [2, 3, 7]:
+            metric = REWARDS.get(name)(DEPTH)
+            coarse = discretised(metric, n)
+            values = metric.values[metric.index]
+            grid = np.linspace(0, metric.values[-1], n)
+            np.testing.assert_allclose(coarse.values, grid, rtol=1e-12)
+            nearest = np.abs(values[:, None] - grid).min(axis=1)
+            np.testing.assert_allclose(np.abs(coarse.values[coarse.index] - values), nearest, atol=1e-12)
 
 
-@pytest.mark.parametrize("depth", [1, 4])
-@pytest.mark.parametrize("name", ["MaxRR", "DCG", "nDCG", "MeanRR"])
-def test_values_are_ascending_and_all_in_use(name, depth):
-    metric = REWARDS.get(name)(depth)
-    assert metric.index.shape == (2**depth,) and metric.index.dtype == np.int32
-    assert (np.diff(metric.numerators) > 0).all()
-    assert set(metric.index.tolist()) == set(range(metric.n))
-    assert metric.largest == metric.numerators[-1]
+def test_values_are_ascending_and_all_in_use():
+    for name in ["MaxRR", "DCG", "nDCG", "MeanRR"]:
+        for depth in [1, 4]:
+            metric = REWARDS.get(name)(depth)
+            assert metric.index.shape == (2**depth,) and metric.index.dtype == np.int32
+            assert (np.diff(metric.numerators) > 0).all()
+            assert set(metric.index.tolist()) == set(range(metric.n))
+            assert metric.largest == metric.numerators[-1]
 
 
 def test_expectation_of_max_rr():
@@ -109,11 +109,11 @@ def test_wrong_metrics():
         REWARDS.get("maxrr")
 
 
-@pytest.mark.parametrize("gamma", [1.0, 0.9995, 0.5])
-def test_a_discounted_sum_is_the_sum_over_the_rounds_so_far(gamma):
-    values = np.random.default_rng(0).random((7, 2))
-    found = discounted_cumulative(values, gamma)
-    for r in range(7):
-        for column in range(2):
-            expected = math.fsum(gamma**t * values[t, column] for t in range(r + 1))
-            assert found[r, column] == pytest.approx(expected, rel=1e-12)
+def test_a_discounted_sum_is_the_sum_over_the_rounds_so_far():
+    for gamma in [1.0, 0.9995, 0.5]:
+        values = np.random.default_rng(0).random((7, 2))
+        found = discounted_cumulative(values, gamma)
+        for r in range(7):
+            for column in range(2):
+                expected = math.fsum(gamma**t * values[t, column] for t in range(r + 1))
+                assert found[r, column] == pytest.approx(expected, rel=1e-12)

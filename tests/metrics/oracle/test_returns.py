@@ -22,14 +22,12 @@ def logged(returns, window, every):
     return best, next(episode for value, episode in records if value == best)
 
 
-@pytest.mark.parametrize(
-    ("episodes", "window", "every"), [(500, 100, 20), (130, 7, 3), (40, 5, 5), (9, 1, 1), (25, 10, 4)]
-)
-def test_the_moving_maximum_is_what_a_training_log_shows(episodes, window, every):
-    returns = np.random.default_rng(episodes).integers(0, 50, size=(3, episodes)).astype(float)
-    ours = max_of_moving_mean(returns, window, every)
-    for row, value, episode in zip(returns, ours.optimal_reward, ours.etror, strict=True):
-        assert (value, episode) == (pytest.approx(logged(row, window, every)[0]), logged(row, window, every)[1])
+def test_the_moving_maximum_is_what_a_training_log_shows():
+    for episodes, window, every in [(500, 100, 20), (130, 7, 3), (40, 5, 5), (9, 1, 1), (25, 10, 4)]:
+        returns = np.random.default_rng(episodes).integers(0, 50, size=(3, episodes)).astype(float)
+        ours = max_of_moving_mean(returns, window, every)
+        for row, value, episode in zip(returns, ours.optimal_reward, ours.etror, strict=True):
+            assert (value, episode) == (pytest.approx(logged(row, window, every)[0]), logged(row, window, every)[1])
 
 
 def test_the_legacy_metrics_rise_above_the_truth_although_nothing_is_learnt():
@@ -45,19 +43,16 @@ def test_the_first_of_equal_records_counts():
     assert max_of_moving_mean(np.ones(60), window=20, every=20).etror == 20
 
 
-@pytest.mark.parametrize(
-    ("values", "threshold", "stay", "time"),
-    [
+def test_the_time_to_a_threshold_is_that_of_the_first_evaluation_that_keeps_it():
+    for values, threshold, stay, time in [
         ([0, 5, 1, 5, 6], 5, 1, 10),
         ([0, 5, 1, 5, 6], 5, 2, 30),
         ([0, 5, 1, 5, 6], 5, 3, math.inf),
         ([0, 5, 1, 5, 6], -1, 5, 0),
         ([0, 5, 1, 5, 6], 0, 6, math.inf),
         ([], 0, 1, math.inf),
-    ],
-)
-def test_the_time_to_a_threshold_is_that_of_the_first_evaluation_that_keeps_it(values, threshold, stay, time):
-    assert time_to_threshold(10 * np.arange(len(values)), values, threshold, stay) == time
+    ]:
+        assert time_to_threshold(10 * np.arange(len(values)), values, threshold, stay) == time
 
 
 def test_the_interval_is_students():
@@ -69,9 +64,8 @@ def test_the_interval_is_students():
     assert mean_interval([1.0]).mean == 1.0
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
+def test_what_makes_no_sense_is_refused():
+    for call, says in [
         (lambda: max_of_moving_mean(np.ones(99)), "needs 100 episodes"),
         (lambda: max_of_moving_mean(np.ones(9), 0), "at least 1"),
         (lambda: time_to_threshold([0, 0], [1, 1], 1), "ascending"),
@@ -79,8 +73,6 @@ def test_the_interval_is_students():
         (lambda: time_to_threshold([0, 1], [1, 1], 1, 0), "at least 1"),
         (lambda: mean_interval([]), "at least one"),
         (lambda: mean_interval([1.0, 2.0], 1.0), "0.95"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(call, says):
-    with pytest.raises(ConfigError, match=says):
-        call()
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            call()

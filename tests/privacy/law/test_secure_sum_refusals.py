@@ -26,12 +26,12 @@ def test_every_text_is_sealed_under_a_key_of_its_own(monkeypatch):
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize(("neighbours", "half"), [(1, 1), (3, 2), (5, 3), (4, 2)])
-def test_the_threshold_is_more_than_half_of_the_holders(neighbours, half):
+def test_the_threshold_is_more_than_half_of_the_holders():
     """With half of them, two halves that are told different things would give away both secrets of a party."""
-    with pytest.raises(ConfigError, match="more than half"):
-        Terms(1, neighbours, half)
-    assert Terms(1, neighbours, half + 1).threshold == half + 1
+    for neighbours, half in [(1, 1), (3, 2), (5, 3), (4, 2)]:
+        with pytest.raises(ConfigError, match="more than half"):
+            Terms(1, neighbours, half)
+        assert Terms(1, neighbours, half + 1).threshold == half + 1
 
 
 def changed(octets):

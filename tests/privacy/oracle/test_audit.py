@@ -51,26 +51,23 @@ def test_a_bound_is_right_as_often_as_it_says():
     assert wrong <= stats.binom.ppf(0.999, 100, 0.2)
 
 
-@pytest.mark.parametrize(
-    ("name", "epsilon"),
-    [
+def test_tight_mechanisms_are_shown_to_be_so():
+    for name, epsilon in [
         ("piecewise", 0.5),
         ("piecewise", 4.0),
         ("randomised-response", 1.0),
         ("randomised-response", 4.0),
         ("sketch-answers", 1.0),
         ("laplace-values", 2.0),
-    ],
-)
-def test_tight_mechanisms_are_shown_to_be_so(name, epsilon):
-    one = audited(AUDITS.get(name)(epsilon=epsilon), 100_000)
-    assert 0.85 * epsilon <= one.shown <= epsilon and one.promised == epsilon and not one.broken
+    ]:
+        one = audited(AUDITS.get(name)(epsilon=epsilon), 100_000)
+        assert 0.85 * epsilon <= one.shown <= epsilon and one.promised == epsilon and not one.broken
 
 
-@pytest.mark.parametrize("name", ["laplace-sums", "gaussian-sums", "laplace-shares", "published-sketch"])
-def test_noise_on_sums_is_not_broken(name):
-    one = audited(AUDITS.get(name)(epsilon=4.0), 3000)
-    assert 0 < one.shown <= one.promised <= 4.0
+def test_noise_on_sums_is_not_broken():
+    for name in ["laplace-sums", "gaussian-sums", "laplace-shares", "published-sketch"]:
+        one = audited(AUDITS.get(name)(epsilon=4.0), 3000)
+        assert 0 < one.shown <= one.promised <= 4.0
 
 
 def test_gaussian_noise_is_judged_by_its_whole_curve():

@@ -68,26 +68,28 @@ def test_vectors_of_one_party_are_twice_the_clip_apart():
     assert np.linalg.norm(axis - -axis) == replacement_sensitivity(s, "l1", d, "l2") == 10.0
 
 
-@pytest.mark.parametrize("rounding", ["down", "nearest", "stochastic"])
-@pytest.mark.parametrize("clip_norm", ["l1", "l2"])
-def test_no_two_quantised_vectors_are_further_apart(clip_norm, rounding):
-    random = np.random.default_rng(0)
-    d, steps, clip = 9, 4, 3.0
-    diagonals = [np.stack([np.full(d, c), np.full(d, -c)]) for c in np.linspace(0.01, 1.2, 40)]
-    axis = np.stack([np.eye(d)[0], -np.eye(d)[0]]) * 9.0
-    pairs = [*diagonals, axis, *random.normal(size=(200, 2, d)), *(10.0 * random.normal(size=(200, 2, d)))]
-    largest = {"l1": 0.0, "l2": 0.0}
-    for values in pairs:
-        words = random.integers(0, 2**32, (2, d), dtype=np.uint32) if rounding == "stochastic" else [None, None]
-        a, b = (
-            quantise(clip_to_norm(v.astype(np.float32), clip, clip_norm), steps, clip, rounding, w).astype(float)
-            for v, w in zip(values, words, strict=True)
-        )
-        largest["l1"] = max(largest["l1"], np.abs(a - b).sum())
-        largest["l2"] = max(largest["l2"], np.linalg.norm(a - b))
-    for norm, found in largest.items():
-        bound = replacement_sensitivity(clip, clip_norm, d, norm, steps, rounding)
-        assert 0.6 * bound < found <= bound
+def test_no_two_quantised_vectors_are_further_apart():
+    for clip_norm in ["l1", "l2"]:
+        for rounding in ["down", "nearest", "stochastic"]:
+            random = np.random.default_rng(0)
+            d, steps, clip = 9, 4, 3.0
+            diagonals = [np.stack([np.full(d, c), np.full(d, -c)]) for c in np.linspace(0.01, 1.2, 40)]
+            axis = np.stack([np.eye(d)[0], -np.eye(d)[0]]) * 9.0
+            pairs = [*diagonals, axis, *random.normal(size=(200, 2, d)), *(10.0 * random.normal(size=(200, 2, d)))]
+            largest = {"l1": 0.0, "l2": 0.0}
+            for values in pairs:
+                words = random.integers(0, 2**32, (2, d), dtype=np.uint32) if rounding == "stochastic" else [None, None]
+                a, b = (
+                    quantise(clip_to_norm(v.astype(np.float32), clip, clip_norm), steps, clip, rounding, w).astype(
+                        float
+                    )
+                    for v, w in zip(values, words, strict=True)
+                )
+                largest["l1"] = max(largest["l1"], np.abs(a - b).sum())
+                largest["l2"] = max(largest["l2"], np.linalg.norm(a - b))
+            for norm, found in largest.items():
+                bound = replacement_sensitivity(clip, clip_norm, d, norm, steps, rounding)
+                assert 0.6 * bound < found <= bound
 
 
 def test_rounding_to_the_nearest_step_can_lengthen_a_vector():
@@ -101,56 +103,60 @@ def test_rounding_to_the_nearest_step_can_lengthen_a_vector():
 # The published account of FPDGD
 
 
-@pytest.mark.parametrize(("published", "clip"), [(1.2, 3.0), (2.3, 3.0), (4.5, 5.0), (10.0, 5.0)])
-def test_a_published_round_costs_2_root_d_times_what_is_claimed(published, clip):
-    d, scale = 46, clip / published
-    l2 = account(
-        scale=scale,
-        sensitivity=replacement_sensitivity(clip, "l2", d, "l1"),
-        integers=False,
-        rounds=1,
-        published=published,
-    )
-    assert l2.details["epsilon_published"] == published
-    assert l2.epsilon_round == pytest.approx(2 * math.sqrt(46) * published)
-    l1 = account(scale=scale, sensitivity=replacement_sensitivity(clip, "l1", d, "l1"), integers=False, rounds=1)
-    assert l1.epsilon_round == pytest.approx(2 * published)
-    # In steps of 2⁻¹⁶, rounded down, the same but for the last step.
-    steps = 2**16
-    whole = replacement_sensitivity(clip, "l2", d, "l1", steps)
-    assert whole == 2 * math.floor(clip * math.sqrt(46) * steps)
-    assert account(scale=scale * steps, sensitivity=whole).epsilon_round == pytest.approx(l2.epsilon_round, rel=1e-6)
+def test_a_published_round_costs_2_root_d_times_what_is_claimed():
+    for published, clip in [(1.2, 3.0), (2.3, 3.0), (4.5, 5.0), (10.0, 5.0)]:
+        d, scale = 46, clip / published
+        l2 = account(
+            scale=scale,
+            sensitivity=replacement_sensitivity(clip, "l2", d, "l1"),
+            integers=False,
+            rounds=1,
+            published=published,
+        )
+        assert l2.details["epsilon_published"] == published
+        assert l2.epsilon_round == pytest.approx(2 * math.sqrt(46) * published)
+        l1 = account(scale=scale, sensitivity=replacement_sensitivity(clip, "l1", d, "l1"), integers=False, rounds=1)
+        assert l1.epsilon_round == pytest.approx(2 * published)
+        # In steps of 2⁻¹⁶, rounded down, the same but for the last step.
+        steps = 2**16
+        whole = replacement_sensitivity(clip, "l2", d, "l1", steps)
+        assert whole == 2 * math.floor(clip * math.sqrt(46) * steps)
+        assert account(scale=scale * steps, sensitivity=whole).epsilon_round == pytest.approx(
+            l2.epsilon_round, rel=1e-6
+        )
 
 
 # Laplace noise
 
 
-@pytest.mark.parametrize("sensitivity", [1, 0.3, 17.0, 655_360])
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.5, 61.0])
-def test_scale_and_epsilon_are_each_others_inverse(epsilon, sensitivity):
-    scale = laplace_scale(epsilon, sensitivity)
-    assert Fraction(scale) * Fraction(epsilon) >= Fraction(sensitivity)  # never less noise than asked for
-    assert scale == pytest.approx(sensitivity / epsilon, rel=1e-15)
+def test_scale_and_epsilon_are_each_others_inverse():
+    for epsilon in [0.01, 1.0, 4.5, 61.0]:
+        for sensitivity in [1, 0.3, 17.0, 655_360]:
+            scale = laplace_scale(epsilon, sensitivity)
+            assert Fraction(scale) * Fraction(epsilon) >= Fraction(sensitivity)  # never less noise than asked for
+            assert scale == pytest.approx(sensitivity / epsilon, rel=1e-15)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 3.0])
-@pytest.mark.parametrize("delta", [1e-6, 0.05])
-def test_one_round_of_continuous_noise_has_a_closed_form(epsilon, delta):
+def test_one_round_of_continuous_noise_has_a_closed_form():
     """δ(ε') = 1 − e^((ε' − ε)/2) for continuous Laplace noise."""
-    assert account(integers=False, scale=1.0, sensitivity=epsilon, rounds=1).epsilon_round == epsilon
-    expected = epsilon + 2 * math.log1p(-delta)
-    assert laplace_epsilon(epsilon, 1, delta, None) == pytest.approx(expected, abs=1e-4)
-    assert laplace_epsilon(epsilon, 1, delta, None) >= expected - 1e-9
+    for delta in [1e-6, 0.05]:
+        for epsilon in [0.5, 3.0]:
+            assert account(integers=False, scale=1.0, sensitivity=epsilon, rounds=1).epsilon_round == epsilon
+            expected = epsilon + 2 * math.log1p(-delta)
+            assert laplace_epsilon(epsilon, 1, delta, None) == pytest.approx(expected, abs=1e-4)
+            assert laplace_epsilon(epsilon, 1, delta, None) >= expected - 1e-9
 
 
-@pytest.mark.parametrize(("scale", "sensitivity"), [(1.0, 1), (2.0, 3), (7.5, 10)])
-def test_one_round_of_discrete_noise_by_definition(scale, sensitivity):
-    reach = 60 * math.ceil(scale)
-    p, q = laplace_pmf(scale, 0, reach), laplace_pmf(scale, sensitivity, reach)
-    assert account(scale=scale, sensitivity=sensitivity, rounds=1).epsilon_round == pytest.approx(np.log(p / q).max())
-    for delta in (1e-3, 0.05, 0.2):
-        epsilon = laplace_epsilon(sensitivity / scale, 1, delta, sensitivity)
-        assert hockey_stick(p, q, epsilon) == pytest.approx(delta, rel=1e-6)
+def test_one_round_of_discrete_noise_by_definition():
+    for scale, sensitivity in [(1.0, 1), (2.0, 3), (7.5, 10)]:
+        reach = 60 * math.ceil(scale)
+        p, q = laplace_pmf(scale, 0, reach), laplace_pmf(scale, sensitivity, reach)
+        assert account(scale=scale, sensitivity=sensitivity, rounds=1).epsilon_round == pytest.approx(
+            np.log(p / q).max()
+        )
+        for delta in (1e-3, 0.05, 0.2):
+            epsilon = laplace_epsilon(sensitivity / scale, 1, delta, sensitivity)
+            assert hockey_stick(p, q, epsilon) == pytest.approx(delta, rel=1e-6)
 
 
 def test_rounds_of_discrete_noise_by_convolution():
@@ -170,16 +176,16 @@ def test_rounds_of_discrete_noise_by_convolution():
     assert laplace_epsilon(sensitivity / scale, 3, delta, sensitivity) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("rounds", [2, 30, 400])
-@pytest.mark.parametrize(("epsilon", "sensitivity"), [(0.3, 6), (2.0, 5)])
-def test_rounds_against_another_librarys_distributions(epsilon, sensitivity, rounds):
-    discrete = pld.from_discrete_laplace_mechanism(
-        epsilon / sensitivity, sensitivity, value_discretization_interval=epsilon / sensitivity / 64
-    )
-    continuous = pld.from_laplace_mechanism(1.0, epsilon, value_discretization_interval=1e-3)
-    for composed, steps in ((discrete, sensitivity), (continuous, None)):
-        expected = composed.self_compose(rounds).get_epsilon_for_delta(1e-5)
-        assert laplace_epsilon(epsilon, rounds, 1e-5, steps) == pytest.approx(expected, rel=5e-3)
+def test_rounds_against_another_librarys_distributions():
+    for epsilon, sensitivity in [(0.3, 6), (2.0, 5)]:
+        for rounds in [2, 30, 400]:
+            discrete = pld.from_discrete_laplace_mechanism(
+                epsilon / sensitivity, sensitivity, value_discretization_interval=epsilon / sensitivity / 64
+            )
+            continuous = pld.from_laplace_mechanism(1.0, epsilon, value_discretization_interval=1e-3)
+            for composed, steps in ((discrete, sensitivity), (continuous, None)):
+                expected = composed.self_compose(rounds).get_epsilon_for_delta(1e-5)
+                assert laplace_epsilon(epsilon, rounds, 1e-5, steps) == pytest.approx(expected, rel=5e-3)
 
 
 def test_fine_steps_are_bounded_by_continuous_noise_and_close_to_it():
@@ -196,22 +202,22 @@ def test_many_rounds_of_coarse_steps_are_bounded_too():
     assert expected <= laplace_epsilon(1.5, 40_000, 1e-6, 3) < 1.06 * expected
 
 
-@pytest.mark.parametrize(("epsilon", "sensitivity"), [(1.0, 1), (3.0, 2), (5.0, 10), (0.5, 3)])
-def test_why_continuous_noise_with_a_longer_shift_bounds_discrete_noise(epsilon, sensitivity):
-    scale = sensitivity / epsilon
-    p, q = (laplace_pmf(scale, shift, 80 * sensitivity) for shift in (0, sensitivity))
-    longer = epsilon + 2 * math.log(math.cosh(0.5 / scale))
-    gaps = [
-        max(0.0, -math.expm1((at - longer) / 2)) - hockey_stick(p, q, at)
-        for at in np.linspace(0.0, epsilon, 200, endpoint=False)
-    ]
-    assert min(gaps) >= -1e-12
-    assert min(gaps) < 1e-3  # and no shorter shift would do
-    shorter = epsilon + 0.9 * (longer - epsilon)
-    assert any(
-        hockey_stick(p, q, at) > -math.expm1((at - shorter) / 2)
-        for at in np.linspace(0.0, epsilon, 200, endpoint=False)
-    )
+def test_why_continuous_noise_with_a_longer_shift_bounds_discrete_noise():
+    for epsilon, sensitivity in [(1.0, 1), (3.0, 2), (5.0, 10), (0.5, 3)]:
+        scale = sensitivity / epsilon
+        p, q = (laplace_pmf(scale, shift, 80 * sensitivity) for shift in (0, sensitivity))
+        longer = epsilon + 2 * math.log(math.cosh(0.5 / scale))
+        gaps = [
+            max(0.0, -math.expm1((at - longer) / 2)) - hockey_stick(p, q, at)
+            for at in np.linspace(0.0, epsilon, 200, endpoint=False)
+        ]
+        assert min(gaps) >= -1e-12
+        assert min(gaps) < 1e-3  # and no shorter shift would do
+        shorter = epsilon + 0.9 * (longer - epsilon)
+        assert any(
+            hockey_stick(p, q, at) > -math.expm1((at - shorter) / 2)
+            for at in np.linspace(0.0, epsilon, 200, endpoint=False)
+        )
 
 
 def test_the_whole_distance_in_one_coordinate_is_the_worst_case():
@@ -223,19 +229,21 @@ def test_the_whole_distance_in_one_coordinate_is_the_worst_case():
         assert spread <= hockey_stick(still, twice, epsilon) + 1e-12
 
 
-@pytest.mark.parametrize(("scale", "sensitivity"), [(20.0, 3), (20.0, 100), (0.5, 30), (50_000.0, 600_000)])
-def test_a_run_never_costs_more_than_its_rounds_added_up(scale, sensitivity):
-    reports = [account(scale=scale, sensitivity=sensitivity, rounds=rounds) for rounds in (0, 1, 7, 1000, 60_000)]
-    assert reports[0].epsilon(Unit.USER, basis=BASIC) == reports[0].epsilon(Unit.USER) == 0.0
-    for a, b in itertools.pairwise(reports):
-        assert a.epsilon(Unit.USER) <= b.epsilon(Unit.USER)
-    for report in reports:
-        assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(report.details["rounds"] * sensitivity / scale)
-        assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
-    assert (
-        reports[-1].promises[1].basis == "Hoeffding's bound"
-        and reports[1].promises[1].basis == "privacy loss distribution"
-    )
+def test_a_run_never_costs_more_than_its_rounds_added_up():
+    for scale, sensitivity in [(20.0, 3), (20.0, 100), (0.5, 30), (50_000.0, 600_000)]:
+        reports = [account(scale=scale, sensitivity=sensitivity, rounds=rounds) for rounds in (0, 1, 7, 1000, 60_000)]
+        assert reports[0].epsilon(Unit.USER, basis=BASIC) == reports[0].epsilon(Unit.USER) == 0.0
+        for a, b in itertools.pairwise(reports):
+            assert a.epsilon(Unit.USER) <= b.epsilon(Unit.USER)
+        for report in reports:
+            assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(
+                report.details["rounds"] * sensitivity / scale
+            )
+            assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
+        assert (
+            reports[-1].promises[1].basis == "Hoeffding's bound"
+            and reports[1].promises[1].basis == "privacy loss distribution"
+        )
 
 
 def test_beyond_its_limit_the_bound_is_hoeffdings():
@@ -252,17 +260,17 @@ def test_beyond_its_limit_the_bound_is_hoeffdings():
 # Gaussian noise
 
 
-@pytest.mark.parametrize("rounds", [1, 10, 1000])
-@pytest.mark.parametrize("ratio", [0.05, 0.5, 3.0])
-def test_continuous_gaussian_noise_meets_its_closed_form(ratio, rounds):
+def test_continuous_gaussian_noise_meets_its_closed_form():
     """Rounds of Gaussian noise are one round with √T times the distance."""
-    report = account(mechanism="gaussian", scale=1.0, sensitivity=ratio, integers=False, rounds=rounds)
-    at = gaussian_delta(1.0, ratio * math.sqrt(rounds), report.epsilon(Unit.USER))
-    assert at == pytest.approx(1e-6, rel=1e-3) or report.epsilon(Unit.USER) == 0.0
-    assert gaussian_delta(1.0, ratio, report.epsilon_round) == pytest.approx(1e-6, rel=1e-3)
-    assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
-    one = gaussian_epsilon(1.0, 1e-6 / rounds, ratio)
-    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(rounds * one)
+    for ratio in [0.05, 0.5, 3.0]:
+        for rounds in [1, 10, 1000]:
+            report = account(mechanism="gaussian", scale=1.0, sensitivity=ratio, integers=False, rounds=rounds)
+            at = gaussian_delta(1.0, ratio * math.sqrt(rounds), report.epsilon(Unit.USER))
+            assert at == pytest.approx(1e-6, rel=1e-3) or report.epsilon(Unit.USER) == 0.0
+            assert gaussian_delta(1.0, ratio, report.epsilon_round) == pytest.approx(1e-6, rel=1e-3)
+            assert report.epsilon(Unit.USER) <= report.epsilon(Unit.USER, basis=BASIC)
+            one = gaussian_epsilon(1.0, 1e-6 / rounds, ratio)
+            assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(rounds * one)
 
 
 def test_continuous_gaussian_noise_against_another_librarys_distribution():
@@ -271,22 +279,22 @@ def test_continuous_gaussian_noise_against_another_librarys_distribution():
     assert report.epsilon(Unit.USER) == pytest.approx(composed.get_epsilon_for_delta(1e-6), rel=1e-3)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.5, 50.0])
-def test_sigma_inverts_epsilon(epsilon):
-    sigma = gaussian_sigma(epsilon, 1e-6, 3.0, integers=False)
-    assert gaussian_delta(sigma, 3.0, epsilon) == pytest.approx(1e-6, rel=1e-6)
-    discrete = gaussian_sigma(epsilon, 1e-6, 3.0)
-    assert concentrated_epsilon(gaussian_rho(discrete, 3.0), 1e-6) == pytest.approx(epsilon, rel=1e-6)
-    assert concentrated_epsilon(gaussian_rho(discrete, 3.0), 1e-6) <= epsilon
-    assert sigma < discrete < 1.2 * sigma
+def test_sigma_inverts_epsilon():
+    for epsilon in [0.1, 1.0, 4.5, 50.0]:
+        sigma = gaussian_sigma(epsilon, 1e-6, 3.0, integers=False)
+        assert gaussian_delta(sigma, 3.0, epsilon) == pytest.approx(1e-6, rel=1e-6)
+        discrete = gaussian_sigma(epsilon, 1e-6, 3.0)
+        assert concentrated_epsilon(gaussian_rho(discrete, 3.0), 1e-6) == pytest.approx(epsilon, rel=1e-6)
+        assert concentrated_epsilon(gaussian_rho(discrete, 3.0), 1e-6) <= epsilon
+        assert sigma < discrete < 1.2 * sigma
 
 
-@pytest.mark.parametrize("rho", [1e-4, 0.02, 0.5, 10.0, 300.0])
-def test_concentrated_epsilon_lies_between_the_exact_and_the_first_bound(rho):
+def test_concentrated_epsilon_lies_between_the_exact_and_the_first_bound():
     """Bun and Steinke 2016, Proposition 1.3: ρ + 2 √(ρ log 1/δ); no bound for all mechanisms beats the Gaussian's."""
-    epsilon = concentrated_epsilon(rho, 1e-6)
-    assert gaussian_epsilon(1 / math.sqrt(2 * rho), 1e-6, 1.0) <= epsilon
-    assert epsilon < rho + 2 * math.sqrt(rho * math.log(1e6))
+    for rho in [1e-4, 0.02, 0.5, 10.0, 300.0]:
+        epsilon = concentrated_epsilon(rho, 1e-6)
+        assert gaussian_epsilon(1 / math.sqrt(2 * rho), 1e-6, 1.0) <= epsilon
+        assert epsilon < rho + 2 * math.sqrt(rho * math.log(1e6))
 
 
 def discrete_gaussian_pmf(sigma, reach):
@@ -294,20 +302,20 @@ def discrete_gaussian_pmf(sigma, reach):
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize(("sigma", "sensitivity", "shares"), [(1.0, 1, 1), (2.0, 3, 1), (1.0, 1, 4), (1.2, 2, 2)])
-def test_renyi_divergences_of_discrete_gaussian_noise_by_summation(sigma, sensitivity, shares):
-    one = discrete_gaussian_pmf(sigma / math.sqrt(shares), 40)
-    noise = one
-    for _ in range(shares - 1):
-        noise = np.convolve(noise, one)
-    p, q = noise[sensitivity:], noise[:-sensitivity]
-    keep = (p > 1e-250) & (q > 1e-250)
-    p, q = np.log(p[keep]), np.log(q[keep])
-    rho = gaussian_rho(sigma, sensitivity, shares)
-    for order in (1.5, 2.0, 4.0, 16.0):
-        divergence = special.logsumexp(order * p + (1 - order) * q) / (order - 1)
-        assert divergence <= order * rho * (1 + 1e-9)
-        assert shares > 1 or divergence >= 0.95 * order * rho
+def test_renyi_divergences_of_discrete_gaussian_noise_by_summation():
+    for sigma, sensitivity, shares in [(1.0, 1, 1), (2.0, 3, 1), (1.0, 1, 4), (1.2, 2, 2)]:
+        one = discrete_gaussian_pmf(sigma / math.sqrt(shares), 40)
+        noise = one
+        for _ in range(shares - 1):
+            noise = np.convolve(noise, one)
+        p, q = noise[sensitivity:], noise[:-sensitivity]
+        keep = (p > 1e-250) & (q > 1e-250)
+        p, q = np.log(p[keep]), np.log(q[keep])
+        rho = gaussian_rho(sigma, sensitivity, shares)
+        for order in (1.5, 2.0, 4.0, 16.0):
+            divergence = special.logsumexp(order * p + (1 - order) * q) / (order - 1)
+            assert divergence <= order * rho * (1 + 1e-9)
+            assert shares > 1 or divergence >= 0.95 * order * rho
 
 
 def test_shares_of_discrete_gaussian_noise_cost_little_once_each_is_a_few_steps_wide():
@@ -350,15 +358,15 @@ def test_whoever_adds_all_the_noise_alone_is_protected_alone():
     assert report.trust == NOBODY and "against every reader, the server included" in report.words[-1]
 
 
-@pytest.mark.parametrize(("mechanism", "integers"), [("laplace", True), ("laplace", False), ("gaussian", True)])
-def test_reports_are_json(mechanism, integers):
-    report = account(mechanism=mechanism, integers=integers, secure_sum=False)
-    content = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert content["mechanism"] == f"{'discrete' if integers else 'continuous'} {mechanism.capitalize()} noise"
-    assert content["epsilon_round"] == report.epsilon_round and content["covers"] == list(report.covers)
-    assert (report.details["zero_share"] is not None) == (mechanism == "laplace" and integers)
-    assert f"ε = {report.epsilon_round:.3g}" in report.words[-1]
-    assert "no local privacy" in report.words[-1]
+def test_reports_are_json():
+    for mechanism, integers in [("laplace", True), ("laplace", False), ("gaussian", True)]:
+        report = account(mechanism=mechanism, integers=integers, secure_sum=False)
+        content = json.loads(json.dumps(report.as_json(), allow_nan=False))
+        assert content["mechanism"] == f"{'discrete' if integers else 'continuous'} {mechanism.capitalize()} noise"
+        assert content["epsilon_round"] == report.epsilon_round and content["covers"] == list(report.covers)
+        assert (report.details["zero_share"] is not None) == (mechanism == "laplace" and integers)
+        assert f"ε = {report.epsilon_round:.3g}" in report.words[-1]
+        assert "no local privacy" in report.words[-1]
 
 
 def test_arguments_out_of_range():

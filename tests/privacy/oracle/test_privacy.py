@@ -35,13 +35,13 @@ def report_distribution(truth, p, n):
     return [p if value == truth else (1 - p) / (n - 1) for value in range(n)]
 
 
-@pytest.mark.parametrize(("p", "n"), [(0.25, 11), (0.5, 11), (0.9, 11), (0.99, 6), (0.9, 2), (0.05, 11), (0.1, 3)])
-def test_epsilon_is_the_largest_log_ratio(p, n):
-    rows = [report_distribution(truth, p, n) for truth in range(n)]
-    largest = max(math.log(a[o] / b[o]) for a, b in itertools.product(rows, rows) for o in range(n))
-    assert epsilon(p, n) == pytest.approx(largest, rel=1e-12)
-    # Without chance in the metric, equation (9) is equation (10).
-    assert worst_case_epsilon(np.eye(n), p) == pytest.approx(largest, rel=1e-12)
+def test_epsilon_is_the_largest_log_ratio():
+    for p, n in [(0.25, 11), (0.5, 11), (0.9, 11), (0.99, 6), (0.9, 2), (0.05, 11), (0.1, 3)]:
+        rows = [report_distribution(truth, p, n) for truth in range(n)]
+        largest = max(math.log(a[o] / b[o]) for a, b in itertools.product(rows, rows) for o in range(n))
+        assert epsilon(p, n) == pytest.approx(largest, rel=1e-12)
+        # Without chance in the metric, equation (9) is equation (10).
+        assert worst_case_epsilon(np.eye(n), p) == pytest.approx(largest, rel=1e-12)
 
 
 def test_epsilon_at_its_ends():
@@ -51,12 +51,12 @@ def test_epsilon_at_its_ends():
     assert [round(epsilon(p, 11), 1) for p in (0.25, 0.5, 0.9)] == [1.2, 2.3, 4.5]
 
 
-@pytest.mark.parametrize("value", [0.0, 0.3, 2.0, 9.0])
-@pytest.mark.parametrize("n", [2, 11, 1014])
-def test_probability_inverts_epsilon(value, n):
-    assert epsilon(probability(value, n), n) == pytest.approx(value, abs=1e-12)
-    assert probability(value, n) == pytest.approx(math.e**value / (math.e**value + n - 1))
-    assert probability(math.inf, n) == 1.0
+def test_probability_inverts_epsilon():
+    for n in [2, 11, 1014]:
+        for value in [0.0, 0.3, 2.0, 9.0]:
+            assert epsilon(probability(value, n), n) == pytest.approx(value, abs=1e-12)
+            assert probability(value, n) == pytest.approx(math.e**value / (math.e**value + n - 1))
+            assert probability(math.inf, n) == 1.0
 
 
 def test_table_2():
@@ -165,15 +165,15 @@ def enumerated_delta(eps, p, n, times):
     return delta
 
 
-@pytest.mark.parametrize(("p", "n"), [(0.5, 11), (0.9, 6), (0.25, 4), (0.05, 11), (0.7, 2)])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
-@pytest.mark.parametrize("times", [1, 2, 5])
-def test_composition_against_enumeration(p, n, delta, times):
-    got = composed_epsilon(p, n, times, delta)
-    assert 0.0 <= got <= times * epsilon(p, n)
-    assert enumerated_delta(got, p, n, times) <= delta * (1 + 1e-6)
-    if got > 0:  # and no smaller ε would do
-        assert enumerated_delta(got - 1e-6, p, n, times) > delta * (1 - 1e-6)
+def test_composition_against_enumeration():
+    for times in [1, 2, 5]:
+        for delta in [1e-2, 1e-5]:
+            for p, n in [(0.5, 11), (0.9, 6), (0.25, 4), (0.05, 11), (0.7, 2)]:
+                got = composed_epsilon(p, n, times, delta)
+                assert 0.0 <= got <= times * epsilon(p, n)
+                assert enumerated_delta(got, p, n, times) <= delta * (1 + 1e-6)
+                if got > 0:  # and no smaller ε would do
+                    assert enumerated_delta(got - 1e-6, p, n, times) > delta * (1 - 1e-6)
 
 
 def test_composition_of_many_against_a_convolution():
@@ -246,9 +246,8 @@ def test_words_quote_the_numbers():
     assert "little meaning" in account(p=0.9, n=11, interactions_per_message=4, rounds=250).words[0]
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_wrong_settings():
+    for call, message in [
         (lambda: epsilon(0.0, 11), r"\(0, 1\], got 0.0"),
         (lambda: epsilon(0.5, 1), r"got 1"),
         (lambda: epsilon(math.nan, 11), r"got nan"),
@@ -259,11 +258,9 @@ def test_words_quote_the_numbers():
         (lambda: account(p=0.5, n=11, interactions_per_message=0, rounds=1, antithetic=False), "at least 1, got 0"),
         (lambda: account(p=0.5, n=11, interactions_per_message=2, rounds=-1), "rounds"),
         (lambda: account(p=0.5, n=11, interactions_per_message=2, rounds=1, delta=0.0), "delta"),
-    ],
-)
-def test_wrong_settings(call, message):
-    with pytest.raises(ConfigError, match=message):
-        call()
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            call()
 
 
 def test_epsilons_that_no_words_can_draw_are_refused():
@@ -273,14 +270,14 @@ def test_epsilons_that_no_words_can_draw_are_refused():
         probability(40.0, 11)
 
 
-@pytest.mark.parametrize("p", [0.15, 0.25, 0.9])
-def test_huge_compositions_have_a_bound_in_closed_form(p, monkeypatch):
-    n, delta, times = 11, 1e-6, 20_000
-    one, q = math.log(p * 10 / (1 - p)), (1 - p) / 10
-    hoeffding = times * (p - q) * one + one * math.sqrt(2 * times * math.log(1e6))
-    exact = composed_epsilon(p, n, times, delta)
-    monkeypatch.setattr("fedrank.privacy.accounts.composition._EXACT", times - 1)
-    bound = composed_epsilon(p, n, times, delta)
-    assert bound == pytest.approx(min(hoeffding, times * one))
-    assert exact <= bound <= 1.4 * exact  # a bound, and not a loose one
-    assert composed_epsilon(p, n, 10**13, delta) < 10**13 * one  # at once
+def test_huge_compositions_have_a_bound_in_closed_form(monkeypatch):
+    for p in [0.15, 0.25, 0.9]:
+        n, delta, times = 11, 1e-6, 20_000
+        one, q = math.log(p * 10 / (1 - p)), (1 - p) / 10
+        hoeffding = times * (p - q) * one + one * math.sqrt(2 * times * math.log(1e6))
+        exact = composed_epsilon(p, n, times, delta)
+        monkeypatch.setattr("fedrank.privacy.accounts.composition._EXACT", times - 1)
+        bound = composed_epsilon(p, n, times, delta)
+        assert bound == pytest.approx(min(hoeffding, times * one))
+        assert exact <= bound <= 1.4 * exact  # a bound, and not a loose one
+        assert composed_epsilon(p, n, 10**13, delta) < 10**13 * one  # at once

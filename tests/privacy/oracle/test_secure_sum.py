@@ -24,21 +24,24 @@ from fedrank.privacy.secure_sum.server import Server, circulant
 CHANCE = 1e-9
 
 
-@pytest.mark.parametrize(
-    ("parties", "threshold", "neighbours"),
-    [(2, 2, None), (3, 2, None), (7, 4, None), (7, 7, None), (9, 3, 4), (9, 5, 6)],
-)
-def test_the_sum_is_the_plain_sum(parties, threshold, neighbours):
-    vectors = words(parties, 17)
-    outcome = secure_sum(vectors, threshold, neighbours=neighbours)
-    assert outcome.total.dtype == np.uint32
-    assert outcome.total.tolist() == plain_sum(vectors, range(parties))
-    assert outcome.survivors == tuple(range(parties))
+def test_the_sum_is_the_plain_sum():
+    for parties, threshold, neighbours in [
+        (2, 2, None),
+        (3, 2, None),
+        (7, 4, None),
+        (7, 7, None),
+        (9, 3, 4),
+        (9, 5, 6),
+    ]:
+        vectors = words(parties, 17)
+        outcome = secure_sum(vectors, threshold, neighbours=neighbours)
+        assert outcome.total.dtype == np.uint32
+        assert outcome.total.tolist() == plain_sum(vectors, range(parties))
+        assert outcome.survivors == tuple(range(parties))
 
 
-@pytest.mark.parametrize(
-    ("before_sharing", "before_masking", "after_masking"),
-    [
+def test_who_drops_out_before_masking_is_left_out_and_nobody_else():
+    for before_sharing, before_masking, after_masking in [
         ((6,), (), ()),
         ((), (0,), ()),
         ((), (), (3,)),
@@ -46,20 +49,18 @@ def test_the_sum_is_the_plain_sum(parties, threshold, neighbours):
         ((), (), (1, 4, 6)),
         ((0,), (3,), (5,)),
         ((2, 3), (), (0,)),
-    ],
-)
-def test_who_drops_out_before_masking_is_left_out_and_nobody_else(before_sharing, before_masking, after_masking):
-    vectors = words(7, 5)
-    outcome = secure_sum(
-        vectors,
-        4,
-        dropped_before_sharing=before_sharing,
-        dropped_before_masking=before_masking,
-        dropped_after_masking=after_masking,
-    )
-    survivors = [i for i in range(7) if i not in (*before_sharing, *before_masking)]
-    assert outcome.survivors == tuple(survivors)
-    assert outcome.total.tolist() == plain_sum(vectors, survivors)
+    ]:
+        vectors = words(7, 5)
+        outcome = secure_sum(
+            vectors,
+            4,
+            dropped_before_sharing=before_sharing,
+            dropped_before_masking=before_masking,
+            dropped_after_masking=after_masking,
+        )
+        survivors = [i for i in range(7) if i not in (*before_sharing, *before_masking)]
+        assert outcome.survivors == tuple(survivors)
+        assert outcome.total.tolist() == plain_sum(vectors, survivors)
 
 
 def test_drop_outs_in_a_sparse_graph():
@@ -245,15 +246,15 @@ def test_messages_of_other_sessions_strangers_and_repetitions_are_refused():
                 step([*mine, replace(mine[1], party=np.uint32(9))])
 
 
-@pytest.mark.parametrize("step", ["share", "mask", "unmask"])
-def test_a_party_answers_in_its_own_session_only(step):
-    until = {"share": "rosters", "mask": "deliveries", "unmask": "requests"}[step]
-    session = Session(until=until)
-    name = {"share": "rosters", "mask": "deliveries", "unmask": "requests"}[step]
-    message = replace(getattr(session, name)[0], session=Session(until="rosters").server.invitation().session)
-    extra = (session.vectors[0],) if step == "mask" else ()
-    with pytest.raises(SecureSumError, match=f"party 0 refuses: asked to {step} in another session"):
-        getattr(session.parties[0], step)(message, *extra)
+def test_a_party_answers_in_its_own_session_only():
+    for step in ["share", "mask", "unmask"]:
+        until = {"share": "rosters", "mask": "deliveries", "unmask": "requests"}[step]
+        session = Session(until=until)
+        name = {"share": "rosters", "mask": "deliveries", "unmask": "requests"}[step]
+        message = replace(getattr(session, name)[0], session=Session(until="rosters").server.invitation().session)
+        extra = (session.vectors[0],) if step == "mask" else ()
+        with pytest.raises(SecureSumError, match=f"party 0 refuses: asked to {step} in another session"):
+            getattr(session.parties[0], step)(message, *extra)
 
 
 def test_steps_come_in_order_and_once():

@@ -157,20 +157,17 @@ def test_before_the_first_round_nothing_is_spent():
     assert report.epsilon(Unit.USER) == report.epsilon(Unit.RUN) == 0 and report.details["vectors_run"] == 0
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
+def test_numbers_out_of_range_are_refused():
+    for wrong, says in [
         ({"clip": 0.0}, "clip of values"),
         ({"epsilon": -1.0}, "epsilon of a vector"),
         ({"mechanism": "uniform"}, "mechanism must be"),
         ({"delta": 1.0}, "delta of a vector"),
         ({"steps": 3}, "power of two"),
         ({"centre": math.nan}, "centre in"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(wrong, says):
-    with pytest.raises(ConfigError, match=says):
-        ValueNoise(**{"clip": 1.0, "epsilon": 1.0, **wrong})
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            ValueNoise(**{"clip": 1.0, "epsilon": 1.0, **wrong})
 
 
 def test_noise_that_the_grid_cannot_hold_is_refused():

@@ -111,10 +111,10 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_settings_of_foltr_es(name):
-    protocol = tiny_protocol(**SETTINGS[name])
-    assert_alike(both(protocol, tiny_parties(protocol, DEVICES)))
+def test_settings_of_foltr_es():
+    for name in SETTINGS:
+        protocol = tiny_protocol(**SETTINGS[name])
+        assert_alike(both(protocol, tiny_parties(protocol, DEVICES)))
 
 
 def test_users_amounts_and_silence_of_foltr_es():
@@ -148,17 +148,16 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_servers_and_devices_of_other_kinds_learn_the_same(name):
-    protocol = VARIANTS[name](Linear(FEATURES), cascade("navigational"), interactions=3)
-    queries, amounts = tiny_queries(), np.random.default_rng(0).integers(1, 4, DEVICES)
-    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), None, amounts)
-    assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
+def test_servers_and_devices_of_other_kinds_learn_the_same():
+    for name in VARIANTS:
+        protocol = VARIANTS[name](Linear(FEATURES), cascade("navigational"), interactions=3)
+        queries, amounts = tiny_queries(), np.random.default_rng(0).integers(1, 4, DEVICES)
+        parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), None, amounts)
+        assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_clipped_summed_and_noised_weights_are_the_same():
+    for settings in [
         {"clip": 0.05},
         {"clip": 0.05, "clip_norm": "l1", "secure_sum": True, "parties": DEVICES},
         {
@@ -178,14 +177,11 @@ def test_servers_and_devices_of_other_kinds_learn_the_same(name):
             "times": 2,
             "rounds": 3,
         },
-    ],
-    ids=["clipped", "summed", "noised", "noised each round", "noised by the server"],
-)
-def test_clipped_summed_and_noised_weights_are_the_same(settings):
-    protocol, queries, random = tiny_pdgd(**settings), tiny_queries(), np.random.default_rng(0)
-    amounts = random.integers(1, 5, DEVICES)
-    parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), None, amounts)
-    assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
+    ]:
+        protocol, queries, random = tiny_pdgd(**settings), tiny_queries(), np.random.default_rng(0)
+        amounts = random.integers(1, 5, DEVICES)
+        parties = protocol.devices(queries.blocks(), uniform(queries.n_queries, DEVICES), None, amounts)
+        assert_alike(both(protocol, parties, Conditions(dropout=0.3)), moved=1e-3)
 
 
 def test_much_gaussian_noise_is_the_same_but_for_rounding():
@@ -199,11 +195,13 @@ def test_much_gaussian_noise_is_the_same_but_for_rounding():
             np.testing.assert_array_equal(small[run, i], simulated_discrete_gaussian(key, (400,), 3.0))
 
 
-@pytest.mark.parametrize("learner", [PDGD, DBGD, MGD])
-def test_central_learners_learn_the_same(learner):
-    protocol = learner(TwoLayer(FEATURES, 3), cascade("navigational"), interactions=30)
-    queries = tiny_queries()
-    assert_alike(both(protocol, protocol.devices(queries.blocks(), uniform(queries.n_queries, 1), None, [20]), chunk=1))
+def test_central_learners_learn_the_same():
+    for learner in [PDGD, DBGD, MGD]:
+        protocol = learner(TwoLayer(FEATURES, 3), cascade("navigational"), interactions=30)
+        queries = tiny_queries()
+        assert_alike(
+            both(protocol, protocol.devices(queries.blocks(), uniform(queries.n_queries, 1), None, [20]), chunk=1)
+        )
 
 
 @pytest.mark.parametrize("settings", [{"aggregate": "median"}])
@@ -220,23 +218,20 @@ def test_nobody_heard_changes_nothing():
         np.testing.assert_array_equal(models, np.zeros((2, FEATURES)))
 
 
-@pytest.mark.parametrize(
-    ("settings", "conditions", "said"),
-    [
+def test_what_the_kernels_do_not_know_is_left_to_jax_and_said():
+    for settings, conditions, said in [
         ({"aggregate": "median-of-means"}, Conditions(), "median-of-means"),
         ({"kernels": False}, Conditions(), "kernels"),
         ({}, Conditions(late=0.5, delay=1), "late"),
-    ],
-)
-def test_what_the_kernels_do_not_know_is_left_to_jax_and_said(settings, conditions, said):
-    protocol = tiny_protocol(**settings)
-    parties = tiny_parties(protocol, 4)
-    with pytest.raises(NotNativeError, match=said):
-        NativeSimulator(protocol, parties, 4, conditions)
-    with pytest.raises(ConfigError, match=said):
-        rounds_of(protocol, parties, 4, conditions, "numba")
-    found = rounds_of(protocol, parties, 4, conditions, "auto")
-    assert isinstance(found, Simulator) and said in found.why
+    ]:
+        protocol = tiny_protocol(**settings)
+        parties = tiny_parties(protocol, 4)
+        with pytest.raises(NotNativeError, match=said):
+            NativeSimulator(protocol, parties, 4, conditions)
+        with pytest.raises(ConfigError, match=said):
+            rounds_of(protocol, parties, 4, conditions, "numba")
+        found = rounds_of(protocol, parties, 4, conditions, "auto")
+        assert isinstance(found, Simulator) and said in found.why
 
 
 def test_a_choice_of_backends():
@@ -246,9 +241,9 @@ def test_a_choice_of_backends():
     assert [one.backend for one in found] == ["numba", "numba", "jax"]
 
 
-@pytest.mark.parametrize("bound", [3, 65_536, 65_537, 70_201])
-def test_places_of_noise_are_those_that_jax_draws(bound):
+def test_places_of_noise_are_those_that_jax_draws():
     """``jax.random.randint`` in 32 bits, whose factor wraps to 0 above 65,536."""
-    key = jax.random.key(5)
-    high, low = (np.asarray(jax.random.bits(k, (50,), jnp.uint32)) for k in jax.random.split(key))
-    np.testing.assert_array_equal(_below(high, low, bound), jax.random.randint(key, (50,), 0, bound))
+    for bound in [3, 65_536, 65_537, 70_201]:
+        key = jax.random.key(5)
+        high, low = (np.asarray(jax.random.bits(k, (50,), jnp.uint32)) for k in jax.random.split(key))
+        np.testing.assert_array_equal(_below(high, low, bound), jax.random.randint(key, (50,), 0, bound))

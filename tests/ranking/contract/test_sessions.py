@@ -46,15 +46,15 @@ def test_exactly_equal_where_arithmetic_is_exact(name, ties):
     assert len(np.unique(kernel.patterns)) > 20  # something happened
 
 
-@pytest.mark.parametrize("name", RANKERS)
-def test_practically_equal_on_real_numbers(name):
-    ranker, base = RANKERS[name], tiny_queries()
-    noisy = base.features + np.random.default_rng(2).normal(size=base.features.shape) * 0.05
-    queries = QuerySet(noisy, base.labels, base.offsets, base.qids)
-    center = jnp.asarray(np.random.default_rng(1).normal(size=ranker.size), jnp.float32)
-    kernel, reference = both(queries, ranker, center, (0.5, -0.5), "fixed", parties=2000)
-    assert (kernel.patterns == reference.patterns).mean() >= 0.999
-    assert np.isclose(kernel.ndcg, reference.ndcg, rtol=1e-6).mean() >= 0.999
+def test_practically_equal_on_real_numbers():
+    for name in RANKERS:
+        ranker, base = RANKERS[name], tiny_queries()
+        noisy = base.features + np.random.default_rng(2).normal(size=base.features.shape) * 0.05
+        queries = QuerySet(noisy, base.labels, base.offsets, base.qids)
+        center = jnp.asarray(np.random.default_rng(1).normal(size=ranker.size), jnp.float32)
+        kernel, reference = both(queries, ranker, center, (0.5, -0.5), "fixed", parties=2000)
+        assert (kernel.patterns == reference.patterns).mean() >= 0.999
+        assert np.isclose(kernel.ndcg, reference.ndcg, rtol=1e-6).mean() >= 0.999
 
 
 def test_random_ties_shuffle_and_fixed_ties_do_not():
@@ -156,37 +156,39 @@ def test_vector_instructions_find_what_keeping_the_best_finds(random_ties):
             np.testing.assert_array_equal(top[:shown], best[:shown])
 
 
-@pytest.mark.parametrize("length", [25, 29, 32, 47, 48, 64, 79])
-def test_the_best_are_those_of_a_sort_where_the_last_eight_documents_are_the_best(length):
+def test_the_best_are_those_of_a_sort_where_the_last_eight_documents_are_the_best():
     """A group's best counts once: the last eight documents are in one group, as all others are."""
-    random, width = np.random.default_rng(0), -(-length // 8) * 8
-    for _ in range(20):
-        scores = np.zeros((1, width), np.float32)
-        scores[0, :length] = random.normal(size=length)
-        scores[0, width - 8 : length] += 5
-        best, rest = np.full(11, -1, np.int32), (np.zeros(10, np.float32), np.zeros(10, np.uint32))
-        expected = np.argsort(-scores[0, :length], kind="stable")[:10]
-        assert fill_best(scores.copy(), 0, length, width, np.uint32(0), False, best, *rest) == 10
-        np.testing.assert_array_equal(best[:10], expected)
+    for length in [25, 29, 32, 47, 48, 64, 79]:
+        random, width = np.random.default_rng(0), -(-length // 8) * 8
+        for _ in range(20):
+            scores = np.zeros((1, width), np.float32)
+            scores[0, :length] = random.normal(size=length)
+            scores[0, width - 8 : length] += 5
+            best, rest = np.full(11, -1, np.int32), (np.zeros(10, np.float32), np.zeros(10, np.uint32))
+            expected = np.argsort(-scores[0, :length], kind="stable")[:10]
+            assert fill_best(scores.copy(), 0, length, width, np.uint32(0), False, best, *rest) == 10
+            np.testing.assert_array_equal(best[:10], expected)
 
 
-@pytest.mark.parametrize("hidden", [0, 1, 3, 14])
-def test_rankers_together_score_as_each_alone(hidden):
-    random, features, rankers = np.random.default_rng(0), 7, 14
-    size = hidden * (features + 2) if hidden else features
-    weights = random.normal(size=(rankers, size)).astype(np.float32)
-    for width in (8, 16, 40):
-        block = random.normal(size=features * width).astype(np.float32)
-        scores, alone = np.zeros((rankers, width), np.float32), np.zeros((rankers, width), np.float32)
-        fill_scores_of(block, width, weights, rankers, features, hidden, scores)
-        for r in range(rankers):
-            fill_scores(block, width, weights[r], features, hidden, alone[r])
-        x = block.reshape(features, width).astype(np.float64)
-        if hidden:
-            into, bias, out = np.split(weights.astype(np.float64), [hidden * features, hidden * (features + 1)], axis=1)
-            inner = np.einsum("rhf,fd->rhd", into.reshape(rankers, hidden, features), x) + bias[:, :, None]
-            exact = np.einsum("rh,rhd->rd", out, np.maximum(inner, 0))
-        else:
-            exact = weights.astype(np.float64) @ x
-        np.testing.assert_allclose(scores, exact, rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(scores, alone)  # so that chunks change nothing
+def test_rankers_together_score_as_each_alone():
+    for hidden in [0, 1, 3, 14]:
+        random, features, rankers = np.random.default_rng(0), 7, 14
+        size = hidden * (features + 2) if hidden else features
+        weights = random.normal(size=(rankers, size)).astype(np.float32)
+        for width in (8, 16, 40):
+            block = random.normal(size=features * width).astype(np.float32)
+            scores, alone = np.zeros((rankers, width), np.float32), np.zeros((rankers, width), np.float32)
+            fill_scores_of(block, width, weights, rankers, features, hidden, scores)
+            for r in range(rankers):
+                fill_scores(block, width, weights[r], features, hidden, alone[r])
+            x = block.reshape(features, width).astype(np.float64)
+            if hidden:
+                into, bias, out = np.split(
+                    weights.astype(np.float64), [hidden * features, hidden * (features + 1)], axis=1
+                )
+                inner = np.einsum("rhf,fd->rhd", into.reshape(rankers, hidden, features), x) + bias[:, :, None]
+                exact = np.einsum("rh,rhd->rd", out, np.maximum(inner, 0))
+            else:
+                exact = weights.astype(np.float64) @ x
+            np.testing.assert_allclose(scores, exact, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(scores, alone)  # so that chunks change nothing

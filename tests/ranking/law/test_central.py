@@ -186,19 +186,16 @@ def test_nothing_is_promised():
     assert "clear" in content["words"][0]
 
 
-@pytest.mark.parametrize(
-    "settings, says",
-    [
+def test_settings_out_of_range_are_refused():
+    for settings, says in [
         ({"interactions": 0}, "interactions"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"radius": float("nan")}, "radius"),
         ({"learner": "mgd", "candidates": 0}, "candidates of mgd"),
         ({"user": cascade("perfect", depth=5)}, "looks at 10 ranks"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, says):
-    with pytest.raises(ConfigError, match=says):
-        central(**{"learner": "dbgd", **settings})
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            central(**{"learner": "dbgd", **settings})
 
 
 def test_one_party_with_data_in_the_layout_of_its_path():

@@ -41,17 +41,17 @@ def changes(rate):
     return np.asarray(replies.weights, np.float64) - START
 
 
-@pytest.mark.parametrize("rate", [0.1, 2.0])
-@pytest.mark.parametrize("settings", [SHARES, SERVER], ids=["shares", "server"])
-def test_without_noise_to_speak_of_the_model_moves_by_the_mean_of_the_clipped_changes(settings, rate):
-    protocol = tiny(**settings | {"epsilon": 900.0, "grid": 2**20}, learning_rate=rate)
-    exchange, state, replies = answers(protocol, start=START)
-    told = exchange.tell(state, replies, everybody())
-    expected = START + np.mean([clipped(change, 0.25) for change in changes(rate)], axis=0)
-    assert (np.linalg.norm(changes(rate), axis=1) > 0.25).any() == (rate == 2.0)
-    noise = protocol.privacy.scale / (2**20 if settings["secure_sum"] else 1) / PARTIES
-    np.testing.assert_allclose(told.weights, expected, atol=6 * noise + 2**-20)
-    assert noise < 0.01
+def test_without_noise_to_speak_of_the_model_moves_by_the_mean_of_the_clipped_changes():
+    for settings in [SHARES, SERVER]:
+        for rate in [0.1, 2.0]:
+            protocol = tiny(**settings | {"epsilon": 900.0, "grid": 2**20}, learning_rate=rate)
+            exchange, state, replies = answers(protocol, start=START)
+            told = exchange.tell(state, replies, everybody())
+            expected = START + np.mean([clipped(change, 0.25) for change in changes(rate)], axis=0)
+            assert (np.linalg.norm(changes(rate), axis=1) > 0.25).any() == (rate == 2.0)
+            noise = protocol.privacy.scale / (2**20 if settings["secure_sum"] else 1) / PARTIES
+            np.testing.assert_allclose(told.weights, expected, atol=6 * noise + 2**-20)
+            assert noise < 0.01
 
 
 def test_what_a_device_sends_is_its_clipped_change_and_its_share():
@@ -113,24 +113,24 @@ def delta_of(epsilon, sigma, apart, shares, times):
     return np.clip(p - math.exp(epsilon) * q, 0, None).sum()
 
 
-@pytest.mark.parametrize(("shares", "times", "epsilon"), [(1, 1, 1.0), (4, 1, 1.0), (4, 2, 1.0), (3, 1, 4.0)])
-def test_shared_noise_keeps_the_promise_against_all_outcomes(shares, times, epsilon):
-    delta, apart = 1e-3, 12
-    sigma = shared_gaussian_sigma(epsilon, delta, apart, shares, 1, times)
-    assert delta_of(epsilon, sigma, apart, shares, times) <= delta
-    assert delta_of(epsilon, 0.8 * sigma, apart, shares, times) > delta  # and it is not much more than it takes
-    with pytest.raises(ConfigError):
-        gaussian_rho(0.4 * math.sqrt(9), apart, 9, 1)  # too few steps for what is proven of shares
+def test_shared_noise_keeps_the_promise_against_all_outcomes():
+    for shares, times, epsilon in [(1, 1, 1.0), (4, 1, 1.0), (4, 2, 1.0), (3, 1, 4.0)]:
+        delta, apart = 1e-3, 12
+        sigma = shared_gaussian_sigma(epsilon, delta, apart, shares, 1, times)
+        assert delta_of(epsilon, sigma, apart, shares, times) <= delta
+        assert delta_of(epsilon, 0.8 * sigma, apart, shares, times) > delta  # and it is not much more than it takes
+        with pytest.raises(ConfigError):
+            gaussian_rho(0.4 * math.sqrt(9), apart, 9, 1)  # too few steps for what is proven of shares
 
 
-@pytest.mark.parametrize("times", [1, 2, 3])
-def test_the_account_of_shares_is_that_of_a_user(times):
-    protocol = tiny(**SHARES, times=times)
-    report = protocol.account(10, 1e-6)
-    assert report.epsilon(Unit.USER) == pytest.approx(1.0, rel=1e-6)
-    assert math.isinf(report.epsilon(Unit.USER, basis=BASIC)) and report.epsilon(Unit.ROUND) <= 1.0 + 1e-6
-    assert report.trust != NOBODY and report.details["rounds"] == times
-    assert protocol.privacy.scale / tiny(**SHARES).privacy.scale == pytest.approx(math.sqrt(times), rel=1e-3)
+def test_the_account_of_shares_is_that_of_a_user():
+    for times in [1, 2, 3]:
+        protocol = tiny(**SHARES, times=times)
+        report = protocol.account(10, 1e-6)
+        assert report.epsilon(Unit.USER) == pytest.approx(1.0, rel=1e-6)
+        assert math.isinf(report.epsilon(Unit.USER, basis=BASIC)) and report.epsilon(Unit.ROUND) <= 1.0 + 1e-6
+        assert report.trust != NOBODY and report.details["rounds"] == times
+        assert protocol.privacy.scale / tiny(**SHARES).privacy.scale == pytest.approx(math.sqrt(times), rel=1e-3)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -164,9 +164,8 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
     assert told["audit"]["name"] == "gaussian-shares"
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_what_does_not_fit_is_refused():
+    for settings, said in [
         ({"privacy": {"epsilon_user": 1.0, "epsilon": 1.0}}, "privacy.epsilon_user"),
         ({"privacy": {"epsilon_user": 1.0, "clip_norm": "l1"}}, "clip_norm"),
         ({"privacy": {"epsilon_user": 1.0, "secure_sum": False}}, "privacy.secure_sum"),
@@ -189,11 +188,9 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
         ({"privacy": {"epsilon": 1.0}, "population": 2000, "clients": 20, "rounds": 5}, "privacy.epsilon_user"),
         ({"population": 100, "clients": 60, "rounds": 2}, "population"),
         ({"participations": 2}, "population"),
-    ],
-)
-def test_what_does_not_fit_is_refused(settings, said):
-    with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        build(from_dict({"protocol": "foltr-pdgd", **settings}).resolved())
+    ]:
+        with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
+            build(from_dict({"protocol": "foltr-pdgd", **settings}).resolved())
 
 
 def test_more_participations_than_rounds_take_no_more_noise():

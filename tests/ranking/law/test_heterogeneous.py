@@ -48,11 +48,11 @@ def same(a: Shares, b: Shares) -> bool:
 # By topic
 
 
-@pytest.mark.parametrize(("parties", "topics"), [(3, 3), (10, 3), (7, 1), (12, 5), (60, 4)])
-def test_topic_shares_are_disjoint_and_hold_everything(parties, topics):
-    shares = h.by_topic(topical_queries(), parties, topics)
-    check_shares(shares, parties, QUERIES)
-    assert sorted(everything(shares)) == list(range(QUERIES))
+def test_topic_shares_are_disjoint_and_hold_everything():
+    for parties, topics in [(3, 3), (10, 3), (7, 1), (12, 5), (60, 4)]:
+        shares = h.by_topic(topical_queries(), parties, topics)
+        check_shares(shares, parties, QUERIES)
+        assert sorted(everything(shares)) == list(range(QUERIES))
 
 
 def test_topics_are_found():
@@ -75,12 +75,12 @@ def within(queries: QuerySet, shares: Shares) -> float:
     return sum(len(held) * means[held].var(0).mean() for held in held_by(shares)) / len(everything(shares))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_topics_vary_less_within_a_share_than_random_shares(seed):
-    for queries in (topical_queries(seed), tiny_queries(seed, queries=QUERIES)):
-        shares = h.by_topic(queries, parties=6, topics=3, seed=seed)
-        random = [within(queries, dealt_like(shares, again)) for again in range(20)]
-        assert within(queries, shares) < min(random)
+def test_topics_vary_less_within_a_share_than_random_shares():
+    for seed in range(3):
+        for queries in (topical_queries(seed), tiny_queries(seed, queries=QUERIES)):
+            shares = h.by_topic(queries, parties=6, topics=3, seed=seed)
+            random = [within(queries, dealt_like(shares, again)) for again in range(20)]
+            assert within(queries, shares) < min(random)
 
 
 def test_parties_go_where_the_queries_are():
@@ -109,26 +109,29 @@ def test_topics_repeat_with_their_seed():
 # By label
 
 
-@pytest.mark.parametrize("labels_each", [1, 2])
-@pytest.mark.parametrize("parties", [1, 2, 3, 10])
-def test_parties_see_their_labels_only(parties, labels_each):
-    queries = topical_queries()
-    cut, shares = h.by_labels(queries, parties, labels_each)
-    check_shares(shares, parties, cut.n_queries)
-    assert sorted(everything(shares)) == list(range(cut.n_queries)), "disjoint, and all are held"
-    subsets = list(itertools.combinations(range(3), labels_each))
-    assert cut.lengths.min() >= 2 and cut.generated == queries.generated
-    row_of = {row.tobytes(): number for number, row in enumerate(queries.features)}
-    owner = np.repeat(np.arange(QUERIES), queries.lengths)
-    for party, held in enumerate(held_by(shares)):
-        subset = subsets[party % len(subsets)]
-        for query in held:
-            rows = [row_of[row.tobytes()] for row in cut.features[cut.offsets[query] : cut.offsets[query + 1]]]
-            source = owner[rows[0]]
-            expected = [row for row in np.flatnonzero(owner == source) if queries.labels[row] in subset]
-            assert rows == expected, "all of the query's documents with these labels, in order"
-            assert cut.labels[cut.offsets[query] : cut.offsets[query + 1]].tolist() == queries.labels[rows].tolist()
-            assert cut.qids[query] == f"q{source} [{','.join(map(str, subset))}]"
+def test_parties_see_their_labels_only():
+    for parties in [1, 2, 3, 10]:
+        for labels_each in [1, 2]:
+            queries = topical_queries()
+            cut, shares = h.by_labels(queries, parties, labels_each)
+            check_shares(shares, parties, cut.n_queries)
+            assert sorted(everything(shares)) == list(range(cut.n_queries)), "disjoint, and all are held"
+            subsets = list(itertools.combinations(range(3), labels_each))
+            assert cut.lengths.min() >= 2 and cut.generated == queries.generated
+            row_of = {row.tobytes(): number for number, row in enumerate(queries.features)}
+            owner = np.repeat(np.arange(QUERIES), queries.lengths)
+            for party, held in enumerate(held_by(shares)):
+                subset = subsets[party % len(subsets)]
+                for query in held:
+                    rows = [row_of[row.tobytes()] for row in cut.features[cut.offsets[query] : cut.offsets[query + 1]]]
+                    source = owner[rows[0]]
+                    expected = [row for row in np.flatnonzero(owner == source) if queries.labels[row] in subset]
+                    assert rows == expected, "all of the query's documents with these labels, in order"
+                    assert (
+                        cut.labels[cut.offsets[query] : cut.offsets[query + 1]].tolist()
+                        == queries.labels[rows].tolist()
+                    )
+                    assert cut.qids[query] == f"q{source} [{','.join(map(str, subset))}]"
 
 
 def test_queries_with_one_document_left_are_left_out():
@@ -198,9 +201,8 @@ ALIKE = QuerySet(np.ones((4, 2)), np.array([1, 1, 1, 1]), np.array([0, 2, 4]), n
 SPARSE = QuerySet(np.ones((3, 2)), np.array([0, 0, 1]), np.array([0, 3]), np.array(["a"]))
 
 
-@pytest.mark.parametrize(
-    ("make", "what"),
-    [
+def test_refused():
+    for make, what in [
         (lambda: h.by_topic(topical_queries(), parties=2, topics=3), "topics must be in 1..2"),
         (lambda: h.by_topic(topical_queries(), parties=2, topics=0), "got 0"),
         (lambda: h.by_topic(ALIKE, parties=3, topics=2), "1 queries with different documents, too few for 2"),
@@ -216,8 +218,6 @@ SPARSE = QuerySet(np.ones((3, 2)), np.array([0, 0, 1]), np.array([0, 3]), np.arr
         (lambda: h.amounts(3, 5, kinds=()), r"got \(\)"),
         (lambda: h.amounts(3, 5, kinds=(0, 1)), r"got \(0, 1\)"),
         (lambda: h.amounts(0, 5), "got 0"),
-    ],
-)
-def test_refused(make, what):
-    with pytest.raises(ConfigError, match=what):
-        make()
+    ]:
+        with pytest.raises(ConfigError, match=what):
+            make()

@@ -52,14 +52,14 @@ def test_few_devices_are_simulated_as_they_are():
     assert planning.equivalent(300_000, 16.0, most=200_000) == (300_000, 16.0)  # hardly any noise to make larger
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-def test_fewer_devices_in_a_secure_sum_have_the_same_noise(epsilon):
-    n = 10_000_000
-    fewer, larger = planning.equivalent_sum(n, epsilon, 1e-6, most=500_000)
-    assert 500_000 <= fewer < n and larger > epsilon
-    noise = [gaussian_sigma(one, 1e-6, 1.0) / devices for devices, one in ((fewer, larger), (n, epsilon))]
-    assert noise[0] == pytest.approx(noise[1], rel=1e-6)
-    assert planning.equivalent_sum(50_000, epsilon, 1e-6) == (50_000, epsilon)
+def test_fewer_devices_in_a_secure_sum_have_the_same_noise():
+    for epsilon in [0.25, 1.0, 4.0]:
+        n = 10_000_000
+        fewer, larger = planning.equivalent_sum(n, epsilon, 1e-6, most=500_000)
+        assert 500_000 <= fewer < n and larger > epsilon
+        noise = [gaussian_sigma(one, 1e-6, 1.0) / devices for devices, one in ((fewer, larger), (n, epsilon))]
+        assert noise[0] == pytest.approx(noise[1], rel=1e-6)
+        assert planning.equivalent_sum(50_000, epsilon, 1e-6) == (50_000, epsilon)
 
 
 def test_rounds_of_a_secure_sum_share_the_epsilon_of_a_life():
@@ -90,9 +90,8 @@ def test_an_interval_of_one_further_run_holds_it_as_often_as_said():
     assert abs(hits / 4000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
+def test_what_makes_no_sense_is_refused():
+    for settings, says in [
         ({"devices": 100}, "devices must be 500 to"),
         ({"devices": 10**13}, "devices must be 500 to"),
         ({"devices": 10_000, "searches": 0.0}, "searches"),
@@ -100,11 +99,9 @@ def test_an_interval_of_one_further_run_holds_it_as_often_as_said():
         ({"devices": 10_000, "seeds": 1}, "seeds"),
         ({"devices": 10_000, "trust": "everybody"}, "trust must be one of"),
         ({"devices": 10_000, "epsilon": 1e-9}, "epsilon"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(settings, says):
-    with pytest.raises(ConfigError, match=says):
-        Need(**settings)
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            Need(**settings)
 
 
 @pytest.mark.parametrize("trust", ["nobody", "secure-sum"])

@@ -141,9 +141,8 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
     assert protocol.account(0, 1e-5).epsilon(Unit.USER, basis=BASIC) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
+def test_what_does_not_fit_is_refused(tmp_path):
+    for settings, says in [
         ({"privacy": {"p": 0.5, "channel": "anonymous"}}, "contradict each other"),
         ({"devices": {"dropout": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "devices.dropout"),
         ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
@@ -158,8 +157,6 @@ def test_an_anonymous_channel_takes_less_noise_for_the_same_promise():
         ({"privacy": {"epsilon_user": 1.0, "name": "laplace"}}, "means nothing with"),
         ({"privacy": {"epsilon_user": 0.0001}}, "epsilon of the piecewise mechanism must be in"),
         ({"presentation": "one-sided", "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),
-    ],
-)
-def test_what_does_not_fit_is_refused(settings, says, tmp_path):
-    with pytest.raises(ConfigError, match=says):
-        run(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            run(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")

@@ -48,15 +48,15 @@ def simulated(fitted, n):
     return Sessions(lists[which], (patterns[:, None] >> np.arange(DEPTH) & 1).astype(bool))
 
 
-@pytest.mark.parametrize("name", MODELS[1:])
-def test_likelihood_and_click_probabilities_are_exact(name):
-    fitted, pair = model_of(name), np.array([5, 0, 3, 6])
-    patterns = np.arange(16)
-    clicked = (patterns[:, None] >> np.arange(DEPTH) & 1).astype(bool)
-    expected = exact(fitted, pair)
-    likelihood = np.exp(fitted.log_likelihoods(Sessions(np.tile(pair, (16, 1)), clicked)))
-    np.testing.assert_allclose(likelihood, expected, atol=1e-6)
-    np.testing.assert_allclose(fitted.click_probabilities(pair[None])[0], expected @ clicked, atol=1e-6)
+def test_likelihood_and_click_probabilities_are_exact():
+    for name in MODELS[1:]:
+        fitted, pair = model_of(name), np.array([5, 0, 3, 6])
+        patterns = np.arange(16)
+        clicked = (patterns[:, None] >> np.arange(DEPTH) & 1).astype(bool)
+        expected = exact(fitted, pair)
+        likelihood = np.exp(fitted.log_likelihoods(Sessions(np.tile(pair, (16, 1)), clicked)))
+        np.testing.assert_allclose(likelihood, expected, atol=1e-6)
+        np.testing.assert_allclose(fitted.click_probabilities(pair[None])[0], expected @ clicked, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -109,27 +109,27 @@ def padded(log, depth):
     return Sessions(np.pad(log.pair, more), np.pad(log.clicked, more), log.lengths)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_room_for_longer_lists_changes_nothing(name):
-    log = simulated(model_of(name if name != "by-rank" else "user-browsing"), 300)
-    alone, roomy = fit(log, name, 10, 2.0), fit(padded(log, DEPTH + 3), name, 10, 2.0)
-    np.testing.assert_allclose(roomy.attraction, alone.attraction, rtol=1e-9)
-    np.testing.assert_allclose(roomy.satisfaction, alone.satisfaction, rtol=1e-9)
-    np.testing.assert_allclose(roomy.log_likelihoods(padded(log, DEPTH + 3)), alone.log_likelihoods(log), rtol=1e-9)
-    np.testing.assert_allclose(roomy.perplexity(padded(log, DEPTH + 3))[:DEPTH], alone.perplexity(log), rtol=1e-9)
-    assert roomy.perseverance == pytest.approx(alone.perseverance, rel=1e-9)
+def test_room_for_longer_lists_changes_nothing():
+    for name in MODELS:
+        log = simulated(model_of(name if name != "by-rank" else "user-browsing"), 300)
+        alone, roomy = fit(log, name, 10, 2.0), fit(padded(log, DEPTH + 3), name, 10, 2.0)
+        np.testing.assert_allclose(roomy.attraction, alone.attraction, rtol=1e-9)
+        np.testing.assert_allclose(roomy.satisfaction, alone.satisfaction, rtol=1e-9)
+        np.testing.assert_allclose(roomy.log_likelihoods(padded(log, DEPTH + 3)), alone.log_likelihoods(log), rtol=1e-9)
+        np.testing.assert_allclose(roomy.perplexity(padded(log, DEPTH + 3))[:DEPTH], alone.perplexity(log), rtol=1e-9)
+        assert roomy.perseverance == pytest.approx(alone.perseverance, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", MODELS[1:])
-def test_the_likelihood_of_a_short_list_is_the_sum_over_what_is_below_its_end(name):
+def test_the_likelihood_of_a_short_list_is_the_sum_over_what_is_below_its_end():
     """Clicks on the first two ranks of a list that ends there: all patterns of a longer list that begin so."""
-    fitted, pair = model_of(name), np.array([5, 0, 3, 6])
-    whole = exact(fitted, pair)
-    starts = np.arange(4)
-    clicked = (starts[:, None] >> np.arange(DEPTH) & 1).astype(bool)
-    short = Sessions(np.tile(pair, (4, 1)), clicked, np.full(4, 2))
-    expected = [whole[np.arange(16) % 4 == start].sum() for start in starts]
-    np.testing.assert_allclose(np.exp(fitted.log_likelihoods(short)), expected, atol=1e-6)
+    for name in MODELS[1:]:
+        fitted, pair = model_of(name), np.array([5, 0, 3, 6])
+        whole = exact(fitted, pair)
+        starts = np.arange(4)
+        clicked = (starts[:, None] >> np.arange(DEPTH) & 1).astype(bool)
+        short = Sessions(np.tile(pair, (4, 1)), clicked, np.full(4, 2))
+        expected = [whole[np.arange(16) % 4 == start].sum() for start in starts]
+        np.testing.assert_allclose(np.exp(fitted.log_likelihoods(short)), expected, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -176,21 +176,18 @@ def test_a_log_is_read_and_a_fitted_user_written(tmp_path, capsys):
         user_of_file(out, 3, 10)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_logs_that_are_none(tmp_path):
+    for text, said in [
         ("query_id\tclicks\n", "names no column url_ids"),
         ("query_id\turl_ids\tclicks\n", "no session"),
         ("query_id\turl_ids\tclicks\n1\t2\n", "2 columns"),
         ("query_id\turl_ids\tclicks\n1\t2 3\t1 0 0\n", "2 results and 3 clicks"),
         ("query_id\turl_ids\tclicks\n1\t2 3\t1 2\n", "must be 0 or 1"),
         ("query_id\turl_ids\tclicks\n1\t2 3\t1 0\n1\t" + "2 " * 17 + "\t" + "1 " * 17 + "\n", "17 results"),
-    ],
-)
-def test_logs_that_are_none(tmp_path, text, said):
-    (tmp_path / "log.tsv").write_text(text)
-    with pytest.raises(FormatError, match=said):
-        read_sessions(tmp_path / "log.tsv")
+    ]:
+        (tmp_path / "log.tsv").write_text(text)
+        with pytest.raises(FormatError, match=said):
+            read_sessions(tmp_path / "log.tsv")
 
 
 def test_wrong_models(tmp_path):

@@ -46,10 +46,10 @@ def test_read(good):
     assert letor.read(good, name="mine").name == "mine"
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-@pytest.mark.parametrize("suffix", [".txt", ".anything"])
-def test_packed_files_are_known_by_their_content(tmp_path, pack, suffix):
-    check_good(letor.read(write(tmp_path / f"file{suffix}", pack(GOOD))))
+def test_packed_files_are_known_by_their_content(tmp_path):
+    for suffix in [".txt", ".anything"]:
+        for pack in [gzip.compress, bz2.compress, lzma.compress]:
+            check_good(letor.read(write(tmp_path / f"file{suffix}", pack(GOOD))))
 
 
 def test_windows_line_ends_and_no_last_line_end(tmp_path):
@@ -118,9 +118,8 @@ def test_groups(tmp_path):
 HEAD = b"1 qid:1 1:1 2:2\n# note\n"  # so that faults lie on line 3 or after
 
 
-@pytest.mark.parametrize(
-    ("rest", "line", "match"),
-    [
+def test_faults_are_reported_with_file_and_line(tmp_path):
+    for rest, line, match in [
         (b"qid:1 1:1 2:2\n", 3, "label is missing"),
         (b"1:1 2:2\n", 3, "label is missing"),
         (b"one qid:1 1:1\n", 3, "label must be a number, got 'one'"),
@@ -150,21 +149,19 @@ HEAD = b"1 qid:1 1:1 2:2\n# note\n"  # so that faults lie on line 3 or after
         (b"1 qid:1 1:1 2:1 # doc A\n1 qid:1 1:1 2:1", 4, "ends early"),
         (b"\x00\x01\x02\xff\x00", 3, "binary"),
         (b"\xff\xfe\xfd\xfc\n", 3, "label must be a number"),
-    ],
-)
-def test_faults_are_reported_with_file_and_line(tmp_path, rest, line, match):
-    path = write(tmp_path / "bad.txt", HEAD + rest)
-    with pytest.raises(FormatError, match=match) as caught:
-        letor.read(path)
-    assert (caught.value.path, caught.value.line) == (path, line)
-    assert str(caught.value).startswith(f"{path}:{line}: ")
+    ]:
+        path = write(tmp_path / "bad.txt", HEAD + rest)
+        with pytest.raises(FormatError, match=match) as caught:
+            letor.read(path)
+        assert (caught.value.path, caught.value.line) == (path, line)
+        assert str(caught.value).startswith(f"{path}:{line}: ")
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_lines_are_those_of_the_unpacked_text(tmp_path, pack):
-    with pytest.raises(FormatError) as caught:
-        letor.read(write(tmp_path / "bad.gz", pack(HEAD + b"1 qid:1 1:x\n")))
-    assert caught.value.line == 3
+def test_lines_are_those_of_the_unpacked_text(tmp_path):
+    for pack in [gzip.compress, bz2.compress, lzma.compress]:
+        with pytest.raises(FormatError) as caught:
+            letor.read(write(tmp_path / "bad.gz", pack(HEAD + b"1 qid:1 1:x\n")))
+        assert caught.value.line == 3
 
 
 def test_max_label(good):
@@ -173,14 +170,14 @@ def test_max_label(good):
         letor.read(good, max_label=1)
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_cut_packed_files(tmp_path, pack):
-    rng = np.random.default_rng(0)
-    rows = [f"{i % 3} qid:{i // 50} 1:{rng.random()} 2:{rng.random()}\n" for i in range(500)]
-    packed = pack("".join(rows).encode())
-    assert letor.read(write(tmp_path / "whole", packed)).n_documents == 500
-    with pytest.raises(FormatError, match="cut or damaged after line"):
-        letor.read(write(tmp_path / "cut", packed[: len(packed) // 2]))
+def test_cut_packed_files(tmp_path):
+    for pack in [gzip.compress, bz2.compress, lzma.compress]:
+        rng = np.random.default_rng(0)
+        rows = [f"{i % 3} qid:{i // 50} 1:{rng.random()} 2:{rng.random()}\n" for i in range(500)]
+        packed = pack("".join(rows).encode())
+        assert letor.read(write(tmp_path / "whole", packed)).n_documents == 500
+        with pytest.raises(FormatError, match="cut or damaged after line"):
+            letor.read(write(tmp_path / "cut", packed[: len(packed) // 2]))
 
 
 def test_damaged_gzip(tmp_path):
@@ -190,9 +187,8 @@ def test_damaged_gzip(tmp_path):
         letor.read(write(tmp_path / "damaged.gz", bytes(packed)))
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
+def test_files_of_another_kind(tmp_path):
+    for content, match in [
         (b"", "the file is empty"),
         (b"# nothing\n\n", "no rows"),
         (gzip.compress(b"", mtime=0), "no rows"),
@@ -200,11 +196,9 @@ def test_damaged_gzip(tmp_path):
         (b"PK\x03\x04....", "zip archive"),
         (b"Rar!\x1a\x07\x00", "rar archive"),
         (b"<!DOCTYPE html>\n<html>", "is this a LETOR file"),
-    ],
-)
-def test_files_of_another_kind(tmp_path, content, match):
-    with pytest.raises(FormatError, match=match):
-        letor.read(write(tmp_path / "other", content))
+    ]:
+        with pytest.raises(FormatError, match=match):
+            letor.read(write(tmp_path / "other", content))
 
 
 def test_no_file(tmp_path):

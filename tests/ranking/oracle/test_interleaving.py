@@ -6,7 +6,6 @@ from fractions import Fraction
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from fedrank.metrics.online import REWARDS
 from fedrank.ranking.on_device.interleave import BOTH, MINUS, PLUS, credited, draft
@@ -36,34 +35,34 @@ def by_hand(first, second, tosses):
 in_jax = jax.jit(jax.vmap(drafted, in_axes=(None, None, None, 0)), static_argnums=2)
 
 
-@pytest.mark.parametrize(("first", "second"), LISTS)
-def test_lists_and_teams_of_all_tosses(first, second):
-    n = len(first)
-    orders, teams = in_jax(jnp.array(first), jnp.array(second), n, jnp.arange(2**n, dtype=jnp.uint32))
-    for tosses in itertools.product((0, 1), repeat=n):
-        word = sum(bit << i for i, bit in enumerate(tosses))
-        expected = by_hand(first, second, tosses)
-        assert tuple(a.tolist() for a in draft(np.array(first), np.array(second), n, word)) == expected
-        assert (orders[word].tolist(), teams[word].tolist()) == expected
-        top, team = np.empty(n, np.int32), np.empty(n, np.int32)
-        fill_draft(np.array(first, np.int32), np.array(second, np.int32), n, np.uint32(word), top, team)
-        assert (top.tolist(), team.tolist()) == expected
+def test_lists_and_teams_of_all_tosses():
+    for first, second in LISTS:
+        n = len(first)
+        orders, teams = in_jax(jnp.array(first), jnp.array(second), n, jnp.arange(2**n, dtype=jnp.uint32))
+        for tosses in itertools.product((0, 1), repeat=n):
+            word = sum(bit << i for i, bit in enumerate(tosses))
+            expected = by_hand(first, second, tosses)
+            assert tuple(a.tolist() for a in draft(np.array(first), np.array(second), n, word)) == expected
+            assert (orders[word].tolist(), teams[word].tolist()) == expected
+            top, team = np.empty(n, np.int32), np.empty(n, np.int32)
+            fill_draft(np.array(first, np.int32), np.array(second, np.int32), n, np.uint32(word), top, team)
+            assert (top.tolist(), team.tolist()) == expected
 
 
-@pytest.mark.parametrize("reward", ["MaxRR", "DCG", "MeanRR"])
-@pytest.mark.parametrize(("first", "second"), LISTS)
-def test_clicks_that_do_not_depend_on_documents_favour_nobody(first, second, reward):
+def test_clicks_that_do_not_depend_on_documents_favour_nobody():
     """Exactly: over all tosses and all clicks, whatever the probability of a click at each rank."""
-    metric, n = REWARDS.get(reward)(len(first)), len(first)
-    for depth in range(1, n + 1):  # also where the list ends within a pair
-        for pattern in range(2**depth):
-            total = Fraction(0)
-            for word in range(2**depth):
-                _, team = draft(np.array(first), np.array(second), depth, word)
-                plus, minus = credited(pattern, team)
-                values = [metric.numerators[metric.index[one]] for one in (plus, minus)]
-                total += Fraction(int(values[0]) - int(values[1]))
-            assert total == 0
+    for first, second in LISTS:
+        for reward in ["MaxRR", "DCG", "MeanRR"]:
+            metric, n = REWARDS.get(reward)(len(first)), len(first)
+            for depth in range(1, n + 1):  # also where the list ends within a pair
+                for pattern in range(2**depth):
+                    total = Fraction(0)
+                    for word in range(2**depth):
+                        _, team = draft(np.array(first), np.array(second), depth, word)
+                        plus, minus = credited(pattern, team)
+                        values = [metric.numerators[metric.index[one]] for one in (plus, minus)]
+                        total += Fraction(int(values[0]) - int(values[1]))
+                    assert total == 0
 
 
 def test_what_is_below_the_drafted_ranks_follows_the_first_ranker():

@@ -50,14 +50,14 @@ def test_no_privatisation_in_words(tmp_path):
     assert "no differential privacy" in said and "ε is infinite" in said and "everybody" in trust
 
 
-@pytest.mark.parametrize("without", ["mechanism", "trust", "promises", "details", "words"])
-def test_a_report_on_privacy_that_lacks_something_is_refused(tmp_path, without):
-    folder = make_run(tmp_path / "run")
-    content = json.loads((folder / "privacy.json").read_text())
-    del content[without]
-    (folder / "privacy.json").write_text(json.dumps(content))
-    with pytest.raises(RunError, match=r"privacy\.json: not a report on privacy"):
-        load(folder)
+def test_a_report_on_privacy_that_lacks_something_is_refused(tmp_path):
+    for without in ["mechanism", "trust", "promises", "details", "words"]:
+        folder = make_run(tmp_path / "run")
+        content = json.loads((folder / "privacy.json").read_text())
+        del content[without]
+        (folder / "privacy.json").write_text(json.dumps(content))
+        with pytest.raises(RunError, match=r"privacy\.json: not a report on privacy"):
+            load(folder)
 
 
 @pytest.mark.parametrize(

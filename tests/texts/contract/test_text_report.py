@@ -27,6 +27,7 @@ from fedrank.report.compare import comparison_table, labelled, write_comparison
 from fedrank.report.load import load
 from fedrank.report.study import StudyRuns, study_tables, write_study_page
 from fedrank.texts.build import CONTROLS
+from fedrank.texts.config import MODES
 from fedrank.texts.report import files as texts
 from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import tables as text_tables
@@ -35,14 +36,13 @@ from fedrank.texts.report.verdicts import gate_table, verdicts
 from fedrank.texts.run import WHERE
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
-from fedrank.texts.sketch.noise import MODES
 
 
 def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
     assert texts.FEDERATED == FEDERATED
     ours = {FEDERATED, "Local+", UNTRAINED, f"{UNTRAINED}, exact", *(variant.name for variant in CONTROLS.values())}
     assert set(texts.METHODS) == set(METHODS) == ours and texts.BM25 == UNTRAINED
-    assert texts.SCOPES == WHERE and set(texts.MODES) == set(MODES)
+    assert texts.SCOPES == WHERE and set(texts.UNPROTECTED) == {name for name, one in MODES.items() if not one.protects}
 
 
 def test_the_gain_and_what_it_rests_on_come_first(one):

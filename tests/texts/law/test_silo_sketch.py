@@ -17,6 +17,7 @@ from fedrank.engine import simulator as rounds_of
 from fedrank.engine.run import Interrupted, resume, run
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
+from fedrank.texts.config import Training
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI, SketchRows
@@ -66,19 +67,10 @@ def _rows(seed=0):
     return SketchRows(*(leaf[None, None] for leaf in arrays))
 
 
-def _protocol(**changed):
-    settings = {
-        "learner": GradedLearner(FEATURES, GRADES, l2=L2, learning_rate=RATE),
-        "silos": SILOS,
-        "promise": None,
-        "local_steps": LOCAL,
-        "batch": BATCH,
-        "cross_batch": CROSS,
-        "beta": BETA,
-        "ramp": RAMP,
-        "plus_beta": PLUS,
-    }
-    return SiloSketch(**settings | changed)
+def _protocol(learner=None, **changed):
+    training = {"local_steps": LOCAL, "batch": BATCH, "cross_batch": CROSS, "beta": BETA, "ramp": RAMP}
+    learner = learner or GradedLearner(FEATURES, GRADES, l2=L2, learning_rate=RATE)
+    return SiloSketch(training=Training(**training | {"plus_beta": PLUS} | changed), learner=learner)
 
 
 def _advance(protocol, conditions=EVERYBODY, rounds=ROUNDS):
@@ -335,7 +327,7 @@ def test_steps_of_one_round_are_as_many_steps(plain):
     np.testing.assert_allclose(sent.weights, wanted, rtol=1e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize("wrong", [{"beta": -0.1}, {"silos": 0}, {"local_steps": 0}, {"ramp": -1}, {"batch": 0}])
+@pytest.mark.parametrize("wrong", [{"beta": -0.1}, {"local_steps": 0}, {"ramp": -1}, {"batch": 0}])
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         _protocol(**wrong)

@@ -50,7 +50,7 @@ def test_paper_mode_is_refused_unless_somebody_knows_what_it_does():
     with pytest.raises(ConfigError, match=r"does not protect the document owner from the querier.*--i-know"):
         _config(sketch={"mode": "paper"})
     known = _config(sketch={"mode": "paper"}, i_know=True)
-    assert known.sketch.epsilon == 0.5 and known.sketch.z > 0 < known.sketch.w
+    assert known.method.sketch.epsilon == 0.5 and known.method.sketch.z > 0 < known.method.sketch.w
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_every_silo_learns_chooses_and_is_tested_and_a_seed_cuts_anew(small):
 
 def test_epsilon_by_mode_is_what_the_account_says(small):
     """publish-once: 0.2 of an occurrence for good; per-query: what makes 8 last for all questions, and no more."""
-    once = build_texts(_config(data=small, sketch={"z": 3})).protocol.promise
+    once = build_texts(_config(data=small, sketch={"z": 3})).setup.promise
     assert once.epsilon(Unit.OCCURRENCE) == 0.2 and once.details["scale"] == pytest.approx(3 / (0.8 * 0.2))
     experiment = build_texts(_config(data=small, sketch={"mode": "per-query", "z": 10}))
-    setup, promise = experiment.setup, experiment.protocol.promise
+    setup, promise = experiment.setup, experiment.setup.promise
     questions = 3 * max(len(one.words) for one in experiment.texts[0])
     assert promise.details["answers"] == questions and promise.details["answers_of_querier"] == questions // 3
     one = promise.epsilon(Unit.OCCURRENCE, scope=ANSWER)
@@ -161,8 +161,8 @@ def test_epsilon_by_mode_is_what_the_account_says(small):
     assert promise.epsilon(Unit.OCCURRENCE) <= 8.0 + 1e-9
     assert promise.details["scale"] == pytest.approx(10 / one) and setup.allowed >= questions
     half = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 1.0}))
-    assert half.setup.allowed == 7 == half.protocol.promise.details["answers"]  # eight of 1 are 8; sizes cost one
-    plain = build_texts(_config(data=small, sketch={"mode": "plain"})).protocol.promise
+    assert half.setup.allowed == 7 == half.setup.promise.details["answers"]  # eight of 1 are 8; sizes cost one
+    plain = build_texts(_config(data=small, sketch={"mode": "plain"})).setup.promise
     assert plain.details["scale"] is None and np.isinf(plain.epsilon(Unit.OCCURRENCE))
     assert plain.as_json()["epsilon_round"] is None
 

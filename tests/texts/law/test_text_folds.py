@@ -5,21 +5,21 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.texts.config import Evaluation, Sketch, Texts, TextsConfig
+from fedrank.texts.config import Evaluation, Sketch, Texts, TextsRun
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.gate import _folds, cross_validated
 from fedrank.texts.rows import ISOLATED, SKETCHED, run_setups
 from fedrank.texts.scores import UNTRAINED, score_all
-from fedrank.texts.silo_sketch import FEDERATED
+from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.task import TASK
 
 #: Each list is scaled by itself, so that another division of the queries leaves features as they are.
-CONFIG = TextsConfig(
+CONFIG = TextsRun(
     seeds=1,
     rounds=2,
     texts=Texts(silos=2, depth=4, negatives=1, foreign=2, scale="query"),
-    sketch=Sketch(mode="plain", z=2, w=64, statistics_z=2, statistics_w=256),
+    method=SiloSketch(sketch=Sketch(mode="plain", z=2, w=64, statistics_z=2, statistics_w=256)),
     evaluation=Evaluation(baselines=("local", "bm25")),
 ).resolved()
 FOLDS = 3
@@ -52,7 +52,7 @@ def test_a_fold_is_what_a_run_with_its_queries_for_validation_has():
         for one, h, f in zip(e.texts[0], held, fold_of[0], strict=True)
     )
     other = run_setups(e.setup, seeds, e.federations, (texts,), False, lambda _: None).arrays
-    parties = e.protocol.parties(other.rows, [e.protocol.beta, 0.0], [SKETCHED, ISOLATED], [False, False])
+    parties = e.protocol.parties(other.rows, [e.protocol.training.beta, 0.0], [SKETCHED, ISOLATED], [False, False])
     keys = run_keys([*seeds, *seeds])
     states, own = simulator.start(keys, parties, per_run=True)
     states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, 2)

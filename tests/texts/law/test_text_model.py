@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
-from text_worlds import small_federation, small_texts
+from text_worlds import setup_of, small_federation, small_texts
 
 import fedrank
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, ModelError, UnknownNameError
@@ -18,7 +18,7 @@ from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.graded import LOSSES, GradedLearner
 from fedrank.texts.model import TextModel
 from fedrank.texts.scores import ROWS
-from fedrank.texts.silo_sketch.setup.rows import RowSettings, moments, own_rows, scale_of, scale_rows
+from fedrank.texts.silo_sketch.setup.rows import moments, own_rows, scale_of, scale_rows
 
 N = len(NAMES)
 
@@ -26,11 +26,11 @@ N = len(NAMES)
 def _rows(number):
     """The rows of a silo before and after they are scaled."""
     silo, federation = small_texts()[number], small_federation()
-    settings = RowSettings(depth=4, negatives=1)
+    settings = setup_of("plain", rows={"depth": 4, "negatives": 1})
     raw = own_rows(silo, lambda words: statistics_of(federation.silos, words), settings)
     shape = (*raw["where"].shape[:1], 1)
     empty = {"cross_x": np.zeros((*shape, N), np.float32), "cross_where": np.zeros(shape, bool)}
-    return raw, {how: scale_rows(raw | empty, RowSettings(scale=how)) for how in ("silo", "query")}
+    return raw, {how: scale_rows(raw | empty, how) for how in ("silo", "query")}
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 import text_worlds
 
+import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.engine.methods import method, task_of
-from fedrank.texts.config import Evaluation, Sketch, Texts, TextsConfig
+from fedrank.engine.settings import read_config
+from fedrank.texts.config import Evaluation, Sketch, Texts, TextsRun, Training
 from fedrank.texts.data.generate import generate_texts
-from fedrank.texts.graded import GradedLearner
-from fedrank.texts.methods import SILO_SKETCH
 from fedrank.texts.silo_sketch import SiloSketch
 from fedrank.texts.task import TASK
 
-CONFIG = TextsConfig(
+SKETCH = Sketch(mode="plain", z=2, w=64, statistics_z=2, statistics_w=256)
+CONFIG = TextsRun(
     seeds=2,
     texts=Texts(silos=3, depth=4, negatives=1, foreign=2),
-    sketch=Sketch(mode="plain", z=2, w=64, statistics_z=2, statistics_w=256),
+    method=SiloSketch(sketch=SKETCH),
     evaluation=Evaluation(baselines=("local", "exact")),
 ).resolved()
 
@@ -34,8 +35,11 @@ def _texts(seed, documents=36):
 
 
 def test_the_protocol_and_its_task_are_found_by_name():
-    assert task_of("silo-sketch") is TASK and method("silo-sketch") is SILO_SKETCH
-    assert TextsConfig().protocol == SILO_SKETCH.name and TASK.folder_name(CONFIG) == "silo-sketch-generated-plain"
+    assert task_of("silo-sketch") is TASK and method("silo-sketch").protocol is SiloSketch
+    assert (
+        TextsRun.of(SiloSketch()).protocol == "silo-sketch"
+        and TASK.folder_name(CONFIG) == "silo-sketch-generated-plain"
+    )
 
 
 def test_a_collection_of_the_callers_own_is_cut_into_silos_and_several_are_one_each():
@@ -47,10 +51,12 @@ def test_a_collection_of_the_callers_own_is_cut_into_silos_and_several_are_one_e
 
 
 def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
-    mine = Halved(GradedLearner(16, 3), silos=3, promise=None, local_steps=2)
-    experiment = TASK.build(CONFIG, protocol=mine, data=_texts(1))
+    mine = Halved(sketch=SKETCH, training=Training(local_steps=2))
+    experiment = TASK.build(dataclasses.replace(CONFIG, method=mine), data=_texts(1))
     made = experiment.protocol
-    assert isinstance(made, Halved) and made.local_steps == 2 and made.account(4, 1e-6).details["mode"] == "plain"
+    assert (
+        isinstance(made, Halved) and made.training.local_steps == 2 and made.account(4, 1e-6).details["mode"] == "plain"
+    )
     assert "shi2021csfltr" not in experiment.citations
     own, shared = experiment.parties.own, experiment.parties.shared
     assert own.local.shape == (6, 3, made.learner.size)  # three variants of two seeds
@@ -61,4 +67,14 @@ def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
 
 def test_another_kind_of_protocol_is_refused():
     with pytest.raises(ConfigError, match="must be a SiloSketch"):
-        TASK.build(CONFIG, protocol=text_worlds.setup_of("plain"), data=_texts(1))
+        TextsRun.of(text_worlds.setup_of("plain").exchanges[0])
+
+
+def test_a_method_with_its_settings_is_trained(tmp_path):
+    """In Python the class is the configuration; further settings change it, and the run's folder has both."""
+    mine = SiloSketch(sketch=SKETCH, training=Training(local_steps=2, batch=8, cross_batch=8), learning_rate=0.1)
+    run = {"rounds": 2, "texts": {"silos": 2, "depth": 4, "negatives": 1, "foreign": 2}, "l2": 0.01}
+    result = fedrank.train(mine, _texts(1), folder=tmp_path / "run", baselines=[], folds=0, **run)
+    assert np.isfinite(np.asarray(result.model().weights)).all()
+    kept = read_config(tmp_path / "run" / "config.toml").method
+    assert kept == dataclasses.replace(mine.resolved(), training=dataclasses.replace(mine.training, l2=0.01))

@@ -298,7 +298,7 @@ def test_a_word_is_asked_about_in_one_way_only():
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
         hashes = hash_terms(texts.words, setup.shape, own["secret"].tobytes())
-        again = SCHEMES[setup.decoys](setup.shape, 3, texts.words, hashes, own["decoys"].tobytes())
+        again = SCHEMES[setup.sketch.decoys](setup.shape, 3, texts.words, hashes, own["decoys"].tobytes())
         true = hashes.rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)

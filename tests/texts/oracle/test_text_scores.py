@@ -9,7 +9,7 @@ from text_worlds import SILOS, Collection, alone, setup_of, small_federation, sm
 
 from fedrank.engine.simulator import Conditions
 from fedrank.texts.build import TextExperiment
-from fedrank.texts.config import TextsConfig
+from fedrank.texts.config import TextsRun
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.rows import EXACT, ISOLATED, SKETCHED, exact_rows
 from fedrank.texts.scores import UNTRAINED, depth_of, score_all
@@ -25,9 +25,9 @@ def world():
     """A run's arrays of two feature sets, and rankers of three variants drawn by lot: nobody trains."""
     setup = setup_of("plain")
     learner = GradedLearner(16, 3, "regression")
-    protocol = SiloSketch(learner, SILOS, None, setup=setup)
+    protocol = SiloSketch(learner=learner, setup=setup)
     experiment = TextExperiment(
-        TextsConfig(seeds=1),
+        TextsRun(seeds=1, method=protocol),
         (small_federation(),),
         (tuple(small_texts()),),
         protocol,
@@ -94,7 +94,7 @@ def test_every_scope_is_a_plain_ranking_of_what_is_found_against_all_that_is_rel
     data, states, own_state, values = world
     federation, texts = small_federation(), small_texts()
     collection = Collection(federation.whole)
-    lists = exact_rows(federation, texts, setup_of("plain").rows)
+    lists = exact_rows(federation, texts, setup_of("plain"))
     stacked = data.arrays.rows
     lost = wanting = 0
     for variant in range(2):

@@ -37,7 +37,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, SecureSumError
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.core.protocol import Exchange, Party, Protocol
+from fedrank.core.protocol import Party, Protocol
 from fedrank.privacy.secure_sum import party as secure_sum_party
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.server import Server
@@ -118,6 +118,10 @@ class Agree(HostExchange, request=wire.DeliveredParts, reply=wire.Agreed):
         return with_fields(party, secret=np.frombuffer(secret, np.uint8)), wire.Agreed(np.frombuffer(letters, np.uint8))
 
     @override
+    def fingerprint_in(self, reply: bytes) -> str:
+        return bytes(np.asarray(self.reply.decode(reply).fingerprint, np.uint8)).decode("ascii", "replace")
+
+    @override
     def tell(self, state: SetupState, replies: wire.Agreed, arrived: Bool[np.ndarray, " silos"]) -> SetupState:
         """Refuse to go on where silos have different secrets: they could not read each other's sketches.
 
@@ -162,6 +166,11 @@ class SumStep(HostExchange):
     @override
     def reply(self) -> Layout[Any]:
         return self._step.reply
+
+    @property
+    @override
+    def shows(self) -> bool:
+        return self.step == 2
 
     @override
     def asked(self, state: SetupState, parties: int) -> Bool[np.ndarray, " silos"] | None:
@@ -239,9 +248,9 @@ class SketchSetup(SetupSettings, Protocol):
 
     @cached_property
     @override
-    def exchanges(self) -> tuple[Exchange, ...]:
+    def exchanges(self) -> tuple[HostExchange, ...]:
         show = (Ask(self), Answer(self)) if self.asks else (Publish(self),)
-        scale = (SetScale(self),) if self.rows.scale == "federation" else ()
+        scale = (SetScale(self),) if self.texts.scale == "federation" else ()
         return (
             Introduce(self),
             ShareSecret(self),

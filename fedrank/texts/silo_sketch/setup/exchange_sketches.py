@@ -183,7 +183,7 @@ class Receive(HostExchange):
     @property
     @override
     def reply(self) -> Layout[Any]:
-        return self.layout(wire.Moments if self.settings.rows.scale == "federation" else wire.Prepared)
+        return self.layout(wire.Moments if self.settings.texts.scale == "federation" else wire.Prepared)
 
     @override
     def address(self, state: SetupState, party: int) -> wire.Answers | wire.Sketches:
@@ -203,9 +203,9 @@ class Receive(HostExchange):
         s = self.settings
         statistics = federated_statistics(s, party)
         others = foreign_documents(s, party, request)
-        rows = own_rows(party.shared, statistics, s.rows) | cross_rows(party.shared, others, statistics, s.rows)
-        if s.rows.scale != "federation":
-            return _prepare(party, scale_rows(rows, s.rows))
+        rows = own_rows(party.shared, statistics, s) | cross_rows(party.shared, others, statistics, s)
+        if s.texts.scale != "federation":
+            return _prepare(party, scale_rows(rows, s.texts.scale))
         count, sums, squares = moments(rows)
         party = with_fields(party, **{_ROWS + name: array for name, array in rows.items()})
         return party, wire.Moments(np.uint32(count), sums.astype(np.float32), squares.astype(np.float32))
@@ -231,7 +231,7 @@ class SetScale(HostExchange, request=wire.Scale, reply=wire.Prepared):
     ) -> tuple[Party, wire.Prepared]:
         rows = rows_of_party(party)
         names = tuple(_ROWS + name for name in rows)
-        rows = scale_rows(rows, self.settings.rows, np.asarray(request.means), np.asarray(request.deviations))
+        rows = scale_rows(rows, self.settings.texts.scale, np.asarray(request.means), np.asarray(request.deviations))
         return _prepare(without_fields(party, *names), rows)
 
 
@@ -295,7 +295,7 @@ def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
     """
     terms = party.shared.words
     hashes = hash_terms(terms, s.shape, party.own["secret"].tobytes())
-    return SCHEMES[s.decoys](s.shape, s.z1, terms, hashes, party.own["decoys"].tobytes())
+    return SCHEMES[s.sketch.decoys](s.shape, s.sketch.z1, terms, hashes, party.own["decoys"].tobytes())
 
 
 def _only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "silos ..."]:
@@ -362,7 +362,7 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
             table = _posterior(s, party, own, hashes.signs, lengths)
         else:
             table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
-        likely = _likely(s, fields, hashes, places) if s.rows.candidates == "reverse-top-k" else None
+        likely = _likely(s, fields, hashes, places) if s.texts.candidates == "reverse-top-k" else None
         return ForeignDocuments(_lookup(places, table), lengths, distinct, likely)
 
     return [foreign(one) for one in sketches_of(s, party, request)]
@@ -378,7 +378,7 @@ def _likely(
     s: SetupSettings, fields: list[np.ndarray], hashes: Hashes, places: dict[str, int]
 ) -> Callable[[Sequence[str], np.ndarray], np.ndarray]:
     """A function from a query's words and their IDF to the documents that reverse top-K lists name for them."""
-    k = s.rows.foreign
+    k = s.texts.foreign
     lists = [
         build_lists(field, _ALPHA, k, kind=s.shape.kind, ends="both" if s.shape.kind == "count" else "top")
         for field in fields
@@ -398,8 +398,8 @@ def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list
     places = {word: number for number, word in enumerate(words)}
     obfuscator = _obfuscator(s, party)
     questions = [obfuscator.ask(word) for word in words]
-    own = np.reshape([question.own for question in questions], (1, -1, 1, s.z1))
-    signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.z1))
+    own = np.reshape([question.own for question in questions], (1, -1, 1, s.sketch.z1))
+    signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.sketch.z1))
 
     def foreign(silo: int) -> ForeignDocuments | None:
         asked = open_sealed(s, party, wire.OwnQuestions, silo, ALL_SILOS, request.asked[silo])

@@ -6,13 +6,11 @@ One definition of the features serves both (:mod:`fedrank.texts.data.features`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Float64, Int8, Int64, Real
 
-from fedrank.core.errors import ConfigError
 from fedrank.texts.data.corpus import FIELDS, Corpus
 from fedrank.texts.data.features import (
     NAMES,
@@ -25,57 +23,14 @@ from fedrank.texts.data.features import (
     statistics_of,
     text_features,
 )
-from fedrank.texts.silo_sketch.state import TRAIN, UNUSED
-
-#: Rows by which features are centred and scaled: the labelled training rows of all silos, those of the silo, or the
-#: query's own list.
-SCALES = ("federation", "silo", "query")
-
-#: Which foreign documents BM25 chooses among: all of them, or those that reverse top-K lists give (ICDE 2021).
-CANDIDATES = ("all", "reverse-top-k")
+from fedrank.texts.silo_sketch.setup.settings import SetupSettings
+from fedrank.texts.silo_sketch.state import PARTS, TRAIN, UNUSED
 
 #: Columns of BM25 among the features.
 _BM25 = [NAMES.index(f"{field} BM25") for field in FIELDS]
 #: A feature whose variance is below this part of its squared mean is left unscaled: computed at home, and from sums
 #: that have crossed in single precision.
 CONSTANT, CONSTANT_CROSSED = 1e-12, 1e-6
-
-
-@dataclass(frozen=True)
-class RowSettings:
-    """Choice of the rows that a silo makes.
-
-    Attributes:
-        depth: Number of own documents of a query, the best by BM25; judged ones come in addition.
-        negatives: Number of own documents chosen at random.
-        foreign: Number of documents of each other silo, the best by BM25 of what is seen of them.
-        candidates: One of :data:`CANDIDATES`.
-        scale: One of :data:`SCALES`.
-        as_published: Features as printed; see :func:`~fedrank.texts.data.features.text_features`.
-        seed: Seed of the random choices.
-
-    Raises:
-        ConfigError: A setting is unknown or out of range.
-    """
-
-    depth: int = 30
-    negatives: int = 10
-    foreign: int = 20
-    candidates: str = "all"
-    scale: str = "silo"
-    as_published: bool = False
-    seed: int = 0
-
-    def __post_init__(self):
-        if self.scale not in SCALES:
-            raise ConfigError(f"features must be scaled by one of {', '.join(SCALES)}, got {self.scale!r}.")
-        if self.candidates not in CANDIDATES:
-            raise ConfigError(f"candidates must be one of {', '.join(CANDIDATES)}, got {self.candidates!r}.")
-        if min(self.depth, self.negatives, self.foreign) < 0 or self.depth + self.negatives < 1 or self.foreign < 1:
-            raise ConfigError(
-                "depth and negatives must not be negative and together at least 1, and foreign at least 1; "
-                f"got {self.depth}, {self.negatives} and {self.foreign}."
-            )
 
 
 class SiloTexts(NamedTuple):
@@ -93,6 +48,11 @@ class SiloTexts(NamedTuple):
     def used(self) -> Int64[np.ndarray, " used"]:
         """Numbers of the queries that belong to a part, ascending."""
         return np.flatnonzero(self.part != UNUSED)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Names of the parts that have no query."""
+        return tuple(name for name, number in PARTS.items() if not (self.part == number).any())
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -128,7 +88,7 @@ def exact_foreign(corpus: Corpus) -> ForeignDocuments:
     return ForeignDocuments(lambda words: columns.counts(columns.places(words)), corpus.lengths, corpus.distinct)
 
 
-def own_rows(texts: SiloTexts, statistics: StatisticsOf, settings: RowSettings) -> dict[str, np.ndarray]:
+def own_rows(texts: SiloTexts, statistics: StatisticsOf, s: SetupSettings) -> dict[str, np.ndarray]:
     """The silo's queries with its own documents.
 
     Which documents a query has is decided by the statistics of the silo's own ones: it is the same with and without a
@@ -137,7 +97,7 @@ def own_rows(texts: SiloTexts, statistics: StatisticsOf, settings: RowSettings) 
     Args:
         texts: Documents and queries of the silo.
         statistics: The federation's statistics.
-        settings: Which rows.
+        s: What was agreed; its ``texts`` say which rows.
 
     Returns:
         Arrays by name, for q queries with d documents each: ``queries`` int32 [q], ``part`` int32 [q], ``documents``
@@ -146,14 +106,14 @@ def own_rows(texts: SiloTexts, statistics: StatisticsOf, settings: RowSettings) 
     """
     corpus, used = texts.corpus, texts.used
     alone, federated = statistics_of((corpus,), corpus.vocabulary), statistics(corpus.vocabulary)
-    lists = own_lists(corpus, used, alone, settings.depth, settings.negatives, settings.seed)
+    lists = own_lists(corpus, used, alone, s.texts.depth, s.texts.negatives, s.seed)
     columns = TermColumns(corpus)
     features, found = [], []
     for one in lists:
         terms = corpus.queries[one.query]
-        features.append(columns.features(terms, federated.of(terms), one.documents, settings.as_published))
+        features.append(columns.features(terms, federated.of(terms), one.documents, s.sketch.as_published))
         scores = bm25(columns.counts(terms), corpus.lengths, alone.of(terms)).sum(axis=-1)
-        best = search_list(scores, settings.depth)
+        best = search_list(scores, s.texts.depth)
         found.append(np.isin(one.documents, best))
     x, y, where = padded(lists, features)
     numbers, reached = np.full(where.shape, -1, np.int32), np.zeros(where.shape, bool)
@@ -168,7 +128,7 @@ def cross_rows(
     texts: SiloTexts,
     others: Sequence[ForeignDocuments | None],
     statistics: StatisticsOf,
-    settings: RowSettings,
+    s: SetupSettings,
     judged: Sequence[Sequence[np.ndarray]] | None = None,
 ) -> dict[str, np.ndarray]:
     """The silo's queries with documents of other silos: of each silo, the best by BM25 of the counts that are seen.
@@ -177,7 +137,7 @@ def cross_rows(
         texts: Documents and queries of the silo.
         others: By the number of a silo; None for itself and for who was not heard.
         statistics: The federation's statistics.
-        settings: Which rows.
+        s: What was agreed; its ``texts`` say which rows.
         judged: Numbers of documents to add, for each of these queries and each silo, int [n]; only a party that has all
             judgements knows them.
 
@@ -190,7 +150,7 @@ def cross_rows(
     place = {word: number for number, word in enumerate(texts.words)}
     known = statistics(texts.words)
     more = max((len(one) for query in judged or () for one in query), default=0)
-    room = settings.foreign + more
+    room = s.texts.foreign + more
     shape = (len(used), len(others) * room)
     x, where = np.zeros((*shape, len(NAMES)), np.float32), np.zeros(shape, bool)
     silo, document = np.full(shape, -1, np.int32), np.full(shape, -1, np.int32)
@@ -207,13 +167,13 @@ def cross_rows(
                 chosen = np.zeros(len(scores), bool)
                 chosen[other.likely(words, of_query.idf)] = True
                 scores = np.where(chosen, scores, -1.0)  # BM25 is never negative
-            best = search_list(scores, settings.foreign)
+            best = search_list(scores, s.texts.foreign)
             found[row, number * room : number * room + len(best)] = True
             if judged is not None:
                 best = np.concatenate([best, np.setdiff1d(judged[row][number], best).astype(np.int32)])
             places = slice(number * room, number * room + len(best))
             x[row, places] = text_features(
-                counts[:, best], other.lengths[best], other.distinct[best], of_query, settings.as_published
+                counts[:, best], other.lengths[best], other.distinct[best], of_query, s.sketch.as_published
             )
             where[row, places], silo[row, places], document[row, places] = True, number, best
     out = {"cross_x": x, "cross_where": where, "cross_silo": silo, "cross_document": document, "cross_found": found}
@@ -253,7 +213,7 @@ def scale_of(
 
 def scale_rows(
     rows: dict[str, np.ndarray],
-    settings: RowSettings,
+    scale: str,
     means: Float[np.ndarray, " features"] | None = None,
     deviations: Float[np.ndarray, " features"] | None = None,
 ) -> dict[str, np.ndarray]:
@@ -261,8 +221,8 @@ def scale_rows(
 
     Args:
         rows: Own and cross rows, as :func:`own_rows` and :func:`cross_rows` make them.
-        settings: Which rows to scale by.
-        means: Mean of each feature over all silos; where ``settings.scale`` is ``federation``.
+        scale: Which rows to scale by, as in ``texts.scale``.
+        means: Mean of each feature over all silos; where ``scale`` is ``federation``.
         deviations: Its standard deviation.
 
     Returns:
@@ -270,16 +230,16 @@ def scale_rows(
         float64 [16].
     """
     x, where = rows["x"].astype(np.float64), rows["where"]
-    if settings.scale == "query":
+    if scale == "query":
         count = np.maximum(where.sum(axis=1), 1)[:, None]
         shown = np.where(where[..., None], x, 0.0)
         pairs = [scale_of(float(n), s, q) for n, s, q in zip(count[:, 0], shown.sum(1), (shown**2).sum(1), strict=True)]
         mean, deviation = (np.stack([pair[i] for pair in pairs])[:, None] for i in (0, 1))
-    elif settings.scale == "silo":
+    elif scale == "silo":
         mean, deviation = scale_of(*moments(rows))
     else:
         mean, deviation = np.asarray(means, np.float64), np.asarray(deviations, np.float64)
-    out = dict(rows) if settings.scale == "query" else {**rows, "mean": mean, "deviation": deviation}
+    out = dict(rows) if scale == "query" else {**rows, "mean": mean, "deviation": deviation}
     for name, there in (("x", where), ("cross_x", rows["cross_where"])):
         values = (rows[name].astype(np.float64) - mean) / deviation
         out[name] = np.where(there[..., None], values, 0.0).astype(np.float32)

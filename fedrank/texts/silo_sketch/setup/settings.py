@@ -25,16 +25,16 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.messages import Layout, sizes_of
-from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.secure_sum.messages import Terms
 from fedrank.privacy.secure_sum.server import Server
+from fedrank.texts.config import MODES, Sketch, Texts
 from fedrank.texts.data.corpus import FIELDS, Corpus
 from fedrank.texts.data.features import NAMES, Statistics, statistics_of
 from fedrank.texts.silo_sketch.setup import messages as wire
-from fedrank.texts.silo_sketch.setup.rows import RowSettings
 from fedrank.texts.sketch import SketchShape, encode_totals, estimate, hash_terms
-from fedrank.texts.sketch.account import answers_within
+from fedrank.texts.sketch.account import answers_within, plan, sketch_account
 from fedrank.texts.sketch.decoys import SCHEMES
 from fedrank.texts.sketch.key import ADDED
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
@@ -189,54 +189,46 @@ class SetupSettings:
 
     Attributes:
         silos: Number of silos, at least 2.
-        shape: Rows and cells of a document's sketches.
-        statistics: Rows and cells of the sketches of document frequencies and of all words.
-        noise: Mode and noise.
-        rows: Which query-document pairs become rows.
-        promise: Privacy account of the sketches.
+        texts: Which query-document pairs become rows, and how features are scaled.
+        sketch: Sketches and their noise, with the defaults of the mode.
         documents: Largest number of documents of a silo; sketches are padded to it.
         words: Largest number of different query words of a silo; used where questions are asked.
-        z1: Rows of a sketch that a question is really about; the others belong to decoys.
-        decoys: Scheme of decoys, ``jos`` or ``icde``.
-        estimate: How counts are computed from noisy cells: ``posterior``, or ``median`` as the paper has it.
-        limit: Where questions are asked, the total ε of an occurrence at which an owner refuses further ones.
-        survivors: Number of silos that must stay for the secure sum; 0 for more than half.
+        occurrences: Words of the longest document, for the privacy account.
+        delta: δ of Gaussian noise, and of answers that are added up.
+        seed: Seed of random choices of rows.
 
     Raises:
         ConfigError: A number is out of range, or a message would be too large.
     """
 
     silos: int
-    shape: SketchShape
-    statistics: SketchShape
-    noise: SketchNoise
-    rows: RowSettings
-    promise: PrivacyReport
+    texts: Texts
+    sketch: Sketch
     documents: int
     words: int = 0
-    z1: int = 1
-    decoys: str = "jos"
-    estimate: str = "median"
-    limit: float = math.inf
-    survivors: int = 0
+    occurrences: int = 0
+    delta: float = DELTA
+    seed: int = 0
 
     def __post_init__(self):
+        s = self.sketch
         if self.silos < 2:
             raise ConfigError(f"silos must be at least 2 to see each other's documents, got {self.silos}.")
         if self.documents < 1:
             raise ConfigError(f"documents must be at least 1, got {self.documents}.")
-        if self.decoys not in SCHEMES:
-            raise UnknownNameError("scheme of decoys", self.decoys, tuple(SCHEMES))
-        if self.asks and not 1 <= self.z1 < self.shape.z:
+        if s.decoys not in SCHEMES:
+            raise UnknownNameError("scheme of decoys", s.decoys, tuple(SCHEMES))
+        if self.asks and not 1 <= s.z1 < s.z:
             raise ConfigError(
-                f"z1 (sketch.z1) must be in 1..{self.shape.z - 1}, so that there are decoys among the {self.shape.z} "
-                f"rows of a question; got {self.z1}."
+                f"z1 (sketch.z1) must be in 1..{s.z - 1}, so that there are decoys among the {s.z} rows of a question; "
+                f"got {s.z1}."
             )
-        if self.asks and not (self.words >= 1 and self.shape.w <= 2**16):
+        if self.asks and not (self.words >= 1 and s.w <= 2**16):
             raise ConfigError(
-                f"questions need words of at least 1 and w of at most {2**16}; got {self.words} and {self.shape.w}."
+                f"questions need words of at least 1 and w of at most {2**16}; got {self.words} and {s.w}."
             )
-        cells = self.words * (self.silos - 1) * self.shape.z if self.asks else self.shape.cells
+        _ = self.promise  # noise and account refuse what they cannot do
+        cells = self.words * (self.silos - 1) * s.z if self.asks else self.shape.cells
         size = (4 if self.asks or self.wide else 2) * self.fields * self.documents * cells
         if size > _LARGEST_MESSAGE:
             raise ConfigError(
@@ -247,16 +239,54 @@ class SetupSettings:
                 "serve search."
             )
 
+    @cached_property
+    def shape(self) -> SketchShape:
+        """Rows and cells of a document's sketches."""
+        return SketchShape(self.sketch.z, self.sketch.w, self.sketch.kind)
+
+    @cached_property
+    def statistics(self) -> SketchShape:
+        """Rows and cells of the sketches of document frequencies and of all words."""
+        return SketchShape(self.sketch.statistics_z, self.sketch.statistics_w)
+
+    @property
+    def limit(self) -> float:
+        """Total ε of an occurrence at which an owner refuses further questions; infinite where budgets do not end."""
+        mode, epsilon = self.sketch.mode, self.sketch.epsilon
+        return epsilon if mode == "per-query" and epsilon is not None else math.inf
+
+    @property
+    def _questions(self) -> int:
+        """Questions of all other silos about a document."""
+        return self.words * (self.silos - 1)
+
+    @cached_property
+    def noise(self) -> SketchNoise:
+        """Mode and noise; where answers are limited, with the ε of one answer."""
+        s, epsilon = self.sketch, self.sketch.epsilon
+        if s.mode == "per-query":
+            # One answer more, for sizes and statistics.
+            epsilon = s.answer_epsilon or plan(self.limit, self._questions + 1, s.noise, self.delta)
+        return SketchNoise(s.mode, epsilon, s.z, s.noise, self.delta, statistics_change=2 * s.statistics_z + 1)
+
+    @cached_property
+    def promise(self) -> PrivacyReport:
+        """Privacy account of the sketches."""
+        answers = min(self._questions, self.allowed) if self.asks else 0
+        return sketch_account(
+            self.noise, answers=answers, answers_of_querier=min(answers, self.words), occurrences=self.occurrences
+        )
+
     @property
     def asks(self) -> bool:
         """True if silos ask questions, instead of publishing sketches."""
-        return self.noise.mode in ("per-query", "paper")
+        return MODES[self.sketch.mode].asks
 
     @property
     def shrinks(self) -> bool:
         """True if counts are posterior means, which needs signed cells with independent noise."""
-        noisy = self.noise.mode in ("publish-once", "per-query") and self.shape.kind == "count"
-        return self.estimate == "posterior" and noisy
+        noisy = MODES[self.sketch.mode].protects and self.sketch.kind == "count"
+        return self.sketch.estimate == "posterior" and noisy
 
     @property
     def statistics_deviation(self) -> float:
@@ -269,8 +299,7 @@ class SetupSettings:
     @property
     def terms(self) -> Terms:
         """Terms of the secure sum, in which every silo masks with every other one."""
-        survivors = self.survivors or self.silos // 2 + 1
-        return Terms(statistics_length(self.statistics), self.silos - 1, survivors)
+        return Terms(statistics_length(self.statistics), self.silos - 1, self.silos // 2 + 1)
 
     @property
     def wide(self) -> bool:
@@ -344,6 +373,15 @@ class HostExchange(Exchange):
     settings: SetupSettings
 
     host = True
+
+    @property
+    def shows(self) -> bool:
+        """True if its reply shows something of the silo's texts, with noise of the mode."""
+        return False
+
+    def fingerprint_in(self, reply: bytes) -> str:
+        """The fingerprint of the silos' secret in a reply of this exchange; empty in those of others."""
+        return ""
 
     @override
     def ask(self, state: SetupState) -> PyTree:

@@ -106,7 +106,7 @@ def keep_chart(name: str) -> None:
         charts = loaded.shown.charts(loaded)
         drawn = charts[chart or loaded.shown.page(loaded, charts).opening.chart]
         PICTURES.mkdir(exist_ok=True)
-        markup = str(inline(drawn, name, "")).replace(' aria-label=""', "")
+        markup = str(inline(drawn, "")).replace(' aria-label=""', "")
         (PICTURES / f"{name}.svg").write_text(markup + "\n", encoding="utf-8")
         if name in IN_README:
             figures.save(drawn, IMAGES / f"{name}.png")

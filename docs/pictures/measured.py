@@ -6,15 +6,26 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from fedrank.report.charts import alt
-from fedrank.report.figures import INK, MUTED, OKABE_ITO, Level, levels_figure, styled
+from fedrank.report.charts import (
+    MUTED,
+    OKABE_ITO,
+    Chart,
+    Panel,
+    compose,
+    decimal_labels,
+    element,
+    si_label,
+    text,
+    text_width,
+    ticks,
+)
+from fedrank.report.figures import Level, levels_figure, nice_domain
 
 DOCS = Path(__file__).resolve().parents[1]
 KEPT = Path(__file__).with_name("kept")
@@ -56,7 +67,7 @@ def estimate(cell: str) -> tuple[float, float]:
     return value, half
 
 
-def noise_and_gain() -> Any:
+def noise_and_gain() -> Chart:
     """What a search of everybody's documents gains, by ε."""
     _, *rows = table("tutorial/texts-of-others.md", "| | nDCG@10, all documents")
     levels = []
@@ -79,7 +90,7 @@ def noise_and_gain() -> Any:
     )
 
 
-def private_ways() -> Any:
+def private_ways() -> Chart:
     """What is learnt at one promise for a user's life, by how it is done."""
     _, *rows = table("explanation/privacy.md", "| at ε = 1 of a user's life")
     levels = []
@@ -94,7 +105,9 @@ def private_ways() -> Any:
     )
 
 
-def dots(rows: Sequence[dict[str, Any]], order: Sequence[str], title: str, ends: tuple[float, float], ours: str) -> Any:
+def dots(
+    rows: Sequence[dict[str, Any]], order: Sequence[str], title: str, ends: tuple[float, float], ours: str
+) -> Chart:
     """Numbers of very different size on a logarithmic scale, a dot each with what it is.
 
     Args:
@@ -104,27 +117,23 @@ def dots(rows: Sequence[dict[str, Any]], order: Sequence[str], title: str, ends:
         ends: Of the horizontal axis.
         ours: The name that is not grey.
     """
-    frame = pl.DataFrame(list(rows))
-    base = alt.Chart(frame).encode(
-        y=alt.Y("who:N").title(None).sort(list(order)).axis(labelLimit=0, ticks=False, domain=False, grid=True),
-        x=alt.X("value:Q").title(title).scale(type="log", domain=list(ends), nice=False).axis(format="~s", tickCount=5),
-    )
-    colour = alt.condition(f"datum.who == '{ours}'", alt.value(OKABE_ITO[0]), alt.value(MUTED))
-    points = base.mark_point(filled=True, size=120, opacity=1).encode(color=colour)
-    words = base.mark_text(align="left", dx=9, fontSize=12.5, color=INK).encode(text="said:N")
-    chart = alt.layer(points, words).properties(width=400, height=28 * len(order))
-    panels = list(dict.fromkeys(row["panel"] for row in rows))
-    return styled(_panels(chart, "panel", panels) if len(panels) > 1 else chart)
+    panels = []
+    for name in dict.fromkeys(row["panel"] for row in rows):
+        panel = Panel(400, 28.0 * len(order), ends, title=name, log_x=True)
+        panel.rows(order, grid=True)
+        tens = [10.0**k for k in range(math.ceil(math.log10(ends[0])), int(math.log10(ends[1])) + 1)]
+        panel.x_axis(tens, si_label, title)
+        for row in rows:
+            if row["panel"] == name:
+                x, y = panel.x(row["value"]), 28 * (order.index(row["who"]) + 0.5)
+                panel.dot(x, y, OKABE_ITO[0] if row["who"] == ours else MUTED, radius=6.0)
+                panel.add(text(x + 9, y + 4, row["said"]))
+                panel.right = max(panel.right, x + 9 + text_width(row["said"], 13.0) - panel.width)
+        panels.append(panel)
+    return compose(panels, "")
 
 
-def _panels(chart: Any, by: str, order: Sequence[str]) -> Any:
-    header = alt.Header(
-        labelAngle=0, labelOrient="top", labelAnchor="start", labelFontSize=14, labelFontWeight=600, labelColor=INK
-    )
-    return chart.facet(row=alt.Row(f"{by}:N").title(None).sort(list(order)).header(header))
-
-
-def speeds() -> Any:
+def speeds() -> Chart:
     """Interactions a CPU-second of four programs."""
     head, *found = table("explanation/speed.md", "| ranker | data |")
     rows = [
@@ -136,7 +145,7 @@ def speeds() -> Any:
     return dots(rows, head[2:], "interactions a CPU-second", (1_000, 8_000_000), "fedrank")
 
 
-def sent_bytes() -> Any:
+def sent_bytes() -> Chart:
     """Bytes that a device sends in a round, by what it learns with."""
     import generate
 
@@ -155,7 +164,7 @@ def sent_bytes() -> Any:
     return dots(rows, [row["who"] for row in rows], "bytes a device and round", (5, 20_000), rows[0]["who"])
 
 
-def result(first: str, title: str, ours: tuple[str, ...], said: str, digits: int = 3) -> Any:
+def result(first: str, title: str, ours: tuple[str, ...], said: str, digits: int = 3) -> Chart:
     """A table of the page of results, a row a level: its name, its value with an interval or without.
 
     Args:
@@ -186,27 +195,26 @@ def kept(name: str) -> str:
     return (KEPT / f"{name}.svg").read_text(encoding="utf-8")
 
 
-def correlations() -> Any:
+def correlations() -> Chart:
     """How strongly each coordinate of the perturbation goes with the reward where no ranking is better than another."""
     found = json.loads((KEPT / "correlations.json").read_text(encoding="utf-8"))
     return correlation_chart(found)
 
 
-def correlation_chart(found: dict[str, Sequence[float]]) -> Any:
+def correlation_chart(found: dict[str, Sequence[float]]) -> Chart:
     """T values by coordinate, a panel for each way to draw."""
-    rows = [
-        {"way": way, "coordinate": i + 1, "t": value} for way, values in found.items() for i, value in enumerate(values)
-    ]
-    frame = pl.DataFrame(rows)
-    base = alt.Chart(frame)
-    band = (
-        base.transform_filter("datum.coordinate == 1")
-        .mark_rect(color=MUTED, opacity=0.18)
-        .encode(y=alt.datum(-2), y2=alt.datum(2))
-    )
-    sticks = base.mark_bar(width=4).encode(
-        x=alt.X("coordinate:Q").title("coordinate of the perturbation").axis(tickCount=6).scale(nice=False),
-        y=alt.Y("t:Q").title("t value"),
-        color=alt.condition("abs(datum.t) > 4", alt.value(OKABE_ITO[1]), alt.value(OKABE_ITO[0])),
-    )
-    return styled(_panels(alt.layer(band, sticks).properties(width=480, height=120), "way", list(found)))
+    low, high = nice_domain([-2.0, 2.0, *(value for values in found.values() for value in values)])
+    panels = []
+    for way, values in found.items():
+        panel = Panel(480, 120, (0.0, len(values) + 1.0), (low, high), title=way)
+        levels = ticks(low, high, 4)
+        panel.y_axis(levels, decimal_labels(levels), "t value")
+        panel.x_axis(ticks(1, len(values), 6, whole=True), decimal_labels([0, 1]), "coordinate of the perturbation")
+        band = panel.y(-2) - panel.y(2)
+        panel.add(element("rect", x=0.0, y=panel.y(2), width=panel.width, height=band, fill=MUTED, opacity=0.18))
+        for i, value in enumerate(values):
+            top, end = sorted((panel.y(0), panel.y(value)))
+            colour = OKABE_ITO[1] if abs(value) > 4 else OKABE_ITO[0]
+            panel.add(element("rect", x=panel.x(i + 1) - 2, y=top, width=4.0, height=end - top, fill=colour))
+        panels.append(panel)
+    return compose(panels, "")

@@ -132,7 +132,7 @@ class Result:
         return write_page(self.run, None if path is None else Path(path))
 
     def plot(self) -> Any:
-        """The first chart of the page: an altair chart, which a notebook draws and ``.save`` writes."""
+        """The first chart of the page: which a notebook draws and :func:`fedrank.report.figures.save` writes."""
         charts = self.run.shown.charts(self.run)
         if not charts:
             raise RunError(f"{self.path}: has nothing to draw yet.")
@@ -173,7 +173,7 @@ class Result:
             h("style", Html(style)),
             h("p", run.shown.headline(run), class_="about"),
             h("p", opening.sentence),
-            None if drawn is None else inline(drawn, opening.chart, opening.description),
+            None if drawn is None else inline(drawn, opening.description),
             to_html(run.shown.final(run)),
             class_="fedrank-result",
         )

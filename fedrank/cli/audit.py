@@ -58,7 +58,6 @@ def audit(
 
 def _run_audited(folder: Path, trials: int | None, confidence: float) -> Audited:
     """Audit what a run promised, and leave what is found in its directory and on its page."""
-    from fedrank.cli.report import unless_missing
     from fedrank.engine.checkpoint import write_atomically
     from fedrank.report.load import load
     from fedrank.report.page import write_page
@@ -71,7 +70,7 @@ def _run_audited(folder: Path, trials: int | None, confidence: float) -> Audited
         raise ConfigError(f"{folder}: there is nothing to audit, {said}. Name a mechanism: fedrank audit piecewise.")
     found = audited(AUDITS.get(privacy.audit.name)(**privacy.audit.settings), trials, confidence)
     write_atomically(folder / "audit.json", (json.dumps(asdict(found), indent=2) + "\n").encode())
-    unless_missing(lambda: write_page(load(folder)), f"fedrank report {folder}")
+    write_page(load(folder))
     return found
 
 

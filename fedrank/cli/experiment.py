@@ -355,10 +355,9 @@ def _free(folder: Path) -> Path:
 
 
 def _report(folder: Path) -> Path | None:
-    from fedrank.cli.report import unless_missing
     from fedrank.report.page import write_page
 
-    return unless_missing(lambda: write_page(folder), f"fedrank report {folder}")
+    return write_page(folder)
 
 
 def _show(folder: Path, as_json: bool) -> None:

@@ -120,11 +120,10 @@ def _heard(quiet: bool):
 
 
 def _show(standings, out: Path, as_json: bool) -> None:
-    from fedrank.cli.report import unless_missing
     from fedrank.ranking.leaderboard.page import findings, ranking_table, write
     from fedrank.ranking.leaderboard.standings import contrasts, contrasts_frame, results_frame
 
-    page = unless_missing(lambda: write(standings, out), f"fedrank leaderboard {out}")
+    page = write(standings, out)
     found = contrasts(standings)
     if as_json:
         from fedrank.cli.terminal import print_json

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrank.cli.flags import AsJson
-from fedrank.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import rich.console
@@ -16,23 +14,6 @@ if TYPE_CHECKING:
 
 #: Runs that a table of settings has a column for on a terminal.
 _COLUMNS = 3
-
-
-def unless_missing(write: Callable[[], Path], again: str) -> Path | None:
-    """Write a page; where the libraries that draw figures are missing, say so and how to get the page later.
-
-    Args:
-        write: Writes the page.
-        again: The command that writes it once they are there.
-
-    Returns:
-        The page, or None.
-    """
-    try:
-        return write()
-    except MissingExtraError as missing:
-        print(f"fedrank: all results are in files, but no page: {missing} Then: {again}", file=sys.stderr)
-        return None
 
 
 def report(folder: Path, /, *, out: Path | None = None, as_json: AsJson = False) -> None:

@@ -48,14 +48,12 @@ def reproduce(
     chosen = [study for name, study in studies.items() if not only or name in only]
     quick = "" if fraction == 1 else f"-{fraction:g}"
     folder = out or Path("runs") / f"reproduce-{known.name}{quick}"
-    from fedrank.cli.report import unless_missing
     from fedrank.report.study import results, write_study_page
 
-    again = f"fedrank reproduce {paper} --fraction {fraction:g}"
     shown, page = [], None
     for study in chosen:  # the page is there from the first study on
         shown.append(_run(study, folder / study.name, fraction, quiet))
-        page = unless_missing(lambda: write_study_page(known, shown, folder), f"{again} --out {folder}")
+        page = write_study_page(known, shown, folder)
     if as_json:
         from fedrank.cli.terminal import print_json
 

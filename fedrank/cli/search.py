@@ -52,7 +52,6 @@ def search_settings(
     def objective(path: Path) -> float:
         return _value(path, split, name)
 
-    from fedrank.cli.report import unless_missing
     from fedrank.report.search import write_search
 
     found = run_search(
@@ -68,10 +67,7 @@ def search_settings(
     winner = best(found, minimise=minimise)
     called = f"{split}: {name or _measures(winner.folder, split)[0]}"
     _write_csv(folder / "trials.csv", found, called)
-    page = unless_missing(
-        lambda: write_search(found, called, folder, minimise=minimise),
-        "run the same command again, which trains nothing",
-    )
+    page = write_search(found, called, folder, minimise=minimise)
     if as_json:
         _print_json(found, winner, called)
         return None

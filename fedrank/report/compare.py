@@ -299,8 +299,7 @@ def write_comparison(
     pooled = len(pools(runs)) < len(runs)
     own, spent = _charts(runs), privacy_table(runs, "run")
     drawn = {**(charts or {}), **own}
-    for name, chart in drawn.items():
-        figures.save(chart, folder / "figures" / f"{name}.png")
+    figures.save_all(drawn, folder / "figures")
     final, differs = comparison_table(runs), changed_settings(runs)
     together = comparison_table(runs, pool=True) if pooled else None
     if opening is None:

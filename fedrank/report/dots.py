@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import polars as pl
-
-from fedrank.report.charts import alt
-from fedrank.report.figures import INK, MUTED, OKABE_ITO, RULE, nice_domain, styled
+from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element
+from fedrank.report.figures import nice_domain
 
 #: Width of the figure beside the names, and height that each dot of a row takes.
 _WIDTH, _STEP = 250, 14
@@ -43,7 +40,7 @@ class Dot:
 
 def dots_figure(
     dots: Sequence[Dot], title: str, said: Sequence[str], measure: str, *, signed: bool = False, digits: int = 3
-) -> Any:
+) -> Chart:
     """Rows of dots with their intervals, a panel for each data set.
 
     Args:
@@ -56,81 +53,46 @@ def dots_figure(
     """
     series = list(dict.fromkeys(dot.series for dot in dots))
     colours = {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(series)}
-    legend = alt.Legend(
-        title=None, orient="top", direction="horizontal", columns=2, labelLimit=0, symbolOpacity=1, symbolType="circle"
-    )
-    scale = alt.Scale(domain=series, range=list(colours.values()))
-    colour = alt.Color("series:N").scale(scale).legend(legend if len(series) > 1 else None).sort(series)
     panels = []
-    for panel in dict.fromkeys(dot.panel for dot in dots):
-        mine = [dot for dot in dots if dot.panel == panel]
-        panels.append(_panel(panel, mine, series, colour, measure, signed, digits))
-    lines = [line for text in said for line in textwrap.wrap(text, 62)]
-    heading = alt.Title(textwrap.wrap(title, 44), subtitle=lines, anchor="start", frame="bounds")
-    return styled(alt.vconcat(*panels, spacing=14).properties(title=heading))
+    for name in dict.fromkeys(dot.panel for dot in dots):
+        mine = [dot for dot in dots if dot.panel == name]
+        panels.append(_panel(name, mine, series, colours, measure, signed, digits))
+    legend = [Entry(name, colour, "circle") for name, colour in colours.items()] if len(series) > 1 else []
+    return compose(panels, title, said, legend)
 
 
 def _panel(
-    panel: str, dots: Sequence[Dot], series: Sequence[str], colour: Any, measure: str, signed: bool, digits: int
-) -> Any:
+    title: str,
+    dots: Sequence[Dot],
+    series: Sequence[str],
+    colours: Mapping[str, str],
+    measure: str,
+    signed: bool,
+    digits: int,
+) -> Panel:
     here = [name for name in series if any(dot.series == name for dot in dots)]
     rows = list(dict.fromkeys(dot.row for dot in dots))
     height = max(2, len(here)) * _STEP
-    lanes = {row: [name for name in here if any((d.row, d.series) == (row, name) for d in dots)] for row in rows}
-    frame = pl.DataFrame(
-        [
-            {
-                "row": textwrap.shorten(dot.row, _LONGEST, placeholder="…"),
-                "y": (rows.index(dot.row) + (lanes[dot.row].index(dot.series) + 0.5) / len(lanes[dot.row])) * height,
-                "series": dot.series,
-                "value": dot.value,
-                "low": dot.value if dot.low is None else dot.low,
-                "high": dot.value if dot.high is None else dot.high,
-                "filled": 1.0 if dot.strong else 0.0,
-                "note": _note(dot, signed, digits),
-            }
-            for dot in dots
-        ],
-        schema_overrides={"value": pl.Float64, "low": pl.Float64, "high": pl.Float64},
-    )
-    names = pl.DataFrame(
-        [
-            {"row": textwrap.shorten(row, _LONGEST, placeholder="…"), "y": (i + 0.5) * height}
-            for i, row in enumerate(rows)
-        ]
-    )
-    rules = pl.DataFrame([{"y": float(i * height)} for i in range(1, len(rows))] or [{"y": 0.0}])
-    bounds = [*frame["low"].to_list(), *frame["high"].to_list(), *([0.0] if signed else [])]
-    domain = list(nice_domain(bounds))
-    whole = height * len(rows)
-    x, start = (
-        alt.X(f"{name}:Q")
-        .title(measure)
-        .scale(domain=domain, nice=False, zero=False)
-        .axis(values=_ticks(domain[0], domain[1], signed), grid=True, format="+,.3~g" if signed else ",.3~g")
-        for name in ("value", "low")
-    )
-    down = alt.Scale(domain=[whole, 0], nice=False, zero=False)
-    y = alt.Y("y:Q").scale(down).axis(None).title(None)
-    base = alt.Chart(frame)
-    layers = [
-        alt.Chart(rules).mark_rule(color=RULE, strokeWidth=1).encode(x=alt.XValue(0), x2=alt.X2Value(_WIDTH), y=y),
-        base.mark_rule(strokeWidth=2, opacity=0.55).encode(x=start, x2=alt.X2("high:Q"), y=y, color=colour),
-        base.transform_filter("datum.filled > 0")
-        .mark_point(filled=True, size=70, opacity=1)
-        .encode(x=x, y=y, color=colour, description=alt.Description("note:N")),
-        base.transform_filter("datum.filled == 0")
-        .mark_point(filled=False, size=55, strokeWidth=2, opacity=1)
-        .encode(x=x, y=y, color=colour, description=alt.Description("note:N")),
-        alt.Chart(names)
-        .mark_text(align="right", baseline="middle", fontSize=12.5, color=INK)
-        .encode(x=alt.XValue(-8), y=y, text=alt.Text("row:N")),
-    ]
+    bounds = [end for dot in dots for end in (dot.value, dot.low, dot.high) if end is not None]
+    domain = nice_domain([*bounds, *([0.0] if signed else [])])
+    panel = Panel(_WIDTH, height * len(rows), domain, title=title)
+    places = _ticks(*domain, signed)
+    panel.x_axis(places, decimal_labels(places, signed=signed), measure, grid=True)
+    panel.rows([textwrap.shorten(row, _LONGEST, placeholder="…") for row in rows])
+    for row in range(1, len(rows)):
+        at = float(row * height)
+        panel.add(element("line", x1=0.0, x2=panel.width, y1=at, y2=at, stroke=RULE))
     if signed and domain[0] < 0 < domain[1]:
-        zero = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=MUTED, strokeWidth=1.4)
-        layers.insert(0, zero.encode(x=x))
-    title = alt.Title(panel, anchor="start", frame="bounds", fontSize=13, offset=4)
-    return alt.layer(*layers).properties(width=_WIDTH, height=whole, title=title)
+        panel.vertical(0.0)
+    lanes = {row: [name for name in here if any((d.row, d.series) == (row, name) for d in dots)] for row in rows}
+    for dot in dots:
+        lane = lanes[dot.row]
+        y = (rows.index(dot.row) + (lane.index(dot.series) + 0.5) / len(lane)) * height
+        if dot.low is not None and dot.high is not None:
+            panel.interval(dot.low, dot.high, y, colours[dot.series])
+        note = _note(dot, signed, digits)
+        panel.dot(panel.x(dot.value), y, colours[dot.series], filled=dot.strong, note=note)
+    return panel
 
 
 def _ticks(low: float, high: float, signed: bool) -> list[float]:

@@ -1,44 +1,55 @@
 """Figures: learning curves with bands over seeds, and the baseline beside them.
 
-Each function returns an altair chart. ``save`` writes it as PNG or SVG for a paper; :mod:`fedrank.report.svg` puts it
-on a page. What a reader must know (generated data, a run cut short, fewer seeds than asked for, the number of seeds)
-stands on the figure, so that it goes wherever the figure goes.
+Each function returns a :class:`~fedrank.report.charts.Chart`. ``save`` writes it as PNG or SVG for a paper;
+:mod:`fedrank.report.svg` puts it on a page. What a reader must know (generated data, a run cut short, fewer seeds than
+asked for, the number of seeds) stands on the figure, so that it goes wherever the figure goes.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.optional import OptionalModule, installed
 from fedrank.report import describe
-from fedrank.report.charts import alt, vl_convert
+from fedrank.report.charts import (
+    INK,
+    MUTED,
+    OKABE_ITO,
+    RULE,
+    Chart,
+    Entry,
+    Label,
+    Panel,
+    compose,
+    decimal_labels,
+    element,
+    si_label,
+    text,
+    text_width,
+    ticks,
+)
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 
-#: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
-#: Colours of everything that is not data. Each is used for one purpose only, so that a page can exchange it.
-INK, MUTED, RULE = "#1A1D21", "#5A616B", "#DDE1E6"
+vl_convert = OptionalModule("vl_convert", "report", "A PNG file")
 
 SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
 
-#: What a curve can be drawn over: column, axis title, divisor, format.
+#: What a curve can be drawn over: axis title and divisor.
 AXES = {
-    "interactions": ("interactions (all {many}, one seed)", 1.0, "~s"),
-    "bytes": ("MB sent by all {many} (one seed)", 1e6, ",.3~g"),
-    "epsilon": ("ε spent per user so far (adding up)", 1.0, ",.4~g"),
-    "round": ("round", 1.0, ",d"),
-    "users": ("users served so far, one after the other (one seed)", 1.0, "~s"),
+    "interactions": ("interactions (all {many}, one seed)", 1.0),
+    "bytes": ("MB sent by all {many} (one seed)", 1e6),
+    "epsilon": ("ε spent per user so far (adding up)", 1.0),
+    "round": ("round", 1.0),
+    "users": ("users served so far, one after the other (one seed)", 1.0),
 }
 
 #: Width and height of what curves are drawn in; less wide where names stand at the right of it.
@@ -68,7 +79,7 @@ def axes(run: Run) -> list[str]:
     return ["interactions", "bytes", *(["epsilon"] if grows else [])]
 
 
-def online_figure(run: Run, over: str = "interactions") -> alt.LayerChart:
+def online_figure(run: Run, over: str = "interactions") -> Chart:
     """The reward of the rounds' own interactions, as learnt, over interactions, bytes or ε.
 
     Raises:
@@ -84,7 +95,7 @@ def online_figure(run: Run, over: str = "interactions") -> alt.LayerChart:
     return line_chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
 
 
-def opening_figure(run: Run, split: str, measure: str, title: str, series: str) -> alt.LayerChart:
+def opening_figure(run: Run, split: str, measure: str, title: str, series: str) -> Chart:
     """The curve at the top of a page: one split, with all baselines as dashed lines.
 
     Args:
@@ -99,7 +110,7 @@ def opening_figure(run: Run, split: str, measure: str, title: str, series: str) 
     return line_chart(run, frame, "interactions", title, measure, {series: OKABE_ITO[0]}, {}, [], marks=marks)
 
 
-def offline_figure(run: Run, measure: str) -> alt.LayerChart:
+def offline_figure(run: Run, measure: str) -> Chart:
     """A measure on train, validation and test over interactions, with the baseline as dashed lines."""
     names = describe.SPLIT_NAMES
     present = run.metrics.filter(pl.col("measure") == measure)["split"].unique().to_list()
@@ -111,7 +122,7 @@ def offline_figure(run: Run, measure: str) -> alt.LayerChart:
     return line_chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
 
 
-def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> alt.LayerChart:
+def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> Chart:
     """One measure of several runs over interactions, rounds or users; the first run's baseline dashed.
 
     Args:
@@ -149,7 +160,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     return line_chart(first, frame, over, title, measure, colours, lines, notes, band, marks)
 
 
-def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
+def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
     """Write a figure, without a browser.
 
     Args:
@@ -163,22 +174,19 @@ def save(chart: alt.TopLevelMixin, path: str | os.PathLike[str], *, scale: float
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
-        path.write_bytes(vl_convert.svg_to_png(rendered(chart), scale=scale))
+        path.write_bytes(vl_convert.svg_to_png(chart.svg, scale=scale))
     elif path.suffix == ".svg":
-        path.write_text(rendered(chart), encoding="utf-8")
+        path.write_text(chart.svg, encoding="utf-8")
     else:
         raise ConfigError(f"{path}: a figure is saved as .png or .svg, got {path.suffix or 'no suffix'}.")
     return path
 
 
-def rendered(chart: alt.TopLevelMixin) -> str:
-    """The figure as SVG; remembered, because a page and a PNG want the same."""
-    return _svg(chart.to_json(validate=False))  # what is not valid is noticed by tests, and checking takes as long
-
-
-@functools.lru_cache(maxsize=64)
-def _svg(spec: str) -> str:
-    return vl_convert.vegalite_to_svg(spec)
+def save_all(charts: Mapping[str, Chart], folder: Path) -> None:
+    """Write figures by their names: PNG, or SVG where what makes PNG is not installed (the extra ``report``)."""
+    suffix = ".png" if installed("vl_convert") else ".svg"
+    for name, chart in charts.items():
+        save(chart, folder / f"{name}{suffix}")
 
 
 def _upper(measure: str) -> str:
@@ -234,7 +242,7 @@ def line_chart(
     notes: Sequence[str],
     band: str = "",
     marks: Mapping[str, float] | None = None,
-) -> alt.LayerChart:
+) -> Chart:
     """Curves with bands, in the style of all figures.
 
     Args:
@@ -254,63 +262,39 @@ def line_chart(
     if not comparing and len(run.seeds) > 1 and frame["low"].null_count() == len(frame):
         first = f"Mean of {len(run.seeds)} seeds" + (", too few for a band" if len(run.seeds) < FEW_FOR_BANDS else "")
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
-    subtitle = [line for text in said for line in textwrap.wrap(text, 62)]
-    style = AXES[over][2]
-    whole: Any = {"tickMinStep": 1} if over in ("round", "users") else {}
     dashed = [*lines.values(), *(marks or {}).values()]
     known = [v for column in ("mean", "low", "high") for v in frame[column].drop_nulls().to_list()]
     domain = nice_domain([*known, *dashed])
-    width = NAMED_WIDTH if dashed else WIDTH
-    ends = [frame["x"].min(), frame["x"].max()]
-    across: Any = {} if ends[0] == ends[1] else {"domain": ends}
-    x = alt.X("x:Q").title(_axis_title(run, over)).scale(nice=False, zero=False, **across)
-    # Of a whole axis Vega takes one prefix, so that 0 were "0k": each label is written by itself.
-    written: Any = {"labelExpr": "format(datum.value, '~s')"} if style == "~s" else {"format": style}
-    x = x.axis(tickCount=5, **written, **whole)
-    y, low = (
-        alt.Y(f"{name}:Q").title(measure).scale(domain=list(domain), nice=False, zero=False).axis(tickCount=6)
-        for name in ("mean", "low")
-    )
-    legend = None
-    if len(colours) > 1:  # full opacity: the first layer is the pale band, and a legend takes after the first layer
-        longest = max(map(len, colours))
-        legend = alt.Legend(
-            title=None,
-            orient="top",
-            direction="horizontal",
-            columns=3 if longest < 16 else 2 if longest < 30 else 1,
-            labelLimit=0,
-            symbolOpacity=1,
-            symbolStrokeWidth=2,
-        )
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    colour = alt.Color("series:N").scale(scale).legend(legend).sort(list(colours))
-    layers: list[Any] = []
-    if frame["low"].null_count() < len(frame):
-        shade = alt.Chart(frame.select("x", "low", "high", "series")).mark_area(opacity=0.18)
-        layers.append(shade.encode(x=x, y=low, y2=alt.Y2("high:Q"), color=colour))
+    xs = frame["x"].to_list()
+    panel = Panel(NAMED_WIDTH if dashed else WIDTH, HEIGHT, (min(xs), max(xs)), domain)
+    levels = ticks(*domain, 6)
+    panel.y_axis(levels, decimal_labels(levels), measure)
+    places = ticks(panel.x.low, panel.x.high, 5, whole=over in ("round", "users"))
+    label: Label = si_label if over in ("interactions", "users") else decimal_labels(places)
+    panel.x_axis(places, label, _axis_title(run, over))
+    curves = {name: frame.filter(pl.col("series") == name) for name in colours}
     # Beyond the palette, colours repeat and dashes tell runs apart.
-    dashes = [[1, 0], [6, 3], [2, 2]]
-    dash_scale = alt.Scale(domain=list(colours), range=[dashes[i // len(OKABE_ITO) % 3] for i in range(len(colours))])
-    dash = alt.StrokeDash("series:N").scale(dash_scale).legend(None) if len(colours) > len(OKABE_ITO) else alt.Undefined
-    drawn = alt.Chart(frame.select("x", "mean", "series")).mark_line(strokeWidth=2, interpolate="linear")
-    layers.append(drawn.encode(x=x, y=y, color=colour, strokeDash=dash))
-    if lines:
-        rows = [{"x": end, "mean": value, "series": name} for name, value in lines.items() for end in ends]
-        rules = alt.Chart(pl.DataFrame(rows)).mark_line(strokeDash=[5, 4], strokeWidth=1.5, opacity=0.9)
-        shown = alt.ColorValue(INK) if comparing else colour
-        layers.append(rules.encode(x=x, y=y, color=shown, detail=alt.Detail("series:N")))
+    dashes = [(None, "6 3", "2 2")[i // len(OKABE_ITO) % 3] for i in range(len(colours))]
+    for name, part in curves.items():
+        panel.band(list(part.select("x", "low", "high").iter_rows()), colours[name])
+    for (name, part), dash in zip(curves.items(), dashes, strict=True):
+        panel.line(part.select("x", "mean").iter_rows(), colours[name], dash=dash)
+    for name, value in lines.items():
+        panel.line(_across(panel, value), INK if comparing else colours[name], width=1.5, dash="5 4", opacity=0.9)
     for value in (marks or {}).values():
-        rule = alt.Chart(pl.DataFrame({"x": ends, "mean": [value, value]}))
-        layers.append(rule.mark_line(strokeDash=[5, 4], strokeWidth=1.5, color=MUTED).encode(x=x, y=y))
+        panel.line(_across(panel, value), MUTED, width=1.5, dash="5 4")
     names = dict(marks or {})
     if lines and run.baseline:  # one name for the lines of all series
         names[run.baseline.label] = max(lines.values())
-    layers.extend(_names(names, domain, width))
-    hovers = alt.Chart(_hovers(run, frame, over)).mark_point(opacity=0, size=160, strokeWidth=0, filled=True)
-    layers.append(hovers.encode(x=x, y=y, color=colour, description=alt.Description("note:N")))
-    heading = alt.Title(textwrap.wrap(title, 40), subtitle=subtitle, anchor="start", frame="group")
-    return styled(alt.layer(*layers).properties(width=width, height=HEIGHT, title=heading))
+    _write_names(panel, names)
+    for x, mean, name, note in _hovers(run, frame, over).iter_rows():
+        panel.dot(panel.x(x), panel.y(mean), colours[name], radius=7.0, note=note, opacity=0.0)
+    legend = [Entry(name, colour, dash=dash) for (name, colour), dash in zip(colours.items(), dashes, strict=True)]
+    return compose([panel], title, said, legend if len(colours) > 1 else [])
+
+
+def _across(panel: Panel, value: float) -> list[tuple[float, float]]:
+    return [(panel.x.low, value), (panel.x.high, value)]
 
 
 def nice_domain(values: Sequence[float]) -> tuple[float, float]:
@@ -363,24 +347,16 @@ def apart(places: Sequence[float], sizes: Sequence[float], end: float) -> list[f
     return out
 
 
-def _names(names: Mapping[str, float], domain: tuple[float, float], width: int) -> list[Any]:
-    """The names of dashed lines at the right of the figure, beside the lines and apart from each other."""
-    if not names:
-        return []
-    low, high = domain
+def _write_names(panel: Panel, names: Mapping[str, float]) -> None:
+    """Write the names of dashed lines at the right of a panel, beside the lines and apart from each other."""
     ordered = sorted(names.items(), key=lambda one: -one[1])
     wrapped = [textwrap.wrap(name, _WRAPPED) or [""] for name, _ in ordered]
-    places = [HEIGHT * (high - value) / (high - low) for _, value in ordered]
-    middles = apart(places, [_LINE * len(lines) for lines in wrapped], HEIGHT)
-    layers = []
-    for lines, middle in zip(wrapped, middles, strict=True):
-        text = alt.Chart(pl.DataFrame({"text": ["\n".join(lines)]})).mark_text(
-            align="left", baseline="middle", fontSize=12, lineBreak="\n", lineHeight=_LINE
-        )
-        first = middle - _LINE * (len(lines) - 1) / 2  # the place of a text is that of its first line
-        place = {"x": alt.XValue(width + 6), "y": alt.YValue(first)}
-        layers.append(text.encode(**place, text=alt.Text("text:N"), color=alt.ColorValue(INK)))
-    return layers
+    places = [panel.y(value) for _, value in ordered]
+    for lines, middle in zip(wrapped, apart(places, [_LINE * len(lines) for lines in wrapped], HEIGHT), strict=True):
+        for number, line in enumerate(lines):
+            y = middle - _LINE * (len(lines) - 1) / 2 + _LINE * number + 4
+            panel.add(text(panel.width + 6, y, line, size=12.0))
+            panel.right = max(panel.right, 6 + text_width(line, 12.0))
 
 
 @dataclass(frozen=True)
@@ -404,7 +380,7 @@ class Level:
 
 def levels_figure(
     levels: Sequence[Level], title: str, said: Sequence[str], digits: int = 3, *, signed: bool = False
-) -> Any:
+) -> Chart:
     """Figure of the values of several methods, a row each: a dot with its interval, its name and its number above.
 
     Args:
@@ -414,79 +390,21 @@ def levels_figure(
         digits: Decimals of the numbers.
         signed: Values are differences: they carry their sign, and a line stands at 0.
     """
-    rows = [
-        {
-            "row": i,
-            "name": level.name,
-            "value": level.value,
-            "low": level.value if level.low is None else level.low,
-            "high": level.value if level.high is None else level.high,
-            "number": f"{level.value:{'+' if signed else ''},.{digits}f}".replace("-", "−"),
-            "ours": level.ours,
-        }
-        for i, level in enumerate(levels)
-    ]
-    zero = [0.0] if signed else []
-    low, high = nice_domain([*(v for row in rows for v in (row["low"], row["high"], row["value"])), *zero])
-    frame = pl.DataFrame(rows, schema_overrides={"value": pl.Float64, "low": pl.Float64, "high": pl.Float64})
-    height = _LEVEL_HEIGHT * len(rows)
-    base = alt.Chart(frame).transform_calculate(
-        y=f"(datum.row + 0.68) * {_LEVEL_HEIGHT}", above=f"(datum.row + 0.24) * {_LEVEL_HEIGHT}"
-    )
-    x, start = (
-        alt.X(f"{name}:Q")
-        .title(None)
-        .scale(domain=[low, high], nice=False, zero=False)
-        .axis(tickCount=5, grid=False, format="+,.6~g" if signed else ",.6~g")
-        for name in ("value", "low")
-    )
-    down = alt.Scale(domain=[height, 0], nice=False, zero=False)
-    y, above = (alt.Y(f"{name}:Q").scale(down).axis(None).title(None) for name in ("y", "above"))
-    colour = alt.condition("datum.ours", alt.value(OKABE_ITO[0]), alt.value(MUTED))
-    layers = [
-        base.mark_rule(strokeWidth=1, color=RULE).encode(x=alt.XValue(0), x2=alt.X2Value(_LEVEL_WIDTH), y=y),
-        base.mark_rule(strokeWidth=6, opacity=0.3).encode(x=start, x2=alt.X2("high:Q"), y=y, color=colour),
-        base.mark_point(filled=True, size=110, opacity=1).encode(x=x, y=y, color=colour),
-        base.mark_text(align="left", baseline="middle", fontSize=13, color=INK).encode(
-            x=alt.XValue(0), y=above, text=alt.Text("name:N")
-        ),
-        base.mark_text(align="right", baseline="middle", fontSize=13, fontWeight=600).encode(
-            x=alt.XValue(_LEVEL_WIDTH), y=above, text=alt.Text("number:N"), color=colour
-        ),
-    ]
-    if signed and low < 0 < high:
-        rule = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=MUTED, strokeWidth=1.2)
-        layers.insert(0, rule.encode(x=x))
-    lines = [line for text in said for line in textwrap.wrap(text, 62)]
-    heading = alt.Title(textwrap.wrap(title, 40), subtitle=lines, anchor="start", frame="group")
-    return styled(alt.layer(*layers).properties(width=_LEVEL_WIDTH, height=height, title=heading))
-
-
-def styled(chart: Any) -> Any:
-    """The chart with the fonts and colours of all figures."""
-    axis = alt.AxisConfig(
-        labelColor=MUTED,
-        titleColor=INK,
-        titleFontWeight="normal",
-        labelFontSize=12.5,
-        titleFontSize=13,
-        gridColor=RULE,
-        domainColor=RULE,
-        tickColor=RULE,
-        titlePadding=8,
-        labelSeparation=8,  # a reader's font may be wider than the one that is measured here
-    )
-    title = alt.TitleConfig(color=INK, subtitleColor=MUTED, fontSize=15, fontWeight=600, subtitleFontSize=12, offset=8)
-    legend = alt.LegendConfig(
-        labelColor=INK, titleColor=INK, labelFontSize=13, symbolStrokeWidth=3, symbolType="stroke", padding=0, offset=4
-    )
-    return chart.configure(  # at once: each call of a method copies the whole chart
-        background="#FFFFFF",
-        font="Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif",
-        padding=6,
-        view=alt.ViewConfig(stroke=None),
-        title=title,
-        axis=axis,
-        axisX=alt.AxisConfig(grid=False),
-        legend=legend,
-    )
+    ends = [end for one in levels for end in (one.value, one.low, one.high) if end is not None]
+    domain = nice_domain([*ends, *([0.0] if signed else [])])
+    panel = Panel(_LEVEL_WIDTH, _LEVEL_HEIGHT * len(levels), domain)
+    places = ticks(*domain, 5)
+    panel.x_axis(places, decimal_labels(places, signed=signed))
+    if signed and domain[0] < 0 < domain[1]:
+        panel.vertical(0.0, width=1.2)
+    for row, level in enumerate(levels):
+        above, y = (row + 0.24) * _LEVEL_HEIGHT + 4, (row + 0.68) * _LEVEL_HEIGHT
+        colour = OKABE_ITO[0] if level.ours else MUTED
+        panel.add(element("line", x1=0.0, x2=panel.width, y1=y, y2=y, stroke=RULE))
+        if level.low is not None and level.high is not None:
+            panel.interval(level.low, level.high, y, colour, width=6.0, opacity=0.3)
+        panel.dot(panel.x(level.value), y, colour, radius=5.9)
+        number = f"{level.value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
+        panel.add(text(0, above, level.name, size=13.0))
+        panel.add(text(panel.width, above, number, size=13.0, fill=colour, anchor="end", weight="600"))
+    return compose([panel], title, said)

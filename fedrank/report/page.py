@@ -20,7 +20,7 @@ from fedrank.report.run import Run
 
 
 def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write ``report.html`` and ``figures/*.png``.
+    """Write ``report.html`` and its figures as files.
 
     Args:
         run: A run, or its directory.
@@ -37,8 +37,7 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
     charts = run.shown.charts(run)
     text = html_of(run, charts)
     try:
-        for name, chart in charts.items():
-            figures.save(chart, file.parent / "figures" / f"{name}.png")
+        figures.save_all(charts, file.parent / "figures")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except OSError as error:

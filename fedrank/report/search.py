@@ -6,18 +6,15 @@ looked at it would choose by it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import polars as pl
 
 from fedrank.engine.search import Trial, best
 from fedrank.report import describe, figures, tables
-from fedrank.report.charts import Chart, alt
+from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, ticks
 from fedrank.report.compare import MOST_CURVES, write_comparison
-from fedrank.report.figures import INK, MUTED, OKABE_ITO, styled
 from fedrank.report.html import h, section
 from fedrank.report.opening import Number, Opening
 from fedrank.report.tables import Column, Table
@@ -61,30 +58,19 @@ def trials_table(trials: Sequence[Trial], called: str) -> Table:
     return Table("Trials", tuple(columns), tuple(rows))
 
 
-def progress_figure(trials: Sequence[Trial], called: str, *, minimise: bool) -> Any:
+def progress_figure(trials: Sequence[Trial], called: str, *, minimise: bool) -> Chart:
     """The value of each trial in their order, and the best so far as a line; arguments as :func:`search_opening`."""
-    rows, reached = [], None
-    better = min if minimise else max
-    for trial in trials:
-        if trial.value is not None:
-            reached = trial.value if reached is None else better(reached, trial.value)
-            rows.append({"trial": trial.number, "value": trial.value, "best": reached})
-    frame = pl.DataFrame(rows)
-    last = max(row["trial"] for row in rows)
-    marks = list(range(0, last + 1, max(1, round(last / 6))))
-    x = alt.X("trial:Q").title("trial").axis(values=marks, format="d").scale(nice=False, domain=[0, max(1, last)])
-    domain = list(figures.nice_domain([row["value"] for row in rows]))
-    y, so_far = (
-        alt.Y(f"{name}:Q").title(in_words(called)).scale(domain=domain, nice=False, zero=False)
-        for name in ("value", "best")
-    )
-    chart = alt.Chart(frame)
-    line = chart.mark_line(color=OKABE_ITO[0], strokeWidth=2, interpolate="step-after").encode(x=x, y=so_far)
-    points = chart.mark_point(color=MUTED, filled=True, size=60, opacity=1).encode(x=x, y=y)
-    heading = alt.Title(
-        "What each trial reached", subtitle=["Line: the best so far"], anchor="start", frame="group", color=INK
-    )
-    return styled(alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT, title=heading))
+    known = [(trial.number, trial.value) for trial in trials if trial.value is not None]
+    reached = list(itertools.accumulate((value for _, value in known), min if minimise else max))
+    last = max(number for number, _ in known)
+    panel = Panel(_WIDTH, _HEIGHT, (0, max(1, last)), figures.nice_domain(reached + [value for _, value in known]))
+    levels = ticks(panel.y.low, panel.y.high, 6)
+    panel.y_axis(levels, decimal_labels(levels), in_words(called))
+    panel.x_axis(ticks(0, max(1, last), 6, whole=True), decimal_labels([0, 1]), "trial")
+    panel.line(zip((number for number, _ in known), reached, strict=True), OKABE_ITO[0], steps=True)
+    for number, value in known:
+        panel.dot(panel.x(number), panel.y(value), MUTED)
+    return compose([panel], "What each trial reached", ["Line: the best so far"])
 
 
 def search_opening(trials: Sequence[Trial], called: str, *, minimise: bool = False) -> Opening:

@@ -155,8 +155,7 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
     parts, first = [], None
     for one in shown:
         drawn = charts(one)
-        for name, chart in drawn.items():
-            figures.save(chart, folder / "figures" / f"{name}.png")
+        figures.save_all(drawn, folder / "figures")
         if first is None and drawn:
             name, chart = next(iter(drawn.items()))
             first = svg.figure(chart, f"first-{name}", _described(name))

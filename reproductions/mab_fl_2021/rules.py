@@ -25,8 +25,8 @@ from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Study, shortened
 from fedrank.engine.variations import read_sweep
-from fedrank.report.charts import alt
-from fedrank.report.figures import INK, MUTED, OKABE_ITO, RULE
+from fedrank.report.charts import INK, OKABE_ITO, Chart, Entry, Panel, compose, decimal_labels, element, ticks
+from fedrank.report.figures import nice_domain
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
@@ -323,86 +323,70 @@ def _outliers(values: np.ndarray) -> float:
     return float(np.mean((values < low - reach) | (values > high + reach))) if len(values) else 0.0
 
 
-def _boxes(played: Played, kind: str) -> alt.TopLevelMixin:
+def _boxes(played: Played, kind: str) -> Chart:
     """Figures 16 to 18: test AUC of every experiment, as the thesis chose the round and chosen on validation."""
-    rows = []
-    for i, cell in enumerate(played.cells):
-        if cell.kind == kind:
-            label = ", ".join(_said(key, value) for key, value in cell.settings) or kind
-            for how, values in (
-                ("best on test (the thesis)", played.best_test),
-                ("best on validation", played.selected),
-            ):
-                rows += [(label, how, float(v)) for v in values[i]]
-    frame = pl.DataFrame(rows, schema=["setting", "round", "AUC"], orient="row")
-    y = alt.Y("setting:N", title=None, sort=list(dict.fromkeys(frame["setting"])), axis=alt.Axis(labelLimit=320))
-    colour = alt.Color(
-        "round:N",
-        title="round chosen",
-        scale=alt.Scale(range=list(OKABE_ITO[:2])),
-        legend=alt.Legend(orient="top"),
-    )
-    base = alt.Chart(frame).encode(y=y, yOffset="round:N", color=colour)
-    x = alt.X("AUC:Q", title="test AUC of the target", scale=alt.Scale(zero=False))
-    boxes = base.mark_boxplot(extent=_WHISKER, size=9, median={"color": INK}).encode(x=x)
-    n = len(played.seeds)
-    return _framed(boxes, f"{kind}: each box {n} experiments", 24 * max(3, frame["setting"].n_unique()))
+    ways = {"best on test (the thesis)": played.best_test, "best on validation": played.selected}
+    rows = [(i, cell) for i, cell in enumerate(played.cells) if cell.kind == kind]
+    names = [", ".join(_said(key, value) for key, value in cell.settings) or kind for _, cell in rows]
+    domain = nice_domain([float(v) for values in ways.values() for i, _ in rows for v in values[i]])
+    panel = Panel(460, 24.0 * max(3, len(rows)), domain)
+    panel.rows(names)
+    places = ticks(*domain, 6)
+    panel.x_axis(places, decimal_labels(places), "test AUC of the target", grid=True)
+    step = panel.height / len(rows)
+    for row, (i, _) in enumerate(rows):
+        for way, (values, colour) in enumerate(zip(ways.values(), OKABE_ITO, strict=False)):
+            _draw_box(panel, np.asarray(values[i]), step * (row + 0.3 + 0.4 * way), colour)
+    legend = [Entry(name, colour, "square") for name, colour in zip(ways, OKABE_ITO, strict=False)]
+    return compose([panel], f"{kind}: each box {len(played.seeds)} experiments", ["By how the round is chosen"], legend)
 
 
-def _arms_by_round(experiment: SiloExperiment, played: Played, wanted: str) -> alt.TopLevelMixin:
+def _draw_box(panel: Panel, values: Float[np.ndarray, " experiments"], y: float, colour: str) -> None:
+    """Draw the quartiles of values, whiskers to the last values within their reach, and the values beyond."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    reach = _WHISKER * (high - low)
+    near = values[(values >= low - reach) & (values <= high + reach)]
+    panel.interval(float(near.min()), float(near.max()), y, colour, width=1.0, opacity=1.0)
+    panel.interval(float(low), float(high), y, colour, width=8.0, opacity=1.0)
+    at = panel.x(float(middle))
+    panel.add(element("line", x1=at, x2=at, y1=y - 4, y2=y + 4, stroke=INK))
+    for value in values[(values < low - reach) | (values > high + reach)]:
+        panel.dot(panel.x(float(value)), y, colour, radius=2.0)
+
+
+def _arms_by_round(experiment: SiloExperiment, played: Played, wanted: str) -> Chart:
     """Figure 20: which arm was played, round by round."""
-    names = [cell.name for cell in played.cells]
-    if wanted not in names:
+    cells = [cell.name for cell in played.cells]
+    if wanted not in cells:
         raise ConfigError(f"the figure of arms is of a setting that is not in the table: {wanted}.")
-    arms = played.arm[names.index(wanted)]
-    rows = [
-        (n + 1, _arm(experiment, played, arm), int((arms[:, n] == arm).sum()))
-        for n in range(arms.shape[1])
-        for arm in range(len(played.members))
-    ]
-    frame = pl.DataFrame(rows, schema=["round", "arm", "experiments"], orient="row")
-    bars = (
-        alt.Chart(frame)
-        .mark_bar()
-        .encode(
-            x=alt.X("round:O", axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("experiments:Q", title="experiments that played it"),
-            color=alt.Color(
-                "arm:N", scale=alt.Scale(range=list(OKABE_ITO)), legend=alt.Legend(orient="top", columns=2)
-            ),
-        )
-    )
-    return _framed(bars, f"Arms of {wanted}", 220)
+    arms = played.arm[cells.index(wanted)]
+    names = [_arm(experiment, played, arm) for arm in range(len(played.members))]
+    colours = {name: OKABE_ITO[i % len(OKABE_ITO)] for i, name in enumerate(names)}
+    counts = [{name: float((column == arm).sum()) for arm, name in enumerate(names)} for column in arms.T]
+    panel = Panel(460, 220, (-0.5, len(counts) - 0.5), (0.0, float(len(arms))))
+    levels = ticks(0, len(arms), 5, whole=True)
+    panel.y_axis(levels, decimal_labels(levels), "experiments that played it")
+    panel.x_axis(range(len(counts)), lambda place: f"{place + 1:.0f}", "round")
+    panel.stacks(counts, colours, lambda place, arm: f"Round {place + 1}: {arm} in {counts[place][arm]:.0f}")
+    return compose([panel], f"Arms of {wanted}", (), [Entry(n, colour, "square") for n, colour in colours.items()])
 
 
-def _strips(points: Sequence[tuple]) -> alt.TopLevelMixin:
+def _strips(points: Sequence[tuple]) -> Chart:
     """Figure 13: every increment, round by round."""
-    frame = pl.DataFrame(points, schema=["arm", "over", "seed", "round", "increment"], orient="row").with_columns(
-        pl.col("over").replace({"own": "the target's own model", "previous": "the last round"})
-    )
-    dots = (
-        alt.Chart(frame)
-        .mark_circle(size=14, opacity=0.45, color=OKABE_ITO[0])
-        .encode(
-            x=alt.X("round:Q", axis=alt.Axis(title="round", tickMinStep=1, format="d")),
-            y=alt.Y("increment:Q", title="increment of AUC"),
+    frame = pl.DataFrame(points, schema=["arm", "over", "seed", "round", "increment"], orient="row")
+    over = {"own": "the target's own model", "previous": "the last round"}
+    low, high = nice_domain([0.0, *frame["increment"].to_list()])
+    panels = []
+    for (arm, against), part in frame.group_by("arm", "over", maintain_order=True):
+        panel = Panel(
+            340, 110, (0.0, 1.0 + max(frame["round"].to_list())), (low, high), title=f"{arm}, over {over[against]}"
         )
-    )
-    mean = (
-        alt.Chart(frame)
-        .mark_line(color=OKABE_ITO[1])
-        .encode(x="round:Q", y=alt.Y("mean(increment):Q", title="increment of AUC"))
-    )
-    layered = alt.layer(dots, mean, data=frame).properties(width=130, height=130)
-    faceted = layered.facet(column=alt.Column("arm:N", title=None), row=alt.Row("over:N", title="over"))
-    return faceted.configure(font="sans-serif").configure_axis(gridColor=RULE, labelColor=MUTED, titleColor=INK)
-
-
-def _framed(chart: Any, title: str, height: int) -> alt.TopLevelMixin:
-    return (
-        chart.properties(title=title, width=460, height=height)
-        .configure(font="sans-serif")
-        .configure_view(stroke=None)
-        .configure_axis(gridColor=RULE, labelColor=MUTED, titleColor=INK)
-        .configure_title(anchor="start", color=INK)
-    )
+        levels = ticks(low, high, 4)
+        panel.y_axis(levels, decimal_labels(levels), "increment")
+        panel.x_axis(ticks(0, panel.x.high, 6, whole=True), decimal_labels([0, 1]), "round")
+        for number, value in part.select("round", "increment").iter_rows():
+            panel.dot(panel.x(number), panel.y(value), OKABE_ITO[0], radius=2.0, opacity=0.45)
+        means = part.group_by("round").agg(pl.col("increment").mean()).sort("round")
+        panel.line(means.iter_rows(), OKABE_ITO[1])
+        panels.append(panel)
+    return compose(panels, "Increments of AUC", ["A point an experiment; line: their mean"])

@@ -392,8 +392,6 @@ def write(standings: Standings, folder: Path) -> Path:
     Returns:
         The page.
 
-    Raises:
-        MissingExtraError: What draws figures is not installed; the tables are there then.
     """
     found = contrasts(standings)
     results = results_frame(standings)
@@ -403,8 +401,7 @@ def write(standings: Standings, folder: Path) -> Path:
     write_atomically(folder / "curves.csv", curves_frame(standings).write_csv().encode())
     results.write_parquet(folder / "results.parquet")
     drawn = charts(standings, found)
-    for name, chart in drawn.items():
-        figures.save(chart, folder / "figures" / f"{name}.png")
+    figures.save_all(drawn, folder / "figures")
     page = folder / "leaderboard.html"
     write_atomically(page, document_of(standings, found, drawn).encode())
     return page

@@ -8,14 +8,13 @@ estimates by arm (Figures 23 to 28).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
-from fedrank.core.trees import Json
 from fedrank.report import describe, figures
-from fedrank.report.charts import alt
+from fedrank.report.charts import Chart, Entry, Panel, compose, element, noted, text, text_width, ticks
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.silos.report.files import Arm, Silos
@@ -44,7 +43,7 @@ LOSS = "log-loss"
 SYMBOLS = {"helps": "▲", "harms": "▼", "no evidence": "·"}
 
 
-def learning_figure(run: Run, target: str) -> alt.LayerChart:
+def learning_figure(run: Run, target: str) -> Chart:
     """AUC on the target's test and validation rows by round, of the last model and of the best so far.
 
     Args:
@@ -69,7 +68,7 @@ def learning_figure(run: Run, target: str) -> alt.LayerChart:
     )
 
 
-def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:
+def arm_figure(run: Run, target: str, column: str) -> Chart:
     """Increment or estimate of the arms by round.
 
     Args:
@@ -108,7 +107,7 @@ def arm_figure(run: Run, target: str, column: str) -> alt.LayerChart:
     return figures.line_chart(run, frame, "round", titles[column], axis, colours, {}, notes, marks=zero)
 
 
-def played_figure(run: Run, target: str) -> Any:
+def played_figure(run: Run, target: str) -> Chart:
     """Arms whose average became the model, by round: shares of the seeds, stacked."""
     silos, plays = _arms_of(run, target)
     shown = _shown(silos, plays, target)
@@ -123,37 +122,23 @@ def played_figure(run: Run, target: str) -> Any:
     frame = played.group_by("round", "arm").agg(pl.len().alias("n"))
     frame = frame.with_columns((pl.col("n") / pl.col("n").sum().over("round")).alias("share")).sort("round", "arm")
     colours = _colours(shown) | ({"other arms": figures.MUTED} if "other arms" in frame["arm"].to_list() else {})
-    order = {name: i for i, name in enumerate(colours)}
-    notes = [f"Round {r['round']}: {r['arm']} in {r['share']:.0%}" for r in frame.iter_rows(named=True)]
-    frame = frame.with_columns(
-        pl.col("arm").replace_strict(order, return_dtype=pl.Int64).alias("order"),
-        pl.Series("note", notes, dtype=pl.String),
-    )
     said = [f"Share of {len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''} in which it became the model"]
     if block > 1:
         said[0] += f", means of {block} rounds"
-    chart = (
-        alt.Chart(frame)
-        .mark_bar(strokeWidth=0)
-        .encode(
-            x=alt.X("round:O")
-            .title("round")
-            .axis(labelAngle=0, labelOverlap=True, ticks=False)
-            .scale(paddingInner=0.12),
-            y=alt.Y("share:Q").title("share of seeds").axis(format=".0%", tickCount=5).scale(domain=[0, 1]),
-            color=alt.Color("arm:N")
-            .scale(domain=list(colours), range=list(colours.values()))
-            .legend(_legend(colours))
-            .sort(list(colours)),
-            order="order:Q",
-            description="note:N",
-        )
-    )
-    title = _title(f"Arms played for {target}", [*said, *describe.caveats(run)], 62)
-    return figures.styled(chart.properties(width=380, height=230, title=title))
+    rounds = frame["round"].unique().sort().to_list()
+    panel = Panel(380, 230, (-0.5, len(rounds) - 0.5), (0.0, 1.0))
+    panel.y_axis(ticks(0, 1, 5), "{:.0%}".format, "share of seeds")
+    every = -(-len(rounds) // 12)
+    panel.x_axis(range(0, len(rounds), every), lambda place: str(rounds[round(place)]), "round")
+    shares: list[dict[str, float]] = [{} for _ in rounds]
+    for number, arm, share in frame.select("round", "arm", "share").iter_rows():
+        shares[rounds.index(number)][arm] = share
+    panel.stacks(shares, colours, lambda place, arm: f"Round {rounds[place]}: {arm} in {shares[place][arm]:.0%}")
+    legend = [Entry(name, colour, "square") for name, colour in colours.items()]
+    return compose([panel], f"Arms played for {target}", [*said, *describe.caveats(run)], legend)
 
 
-def matrix_figure(run: Run) -> Any:
+def matrix_figure(run: Run) -> Chart:
     """Matrix of help: a row for each target, a column for each helper, the mean paired difference in the cell.
 
     Colour is for verdicts: the largest difference may well be the one that is known least.
@@ -161,41 +146,68 @@ def matrix_figure(run: Run) -> Any:
     silos = _silos(run)
     cells, most = _cells(silos)
     small = len(silos.names) > MOST_NUMBERS
-    wide, high = (16, 16) if small else (96, 46)
-    axis: Any = {"labelLimit": 140, "ticks": False, "domain": False, "labelOverlap": True}
-    x = alt.X("helper:N").sort(list(silos.names)).title("silo that is averaged with it").axis(orient="top", **axis)
-    x = x.axis(orient="top", labelAngle=-60 if small else 0, **axis)
-    y = alt.Y("target:N").sort(list(silos.targets)).title("target").axis(**axis)
-    legend = alt.Legend(
-        title=f"mean paired difference of {measured_by(run)}",
-        orient="bottom", format="+.2f", gradientLength=200, titleLimit=0,
-        titleFontWeight="normal", titleFontSize=11.5, gradientThickness=10, tickCount=5,
-    )  # fmt: skip
-    scale = alt.Scale(domain=[-most, 0, most], range=list(DIVERGING))
-    base = alt.Chart(cells).encode(x=x, y=y)
-    known = base.transform_filter("isValid(datum.value)")
-    layers = [
-        base.transform_filter("!isValid(datum.value)").mark_rect(color=_NOTHING, opacity=0.35).encode(
-            description="note:N"
-        ),
-        known.mark_rect(strokeWidth=0).encode(
-            color=alt.Color("shade:Q").scale(scale).legend(legend), description="note:N"
-        ),
-    ]  # fmt: skip
-    if not small:
-        for ink, which in ((_ON_PALE, "!datum.deep"), (_ON_DEEP, "datum.deep")):
-            text = known.transform_filter(which).mark_text(fontSize=12, color=ink, dy=-5)
-            layers.append(text.encode(text="text:N"))
-        small_print = known.mark_text(fontSize=9.5, color=_ON_PALE, dy=10).transform_filter("datum.below != ''")
-        layers.append(small_print.encode(text="below:N"))
+    wide, high = (16.0, 16.0) if small else (96.0, 46.0)
+    panel = Panel(wide * len(silos.names), high * len(silos.targets))
+    panel.rows([_short(name) for name in silos.targets])
+    panel.add(
+        text(panel.width / 2, -_columns_height(silos.names, small), "silo that is averaged with it", anchor="middle")
+    )
+    for column, name in enumerate(silos.names):
+        x = (column + 0.5) * wide
+        panel.add(text(x + 4, -6, _short(name), turn=-60) if small else text(x, -6, _short(name), anchor="middle"))
+    panel.above = _columns_height(silos.names, small) + 14
+    for cell in cells:
+        x, y = silos.names.index(cell.helper) * wide, silos.targets.index(cell.target) * high
+        fill = _NOTHING if cell.value is None else _shade(cell.shade / most)
+        about = {"opacity": 0.35} if cell.value is None else {}
+        size = {"x": x + 1, "y": y + 1, "width": wide - 2, "height": high - 2}
+        panel.add(element("rect", noted(cell.note), fill=fill, **size, **about))
+        if not small and cell.value is not None:
+            ink = _ON_DEEP if abs(cell.shade) > 0.6 * most else _ON_PALE
+            panel.add(text(x + wide / 2, y + high / 2 - 1, cell.text, size=12.0, fill=ink, anchor="middle"))
+            if cell.below:
+                panel.add(text(x + wide / 2, y + high / 2 + 13, cell.below, size=9.5, fill=_ON_PALE, anchor="middle"))
     said = ["With the silo minus without it, same round", "▲ helps, ▼ harms; · no evidence, no colour; grey: not asked"]
-    if any(cells["below"]):
+    if any(cell.below for cell in cells):
         said.append("Seen from: a harm of that size would have been seen with a probability of 0.8")
     if small:
         said[1:] = ["Point at a cell to read it; the tables below have the verdicts"]
-    title = _title("Who helps whom", [*said, *describe.caveats(run)], 62)
-    chart = alt.layer(*layers).properties(width=wide * len(silos.names), height=high * len(silos.targets), title=title)
-    return figures.styled(chart).configure_scale(bandPaddingInner=0.04)
+    said += describe.caveats(run)
+    return compose([panel, _colour_bar(most, f"mean paired difference of {measured_by(run)}")], "Who helps whom", said)
+
+
+def _short(name: str) -> str:
+    return textwrap.shorten(name, 22, placeholder="…")
+
+
+def _columns_height(names: Sequence[str], small: bool) -> float:
+    """Height of the names of columns above the matrix."""
+    return 24.0 if not small else 14 + 0.87 * max(text_width(_short(name), 12.5) for name in names)
+
+
+def _shade(part: float) -> str:
+    """Colour of a part of the largest difference, from −1 to 1."""
+    ends = [int(DIVERGING[0 if part < 0 else 2][i : i + 2], 16) for i in (1, 3, 5)]
+    middle = [int(DIVERGING[1][i : i + 2], 16) for i in (1, 3, 5)]
+    mixed = [round(m + (e - m) * min(1.0, abs(part))) for m, e in zip(middle, ends, strict=True)]
+    return "#" + "".join(f"{one:02X}" for one in mixed)
+
+
+def _colour_bar(most: float, title: str) -> Panel:
+    """The legend of the matrix: its colours over the differences that they stand for."""
+    panel = Panel(200, 10, (-most, most))
+    steps = 41
+    for i in range(steps):
+        x = panel.width * i / steps
+        panel.add(
+            element(
+                "rect", x=x, y=0.0, width=panel.width / steps + 0.5, height=10.0, fill=_shade(2 * i / (steps - 1) - 1)
+            )
+        )
+    panel.x_axis(
+        [-most, 0.0, most], lambda value: f"{value:+.2f}".replace("-", "−") if value else "0", title, line=False
+    )
+    return panel
 
 
 def measure_name(run: Run, base: str, target: str) -> str:
@@ -261,48 +273,46 @@ def _colours(arms: list[Arm]) -> dict[str, str]:
     return {arm.name: figures.OKABE_ITO[i % len(figures.OKABE_ITO)] for i, arm in enumerate(arms)}
 
 
-def _cells(silos: Silos) -> tuple[pl.DataFrame, float]:
-    """One row for each cell of the matrix with its text and colour, and the largest absolute value with a verdict."""
-    rows: list[dict[str, Json]] = []
+@dataclass(frozen=True)
+class _Cell:
+    """A cell of the matrix.
+
+    Attributes:
+        target: Name of its row.
+        helper: Name of its column.
+        note: Words that a pointer shows.
+        value: Mean paired difference; None: not compared.
+        shade: The difference if there is a verdict, else 0.
+        text: The number that is written into it.
+        below: What is written below the number.
+    """
+
+    target: str
+    helper: str
+    note: str
+    value: float | None = None
+    shade: float = 0.0
+    text: str = ""
+    below: str = ""
+
+
+def _cells(silos: Silos) -> tuple[list[_Cell], float]:
+    """The cells of the matrix, and the largest absolute difference with a verdict."""
+    cells = []
     for target in silos.targets:
         found = silos.findings.get(target)
         helpers = {h.name: h for h in found.helpers} if found else {}
         for name in silos.names:
             one = helpers.get(name)
-            value = one.difference.mean if one and one.difference else None
-            row: dict[str, Json] = {
-                "target": target,
-                "helper": name,
-                "value": value,
-                "shade": 0.0,
-                "text": "",
-                "below": "",
-            }
-            row["note"] = f"{name} for {target}: not compared"
-            if one is not None and value is not None:
-                row["shade"] = 0.0 if one.verdict == "no evidence" else value
-                row["text"] = f"{SYMBOLS[one.verdict]} {value:+.3f}".replace("-", "−")
-                row["note"] = f"{name} for {target}: {describe.measured(one.difference, signed=True)}, {one.verdict}"
-                if one.visible is not None and one.verdict == "no evidence":
-                    row["below"] = f"seen from −{one.visible:.3f}"
-                    row["note"] += f"; a harm of more than {one.visible:.3f} would have been seen"
-            rows.append(row)
-    most = max((abs(row["shade"]) for row in rows), default=0.0) or 0.01
-    for row in rows:
-        row["deep"] = abs(row["shade"]) > 0.6 * most
-    kinds: Mapping[str, Any] = {"value": pl.Float64, "shade": pl.Float64}
-    return pl.DataFrame(rows, schema_overrides=kinds, infer_schema_length=None), most
-
-
-def _legend(colours: Mapping[str, str]) -> alt.Legend:
-    longest = max(map(len, colours))
-    columns = 3 if longest < 16 else 2 if longest < 30 else 1
-    return alt.Legend(
-        title=None, orient="top", direction="horizontal", columns=columns, labelLimit=0, symbolType="square",
-        symbolStrokeWidth=0,
-    )  # fmt: skip
-
-
-def _title(text: str, said: list[str], width: int) -> alt.Title:
-    lines = [line for one in said for line in textwrap.wrap(one, width)]
-    return alt.Title(text, subtitle=lines, anchor="start", frame="group")
+            if one is None or one.difference is None:
+                cells.append(_Cell(target, name, f"{name} for {target}: not compared"))
+                continue
+            value, below = one.difference.mean, ""
+            note = f"{name} for {target}: {describe.measured(one.difference, signed=True)}, {one.verdict}"
+            if one.visible is not None and one.verdict == "no evidence":
+                below = f"seen from −{one.visible:.3f}"
+                note += f"; a harm of more than {one.visible:.3f} would have been seen"
+            shade = 0.0 if one.verdict == "no evidence" else value
+            words = f"{SYMBOLS[one.verdict]} {value:+.3f}".replace("-", "−")
+            cells.append(_Cell(target, name, note, value, shade, words, below))
+    return cells, max((abs(cell.shade) for cell in cells), default=0.0) or 0.01

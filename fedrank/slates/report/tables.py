@@ -11,7 +11,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.report import describe, figures, words
-from fedrank.report.charts import alt
+from fedrank.report.charts import Chart
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
@@ -87,7 +87,7 @@ def ledger_words(run: Run) -> list[str]:
 _POINTS = 20
 
 
-def learning_figure(run: Run, measure: str) -> alt.LayerChart:
+def learning_figure(run: Run, measure: str) -> Chart:
     """Engagement of fresh users without exploration over the users served before; fixed policies are dashed.
 
     Args:
@@ -107,7 +107,7 @@ def learning_figure(run: Run, measure: str) -> alt.LayerChart:
     )
 
 
-def online_figure(run: Run) -> alt.LayerChart | None:
+def online_figure(run: Run) -> Chart | None:
     """Engagement while platforms learnt, exploration included; None before a user has left."""
     slates = slates_of(run)
     parts, block = [], 1

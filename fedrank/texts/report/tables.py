@@ -10,7 +10,6 @@ The federation's ranker compared with others, query by query.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.core.words import counted
 from fedrank.report import describe, figures, words
-from fedrank.report.charts import alt
+from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
 from fedrank.report.significance import adjust, compare_per_query
@@ -402,7 +401,7 @@ def _mean(values: Mapping[int, float]) -> Estimate | None:
 COLOURS = {FEDERATED: figures.OKABE_ITO[0], EXACT: figures.OKABE_ITO[2], GLOBAL: figures.OKABE_ITO[1]}
 
 
-def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
+def learning_figure(run: Run, scope: str = "own") -> Chart | None:
     """The headline's measure over rounds on test queries, with baselines as dashed lines (as the paper's Figure 6).
 
     Args:
@@ -435,51 +434,34 @@ def learning_figure(run: Run, scope: str = "own") -> alt.LayerChart | None:
 def gate_figure(run: Run) -> Any | None:
     """Gain of adopting the federation's ranker for each silo and seed, by the gate's decision; None without a gate."""
     texts = details_of(run)
-    rows = [
-        {
-            "silo": one.silo,
-            "value": one.test,
-            "decision": "adopted" if one.adopted else "refused",
-            "note": f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
-            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, held out "
-            f"{describe.measured(one.vali, signed=True, digits=DIGITS)}",
-        }
-        for one in texts.decisions
-        if math.isfinite(one.test)
-    ]
-    if not rows:
+    found = [one for one in texts.decisions if math.isfinite(one.test)]
+    if not found:
         return None
-    frame = pl.DataFrame(rows)
-    x = (
-        alt.X("value:Q")
-        .title(f"{FEDERATED} − what the silo has, {texts.measure} on test queries")
-        .axis(format="+.2f", tickCount=4)
-    )
-    y = alt.Y("silo:N").sort(list(texts.names)).title(None).axis(ticks=False, domain=False, grid=True)
-    zero = alt.Chart(pl.DataFrame({"value": [0.0]})).mark_rule(color=figures.MUTED, strokeWidth=1.5).encode(x=x)
-    domain = ["adopted", "refused"]
-    legend = alt.Legend(title=None, orient="top", direction="horizontal", symbolStrokeWidth=2)
-    points = (
-        alt.Chart(frame)
-        .mark_point(size=90, strokeWidth=2)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("decision:N")
-            .scale(domain=domain, range=[figures.OKABE_ITO[0], figures.OKABE_ITO[1]])
-            .legend(legend),
-            shape=alt.Shape("decision:N").scale(domain=domain, range=["circle", "cross"]).legend(legend),
-            description="note:N",
+    domain = figures.nice_domain([0.0, *(one.test for one in found)])
+    panel = Panel(380, max(120, 42 * len(texts.names)), domain)
+    panel.rows(texts.names, grid=True)
+    places = ticks(*domain, 4)
+    title = f"{FEDERATED} − what the silo has, {texts.measure} on test queries"
+    panel.x_axis(places, decimal_labels(places, signed=True), title)
+    panel.vertical(0.0)
+    adopted, refused = figures.OKABE_ITO[:2]
+    for one in found:
+        note = (
+            f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
+            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, held out "
+            f"{describe.measured(one.vali, signed=True, digits=DIGITS)}"
         )
-    )
+        x, y = panel.x(one.test), (list(texts.names).index(one.silo) + 0.5) * panel.height / len(texts.names)
+        if one.adopted:
+            panel.dot(x, y, adopted, filled=False, note=note)
+        else:
+            panel.add(cross(x, y, refused, note=note))
     said = [
         "A point a seed; right of 0 the federation’s ranker beats the better of BM25 and Local on test queries",
         *describe.caveats(run),
     ]
-    lines = [line for one in said for line in textwrap.wrap(one, 62)]
-    title = alt.Title("What adopting is worth, and what was decided", subtitle=lines, anchor="start", frame="group")
-    height = max(120, 42 * len(texts.names))
-    return figures.styled(alt.layer(zero, points).properties(width=380, height=height, title=title))
+    legend = [Entry("adopted", adopted, "circle"), Entry("refused", refused, "cross")]
+    return compose([panel], "What adopting is worth, and what was decided", said, legend)
 
 
 _PER_QUERY = {"split": "text", "qid": "text", "ranker": "text", "measure": "text", "value": "number"}

@@ -24,16 +24,16 @@ crosses. Each platform learns which slate it showed, and, if it has feedback, wh
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import dataclass_of_arrays, jax, jnp
 from fedrank.core.protocol import Environment
 from fedrank.slates.world.policies import Policy
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
@@ -57,7 +57,7 @@ class SlateLearner(abc.ABC):
     feedback: tuple[bool, ...]
 
     @abc.abstractmethod
-    def first_state(self, key: PRNGKeyArray, number: Int[Array, ""] | int) -> Any:
+    def first_state(self, key: Key[Array, ""], number: Int[Array, ""] | int) -> Any:
         """A platform's state before its first user.
 
         Args:
@@ -114,7 +114,7 @@ class SlateLearner(abc.ABC):
         """Value of a click on each candidate now; one more where a round without a click is worth anything."""
 
     def join_values(
-        self, shared: PyTree, values: Float[Array, "platforms values"], key: PRNGKeyArray
+        self, shared: PyTree, values: Float[Array, "platforms values"], key: Key[Array, ""]
     ) -> Float[Array, "platforms values"]:
         """Values of all platforms as slates are made by them; by default each platform's own.
 
@@ -183,7 +183,7 @@ class LastRound(NamedTuple):
     turns: Turn
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("shared", "own"), meta_fields=("learner",))
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class LearnedPolicy(Policy):
     """Slates of the platforms of a learner without exploration, for fresh episodes.
@@ -194,7 +194,7 @@ class LearnedPolicy(Policy):
         own: What each platform has, leaves [K, ...].
     """
 
-    learner: SlateLearner
+    learner: SlateLearner = field(metadata={"static": True})
     shared: Any  # JAX also puts its own placeholders into pytrees
     own: Any
 

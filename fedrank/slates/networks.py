@@ -21,13 +21,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.slates.fedslate_2024 import PUBLISHED_WIDTHS
 
 #: Beyond this, exp would overflow when squared, and Mish is the identity to the last bit.
@@ -67,7 +67,7 @@ class LocalQ(ABC):
         """Number of weights of the network."""
 
     @abstractmethod
-    def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
+    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights; ``key`` is consumed."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class FederatedQ(ABC):
         """Number of weights of the network."""
 
     @abstractmethod
-    def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
+    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights; ``key`` is consumed."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class LayeredNetwork(ABC):
         """Number of weights of the network."""
         return _count(self.layers)
 
-    def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
+    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights, uniform on ±1/√inputs of their layer; ``key`` is consumed."""
         return _uniform(key, self.layers)
 
@@ -352,7 +352,7 @@ def _count(layers: tuple[tuple[int, int], ...]) -> int:
     return sum(before * after + after for before, after in layers)
 
 
-def _uniform(key: PRNGKeyArray, layers: tuple[tuple[int, int], ...]) -> Float[Array, " weights"]:
+def _uniform(key: Key[Array, ""], layers: tuple[tuple[int, int], ...]) -> Float[Array, " weights"]:
     """Weights and biases uniform on ±1/√inputs of their layer."""
     bound = [np.full(before * after + after, before**-0.5, np.float32) for before, after in layers]
     return jnp.concatenate(bound) * jax.random.uniform(key, (_count(layers),), jnp.float32, -1.0, 1.0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 
-import jax
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Bool, Float, Key
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
 from fedrank.slates.world.policies import Copying, Played, Policy, StayKeys, play

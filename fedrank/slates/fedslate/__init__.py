@@ -36,11 +36,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Float, Int, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json
@@ -99,10 +99,10 @@ class FedSlate(PlatformProtocol):
         return Look(learner), Recommend(learner), *learning, CopyToTargets(learner)
 
     @override
-    def init(self, key: PRNGKeyArray) -> CoordinatorState:
+    def init(self, key: Key[Array, ""]) -> CoordinatorState:
         return first_coordinator_state(self.settings, key)
 
-    def platform(self, key: PRNGKeyArray, number: Int[Array, ""] | int) -> PlatformState:
+    def platform(self, key: Key[Array, ""], number: Int[Array, ""] | int) -> PlatformState:
         """A platform's state before its first user.
 
         Args:

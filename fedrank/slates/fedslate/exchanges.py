@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray, UInt32
+from jaxtyping import Bool, Float, Int, Integer, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Environment, Exchange
 from fedrank.slates.fedslate.learner import ValueLearner, adam_step, federated_values, joint_values, others_mean
@@ -44,7 +44,7 @@ from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.learner import UserVisits
 
 
-def sample_without_replacement(key: PRNGKeyArray, size: Int[Array, ""] | int, batch: int) -> Int[Array, " batch"]:
+def sample_without_replacement(key: Key[Array, ""], size: Int[Array, ""] | int, batch: int) -> Int[Array, " batch"]:
     """Uniform indices without replacement, at the cost of ``batch`` draws, however many rows there are.
 
     Floyd's algorithm (Bentley and Floyd, *Programming pearls: a sample of brilliance*, CACM 30(9), 1987): for
@@ -93,7 +93,7 @@ class SlateExchange(Exchange):
         """Nothing crosses where platforms do not federate."""
         return self.settings.silent
 
-    def noise(self, key: PRNGKeyArray | None, *lead: int) -> Any:
+    def noise(self, key: Key[Array, ""] | None, *lead: int) -> Any:
         """Noise for vectors of values, int32 [lead…, N]; () without noise.
 
         Args:
@@ -121,7 +121,7 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return self.noise(key)
 
     @override
@@ -170,7 +170,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
         return SharedValues(rounds, federated_values(s, state.weights, state.values))
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         words = jax.random.uniform(key, (1 + self.settings.world.candidates,))
         return ExplorationDraw(words[0], words[1:])
 
@@ -247,7 +247,7 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
         return BatchAges(state.round, ages.astype(jnp.uint32))
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return self.noise(key, 2, self.settings.batch)
 
     @override
@@ -481,7 +481,7 @@ class Step(LearningExchange, request=ValueGradient):
         return ValueGradient(state.gradient[self.platform])
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return () if self.last else self.noise(key, self.settings.batch)
 
     @override

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedrank.core.lazy import optax
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp, optax
 from fedrank.slates.fedslate.platform import (
     best_slate,
     choice_scores,

@@ -14,10 +14,10 @@ What a platform of the published FedSlate sees: its choice model, past slates an
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view
 from fedrank.slates.fedslate_2024 import Fault

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Float, Shaped
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import optax
+from fedrank.core.lazy import jnp, optax
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.fedslate_2024 import PAST, Fault
 from fedrank.slates.networks import FederatedQ, LocalQ

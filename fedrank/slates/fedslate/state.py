@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 
-from fedrank.core.lazy import optax
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp, optax
 from fedrank.slates.fedslate.settings import SlateSettings
 from fedrank.slates.fedslate_2024 import PAST, Fault
 
@@ -117,7 +116,7 @@ class CoordinatorState(NamedTuple):
     """
 
     round: UInt32[Array, ""]
-    key: PRNGKeyArray
+    key: Key[Array, ""]
     weights: Float[Array, " weights"]
     target: Float[Array, " weights"]
     optimiser: optax.OptState
@@ -145,7 +144,7 @@ def empty_view(s: SlateSettings) -> View:
     )  # fmt: skip
 
 
-def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorState:
+def first_coordinator_state(s: SlateSettings, key: Key[Array, ""]) -> CoordinatorState:
     """The coordinator's state before the first round: a random Ω; ``key`` is consumed."""
     k, b, n = s.platforms, s.batch, s.world.candidates
     weights_key, own = jax.random.split(key)
@@ -168,7 +167,7 @@ def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorS
     )
 
 
-def first_platform_state(s: SlateSettings, key: PRNGKeyArray, number: Int[Array, ""] | int) -> PlatformState:
+def first_platform_state(s: SlateSettings, key: Key[Array, ""], number: Int[Array, ""] | int) -> PlatformState:
     """A platform's state before its first user.
 
     Args:

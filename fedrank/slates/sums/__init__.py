@@ -28,14 +28,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped, UInt32
+from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Environment, Exchange, Party
@@ -210,7 +210,7 @@ class Show(Exchange, request=RoundStart, reply=Done):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return jax.random.uniform(key, (2,))
 
     @override
@@ -296,7 +296,7 @@ class IntegersOfUsers(AfterExplorers):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return () if self.sigma is None else simulated_discrete_gaussian(key, (self.numbers,), self.sigma)
 
     @override
@@ -486,11 +486,11 @@ class SummedSlates(PlatformProtocol):
         return Show(s), *bound, Release(s), Improve(s)
 
     @override
-    def init(self, key: PRNGKeyArray | None) -> CoordinatorState:
+    def init(self, key: Key[Array, ""] | None) -> CoordinatorState:
         learner = self.settings.learner
         return CoordinatorState(jnp.uint32(0), jnp.zeros(learner.parameters, jnp.float32), jnp.float32(learner.clip))
 
-    def platform(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
+    def platform(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> PlatformState:
         """A platform's state before its first user; arguments as of :meth:`.SlateLearner.first_state`."""
         return self.settings.learner.first_state(key, number)
 

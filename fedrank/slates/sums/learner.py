@@ -41,13 +41,13 @@ import abc
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
@@ -348,7 +348,7 @@ class SumLearner(SlateLearner):
         return jnp.where(own.feedback, clicked, expected_item(self.world, own.view.documents[own.slate]))
 
     @override
-    def first_state(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
+    def first_state(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> PlatformState:
         world, zero = self.world, jnp.float32(0.0)
         documents, left = jnp.zeros(world.candidates, jnp.float32), jnp.int32(world.rounds_per_episode)
         return PlatformState(

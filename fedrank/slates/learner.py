@@ -35,6 +35,7 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import dataclass_of_arrays, jax, jnp
 from fedrank.core.protocol import Environment
+from fedrank.core.registry import Registry
 from fedrank.slates.world.policies import Policy
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
@@ -128,6 +129,10 @@ class SlateLearner(abc.ABC):
     @abc.abstractmethod
     def best(self, own: Any, values: Float[Array, " values"]) -> Int[Array, " slots"]:
         """The slate that follows from values; places of candidates in slot order."""
+
+
+#: Learners by name; what each needs from other platforms decides which protocol plays it.
+LEARNERS: Registry[type[SlateLearner]] = Registry("learner of slates", "fedrank.slate_learners")
 
 
 @dataclass(frozen=True)

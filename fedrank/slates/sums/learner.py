@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
@@ -208,6 +208,17 @@ class SumLearner(SlateLearner):
             raise ConfigError(f"bounders must be in 0..{most:,}, got {self.bounders}.")
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(f"feedback must be one bool a platform, one of them True, got {self.feedback}.")
+
+    @classmethod
+    def of(cls, settings: Any, **known: Any) -> SumLearner:
+        """The learner of a run.
+
+        Args:
+            settings: Settings of planned-slates, ``[slates]``, of which a learner takes what it knows; by default none.
+            known: Fields of this class.
+        """
+        del settings
+        return cls(**known)
 
     @property
     def senders(self) -> tuple[bool, ...]:

@@ -96,9 +96,7 @@ def test_a_promise_is_that_of_a_user_in_all_of_training():
             Entrant("x", "foltr-es"), Block("generated", "perfect", "topics", epsilon), GENERATED, TINY
         )
         assert kept.population is None and bounds_of(kept).times == TINY.rounds  # the same devices in every round
-    assert "no ε" in configuration(
-        Entrant("x", "dbgd"), Block("generated", "perfect", epsilon=1.0), GENERATED, TINY
-    )
+    assert "no ε" in configuration(Entrant("x", "dbgd"), Block("generated", "perfect", epsilon=1.0), GENERATED, TINY)
 
 
 def test_a_part_of_the_terms():

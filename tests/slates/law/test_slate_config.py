@@ -2,18 +2,20 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+import fedrank
 from fedrank.core.errors import ConfigError, FedrankError
 from fedrank.core.fields import settings_of
 from fedrank.engine.config import Compute
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import resume, run
+from fedrank.engine.run import config_of, resume, run
 from fedrank.engine.run_folder import SCHEMA, RunFolder
-from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
+from fedrank.engine.settings import as_dict, changes, from_dict, read_config, to_toml, with_setting
 from fedrank.slates.build import experiment_of
 from fedrank.slates.config import (
     Evaluation,
@@ -21,12 +23,15 @@ from fedrank.slates.config import (
     World,
 )
 from fedrank.slates.fedslate import FedSlate, LocalSlateQ
-from fedrank.slates.fedslate.settings import CORRECTED, FederatedSlates
+from fedrank.slates.fedslate.learner import SlateQ
+from fedrank.slates.fedslate.settings import CORRECTED, FederatedSlates, Sharing
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAULTS, PUBLISHED, Fault
 from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.planning import PlannedSlates, Planning
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
 from fedrank.slates.task import TASK
+from fedrank.slates.world.satisfaction import Satisfaction
 
 BUNDLES = {"corrected": CORRECTED, "published": PUBLISHED}
 #: Users of five rounds, and networks of a few units.
@@ -192,6 +197,47 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
 def test_what_does_not_go_together_is_said_before_anything_runs(settings, said):
     with pytest.raises(ConfigError, match=said):
         experiment_of(_config(**settings))
+
+
+def test_a_method_with_settings_is_a_configuration():
+    class Negative(SlateQ):
+        def values_of(self, weights, user, items):
+            return -super().values_of(weights, user, items)
+
+    method = FedSlate(FederatedSlates(batch=7, mode="published"), sharing=Sharing(clip=2.0), critic=Negative)
+    config = config_of(method, {"world": {"platforms": 3}, "slates": {"memory": 900}})
+    assert changes(config) == {
+        "world.platforms": 3, "slates.batch": 7, "slates.mode": "published", "slates.memory": 900, "sharing.clip": 2.0
+    }  # fmt: skip
+    assert from_dict(as_dict(config)).method == dataclasses.replace(config.method, critic=None)
+    protocol = experiment_of(config.resolved()).protocol
+    assert isinstance(protocol.learner, Negative) and protocol.slates.noise.clip == 2.0
+    assert (protocol.slates.batch, protocol.slates.memory, protocol.learning_rate) == (7, 900, 0.01)
+    assert config.unchanged() == SlatesRun(method=FedSlate(critic=Negative))
+
+
+def test_a_protocol_with_its_users_has_no_settings_of_a_method():
+    protocol = experiment_of(_config()).protocol
+    config = config_of(protocol, {"rounds": 200})
+    assert config.resolved() == config and changes(config) == {"rounds": 200}
+    assert experiment_of(config).protocol is protocol and "slates" not in as_dict(config)
+    with pytest.raises(ConfigError, match="slates means nothing to this protocol"):
+        config_of(protocol, {"slates": {"batch": 3}})
+
+
+@pytest.mark.slow
+def test_python_trains_a_method_with_its_settings(tmp_path):
+    world = {"candidates": 4, "slate": 2, "time_budget": 8}
+    given = {"rounds": 40, "evaluation__episodes": 3, "evaluation__baselines": []}
+    planned = PlannedSlates(slates=Planning(explorers=3))
+    folder = fedrank.train(planned, folder=tmp_path / "planned", world=world, **given).path
+    config = read_config(folder / "config.toml")
+    assert (config.protocol, config.method.slates.explorers, config.method.learner) == ("planned-slates", 3, None)
+    small = FederatedSlates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5)
+    users = Satisfaction(**world)
+    folder = fedrank.train(FedSlate(small), users, folder=tmp_path / "learned", **given).path
+    model: Any = fedrank.load(folder, own=users)
+    assert (model.settings.batch, model.settings.world) == (2, users)
 
 
 # -- what a configuration names ------------------------------------------------------------------------------------

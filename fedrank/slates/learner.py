@@ -34,8 +34,9 @@ from typing_extensions import override
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import dataclass_of_arrays, jax, jnp
-from fedrank.core.protocol import Environment
+from fedrank.core.protocol import Environment, Party
 from fedrank.core.registry import Registry
+from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.policies import Policy
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
@@ -234,3 +235,35 @@ class LearnedPolicy(Policy):
     @override
     def notice(self, memory, scene, slates, turns):
         return LastRound(jnp.bool_(False), self._views(memory, scene), slates, turns)
+
+
+class LearnerProtocol(PlatformProtocol):
+    """A protocol that plays one learner on every platform.
+
+    Attributes:
+        learner: The learner.
+    """
+
+    learner: Any
+
+    def platform(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> Any:
+        """A platform's state before its first user; arguments as of :meth:`SlateLearner.first_state`."""
+        return self.learner.first_state(key, number)
+
+    @override
+    def parties(self, keys: Key[Array, " runs"]) -> Party:
+        numbers = jnp.arange(self.learner.world.platforms)
+
+        def of_run(key):
+            return jax.vmap(lambda number: self.platform(jax.random.fold_in(key, number), number))(numbers)
+
+        return Party(None, jax.vmap(of_run)(keys))
+
+    @override
+    def policy(self, state: Any, own: Any) -> LearnedPolicy:
+        return LearnedPolicy(self.learner, self.weights(state), own)
+
+
+def platforms_that_see(feedback: str, platforms: int) -> tuple[bool, ...]:
+    """For each platform, true if it sees clicks and engagement: the ``"first"`` only, or ``"all"``."""
+    return tuple(feedback == "all" or number == 0 for number in range(platforms))

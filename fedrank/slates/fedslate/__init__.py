@@ -37,15 +37,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Key
 from typing_extensions import override
 
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode
 from fedrank.privacy.noisy_values import ValueNoise
@@ -55,8 +55,7 @@ from fedrank.slates.fedslate.learner import ValueLearner
 from fedrank.slates.fedslate.settings import FederatedSlates, LocalSlates, Sharing, Slates
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
 from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, PUBLISHED_WIDTHS, Fault
-from fedrank.slates.learner import LEARNERS, LearnedPolicy
-from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.learner import LEARNERS, LearnerProtocol, platforms_that_see
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Step size of Adam in each mode.
@@ -71,7 +70,7 @@ _NOT_COVERED = (
 
 
 @dataclass(frozen=True)
-class NetworkPlatforms(PlatformProtocol):
+class NetworkPlatforms(LearnerProtocol):
     """Platforms whose networks value candidates, and take steps.
 
     Attributes:
@@ -86,7 +85,7 @@ class NetworkPlatforms(PlatformProtocol):
     scores = True
 
     @property
-    def learner(self) -> ValueLearner:
+    def learner(self) -> ValueLearner:  # type: ignore[override] - made when it is asked for
         """The learner of every platform."""
         return (self.critic or _named_critic(self.slates.critic))(self.slates)
 
@@ -113,7 +112,7 @@ class NetworkPlatforms(PlatformProtocol):
     @override
     def bind(self, world: Satisfaction) -> Any:
         s = self.slates
-        sees = tuple(s.feedback == "all" or number == 0 for number in range(world.platforms))
+        sees = platforms_that_see(s.feedback, world.platforms)
         rate, noise = self.learning_rate, self._noise()
         slates = dataclasses.replace(s, world=world, sees=sees, learning_rate=rate, noise=noise)
         return dataclasses.replace(self, slates=slates, critic=self.critic or _named_critic(s.critic))
@@ -174,31 +173,9 @@ class NetworkPlatforms(PlatformProtocol):
     def init(self, key: Key[Array, ""]) -> CoordinatorState:
         return first_coordinator_state(self.slates, key)
 
-    def platform(self, key: Key[Array, ""], number: Int[Array, ""] | int) -> PlatformState:
-        """A platform's state before its first user.
-
-        Args:
-            key: Consumed; makes its network.
-            number: Number of the platform, from 0.
-        """
-        return self.learner.first_state(key, number)
-
-    @override
-    def parties(self, keys: Key[Array, " runs"]) -> Party:
-        numbers = jnp.arange(self.slates.platforms)
-
-        def of_run(key):
-            return jax.vmap(lambda number: self.platform(jax.random.fold_in(key, number), number))(numbers)
-
-        return Party(None, jax.vmap(of_run)(keys))
-
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs weights"]:
         return state.weights
-
-    @override
-    def policy(self, state: CoordinatorState, own: PlatformState) -> LearnedPolicy:
-        return LearnedPolicy(self.learner, state.weights, own)
 
     @override
     def describe(self) -> dict[str, Json]:

@@ -53,7 +53,7 @@ from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.engine.methods import PrivacyMode
 from fedrank.slates.config import EPISODE, SlatesRun, World
-from fedrank.slates.learner import LEARNERS
+from fedrank.slates.learner import LEARNERS, platforms_that_see
 from fedrank.slates.planning.engagement import (
     FEATURES,
     ITEM,
@@ -536,7 +536,7 @@ class PlannedSlates(SummedSlates):
         learner = made.of(
             s,
             world=world,
-            feedback=tuple(s.feedback == "all" or number == 0 for number in range(world.platforms)),
+            feedback=platforms_that_see(s.feedback, world.platforms),
             explorers=tuple(each + (place < more) for place in range(s.releases)),
             hold=s.hold,
             bounders=self.sharing.bounders,

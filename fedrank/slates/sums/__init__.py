@@ -39,7 +39,7 @@ from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import AuditedBy, PrivacyReport
-from fedrank.core.protocol import Environment, Exchange, Party
+from fedrank.core.protocol import Environment, Exchange
 from fedrank.core.trees import Json
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
@@ -47,8 +47,7 @@ from fedrank.privacy.noise.discrete import discrete_gaussian
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.slates.config import LARGEST, Privacy
-from fedrank.slates.learner import LearnedPolicy, UserVisits
-from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.learner import LearnerProtocol, UserVisits
 from fedrank.slates.sums.learner import BINS, STEPS, PlatformState, SumLearner, clip_of
 from fedrank.slates.sums.messages import (
     Bound,
@@ -395,7 +394,7 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
 
 
 @dataclass(frozen=True)
-class SummedSlates(PlatformProtocol):
+class SummedSlates(LearnerProtocol):
     """Platforms that learn from sums over users.
 
     Attributes:
@@ -518,22 +517,9 @@ class SummedSlates(PlatformProtocol):
         learner = self.learner
         return CoordinatorState(jnp.uint32(0), jnp.zeros(learner.parameters, jnp.float32), jnp.float32(learner.clip))
 
-    def platform(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> PlatformState:
-        """A platform's state before its first user; arguments as of :meth:`.SlateLearner.first_state`."""
-        return self.learner.first_state(key, number)
-
-    @override
-    def parties(self, keys: Key[Array, " runs"]) -> Party:
-        numbers = jnp.arange(self.learner.world.platforms)
-        return Party(None, jax.vmap(lambda key: jax.vmap(lambda number: self.platform(key, number))(numbers))(keys))
-
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs parameters"]:
         return state.model
-
-    @override
-    def policy(self, state: CoordinatorState, own: PlatformState) -> LearnedPolicy:
-        return LearnedPolicy(self.learner, state.model, own)
 
     @override
     def changing(self, first: int, last: int) -> bool:

@@ -92,7 +92,9 @@ class SlateModel(Model):
         config, own = parts.architecture["config"], parts.own
         users: Any = own if isinstance(own, Satisfaction) else None
         given: Any = own if users is None else None
-        settings = from_dict(dict(config), None if given is None else SlatesRun.of(given)).resolved()
+        # A protocol without users is completed by the settings in the file; one that has its users needs none of them.
+        base = None if given is None or given.world is not None else SlatesRun.of(given)
+        settings = from_dict(dict(config), base).resolved()
         protocol: Any = experiment_of(settings, given, users).protocol
         if not protocol.scores:
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")

@@ -154,7 +154,7 @@ def main() -> None:
                 row["CPU-seconds"] = round(time.process_time() - started)
             elif "CPU-seconds" in cells.get(case, {}):
                 row["CPU-seconds"] = cells[case]["CPU-seconds"]
-            row["learn_every"] = config.slates.learn_every  # type: ignore[attr-defined] - platforms have it
+            row["learn_every"] = config.method.slates.learn_every  # type: ignore[attr-defined] - platforms have it
             cells[case] = row
             file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             print(f"{name}, {case}: A {row['A']['mean']:.0f}, B {row['B']['mean']:.0f}", flush=True)

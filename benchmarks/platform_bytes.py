@@ -65,7 +65,7 @@ def _of_sums(terms: Terms) -> dict[str, int]:
     up = down = 0
     for due in schedule(terms):
         exchange = terms.exchanges[due.place]
-        if due.collects and terms.protocol.settings.secure_sum:
+        if due.collects and terms.protocol.secure_sum:
             steps: Any = sum_steps(terms, due.place)
         else:
             steps = (exchange,)

@@ -67,11 +67,11 @@ def per_second(protocol: PlatformProtocol, seeds: int, episodes: int) -> float:
 
 def multiplications(protocol: FedSlate) -> float:
     """Multiplications of the networks in an episode, by the exchanges: acting, and learning every so many rounds."""
-    s = protocol.settings
+    s = protocol.slates
     k, n, b, rounds = s.platforms, s.world.candidates, s.batch, s.world.rounds_per_episode
-    local, head = s.local.size * n, s.head.size * n  # about one multiplication a weight and candidate
+    local, head = s.local.size * n, s.federated.size * n  # about one multiplication a weight and candidate
     acting = rounds * k * (local + head)
-    forward = k * 2 * local + (k - 1) * local + sum(s.feedback) * head + k * head  # values, following, new values; Ω̄, Ω
+    forward = k * 2 * local + (k - 1) * local + sum(s.sees) * head + k * head  # values, following, new values; Ω̄, Ω
     backward = k * _BACKWARD * (local + head) + k * (local + head)  # with the forward passes that it needs
     return acting + rounds / s.learn_every * b * (forward + backward)
 
@@ -113,7 +113,7 @@ def main() -> None:
 
     networks = protocol_of("vertical-slate", given.episodes)
     assert isinstance(networks, FedSlate)
-    users, policy = networks.settings.world, BASELINES.get("random")
+    users, policy = networks.world, BASELINES.get("random")
     keys = jax.random.split(jax.random.key(0), 2000)
     returns(users, policy(users), keys).block_until_ready()
     started = time.process_time()
@@ -122,7 +122,7 @@ def main() -> None:
     found["networks"] = per_second(networks, given.seeds, given.episodes)
     found["networks, floor: products alone"] = multiplied_per_second() / multiplications(networks)
     found["planned-slates"] = per_second(protocol_of("planned-slates", _OF_SUMS), given.seeds, _OF_SUMS)
-    widths = f"{networks.settings.local.widths}, {networks.settings.head.widths}"  # type: ignore[attr-defined]
+    widths = f"{networks.slates.local_widths}, {networks.slates.head_widths}"
     title = f"N = {given.candidates}, n = {given.slate}, {given.seeds} seeds, widths {widths}"
     print(title)
     for name, speed in found.items():

@@ -327,12 +327,14 @@ def texts() -> dict[str, Any]:
 def platforms() -> dict[str, tuple[Any, int]]:
     """The protocols of platforms that share users, each with their number: 10 candidates, 32 transitions a batch."""
     from fedrank.slates.build import experiment_of
-    from fedrank.slates.config import FederatedSlates, FedSlateConfig
+    from fedrank.slates.config import SlatesRun
+    from fedrank.slates.fedslate import FedSlate
+    from fedrank.slates.fedslate.settings import FederatedSlates
 
-    def made(**sections: Any) -> Any:
-        return experiment_of(FedSlateConfig(**sections).resolved()).protocol
+    def made(method: Any) -> Any:
+        return experiment_of(SlatesRun.of(method).resolved()).protocol
 
-    corrected, moving = made(), made(slates=FederatedSlates(mode="published"))
+    corrected, moving = made(FedSlate()), made(FedSlate(FederatedSlates(mode="published")))
     replies = [e.reply for e in corrected.exchanges]
     differ = types.SimpleNamespace(exchanges=[e for e in moving.exchanges if e.reply not in replies])
     return {

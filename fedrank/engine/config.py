@@ -63,8 +63,7 @@ class RunConfig:
         """The seeds of the runs."""
         return tuple(range(self.seed, self.seed + self.seeds))
 
-    @classmethod
-    def without_derived(cls, values: dict[str, Json]) -> None:
+    def without_derived(self, values: dict[str, Json]) -> None:
         """Take out of a nested dictionary of settings, in place, those that follow from others in it.
 
         A configuration is changed by writing it as a dictionary, changing that, and reading it again: what was derived

@@ -302,7 +302,7 @@ def drop_replaced(values: dict[str, Json], key: str, base: Any) -> None:
             table = name.rpartition(".")[0]
             for other in one.metadata.get("replaces", ()):
                 remove(values, f"{table}.{other}" if table and "." not in other else other)
-    type(base).without_derived(values)
+    base.without_derived(values)
 
 
 def remove(values: dict[str, Json], key: str) -> None:
@@ -365,7 +365,7 @@ def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) 
 def changes(config: Any) -> dict[str, Json]:
     """Dotted names and values of the settings that differ from those of :meth:`RunConfig.unchanged`."""
     values = as_dict(config)
-    type(config).without_derived(values)
+    config.without_derived(values)
     unchanged = config.unchanged() if isinstance(config, RunConfig) else type(config)()
     before = {name: value for name, value, _ in settings_of(unchanged)}
     for name in parts_in(config):

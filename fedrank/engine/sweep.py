@@ -93,7 +93,7 @@ class _Piece:
     def of(cls, variation: Variation, home: RunFolder, shares_files: bool) -> _Piece:
         """The run of a variation, whose directory the other process sees or does not."""
         settings = as_dict(variation.config)
-        type(variation.config).without_derived(settings)
+        variation.config.without_derived(settings)
         if shares_files:
             return cls(settings, str(home.path.resolve()), b"")
         return cls(settings, "", _pack(home.path) if home.config.exists() else b"")

@@ -24,17 +24,19 @@ crosses. Each platform learns which slate it showed, and, if it has feedback, wh
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
-from fedrank.core.protocol import Environment
+from fedrank.core.lazy import dataclass_of_arrays, jax, jnp
+from fedrank.core.protocol import Environment, Party
+from fedrank.core.registry import Registry
+from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.policies import Policy
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 
@@ -57,7 +59,7 @@ class SlateLearner(abc.ABC):
     feedback: tuple[bool, ...]
 
     @abc.abstractmethod
-    def first_state(self, key: PRNGKeyArray, number: Int[Array, ""] | int) -> Any:
+    def first_state(self, key: Key[Array, ""], number: Int[Array, ""] | int) -> Any:
         """A platform's state before its first user.
 
         Args:
@@ -114,7 +116,7 @@ class SlateLearner(abc.ABC):
         """Value of a click on each candidate now; one more where a round without a click is worth anything."""
 
     def join_values(
-        self, shared: PyTree, values: Float[Array, "platforms values"], key: PRNGKeyArray
+        self, shared: PyTree, values: Float[Array, "platforms values"], key: Key[Array, ""]
     ) -> Float[Array, "platforms values"]:
         """Values of all platforms as slates are made by them; by default each platform's own.
 
@@ -128,6 +130,10 @@ class SlateLearner(abc.ABC):
     @abc.abstractmethod
     def best(self, own: Any, values: Float[Array, " values"]) -> Int[Array, " slots"]:
         """The slate that follows from values; places of candidates in slot order."""
+
+
+#: Learners by name; what each needs from other platforms decides which protocol plays it.
+LEARNERS: Registry[type[SlateLearner]] = Registry("learner of slates", "fedrank.slate_learners")
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,7 @@ class LastRound(NamedTuple):
     turns: Turn
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("shared", "own"), meta_fields=("learner",))
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class LearnedPolicy(Policy):
     """Slates of the platforms of a learner without exploration, for fresh episodes.
@@ -194,7 +200,7 @@ class LearnedPolicy(Policy):
         own: What each platform has, leaves [K, ...].
     """
 
-    learner: SlateLearner
+    learner: SlateLearner = field(metadata={"static": True})
     shared: Any  # JAX also puts its own placeholders into pytrees
     own: Any
 
@@ -229,3 +235,35 @@ class LearnedPolicy(Policy):
     @override
     def notice(self, memory, scene, slates, turns):
         return LastRound(jnp.bool_(False), self._views(memory, scene), slates, turns)
+
+
+class LearnerProtocol(PlatformProtocol):
+    """A protocol that plays one learner on every platform.
+
+    Attributes:
+        learner: The learner.
+    """
+
+    learner: Any
+
+    def platform(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> Any:
+        """A platform's state before its first user; arguments as of :meth:`SlateLearner.first_state`."""
+        return self.learner.first_state(key, number)
+
+    @override
+    def parties(self, keys: Key[Array, " runs"]) -> Party:
+        numbers = jnp.arange(self.learner.world.platforms)
+
+        def of_run(key):
+            return jax.vmap(lambda number: self.platform(jax.random.fold_in(key, number), number))(numbers)
+
+        return Party(None, jax.vmap(of_run)(keys))
+
+    @override
+    def policy(self, state: Any, own: Any) -> LearnedPolicy:
+        return LearnedPolicy(self.learner, self.weights(state), own)
+
+
+def platforms_that_see(feedback: str, platforms: int) -> tuple[bool, ...]:
+    """For each platform, true if it sees clicks and engagement: the ``"first"`` only, or ``"all"``."""
+    return tuple(feedback == "all" or number == 0 for number in range(platforms))

@@ -19,10 +19,11 @@ from fedrank.engine.layers import Layer
 from fedrank.engine.model import Model, ModelParts
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
-from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner, joint_values, others_mean
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState, View, empty_view
+from fedrank.slates.world.satisfaction import Satisfaction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,18 +45,20 @@ class SlateModel(Model):
 
     task: ClassVar[str] = "slates"
 
-    settings: SlateSettings
+    settings: Slates
     federated: Float32[np.ndarray, " parameters"]
     platforms: Mapping[str, Float32[np.ndarray, " weights"]]
     choices: Mapping[str, Float32[np.ndarray, "2"]]
     config: Mapping[str, Json] = field(default_factory=dict)
     about: Mapping[str, Json] = field(default_factory=dict)
-    critic: Callable[[SlateSettings], ValueLearner] = SlateQ
+    critic: Callable[[Slates], ValueLearner] = SlateQ
 
     def __post_init__(self):
         s, wanted = self.settings, jax.eval_shape(lambda: _first(self.learner, jnp.int32(0))).weights.shape
-        if np.shape(self.federated) != (s.head.size,):
-            raise ModelError(f"federated weights must have shape ({s.head.size},), got {np.shape(self.federated)}.")
+        if np.shape(self.federated) != (s.federated.size,):
+            raise ModelError(
+                f"federated weights must have shape ({s.federated.size},), got {np.shape(self.federated)}."
+            )
         if len(self.platforms) != s.platforms or list(self.platforms) != list(self.choices):
             raise ModelError(f"needs weights and a choice model of each of {s.platforms} platforms.")
         for name, weights in self.platforms.items():
@@ -87,10 +90,13 @@ class SlateModel(Model):
     @override
     def from_parts(cls, parts: ModelParts) -> SlateModel:
         config, own = parts.architecture["config"], parts.own
-        settings = from_dict(dict(config))
-        made = experiment_of(settings, own) if isinstance(own, FedSlate) else experiment_of(settings, None, own)
-        protocol = made.protocol
-        if not isinstance(protocol, FedSlate):
+        users: Any = own if isinstance(own, Satisfaction) else None
+        given: Any = own if users is None else None
+        # A protocol without users is completed by the settings in the file; one that has its users needs none of them.
+        base = None if given is None or given.world is not None else SlatesRun.of(given)
+        settings = from_dict(dict(config), base).resolved()
+        protocol: Any = experiment_of(settings, given, users).protocol
+        if not protocol.scores:
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
         # A critic that came as an object is not among the settings: by another one its weights would mean nothing.
         trained, here = parts.architecture.get("critic", _class_name(protocol.learner)), _class_name(protocol.learner)
@@ -102,7 +108,7 @@ class SlateModel(Model):
         names = parts.architecture["platforms"]
         platforms, choices = ({n: parts.tensors[f"{kind} {n}"] for n in names} for kind in ("platform", "choice"))
         joint = parts.tensors["federated"]
-        return cls(protocol.settings, joint, platforms, choices, config, parts.about, protocol.critic)
+        return cls(protocol.slates, joint, platforms, choices, config, parts.about, protocol.critic)
 
     @property
     def n_candidates(self) -> int:
@@ -272,7 +278,7 @@ def _own_values(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _join_values(
-    s: SlateSettings,
+    s: Slates,
     federated: Float[Array, " parameters"],
     own: Float[Array, "platforms candidates"],
     others: Float[Array, "platforms candidates"],

@@ -16,31 +16,38 @@ Networks of the published FedSlate: over all places of the list of candidates at
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.slates.fedslate_2024 import PUBLISHED_WIDTHS
 
 #: Beyond this, exp would overflow when squared, and Mish is the identity to the last bit.
 _MISH_LINEAR = 20.0
 
 
-@jax.custom_jvp
 def mish(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """x·tanh(ln(1 + eˣ)) (Misra 2020), with a single exponential: tanh(ln(1 + e)) = (e² + 2e) / (e² + 2e + 2)."""
-    return x * _mish_gate(x)
+    return _mish_with_slope()(x)
 
 
-@mish.defjvp
+@functools.cache
+def _mish_with_slope() -> Any:
+    """:func:`mish` with a derivative of its own; made when it is first asked for, because it needs JAX."""
+    made = jax.custom_jvp(lambda x: x * _mish_gate(x))
+    made.defjvp(_mish_jvp)
+    return made
+
+
 def _mish_jvp(at, along):
     # With t = tanh(ln(1 + e)) and c = 1 − t², dt/dx = 2 t c / (1 + t + √c): from t alone, to the last bits where t is
     # small. The exponential, the root and the quotients have a single use each, so that the compiler makes one loop of
@@ -67,7 +74,7 @@ class LocalQ(ABC):
         """Number of weights of the network."""
 
     @abstractmethod
-    def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
+    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights; ``key`` is consumed."""
 
     @abstractmethod
@@ -104,7 +111,7 @@ class FederatedQ(ABC):
         """Number of weights of the network."""
 
     @abstractmethod
-    def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
+    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights; ``key`` is consumed."""
 
     @abstractmethod
@@ -136,7 +143,7 @@ class LayeredNetwork(ABC):
         """Number of weights of the network."""
         return _count(self.layers)
 
-    def init(self, key: PRNGKeyArray) -> Float[Array, " weights"]:
+    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights, uniform on ±1/√inputs of their layer; ``key`` is consumed."""
         return _uniform(key, self.layers)
 
@@ -174,10 +181,17 @@ class ItemQ(LayeredNetwork, LocalQ):
 
     @override
     def of_batch(self, weights, user, items):
-        return _item_values(self, weights, user, items)
+        return _item_values_with_gradients()(self, weights, user, items)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@functools.cache
+def _item_values_with_gradients() -> Any:
+    """:func:`_item_values` with gradients of its own; made when it is first asked for, because it needs JAX."""
+    made = jax.custom_vjp(_item_values, nondiff_argnums=(0,))
+    made.defvjp(_item_values_kept, _item_values_back)
+    return made
+
+
 def _item_values(
     net: ItemQ,
     weights: Float[Array, " weights"],
@@ -220,9 +234,6 @@ def _item_values_back(net, kept, gradient):
     by_inputs = (x @ weights[:end].reshape(-1, x.shape[1]).T).reshape(*gradient.shape, -1)
     by_user, by_items = by_inputs[..., : net.user_features], by_inputs[..., net.user_features : -1]
     return by_weights, jnp.sum(by_user, axis=1), by_items
-
-
-_item_values.defvjp(_item_values_kept, _item_values_back)
 
 
 #: Inputs of a head for one item.
@@ -352,7 +363,7 @@ def _count(layers: tuple[tuple[int, int], ...]) -> int:
     return sum(before * after + after for before, after in layers)
 
 
-def _uniform(key: PRNGKeyArray, layers: tuple[tuple[int, int], ...]) -> Float[Array, " weights"]:
+def _uniform(key: Key[Array, ""], layers: tuple[tuple[int, int], ...]) -> Float[Array, " weights"]:
     """Weights and biases uniform on ±1/√inputs of their layer."""
     bound = [np.full(before * after + after, before**-0.5, np.float32) for before, after in layers]
     return jnp.concatenate(bound) * jax.random.uniform(key, (_count(layers),), jnp.float32, -1.0, 1.0)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
-import jax
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Bool, Float, Key
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jax
+from fedrank.core.privacy_report import DELTA
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
+from fedrank.slates.config import SlatesRun
 from fedrank.slates.world.policies import Copying, Played, Policy, StayKeys, play
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -20,11 +24,67 @@ class PlatformProtocol(Protocol):
 
     One of its exchanges has an :class:`~fedrank.core.protocol.Environment` in which users act; what that shows of a
     round has ``engagement``, float [K], and ``over``, whether the user has left. A protocol that brings its users has
-    them as ``world``; otherwise they are those of the run's settings.
+    them as ``world``. One that has none is a method: a frozen dataclass whose fields are settings, played for the users
+    of the run (:meth:`bind`).
+
+    Attributes:
+        world: The users; None: those of the run.
+        mode: ``"published"`` where it does as a published code does, in names of runs.
+        central: Each platform sees the user as all of them do.
+        silent: Platforms tell each other nothing.
+        plans: Platforms serve by themselves: nothing crosses but sums and models, a few times.
+        scores: What it learns can value items by itself: runs leave a :class:`fedrank.slates.model.SlateModel`.
+        fresh: Platforms see the user as the round begins.
+        faults: Faults of a published code that are on.
+        notes: Sentences that a reader of the results must know.
+        cites: Keys of publications that its settings rest on, beside its own.
+        delta: δ of the account of a run.
     """
 
     task = "slates"
+    run_settings: ClassVar[type[SlatesRun]] = SlatesRun
     world: Satisfaction | None = None
+    mode: str = "corrected"
+    central: bool = False
+    silent: bool = False
+    plans: ClassVar[bool] = False
+    scores: ClassVar[bool] = False
+    fresh: bool = True
+    faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    cites: tuple[str, ...] = ()
+    delta: float = DELTA
+
+    def unchanged(self) -> Any:
+        """The same method with no setting changed; by default it has none."""
+        return self
+
+    def resolved(self, run: SlatesRun) -> Any:
+        """The same with settings filled in that follow from others and from those of the run; by default as it is.
+
+        Args:
+            run: The run's settings.
+
+        Raises:
+            ConfigError: Settings contradict each other.
+        """
+        del run
+        return self
+
+    def without_derived(self, values: dict[str, Json]) -> None:
+        """Take out of a run's settings as a nested dictionary, in place, what :meth:`resolved` fills in anyway."""
+
+    def bind(self, world: Satisfaction) -> Any:
+        """The protocol for these users; by default as it is.
+
+        Args:
+            world: The users.
+
+        Raises:
+            ConfigError: The settings do not fit the users.
+        """
+        del world
+        return self
 
     @property
     @abc.abstractmethod

@@ -253,9 +253,9 @@ def about(experiment: SlateExperiment) -> dict[str, Json]:
         "platforms": list(e.names),
         "feedback": list(e.protocol.feedback),
         "protocol": e.config.protocol,
-        "central": getattr(e.config.slates, "central", False),
-        "mode": e.config.slates.mode,
-        "faults": list(e.faults),
+        "central": e.protocol.central,
+        "mode": e.protocol.mode,
+        "faults": list(e.protocol.faults),
         "world": {
             "preset": w.preset,
             "candidates": world.candidates,

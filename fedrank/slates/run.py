@@ -33,8 +33,8 @@ from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.build import SlateExperiment
-from fedrank.slates.config import PlatformsConfig
-from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.config import SlatesRun
+from fedrank.slates.fedslate import NetworkPlatforms
 from fedrank.slates.model import SlateModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import (
@@ -84,7 +84,7 @@ def _evaluate(
 class SlateRunner(Runner):
     """A run of a :class:`SlateExperiment`; arguments as :class:`Runner` has them."""
 
-    config: PlatformsConfig
+    config: SlatesRun
     simulator: Simulator
 
     unit = "slates"
@@ -370,7 +370,7 @@ class SlateRunner(Runner):
         joint = np.asarray(protocol.weights(self.simulator.server(states)), np.float32)
         tensors = {kind: np.asarray(values) for kind, values in protocol.platform_tensors(own).items()}
         for run, seed in enumerate(self.seeds):
-            if isinstance(protocol, FedSlate):
+            if protocol.scores:
                 mine = {
                     kind: {name: np.asarray(values[run, place], np.float32) for place, name in enumerate(names)}
                     for kind, values in tensors.items()
@@ -399,7 +399,7 @@ def slate_model(
 ) -> SlateModel:
     """The model of a finished run of a seed; arguments as of :class:`SlateModel`."""
     config, protocol = experiment.config, experiment.protocol
-    assert isinstance(protocol, FedSlate)
+    assert isinstance(protocol, NetworkPlatforms)
     about = provenance(
         config,
         data=f"Choc and Kale ({config.world.preset})",
@@ -408,4 +408,4 @@ def slate_model(
         rounds=config.rounds,
         privacy=protocol.account(config.rounds, config.delta),
     )
-    return SlateModel(protocol.settings, federated, platforms, choices, as_dict(config), about, protocol.critic)
+    return SlateModel(protocol.slates, federated, platforms, choices, as_dict(config), about, type(protocol.learner))

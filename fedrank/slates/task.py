@@ -12,23 +12,23 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.slates.build import SlateExperiment, experiment_of
-from fedrank.slates.config import PlatformsConfig
+from fedrank.slates.config import SlatesRun
 from fedrank.slates.model import SlateModel
 from fedrank.slates.report.shown import SHOWN
 from fedrank.slates.run import SlateRunner
 
 
-class SlatesTask(Task[PlatformsConfig]):
+class SlatesTask(Task[SlatesRun]):
     """Platforms that share users.
 
     There is no data to load: users are generated. ``data`` of :meth:`build` is a
     :class:`~fedrank.slates.world.satisfaction.Satisfaction` of the caller's own, ``protocol`` a
-    :class:`~fedrank.slates.protocol.PlatformProtocol`. ``make`` of a method gets the settings and the users.
+    :class:`~fedrank.slates.protocol.PlatformProtocol`.
     """
 
     name = "slates"
     model = SlateModel
-    settings = PlatformsConfig
+    settings = SlatesRun
     shown = SHOWN
     no_network = (
         "a round of platforms takes milliseconds, a message of Flower seconds. Use fedrank serve platform and fedrank "
@@ -38,7 +38,7 @@ class SlatesTask(Task[PlatformsConfig]):
     @override
     def build(
         self,
-        config: PlatformsConfig,
+        config: SlatesRun,
         folder: str | os.PathLike[str] | None = None,
         *,
         protocol: Any = None,
@@ -52,8 +52,8 @@ class SlatesTask(Task[PlatformsConfig]):
         return SlateRunner(experiment, home, listener)
 
     @override
-    def folder_name(self, config: PlatformsConfig) -> str:
-        mode = "" if config.slates.mode == "corrected" else config.slates.mode
+    def folder_name(self, config: SlatesRun) -> str:
+        mode = "" if config.played.mode == "corrected" else config.played.mode
         return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
 
 

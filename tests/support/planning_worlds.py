@@ -85,7 +85,7 @@ def question(agreed, place, **values):
 
 def explore(platform, rounds, first=0, newcomer=lambda number: number % 3 == 0, engagement=20.0):
     """Rounds of users of three, every second item of whose slates is clicked, which a blind platform does not see."""
-    sees = platform.terms.protocol.settings.feedback[platform.index]
+    sees = platform.terms.protocol.feedback[platform.index]
     for number in range(first, first + rounds):
         rng = np.random.default_rng(number)
         platform.visit(number, rng.random(4).tolist(), 0.6, newcomer(number))

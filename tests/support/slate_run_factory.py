@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import string
 from pathlib import Path
@@ -68,7 +69,7 @@ def make_slate_run(
         "rounds": users * STAY, "seeds": seeds, "seed": first_seed, "world": world,
         "evaluation": Evaluation(every=20 * STAY),
     }  # fmt: skip
-    config = method(protocol).settings(**known).resolved()
+    config = dataclasses.replace(method(protocol).defaults(), **known).resolved()
     (folder / "config.toml").write_text(to_toml(config))
     about = {"fedrank": "0.1.0", "seconds": 4.2, "command": "fedrank run it.toml", "citations": ["deng2024fedslate"]}
     (folder / "environment.json").write_text(json.dumps(about))

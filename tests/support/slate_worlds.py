@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.protocol import Party
-from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.settings import Exploration, SlateSettings
+from fedrank.slates.config import World
+from fedrank.slates.fedslate import FedSlate, LocalSlateQ
+from fedrank.slates.fedslate.settings import FederatedSlates, Slates
 from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.learner import UserVisits
-from fedrank.slates.networks import ItemHead, ItemQ
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Candidates, items of a slate, moments in a batch, moments kept, rounds of an episode, platforms, hidden units.
@@ -32,13 +32,12 @@ RATE, DISCOUNT, SCALE, EXPLORES = 0.02, 0.9, 15.0, 0.5
 _INIT, _WORLD = 0xFFFFFFFF, 0xFFFFFFFC
 
 
-def settings(**given: Any) -> SlateSettings:
-    """Tiny settings: fields of :class:`SlateSettings`, and ``world``, fields of the world."""
+def settings(kind: type[Slates] = FederatedSlates, **given: Any) -> Any:
+    """Tiny settings: fields of ``kind``, and ``world``, fields of the world."""
     world = Satisfaction(**{"candidates": N, "slate": SLATE, "time_budget": EPISODE * K, **given.pop("world", {})})
     usual: dict[str, Any] = {
-        "feedback": (True,) + (False,) * (world.platforms - 1),
-        "local": ItemQ(4, 1, (WIDTH,)),
-        "head": ItemHead((WIDTH,)),
+        "sees": (True,) + (False,) * (world.platforms - 1),
+        "local_widths": (WIDTH,),
         "batch": B,
         "memory": MEMORY,
         "burn_in": 6,
@@ -48,14 +47,18 @@ def settings(**given: Any) -> SlateSettings:
         "discount": DISCOUNT,
         "reward_scale": SCALE,
         "choice": "learned",
-        "exploration": Exploration(EXPLORES, 1.0, EXPLORES),
+        "explore": EXPLORES,
+        "decay": 1.0,
+        "floor": EXPLORES,
     }
-    return SlateSettings(world, **{**usual, **given})
+    if kind is FederatedSlates:
+        usual["head_widths"] = (WIDTH,)
+    return dataclasses.replace(kind(**{**usual, **given}).resolved(1000, World()), world=world)
 
 
-def slates(**given: Any) -> FedSlate:
-    """FedSlate with :func:`settings`."""
-    return FedSlate(settings(**given))
+def slates(kind: type[Slates] = FederatedSlates, **given: Any) -> Any:
+    """FedSlate, or of ``LocalSlates`` SlateQ, with :func:`settings`."""
+    return (FedSlate if kind is FederatedSlates else LocalSlateQ)(settings(kind, **given))
 
 
 PROTOCOL = slates()
@@ -193,7 +196,7 @@ def _first(key):
 
 @jax.jit
 def _lived(scene, own, key, number, loud):
-    s = PROTOCOL.settings
+    s = PROTOCOL.slates
     fields = {f.name: getattr(s.world, f.name) for f in dataclasses.fields(s.world)}
     world, key = Misheard(**fields, loud=loud), jax.random.fold_in(key, _WORLD)
     after, own, seen = UserVisits(PROTOCOL.learner, world).happen(scene, own, key, number)

@@ -24,7 +24,7 @@ def _protocol(**slates):
 
 
 def test_planned_slates_take_it_by_name():
-    learner = _protocol(learner="least-squares", releases=2, explorers=5).settings.learner
+    learner = _protocol(learner="least-squares", releases=2, explorers=5).learner
     assert learner == LeastSquares(learner.world, (True, False), explorers=(3, 2))
     with pytest.raises(UnknownNameError, match="least-squares"):
         _protocol(learner="least-square")

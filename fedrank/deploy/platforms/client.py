@@ -167,8 +167,8 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
     Raises:
         RunError: There are not as many platforms as the world has, or no platform answers.
     """
-    world = terms.protocol.settings.world
-    feedback = terms.protocol.settings.feedback
+    world = terms.protocol.world
+    feedback = terms.protocol.feedback
     if len(clients) != world.platforms:
         raise RunError(f"there are {len(clients)} platforms, and the configuration has {world.platforms}.")
     number = max(int(client.state()["next"]) for client in clients)

@@ -78,7 +78,7 @@ class PlanningCoordinator(AnyCoordinator):
 
     def __init__(self, terms: Terms, peers: Sequence[Peer], store: KeyValueStore, **options: Any):
         super().__init__(terms, peers, store, **options)
-        self._s: Any = terms.protocol.settings
+        self._s: Any = terms.protocol
         self._schedule = schedule(terms)
         kept = store.get("state")
         self._over = 0  # exchanges of the schedule of which the state knows

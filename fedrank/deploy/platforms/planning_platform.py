@@ -203,7 +203,7 @@ class PlanningPlatform:
         if not 0 <= index < terms.platforms:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
         self.terms, self.index, self.seeded = terms, index, seeded
-        self._s: Any = terms.protocol.settings
+        self._s: Any = terms.protocol
         self._store, self._own = store, terms.platform_own(index, seeded)
         self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
         self.stays, self.cut_short = 0, 0

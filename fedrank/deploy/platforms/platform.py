@@ -85,7 +85,7 @@ class Platform:
         if not 0 <= index < terms.platforms:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
         self.terms, self.index, self.seeded = terms, index, seeded
-        self._s, self._store = terms.protocol.settings, store
+        self._s, self._store = terms.protocol.slates, store
         self._own = terms.platform_own(index, seeded)
         nothing = jnp.int32(self._s.world.slate), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0)
         self._nothing = Turn(*nothing)
@@ -269,7 +269,7 @@ class Platform:
 
     def _is_asked(self, exchange: Exchange) -> bool:
         """True if an exchange is ever with this platform; the coordinator knows in which rounds."""
-        told = not isinstance(exchange, FormTargets) or self._s.feedback[self.index]
+        told = not isinstance(exchange, FormTargets) or self._s.sees[self.index]
         return not exchange.silent and told and getattr(exchange, "platform", self.index) == self.index
 
     def _exchange(self, place: int) -> Exchange:

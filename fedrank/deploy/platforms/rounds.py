@@ -327,7 +327,7 @@ class Coordinator(AnyCoordinator):
         crossed: Int64[np.ndarray, "exchanges 2"],
     ) -> tuple[Any, bool]:
         """Run the learning exchanges with the platforms in ``able``; returns state and whether any learnt."""
-        feedback, learnt = np.asarray(self.terms.protocol.settings.feedback), False
+        feedback, learnt = np.asarray(self.terms.protocol.feedback), False
         for place in range(self.terms.meeting + 1, len(self.terms.exchanges)):
             exchange = self.terms.exchanges[place]
             if exchange.silent or not exchange.due(number):
@@ -400,7 +400,7 @@ class Coordinator(AnyCoordinator):
             return None
         if not missing:
             return _asked_of(exchange, state)
-        s = self.terms.protocol.settings
+        s = self.terms.protocol.slates
         # Round r − a and the one after it, as the protocol's, but for what is missing.
         last = min(number + 1, s.memory)
         ages = [a for a in range(1, last) if missing.isdisjoint((number - a, number - a + 1))]
@@ -421,11 +421,11 @@ class Coordinator(AnyCoordinator):
             for part in [part.result() for part in parts]:
                 if isinstance(part, Silence):
                     return None
-                oldest = max(0, number - self.terms.protocol.settings.memory)
+                oldest = max(0, number - self.terms.protocol.slates.memory)
                 for first, last in part:
                     found.update(range(max(first, oldest), min(last, number) + 1))
             self._missing = found
-        self._missing = {round_ for round_ in self._missing if round_ > number - self.terms.protocol.settings.memory}
+        self._missing = {round_ for round_ in self._missing if round_ > number - self.terms.protocol.slates.memory}
         return self._missing
 
     # -- between rounds --------------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ class OwnApp(PlatformApp):
     ):
         super().__init__(token, "application token")
         self._platform, self._changes, self._patience = platform, changes, patience
-        world = platform.terms.protocol.settings.world
+        world = platform.terms.protocol.world
         self._sizes = {"candidates": world.candidates, "slate": world.slate}
         most = _NUMBER * world.candidates + _REST
         self._since: tuple[int, float] = (-1, 0.0)  # a round, and when its user came
@@ -218,7 +218,7 @@ class OwnApp(PlatformApp):
 
     async def _state(self, request: HttpRequest) -> HttpResponse:
         p = self._platform
-        feedback = p.terms.protocol.settings.feedback[p.index]
+        feedback = p.terms.protocol.feedback[p.index]
         # What the noise on sums does not cover is for the platform's own application, and not in what others are told.
         stays = {"stays": p.stays, "cut_short": p.cut_short} if isinstance(p, PlanningPlatform) else {}
         return json_response(200, {**p.about(), **self._sizes, **stays, "feedback": feedback})
@@ -534,7 +534,7 @@ def write_files(home: PlatformFolder, coordinator: Coordinator | PlanningCoordin
     from safetensors.numpy import save
 
     terms = coordinator.terms
-    promise = terms.protocol.account(max(1, int(coordinator.done)), terms.config.privacy.delta)
+    promise = terms.protocol.account(max(1, int(coordinator.done)), terms.config.delta)
     names = ("model",) if terms.plans else ("weights", "target")
     weights = {name: np.asarray(getattr(coordinator.state, name)) for name in names}
     write_atomically(home.path / "ledger.jsonl", ledger_of(coordinator).text().encode())

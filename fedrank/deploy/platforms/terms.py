@@ -22,10 +22,10 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import INIT, WORLD, party_key
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
-from fedrank.slates.config import FedSlateConfig, PlannedSlatesConfig, PlatformsConfig
+from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.world.satisfaction import Turn
@@ -48,26 +48,26 @@ class Terms:
         ConfigError: The configuration has no platforms that exchange anything.
     """
 
-    config: FedSlateConfig | PlannedSlatesConfig
+    config: SlatesRun
     protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
 
     @classmethod
     def of(cls, config: RunConfig) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
-        if not isinstance(config, PlatformsConfig):
+        if not isinstance(config, SlatesRun):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if not isinstance(config, FedSlateConfig | PlannedSlatesConfig):
+        if config.played.silent:
             raise ConfigError(
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
                 "coordinate. Take vertical-slate or planned-slates."
             )
-        filled: Any = config.resolved()
+        filled = config.resolved()
         return cls(filled, experiment_of(filled).protocol)
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of protocol and settings: 16 hexadecimal digits."""
-        return hashlib.sha256(repr((self.protocol.name, self.protocol.settings)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self.protocol.name, self.protocol)).encode()).hexdigest()[:16]
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -82,12 +82,12 @@ class Terms:
     @property
     def platforms(self) -> int:
         """Number of platforms, K."""
-        return self.protocol.settings.world.platforms
+        return self.protocol.world.platforms
 
     @property
     def plans(self) -> bool:
         """True if platforms serve by themselves: nothing crosses but sums and models, a few times."""
-        return isinstance(self.protocol, SummedSlates)
+        return self.protocol.plans
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -225,14 +225,14 @@ def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " c
 
 
 @partial(jax.jit, static_argnums=0)
-def finish(s: SlateSettings, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
+def finish(s: Slates, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
     """End a round; whether the user has left is not known before the next visit. Returns state and transition."""
     return finish_round(s, own, turn, number, jnp.bool_(False))
 
 
 @partial(jax.jit, static_argnums=0)
 def left(
-    s: SlateSettings, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
+    s: Slates, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
 ) -> tuple[PlatformState, Any]:
     """Start the next visit: update the platform's view, and complete the transition of the round before.
 

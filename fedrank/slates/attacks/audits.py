@@ -17,7 +17,8 @@ from fedrank.core.protocol import Exchange
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.attacks.sums import Parties, due, first_parties, play_round
-from fedrank.slates.sums import SummedSlates, SumSettings
+from fedrank.slates.config import Privacy
+from fedrank.slates.sums import SummedSlates, SumSharing
 from fedrank.slates.sums.learner import SumLearner, clip_stay, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -105,8 +106,7 @@ def _release_audit(
         protocol: What is audited; its messages have noise.
         users: What the first release's users add in a world, as keywords of :func:`.play_round`.
     """
-    s = protocol.settings
-    learner, k = s.learner, protocol.world.platforms
+    learner, k = protocol.learner, protocol.world.platforms
     rounds = (learner.bound_round,) * bool(learner.bounders) + learner.release_rounds
 
     def messages(world: int, draws: list[list[PyTree]]) -> Int[Array, " numbers"]:
@@ -135,7 +135,7 @@ def _release_audit(
         return np.asarray(program(world, drawn(trials)), np.int64) @ towards
 
     trials = int(np.clip(_DRAWN // len(apart), 2_000, 20_000))
-    epsilon, delta = float(s.epsilon or 0.0), s.delta
+    epsilon, delta = float(protocol.epsilon or 0.0), protocol.delta
     return Audit(name, Unit.USER, worlds, epsilon, sample, delta, True, True, trials)
 
 
@@ -144,7 +144,7 @@ def _audit_protocol(
 ) -> SummedSlates:
     world = Satisfaction(candidates=3, slate=2, platforms=platforms, time_budget=platforms)
     learner = _Vector(world, (True,) * platforms, explorers, bounders=bounders, length=numbers)
-    return SummedSlates(SumSettings(learner, epsilon, delta))
+    return SummedSlates(learner, SumSharing(epsilon=epsilon), Privacy(delta=delta))
 
 
 def slate_sums(
@@ -182,7 +182,7 @@ def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) 
     protocol = _audit_protocol(epsilon, delta, 3, platforms, (1,), 1)
 
     def users(at: Parties, world: int) -> dict[str, Array]:
-        middle = protocol.settings.learner.clip
+        middle = protocol.learner.clip
         stay = jnp.asarray([1e3 * middle if world else 0.0])
         return {"norms": jnp.broadcast_to(norm_bin(stay, middle), at.own.norms.shape)}
 

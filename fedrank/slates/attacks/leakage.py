@@ -84,11 +84,16 @@ class Records:
     @property
     def episode(self) -> int:
         """Number of rounds of an episode, the stay of one user."""
-        return self.protocol.settings.world.rounds_per_episode
+        return self.protocol.slates.world.rounds_per_episode
+
+    @property
+    def scale(self) -> Any:
+        """Divisor of engagement before it is learnt from."""
+        return self.protocol.slates.reward_scale
 
     def engagement(self, platform: int) -> Float[np.ndarray, "seeds rounds"]:
         """Engagement at a platform in each round, in the world's unit; zeros without feedback."""
-        return np.asarray(self.secrets.engagement[:, platform], np.float64) * self.protocol.settings.reward_scale
+        return np.asarray(self.secrets.engagement[:, platform], np.float64) * self.scale
 
 
 def record(protocol: FedSlate, seeds: Any, rounds: int, chunk: int | None = None) -> Records:
@@ -103,7 +108,8 @@ def record(protocol: FedSlate, seeds: Any, rounds: int, chunk: int | None = None
     Raises:
         ConfigError: Platforms would forget, would learn nothing, or ``chunk`` is no divisor.
     """
-    s, chunk = protocol.settings, rounds if chunk is None else chunk
+    s: Any = protocol.slates  # resolved
+    chunk = rounds if chunk is None else chunk
     if chunk < 1 or rounds % chunk:
         raise ConfigError(f"chunks of {chunk} rounds do not make up {rounds} rounds; choose a divisor.")
     if not s.burn_in + s.learn_every <= rounds <= s.memory:
@@ -132,7 +138,7 @@ def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dic
 
     look, recommend, batch, targets = (exchanges[name] for name in ("look", "recommend", "batch", "targets"))
     ages = at(batch.request.ages)[:, :, 0].astype(np.int64)  # the same to all platforms
-    of_platform = [exchanges[f"compare {p}"] for p in range(protocol.settings.platforms)]
+    of_platform = [exchanges[f"compare {p}"] for p in range(protocol.slates.platforms)]
 
     def compared(leaf) -> np.ndarray:
         return np.stack([at(leaf(one))[:, :, p] for p, one in enumerate(of_platform)], axis=2)
@@ -196,7 +202,7 @@ def discounted_next_value(records: Records, platform: int) -> Float[np.ndarray, 
 
 @partial(jax.jit, static_argnums=0)
 def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt: Any) -> Array:
-    s = protocol.settings
+    s = protocol.slates
 
     def one(q, later, over, learnt):
         v, none = choice_scores(s, learnt, later.user, later.items)
@@ -233,12 +239,12 @@ def coordinator_engagement(
         candidates_known: It knows what platforms can show, and when a user leaves. If not, it takes the mean of the n
             largest values for the worth of the next slate.
     """
-    s = records.protocol.settings
+    s = records.protocol.slates
     if candidates_known:
         come = discounted_next_value(records, platform)
     else:
         come = s.discount * _top(records.following[:, :, platform], s.world.slate)
-    found = (records.targets[:, :, platform].astype(np.float64) - come) * s.reward_scale
+    found = (records.targets[:, :, platform].astype(np.float64) - come) * records.scale
     if not s.centred:
         return found
     out = np.empty_like(found)
@@ -312,11 +318,11 @@ def others_targets(records: Records, platform: int) -> Float[np.ndarray, "batche
     Where all learn from the mean of their targets, the mean times K less one's own is the sum of the others'. Where a
     platform learns from its own targets, nothing is left.
     """
-    s = records.protocol.settings
+    s = records.protocol.slates
     told = records.told[:, :, platform].astype(np.float64)
-    if not s.feedback[platform]:
+    if not s.sees[platform]:
         return told
-    return (sum(s.feedback) if s.objective == "team" else 1) * told - records.targets[:, :, platform]
+    return (sum(s.sees) if s.objective == "team" else 1) * told - records.targets[:, :, platform]
 
 
 def evidence(
@@ -335,7 +341,7 @@ def evidence(
         victim: Number of another.
         extra: Added to the targets, as noise would be.
     """
-    s, n = records.protocol.settings, records.protocol.settings.world.slate
+    s, n = records.protocol.slates, records.protocol.slates.world.slate
     drawn = records.transitions[:, seed]
     told = others_targets(records, attacker)[:, seed] + (0.0 if extra is None else extra)
     level = _level(told.mean(-1))[:, None]

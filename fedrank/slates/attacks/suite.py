@@ -6,14 +6,12 @@ send sums are attacked in :mod:`fedrank.slates.attacks.sums`. Nothing here depen
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 
 from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.calibration import laplace_scale
-from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.attacks.leak import Accuracy, Leak, accuracy, leak_of
 from fedrank.slates.attacks.leakage import (
     Records,
@@ -27,10 +25,9 @@ from fedrank.slates.attacks.leakage import (
 )
 from fedrank.slates.attacks.settings import SUMS, SlateAttack
 from fedrank.slates.attacks.sums import attack_sums, sums_protocol
+from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.settings import Exploration, SlateSettings
-from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, Fault
-from fedrank.slates.networks import ItemHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.fedslate.settings import FederatedSlates, Sharing
 from fedrank.slates.world.satisfaction import preset
 
 #: Largest engagement where noise is added to it; a round's is about 15, and above this once in 250 times.
@@ -66,38 +63,35 @@ def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()
     Raises:
         ConfigError: Numbers out of range.
     """
-    published, all_see = mode == "published", mode in ("extended", "team")
-    candidates, platforms, widths = attack.candidates, attack.platforms, attack.federated_widths
+    published, platforms = mode == "published", attack.platforms
     world = preset(
         "recsim",
-        candidates=candidates,
+        candidates=attack.candidates,
         slate=attack.slate,
         platforms=platforms,
         time_budget=61 * platforms if attack.time_budget is None else attack.time_budget,
         fresh=not published,
     )
-    settings = SlateSettings(
-        world=world,
-        local=ItemQ(1, 1),
-        head=PositionalHead(candidates, widths) if published else ItemHead(widths),
-        feedback=tuple(all_see or number == _VICTIM for number in range(platforms)),
-        learning_rate=PUBLISHED_RATE if published else 1e-3,
-        batch=attack.batch,
-        memory=max(rounds, attack.batch + 1),
-        burn_in=max(attack.batch + 1, rounds // 10),
-        copy_every=100,
-        exploration=Exploration(decay=0.05 ** (3 / rounds), floor=0.05),
-        choice="published" if published else "true",
-        objective="team" if mode == "team" else "own",
-        reward_scale=1.0 if published else 15.0,
-        centred=not published,
-        noise=ValueNoise(attack.clip, attack.epsilon) if mode == "noisy-values" else None,
-        faults=tuple(Fault) if published else (),
+    method = FedSlate(
+        FederatedSlates(
+            mode="published" if published else "corrected",
+            feedback="all" if mode in ("extended", "team") else "first",
+            batch=attack.batch,
+            memory=max(rounds, attack.batch + 1),
+            burn_in=max(attack.batch + 1, rounds // 10),
+            copy_every=100,
+            explore=0.1,
+            decay=0.05 ** (3 / rounds),
+            floor=0.05,
+            snap=0.0,
+            objective="team" if mode == "team" else "own",
+            local_widths=attack.local_widths,
+            head_widths=attack.federated_widths,
+        ),
+        learning_rate=None if published else 1e-3,
+        sharing=Sharing(clip=attack.clip, epsilon=attack.epsilon) if mode == "noisy-values" else Sharing(),
     )
-    user, item = settings.user_features, settings.item_features
-    widths = attack.local_widths
-    local = PositionalQ(user, item, candidates, widths) if published else ItemQ(user, item, widths)
-    return FedSlate(dataclasses.replace(settings, local=local))
+    return method.resolved(SlatesRun(rounds=rounds)).bind(world)
 
 
 def attack_slates(
@@ -137,7 +131,7 @@ def attack_slates(
         if mode == "noisy-targets" and plain is not None:
             records = plain
         else:
-            rounds = s.episodes * leakage_protocol(mode, 10**4, s).settings.world.rounds_per_episode
+            rounds = s.episodes * leakage_protocol(mode, 10**4, s).world.rounds_per_episode
             protocol = leakage_protocol(mode, rounds, s)
             at_once = max(d for d in range(1, _USERS_AT_ONCE + 1) if s.episodes % d == 0)
             records = record(protocol, numbers, rounds, rounds // s.episodes * at_once)
@@ -151,7 +145,7 @@ def attack_slates(
 
 def leaks(records: Records, mode: str) -> list[Leak]:
     """Findings of coordinator and platforms from one mode's messages."""
-    episode, last = records.episode, records.protocol.settings.platforms - 1
+    episode, last = records.episode, records.protocol.slates.platforms - 1
     found = [*_coordinator(records, mode)]
     guesses = [platform_accuracy(evidence(records, seed, last, _VICTIM), episode) for seed in range(records.seeds)]
     for means in guesses[0]:
@@ -179,7 +173,7 @@ def noisy_targets(records: Records, epsilon: float, seed: int = 0) -> list[Leak]
         epsilon: ε.
         seed: Of the noise.
     """
-    s = records.protocol.settings
+    s = records.protocol.slates
     scale = laplace_scale(epsilon, LARGEST_ENGAGEMENT)
     out: dict[str, list[Accuracy]] = {"once": [], "every time": []}
     for place in range(records.seeds):
@@ -203,7 +197,7 @@ def _coordinator(records: Records, mode: str) -> list[Leak]:
     items = records.secrets.item[rows, _VICTIM, records.transitions]
     truth = records.engagement(_VICTIM)[rows, records.transitions]
     right = (clicked_items(records.gradient[:, :, _VICTIM]) == items).mean((0, 2))
-    candidates = records.protocol.settings.world.candidates
+    candidates = records.protocol.slates.world.candidates
     blind = [np.bincount(items[:, seed].ravel() + 1, minlength=candidates + 1).max() for seed in range(records.seeds)]
     out = [
         Leak(

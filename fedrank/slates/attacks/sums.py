@@ -49,11 +49,11 @@ from fedrank.core.fields import settings_of
 from fedrank.core.lazy import jit
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json, nested
-from fedrank.engine.methods import method
 from fedrank.engine.settings import defaults, from_dict
 from fedrank.engine.variations import read_value
 from fedrank.slates.attacks.leak import Leak, accuracy, interval, linear_guesser
 from fedrank.slates.attacks.settings import SlateAttack
+from fedrank.slates.build import experiment_of
 from fedrank.slates.sums import CoordinatorState, SummedSlates
 from fedrank.slates.sums.learner import STEPS, PlatformState
 
@@ -248,7 +248,7 @@ def stays(protocol: SummedSlates, before: Parties, first: int, key: Key[Array, "
         users: How many.
     """
     # What users do does not depend on noise that is drawn later: one program for all ε.
-    quiet = replace(protocol, settings=replace(protocol.settings, epsilon=None))
+    quiet = replace(protocol, sharing=replace(protocol.sharing, epsilon=None))
     sums, norms, observed, engagement = map(np.asarray, _play_stays(quiet, before, first, jax.random.split(key, users)))
     clicked = engagement > 0
     logs = np.where(clicked, np.log(np.where(clicked, engagement, 1.0)), 0.0).sum(1) / np.maximum(clicked.sum(1), 1)
@@ -350,11 +350,8 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
         given[name] = values if name in listed else read_value(value)
     if epsilon is not None:
         given["sharing.epsilon"] = epsilon
-    config = from_dict({**nested(given), "protocol": mode}).resolved()
-    from fedrank.slates.build import world_of
-
-    protocol: Any = method(mode).make(config, world_of(config))
-    if protocol.settings.secure_sum:
+    protocol: Any = experiment_of(from_dict({**nested(given), "protocol": mode}).resolved()).protocol
+    if protocol.secure_sum:
         raise ConfigError(
             "--set sharing.secure_sum=true: attackers here read the sums of each platform, which a secure sum hides "
             "from the coordinator; its noise is the same. Leave it out."
@@ -373,7 +370,7 @@ def history(protocol: SummedSlates, key: Key[Array, ""], pool: int) -> Iterator[
         key: Consumed.
         pool: Users to play for each release.
     """
-    learner, first, at = protocol.settings.learner, 0, first_parties(protocol)
+    learner, first, at = protocol.learner, 0, first_parties(protocol)
     groups = [(learner.bound_round, learner.bounders)] if learner.bounders else []
     groups += list(zip(learner.release_rounds, learner.explorers, strict=True))
     for place, (number, users) in enumerate(groups):
@@ -585,7 +582,7 @@ def attack_run(protocol: SummedSlates, seed: int, targets: int) -> Found:
     """
     key = jax.random.key(seed)
     releases = list(history(protocol, jax.random.fold_in(key, 0), 2 * targets))
-    bounded = bool(protocol.settings.learner.bounders)
+    bounded = bool(protocol.learner.bounders)
     found = _on_explorers(protocol, releases[bounded:], jax.random.fold_in(key, 1), targets)
     if bounded:
         found |= _on_bounders(protocol, releases[:1], jax.random.fold_in(key, 2), targets)
@@ -599,12 +596,12 @@ def _pairs(release: Release, targets: int) -> tuple[Stays, Stays]:
 
 
 def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Array, ""], targets: int) -> Found:
-    s, last = protocol.settings, protocol.world.platforms - 1
+    last = protocol.world.platforms - 1
     names = [f"platform {one}" for one in string.ascii_uppercase[: last + 1]]
-    sigma, bound = s.sigma or 0.0, private_advantage(s.epsilon, s.delta)
+    sigma, bound = protocol.sigma or 0.0, private_advantage(protocol.epsilon, protocol.delta)
     users, others = _pairs(releases[0], targets)
     told = attacks(protocol, releases, jax.random.fold_in(key, 0), users, others)
-    asked = np.asarray(s.senders)
+    asked = np.asarray(protocol.senders)
     pool = releases[0].pool
     out: Found = {}
     for attacker, victim in ((last, 0), (0, last)):
@@ -639,8 +636,7 @@ def _on_explorers(protocol: SummedSlates, releases: list[Release], key: Key[Arra
 
 def _on_bounders(protocol: SummedSlates, releases: list[Release], key: Key[Array, ""], targets: int) -> Found:
     """The same of a user by whom the clip is found: of their stay the bin of a norm crosses."""
-    s = protocol.settings
-    sigma, bound = s.bound_sigma or 0.0, private_advantage(s.epsilon, s.delta)
+    sigma, bound = protocol.bound_sigma or 0.0, private_advantage(protocol.epsilon, protocol.delta)
     users, others = _pairs(releases[0], targets)
     told = attacks(protocol, releases, key, users, others).coordinator
     asked, pool = np.asarray(protocol.feedback), releases[0].pool

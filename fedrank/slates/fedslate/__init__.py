@@ -28,30 +28,38 @@ the values of the slates that β prefers, again and again; it works only where �
 
 The paper says nothing of how gradients pass from Ω to the platforms and back; its code holds all networks in one
 process. Here they are messages, and every step is taken by whoever owns the network.
-
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Float, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
+from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
+from fedrank.engine.methods import PrivacyMode
+from fedrank.privacy.noisy_values import ValueNoise
+from fedrank.slates.config import Privacy, SlatesRun, World
 from fedrank.slates.fedslate.exchanges import Batch, CopyToTargets, FormTargets, Look, Recommend, SendLossGradient, Step
-from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.learner import ValueLearner
+from fedrank.slates.fedslate.settings import FederatedSlates, LocalSlates, Sharing, Slates
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
-from fedrank.slates.learner import LearnedPolicy
-from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, PUBLISHED_WIDTHS, Fault
+from fedrank.slates.learner import LEARNERS, LearnerProtocol, platforms_that_see
 from fedrank.slates.world.satisfaction import Satisfaction
 
+#: Step size of Adam in each mode.
+_RATES = {"corrected": 3e-4, "published": PUBLISHED_RATE}
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
 _CLIPPED = "Q-values, cut to a range but without noise; targets and gradients of Q-values, as they are."
 _NOT_COVERED = (
@@ -62,34 +70,97 @@ _NOT_COVERED = (
 
 
 @dataclass(frozen=True)
-class FedSlate(PlatformProtocol):
-    """FedSlate.
+class NetworkPlatforms(LearnerProtocol):
+    """Platforms whose networks value candidates, and take steps.
 
     Attributes:
-        settings: Settings that all agree on.
-        critic: Makes the learner from the settings.
+        critic: Makes the learner from the settings; None: the one that ``slates.critic`` names.
     """
 
-    settings: SlateSettings
-    critic: Callable[[SlateSettings], ValueLearner] = SlateQ
+    slates: Slates = field(default_factory=Slates)
+    learning_rate: float | None = setting(None, "Step size of Adam. Default: 0.0003; 0.01 as published.")
+    critic: Callable[[Any], ValueLearner] | None = bound()
 
-    name = "vertical-slate"
     wide = True
-
-    def __post_init__(self):
-        self.settings.check_networks()
+    scores = True
 
     @property
-    def learner(self) -> ValueLearner:
+    def learner(self) -> ValueLearner:  # type: ignore[override] - made when it is asked for
         """The learner of every platform."""
-        return self.critic(self.settings)
+        return (self.critic or _named_critic(self.slates.critic))(self.slates)
+
+    @override
+    def unchanged(self) -> Any:
+        return type(self)(critic=self.critic)
+
+    @override
+    def resolved(self, run: SlatesRun) -> Any:
+        rate = self.learning_rate or _RATES[self.slates.mode]
+        return dataclasses.replace(self, learning_rate=rate, slates=self.slates.resolved(run.rounds, run.world))
+
+    @override
+    def without_derived(self, values: dict[str, Any]) -> None:
+        slates = values.get("slates")
+        mode = slates.get("mode", "corrected") if isinstance(slates, dict) else "corrected"
+        if mode not in _RATES:
+            return
+        if isinstance(slates, dict):
+            self.slates.without_derived(slates, values.get("rounds", SlatesRun.rounds), _world_of(values))
+        if values.get("learning_rate") == _RATES[mode]:
+            values.pop("learning_rate")
+
+    @override
+    def bind(self, world: Satisfaction) -> Any:
+        s = self.slates
+        sees = platforms_that_see(s.feedback, world.platforms)
+        rate, noise = self.learning_rate, self._noise()
+        slates = dataclasses.replace(s, world=world, sees=sees, learning_rate=rate, noise=noise)
+        return dataclasses.replace(self, slates=slates, critic=self.critic or _named_critic(s.critic))
+
+    def _noise(self) -> ValueNoise | None:
+        return None
+
+    @property
+    def world(self) -> Any:  # type: ignore[override] - elsewhere an attribute of the class
+        """The simulated users that all platforms share; None: those of the run."""
+        return self.slates.world
+
+    @property
+    @override
+    def feedback(self) -> tuple[bool, ...]:
+        return self.slates.sees
+
+    @property
+    def mode(self) -> str:  # type: ignore[override] - as above
+        """``"corrected"``, or as in the published code."""
+        return self.slates.mode
+
+    @property
+    def fresh(self) -> bool:  # type: ignore[override] - as above
+        """True where platforms see the user as the round begins."""
+        return not self.slates.has(Fault.STALE_VIEW)
+
+    @property
+    def faults(self) -> tuple[str, ...]:  # type: ignore[override] - as above
+        """Faults of the published code that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""
+        return self.slates.all_faults
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override] - as above
+        """Sentences that a reader of the results must know: that networks are smaller than the published ones."""
+        s = self.slates
+        if not s.has(Fault.POSITIONAL) or (s.local_widths, s.head_widths) == PUBLISHED_WIDTHS:
+            return ()
+        used = " and ".join(_layers(widths) for widths in (s.local_widths, s.head_widths) if widths)
+        published = " and ".join(_layers(widths) for widths in PUBLISHED_WIDTHS)
+        return (f"Hidden layers have {used} units; those of the published networks have {published}.",)
 
     @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        s, learner = self.settings, self.learner
+        s, learner = self.slates, self.learner
         # By itself, a platform without feedback has nothing to learn from.
-        order = tuple(p for p in s.order if s.feedback[p] or not (s.silent or s.regress == "nothing"))
+        order = tuple(p for p in s.order if s.sees[p] or not (s.silent or s.regress == "nothing"))
         steps = (
             exchange
             for place, p in enumerate(order)
@@ -99,53 +170,21 @@ class FedSlate(PlatformProtocol):
         return Look(learner), Recommend(learner), *learning, CopyToTargets(learner)
 
     @override
-    def init(self, key: PRNGKeyArray) -> CoordinatorState:
-        return first_coordinator_state(self.settings, key)
-
-    def platform(self, key: PRNGKeyArray, number: Int[Array, ""] | int) -> PlatformState:
-        """A platform's state before its first user.
-
-        Args:
-            key: Consumed; makes its network.
-            number: Number of the platform, from 0.
-        """
-        return self.learner.first_state(key, number)
-
-    @override
-    def parties(self, keys: Key[Array, " runs"]) -> Party:
-        numbers = jnp.arange(self.settings.platforms)
-
-        def of_run(key):
-            return jax.vmap(lambda number: self.platform(jax.random.fold_in(key, number), number))(numbers)
-
-        return Party(None, jax.vmap(of_run)(keys))
+    def init(self, key: Key[Array, ""]) -> CoordinatorState:
+        return first_coordinator_state(self.slates, key)
 
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs weights"]:
         return state.weights
 
     @override
-    def policy(self, state: CoordinatorState, own: PlatformState) -> LearnedPolicy:
-        return LearnedPolicy(self.learner, state.weights, own)
-
-    @property
-    def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
-        """The simulated users that all platforms share."""
-        return self.settings.world
-
-    @property
-    @override
-    def feedback(self) -> tuple[bool, ...]:
-        return self.settings.feedback
-
-    @override
     def describe(self) -> dict[str, Json]:
-        s = self.settings
+        s = self.slates
         return {
-            "network": f"{type(s.local).__name__} a platform, joined by {type(s.head).__name__}",
+            "network": f"{type(s.local).__name__} a platform, joined by {type(s.federated).__name__}",
             "n_features": s.user_features + s.item_features,
             "parameters": s.local.size,
-            "federated_parameters": 0 if s.silent else s.head.size,
+            "federated_parameters": 0 if s.silent else s.federated.size,
         }
 
     @override
@@ -155,18 +194,36 @@ class FedSlate(PlatformProtocol):
     @override
     def watch(self, state: CoordinatorState) -> dict[str, Float[Array, ""]]:
         """The mean target of the last batch, of the first platform with feedback."""
-        return {"target": jnp.mean(state.targets[jnp.asarray(self.settings.order[0])])}
+        return {"target": jnp.mean(state.targets[jnp.asarray(self.slates.order[0])])}
+
+
+@dataclass(frozen=True)
+class FedSlate(NetworkPlatforms):
+    """Platforms that share users learn which slates please them for long; one has no feedback (FedSlate)."""
+
+    slates: FederatedSlates = field(default_factory=FederatedSlates)
+    sharing: Sharing = field(default_factory=Sharing)
+    privacy: Privacy = field(default_factory=Privacy)
+
+    name = "vertical-slate"
+    paper = "deng2024fedslate"
+    published = "Deng et al.: FedSlate, a Federated Deep RL Recommender System, arXiv 2409.14872, 2024"
+    crosses = "values of candidates, and gradients of them"
+    modes = (PrivacyMode("noise on values", {"sharing": {"clip": 1.0, "epsilon": 1.0}}),)
+
+    @override
+    def _noise(self) -> ValueNoise | None:
+        return self.sharing.noise(self.privacy.delta)
+
+    @property
+    def delta(self) -> float:  # type: ignore[override] - elsewhere an attribute of the class
+        """δ of the account of a run."""
+        return self.privacy.delta
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         """Privacy of Q-values with noise; without it, and for targets and gradients, nothing is promised."""
-        s = self.settings
-        if s.central:
-            return PrivacyReport.none(
-                rounds, "Everything that any platform knows of a user, as it is: every learner sees it."
-            )
-        if s.silent:
-            return PrivacyReport.none(rounds, "Nothing crosses.")
+        s = self.slates
         if s.noise is None or s.noise.epsilon is None:
             return PrivacyReport.none(rounds, _SEEN if s.noise is None else _CLIPPED, _NOT_COVERED)
         return s.noise.account(
@@ -176,7 +233,54 @@ class FedSlate(PlatformProtocol):
             platforms=s.platforms,
             batch=s.batch,
             learn_every=s.learn_every,
-            burn_in=s.burn_in,
-            memory=s.memory,
+            burn_in=s.burn_in,  # type: ignore[arg-type] - resolved
+            memory=s.memory,  # type: ignore[arg-type] - resolved
             episode_rounds=s.world.rounds_per_episode,
         )
+
+
+@dataclass(frozen=True)
+class LocalSlateQ(NetworkPlatforms):
+    """Platforms that share users, each by itself, or each seeing the user as all of them do (SlateQ)."""
+
+    slates: LocalSlates = field(default_factory=LocalSlates)
+
+    name = "slateq"
+    paper = "ie2019slateq"
+    published = "Ie et al.: SlateQ, a Tractable Decomposition for RL with Recommendation Sets, IJCAI 2019"
+    crosses = "nothing"
+    silent = True
+
+    @property
+    def central(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
+        """Each platform sees the user as all of them do."""
+        return self.slates.central
+
+    @override
+    def account(self, rounds: int, delta: float) -> PrivacyReport:
+        """Of platforms by themselves nothing crosses; centrally, everything is seen."""
+        if self.central:
+            return PrivacyReport.none(
+                rounds, "Everything that any platform knows of a user, as it is: every learner sees it."
+            )
+        return PrivacyReport.none(rounds, "Nothing crosses.")
+
+
+def _named_critic(name: str) -> type[ValueLearner]:
+    found: Any = LEARNERS.get(name)
+    if not (isinstance(found, type) and issubclass(found, ValueLearner)):
+        raise ConfigError(
+            f"slates.critic: {name} is no learner from other platforms' values; take the protocol planned-slates, "
+            "where it is slates.learner."
+        )
+    return found
+
+
+def _world_of(values: dict[str, Any]) -> World:
+    """The world of a nested dictionary, as far as a bundle of settings depends on it."""
+    given, names = values.get("world"), ("shared_candidates", "choice")
+    return World(**{name: given[name] for name in names if name in given}) if isinstance(given, dict) else World()
+
+
+def _layers(widths: tuple[int, ...]) -> str:
+    return " × ".join(f"{width:,}" for width in widths)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Integer, PRNGKeyArray, UInt32
+from jaxtyping import Bool, Float, Int, Integer, Key, UInt32
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Environment, Exchange
 from fedrank.slates.fedslate.learner import ValueLearner, adam_step, federated_values, joint_values, others_mean
@@ -38,13 +38,13 @@ from fedrank.slates.fedslate.messages import (
     ValueGradient,
 )
 from fedrank.slates.fedslate.platform import fit_step, kaleness_of
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, transitions
 from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.learner import UserVisits
 
 
-def sample_without_replacement(key: PRNGKeyArray, size: Int[Array, ""] | int, batch: int) -> Int[Array, " batch"]:
+def sample_without_replacement(key: Key[Array, ""], size: Int[Array, ""] | int, batch: int) -> Int[Array, " batch"]:
     """Uniform indices without replacement, at the cost of ``batch`` draws, however many rows there are.
 
     Floyd's algorithm (Bentley and Floyd, *Programming pearls: a sample of brilliance*, CACM 30(9), 1987): for
@@ -84,7 +84,7 @@ class SlateExchange(Exchange):
     learner: ValueLearner
 
     @property
-    def settings(self) -> SlateSettings:
+    def settings(self) -> Slates:
         """Settings that platforms and coordinator agree on."""
         return self.learner.settings
 
@@ -93,7 +93,7 @@ class SlateExchange(Exchange):
         """Nothing crosses where platforms do not federate."""
         return self.settings.silent
 
-    def noise(self, key: PRNGKeyArray | None, *lead: int) -> Any:
+    def noise(self, key: Key[Array, ""] | None, *lead: int) -> Any:
         """Noise for vectors of values, int32 [lead…, N]; () without noise.
 
         Args:
@@ -121,7 +121,7 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return self.noise(key)
 
     @override
@@ -170,7 +170,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
         return SharedValues(rounds, federated_values(s, state.weights, state.values))
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         words = jax.random.uniform(key, (1 + self.settings.world.candidates,))
         return ExplorationDraw(words[0], words[1:])
 
@@ -200,7 +200,7 @@ class Recommend(SlateExchange, request=SharedValues, reply=Done):
         """
         s = self.settings
         best = self.learner.best(own, values)
-        explores = draws.explores < s.exploration.epsilon(round_)
+        explores = draws.explores < s.epsilon(round_)
         random = jax.lax.top_k(draws.order, s.world.slate)[1].astype(jnp.int32)
         return own._replace(slate=jnp.where(explores, random, best))
 
@@ -228,7 +228,7 @@ class LearningExchange(SlateExchange):
     @override
     def due(self, number):
         s = self.settings
-        return (number >= s.burn_in) & ((number + 1) % s.learn_every == 0)
+        return (number >= s.burn_in) & ((number + 1) % s.learn_every == 0)  # type: ignore[operator] - resolved
 
 
 @dataclass(frozen=True)
@@ -241,13 +241,13 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
     def ask(self, state):
         # Uniform without replacement among those that every platform still remembers, but for the newest, which have
         # no next one yet.
-        kept = jnp.minimum(state.round.astype(jnp.int32), self.settings.memory)
+        kept = jnp.minimum(state.round.astype(jnp.int32), self.settings.memory)  # type: ignore[arg-type] - resolved
         key = jax.random.fold_in(state.key, state.round)
         ages = 1 + sample_without_replacement(key, kept - 1, self.settings.batch)
         return BatchAges(state.round, ages.astype(jnp.uint32))
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return self.noise(key, 2, self.settings.batch)
 
     @override
@@ -298,26 +298,26 @@ class FormTargets(LearningExchange, request=NextValues):
     @property
     @override
     def reply(self) -> Layout:
-        return self.layout(MovingTargets if Fault.MOVING_TARGETS in self.settings.faults else Targets)
+        return self.layout(MovingTargets if self.settings.has(Fault.MOVING_TARGETS) else Targets)
 
     @override
     def asked(self, state, parties):
-        return None if all(self.settings.feedback) else jnp.asarray(self.settings.feedback)
+        return None if all(self.settings.sees) else jnp.asarray(self.settings.sees)
 
     @override
     def max_asked(self, parties):
-        return sum(self.settings.feedback)
+        return sum(self.settings.sees)
 
     @override
     def ask(self, state):
         # Q̄_f(s′): Ω's target network of Q̄(s′), the others' part at the same later round.
         s, following = self.settings, state.following
-        theirs = state.batch if Fault.ONLINE_OTHERS in s.faults else following
+        theirs = state.batch if s.has(Fault.ONLINE_OTHERS) else following
 
         def of_platform(p):
             return joint_values(s, state.target, following[p], others_mean(s, theirs, p))
 
-        sees = np.flatnonzero(s.feedback)  # only these are asked
+        sees = np.flatnonzero(s.sees)  # only these are asked
         return NextValues(jnp.zeros_like(following).at[sees].set(jax.vmap(of_platform)(sees)))
 
     @override
@@ -344,7 +344,7 @@ class FormTargets(LearningExchange, request=NextValues):
         def target(values, row, after):
             return self.learner.target(values, row, after, learnt, own.mean)
 
-        if Fault.MOVING_TARGETS not in s.faults:
+        if not s.has(Fault.MOVING_TARGETS):
             return FormedTargets(jax.vmap(target)(values, then, after), None, learnt)
         return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, then, after), learnt)
 
@@ -352,7 +352,7 @@ class FormTargets(LearningExchange, request=NextValues):
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         # A platform learns from its own targets or from the mean; whoever has none, from the mean.
         finite = jnp.all(jnp.isfinite(replies.targets), axis=1) & jnp.all(jnp.isfinite(replies.choice), axis=1)
-        heard = arrived & jnp.asarray(self.settings.feedback) & finite
+        heard = arrived & jnp.asarray(self.settings.sees) & finite
         count = jnp.sum(heard)
 
         def mean(rows):
@@ -365,7 +365,7 @@ class FormTargets(LearningExchange, request=NextValues):
             learnable=count > 0,
             compared=jnp.zeros_like(state.compared),
         )
-        if Fault.MOVING_TARGETS in self.settings.faults:
+        if self.settings.has(Fault.MOVING_TARGETS):
             state = state._replace(slopes=arrived_rows(replies.slopes, heard))
         return state
 
@@ -385,7 +385,7 @@ class SendLossGradient(LearningExchange, request=LossInputs):
     @property
     def moves(self) -> bool:
         """True where the loss passes through the targets, a fault of the published code."""
-        return Fault.MOVING_TARGETS in self.settings.faults and not self.settings.feedback[self.platform]
+        return self.settings.has(Fault.MOVING_TARGETS) and not self.settings.sees[self.platform]
 
     @property
     @override
@@ -439,7 +439,7 @@ class SendLossGradient(LearningExchange, request=LossInputs):
     ) -> Float[Array, "transitions candidates"]:
         """The published code's: targets hold this platform's online values, so that its loss moves them as well."""
         s, p = self.settings, self.platform
-        told = [a for a in s.order if s.feedback[a]]
+        told = [a for a in s.order if s.sees[a]]
 
         def targets_values(mine):
             values = state.batch.at[p].set(mine)
@@ -481,7 +481,7 @@ class Step(LearningExchange, request=ValueGradient):
         return ValueGradient(state.gradient[self.platform])
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return () if self.last else self.noise(key, self.settings.batch)
 
     @override

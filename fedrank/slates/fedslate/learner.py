@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedrank.core.lazy import optax
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp, optax
 from fedrank.slates.fedslate.platform import (
     best_slate,
     choice_scores,
@@ -34,7 +33,7 @@ from fedrank.slates.fedslate.platform import (
     own_features,
     user_features,
 )
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState, Transition, empty_view, first_platform_state
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.world.best_slate import next_value, slate_value
@@ -51,19 +50,19 @@ def huber(error: Float[Array, "*shape"], threshold: float = 1.0) -> Float[Array,
 
 
 def joint_values(
-    s: SlateSettings,
+    s: Slates,
     weights: Float[Array, " weights"],
     own: Float[Array, "*rows candidates"],
     others: Float[Array, "*rows candidates"],
 ) -> Float[Array, "*rows candidates"]:
     """Ω of a platform's own values and of the others' (equations 9 and 10)."""
     if own.ndim == 1:
-        return s.head.values(weights, own, others)
+        return s.federated.values(weights, own, others)
     return jax.vmap(partial(joint_values, s), in_axes=(None, 0, 0))(weights, own, others)
 
 
 def others_mean(
-    s: SlateSettings, values: Float[Array, "platforms *rows candidates"], platform: Int[Array, ""] | int
+    s: Slates, values: Float[Array, "platforms *rows candidates"], platform: Int[Array, ""] | int
 ) -> Float[Array, "*rows candidates"]:
     """The others' part of Ω's input: the mean of their values (the second place of equations 9 and 10).
 
@@ -75,7 +74,7 @@ def others_mean(
     return _pool_values(s, (jnp.sum(values, axis=0) - values[platform]) / max(1, s.platforms - 1))
 
 
-def _pool_values(s: SlateSettings, others: Float[Array, "*rows candidates"]) -> Float[Array, "*rows candidates"]:
+def _pool_values(s: Slates, others: Float[Array, "*rows candidates"]) -> Float[Array, "*rows candidates"]:
     """Others' values as the settings have them: as they are, or their mean over the candidates in every place."""
     if s.others == "pooled":
         return jnp.broadcast_to(jnp.mean(others, axis=-1, keepdims=True), others.shape)
@@ -83,7 +82,7 @@ def _pool_values(s: SlateSettings, others: Float[Array, "*rows candidates"]) -> 
 
 
 def federated_values(
-    s: SlateSettings, weights: Float[Array, " weights"], values: Float[Array, "platforms candidates"]
+    s: Slates, weights: Float[Array, " weights"], values: Float[Array, "platforms candidates"]
 ) -> Float[Array, "platforms candidates"]:
     """Federated values of all platforms in a round from their Q-values, joined at the coordinator (equations 9, 10)."""
     each = jax.vmap(lambda p: joint_values(s, weights, values[p], others_mean(s, values, p)))
@@ -91,7 +90,7 @@ def federated_values(
 
 
 def adam_step(
-    s: SlateSettings,
+    s: Slates,
     weights: Float[Array, " weights"],
     optimiser: optax.OptState,
     gradient: Float[Array, " weights"],
@@ -111,7 +110,7 @@ class ValueLearner(SlateLearner):
         settings: Settings that platforms and coordinator agree on.
     """
 
-    settings: SlateSettings
+    settings: Slates
 
     @property
     def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
@@ -121,7 +120,7 @@ class ValueLearner(SlateLearner):
     @property
     def feedback(self) -> tuple[bool, ...]:  # type: ignore[override] - as above
         """For each platform, true if it sees clicks and engagement."""
-        return self.settings.feedback
+        return self.settings.sees
 
     # -- the critic --------------------------------------------------------------------------------------------------
 

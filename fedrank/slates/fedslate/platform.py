@@ -14,11 +14,11 @@ What a platform of the published FedSlate sees: its choice model, past slates an
 
 from __future__ import annotations
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp
+from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view
 from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.world.best_slate import OPTIMISERS
@@ -35,15 +35,15 @@ _CLOCKS = (2.5, 7.0)
 # -- features --------------------------------------------------------------------------------------------------------
 
 
-def own_features(s: SlateSettings, view: View) -> Float[Array, " own_features"]:
+def own_features(s: Slates, view: View) -> Float[Array, " own_features"]:
     """Features of a platform's own knowledge of the user."""
-    observed = view.observed if Fault.RAW_FEATURES in s.faults else _USER_SCALE * (view.observed - 0.5)
-    if Fault.SHORT_MEMORY in s.faults:
+    observed = view.observed if s.has(Fault.RAW_FEATURES) else _USER_SCALE * (view.observed - 0.5)
+    if s.has(Fault.SHORT_MEMORY):
         return jnp.stack([observed, *view.past.reshape(-1), *clock_features(s, view)])
     return jnp.stack([observed, _USER_SCALE * view.smooth, view.consumed, view.engaged, *clock_features(s, view)])
 
 
-def clock_features(s: SlateSettings, view: View) -> list[Float[Array, ""]]:
+def clock_features(s: Slates, view: View) -> list[Float[Array, ""]]:
     """Nearness of the end of the stay, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
     if not s.clock:
         return []
@@ -51,27 +51,32 @@ def clock_features(s: SlateSettings, view: View) -> list[Float[Array, ""]]:
     return [jnp.exp(-left / rounds) for rounds in _CLOCKS]
 
 
-def user_features(s: SlateSettings, view: View) -> Float[Array, " user_features"]:
+def user_features(s: Slates, view: View) -> Float[Array, " user_features"]:
     """The features of the user that a platform's network gets; centrally, what the other platforms know included."""
     return jnp.concatenate([own_features(s, view), view.others])
 
 
-def item_features(s: SlateSettings, view: View) -> Float[Array, "candidates item_features"]:
+def item_features(s: Slates, view: View) -> Float[Array, "candidates item_features"]:
     """The features of the candidates that a platform's network gets."""
-    features = view.documents if Fault.RAW_FEATURES in s.faults else (view.documents - 0.5) * _ITEM_SCALE
-    return with_numbers(features, view.first) if Fault.ITEM_NUMBERS in s.faults else features[:, None]
+    features = view.documents if s.has(Fault.RAW_FEATURES) else (view.documents - 0.5) * _ITEM_SCALE
+    return with_numbers(features, view.first) if s.has(Fault.ITEM_NUMBERS) else features[:, None]
 
 
-def kaleness_of(s: SlateSettings, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
+def kaleness_of(s: Slates, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
     """The kaleness of candidates, in [0, 1], from their features."""
-    return items[..., 0] if Fault.RAW_FEATURES in s.faults else items[..., 0] / _ITEM_SCALE + 0.5
+    return items[..., 0] if s.has(Fault.RAW_FEATURES) else items[..., 0] / _ITEM_SCALE + 0.5
+
+
+def scaled(s: Slates, turn: Turn) -> Float[Array, ""]:
+    """Engagement as it is learnt from."""
+    return turn.engagement / s.reward_scale  # type: ignore[operator] - resolved
 
 
 # -- slates ----------------------------------------------------------------------------------------------------------
 
 
 def choice_scores(
-    s: SlateSettings,
+    s: Slates,
     learnt: Float[Array, "2"],
     user: Float[Array, " user_features"],
     items: Float[Array, "candidates item_features"],
@@ -86,7 +91,7 @@ def choice_scores(
     """
     kaleness = kaleness_of(s, items)
     if s.choice == "published":
-        observed = user[0] if Fault.RAW_FEATURES in s.faults else user[0] / _USER_SCALE + 0.5
+        observed = user[0] if s.has(Fault.RAW_FEATURES) else user[0] / _USER_SCALE + 0.5
         return published_choice_scores(observed, kaleness)
     if s.choice == "learned":
         return fitted_choice_scores(learnt, kaleness, s.world.choice.always_clicks)
@@ -95,7 +100,7 @@ def choice_scores(
 
 
 def best_slate(
-    s: SlateSettings,
+    s: Slates,
     learnt: Float[Array, "2"],
     user: Float[Array, " user_features"],
     items: Float[Array, "candidates item_features"],
@@ -110,7 +115,7 @@ def best_slate(
 
 
 def next_view(
-    s: SlateSettings,
+    s: Slates,
     own: PlatformState,
     turn: Turn,
     observed: Float[Array, ""],
@@ -132,14 +137,14 @@ def next_view(
     shown = v[own.slate]
     expected = jnp.sum(shown * view.documents[own.slate]) / jnp.sum(shown) - 0.5
     clicked = jnp.where(turn.item >= 0, view.documents[turn.item] - 0.5, 0.0)
-    engagement = jnp.where(own.feedback, turn.engagement / s.reward_scale, 0.0)
+    engagement = jnp.where(own.feedback, scaled(s, turn), 0.0)
     after = view._replace(
         observed=observed,
         smooth=s.fade * view.smooth + (1 - s.fade) * (observed - 0.5),
         consumed=s.fade * view.consumed + jnp.where(own.feedback, clicked, expected),
         engaged=s.fade * view.engaged + (1 - s.fade) * (engagement - 1.0) * own.feedback,
         into=view.into + 1,
-        past=past_after(view.past, turn.slot, engagement) if Fault.SHORT_MEMORY in s.faults else view.past,
+        past=past_after(view.past, turn.slot, engagement) if s.has(Fault.SHORT_MEMORY) else view.past,
         documents=documents,
         first=view.first + s.world.candidates,
     )
@@ -147,29 +152,29 @@ def next_view(
     return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
 
 
-def transition_of(s: SlateSettings, own: PlatformState, turn: Turn, over: Bool[Array, ""]) -> Transition:
+def transition_of(s: Slates, own: PlatformState, turn: Turn, over: Bool[Array, ""]) -> Transition:
     """The row of the replay buffer for a round; arguments as :func:`next_view`."""
     told = own.feedback
-    ends = jnp.where(told, Fault.ENDLESS_EPISODE not in s.faults, True) * over
+    ends = jnp.where(told, not s.has(Fault.ENDLESS_EPISODE), True) * over
     return Transition(
         user=user_features(s, own.view),
         items=item_features(s, own.view),
         slate=own.slate,
         item=jnp.where(told, turn.item, -1),
         slot=jnp.where(told, turn.slot, s.world.slate),
-        engagement=jnp.where(told, turn.engagement / s.reward_scale, 0.0),
+        engagement=jnp.where(told, scaled(s, turn), 0.0),
         over=ends.astype(jnp.float32),
     )
 
 
-def remember(s: SlateSettings, own: PlatformState, row: Transition, number: Int[Array, ""]) -> PlatformState:
+def remember(s: Slates, own: PlatformState, row: Transition, number: Int[Array, ""]) -> PlatformState:
     """The platform's state with the transition of round ``number`` in its replay buffer."""
-    place = number % s.memory
+    place = number % s.memory  # type: ignore[operator] - resolved
     return own._replace(replay=jax.tree.map(lambda kept, new: kept.at[place].set(new), own.replay, row))
 
 
 def finish_round(
-    s: SlateSettings, own: PlatformState, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]
+    s: Slates, own: PlatformState, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]
 ) -> tuple[PlatformState, Transition]:
     """The platform's state once it is known what came of its slate, and the transition that it remembers.
 
@@ -184,12 +189,12 @@ def finish_round(
     return remember(s, own, row, number)._replace(rounds=number + 1, mean=_mean_after(s, own, turn)), row
 
 
-def _mean_after(s: SlateSettings, own: PlatformState, turn: Turn) -> Float[Array, ""]:
+def _mean_after(s: Slates, own: PlatformState, turn: Turn) -> Float[Array, ""]:
     """The mean engagement with one round more: of all rounds at first, fading later."""
     if not s.centred:
         return own.mean
     rate = jnp.maximum(1.0 / (own.rounds + 1.0), 1.0 / _MEAN_ROUNDS)
-    return own.mean + jnp.where(own.feedback, rate * (turn.engagement / s.reward_scale - own.mean), 0.0)
+    return own.mean + jnp.where(own.feedback, rate * (scaled(s, turn) - own.mean), 0.0)
 
 
 #: Number of parameters: slope on kaleness, and the logit of no click.

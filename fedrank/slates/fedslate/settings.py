@@ -1,23 +1,45 @@
-"""Settings that the platforms of FedSlate and their coordinator agree on before anything is learnt."""
+"""Settings of platforms whose networks take steps: of what they agree on before anything is learnt.
+
+``slates.mode`` is a bundle of settings: ``corrected`` has none of the faults of the published code, ``published`` has
+all of them (:mod:`fedrank.slates.fedslate_2024`). Settings whose default is None follow from the mode, and some also
+from the world and the number of rounds; :meth:`Slates.resolved` fills them in. A setting that is given stands in either
+mode; ``slates.faults`` names the faults that are on, so that one can be switched on or off alone.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Float, Shaped
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import optax
+from fedrank.core.fields import bound, setting
+from fedrank.core.lazy import jnp, optax
 from fedrank.privacy.noisy_values import ValueNoise
-from fedrank.slates.fedslate_2024 import PAST, Fault
-from fedrank.slates.networks import FederatedQ, LocalQ
+from fedrank.slates.config import LARGEST, World
+from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, FEDERATED_FAULTS, PAST, PUBLISHED, Fault
+from fedrank.slates.networks import (
+    FederatedQ,
+    IdentityHead,
+    ItemHead,
+    ItemLinearHead,
+    ItemQ,
+    LocalQ,
+    PositionalHead,
+    PositionalLinearHead,
+    PositionalQ,
+)
 from fedrank.slates.world.best_slate import OPTIMISERS, TARGETS
-from fedrank.slates.world.choice import Multinomial
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.world.choice import CHOICES, Multinomial
 
+#: Part of the rounds after which ε is at its floor, where no decay is given.
+EXPLORING = 1 / 3
+#: The smallest ε that a decay leads to; below it, exploration counts as none.
+_NO_EXPLORATION = 0.01
 #: Numbers about the user that a platform keeps over an episode, beside the satisfaction that it observes.
 _TRACES = 3
 #: Features of the clock.
@@ -26,120 +48,116 @@ _CLOCKS = 2
 #: choice of this implementation: the publication's state holds the last five slates instead, and platforms are not
 #: told β.
 _FADE_A_TICK = 0.9
+#: The others' part of a federated value before anything is learnt, where their item is the same.
+_SHARE = 0.5
+
+#: What settings of ``[slates]`` are where nothing is given and the mode is ``corrected``.
+CORRECTED: dict[str, Any] = {
+    "memory": 5000,
+    "burn_in": 500,
+    "explore": 0.1,
+    "decay": None,  # follows from the rounds
+    "floor": 0.05,
+    "snap": 0.0,
+    "choice": "true",
+    "others": None,  # follow from the world
+    "centred": None,
+    "local_widths": (64, 64),
+    "head_widths": (32, 32),
+    "reward_scale": 15.0,
+    "faults": (),
+}
 
 
-@dataclass(frozen=True)
-class Exploration:
-    """ε of round t: ``max(floor, start · decay^t)``, and 0 for good once that is below ``snap``.
-
-    Attributes:
-        start: ε of the first round, in [0, 1].
-        decay: Factor a round, in (0, 1].
-        floor: Smallest ε, in [0, 1].
-        snap: Once ε has fallen below this it is 0; with 0 it never is.
-    """
-
-    start: float = 0.1
-    decay: float = 0.9995
-    floor: float = 0.05
-    snap: float = 0.0
-
-    def __post_init__(self):
-        if not (0 <= self.floor <= 1 and 0 <= self.start <= 1 and 0 < self.decay <= 1 and 0 <= self.snap <= 1):
-            raise ConfigError(f"exploration must be of probabilities and a decay in (0, 1], got {self}.")
-
-    def epsilon(self, round_: Shaped[Array, "*rounds"] | int) -> Float[Array, "*rounds"]:
-        """ε of a round, counted from 0."""
-        falling = self.start * jnp.float32(self.decay) ** jnp.asarray(round_, jnp.float32)
-        return jnp.where(falling < self.snap, 0.0, jnp.maximum(falling, self.floor))
-
-
-@dataclass(frozen=True)
-class SlateSettings:
-    """Settings that platforms and coordinator agree on.
+@dataclass(frozen=True, kw_only=True)
+class Slates:
+    """Learning of slates. Defaults in brackets follow from the mode: corrected, published.
 
     Attributes:
-        world: The users; of it platforms know N, n, and the choice model if ``choice`` is ``"true"``.
-        local: The platforms' own networks, all of the same shape.
-        head: The federated network Ω.
-        feedback: Whether each platform sees clicks and engagement. In the paper the first only, in its extension all.
-        discount: γ a round, in [0, 1].
+        world: The users, a :class:`~fedrank.slates.world.satisfaction.Satisfaction`; None: not known yet. Of it
+            platforms know N, n, and the choice model if ``choice`` is ``"true"``.
+        sees: Whether each platform sees clicks and engagement. In the paper the first only, in its extension all.
         learning_rate: Step size of the Adam optimisers of all networks.
-        batch: B, transitions in a batch.
-        memory: Transitions in a platform's replay buffer.
-        burn_in: Rounds before learning begins.
-        learn_every: Rounds between two batches.
-        copy_every: Rounds between copies to the target networks.
-        exploration: ε by round.
-        clock: Whether how near the end of the stay is, is among the features: where greed costs, kale pays until the
-            last rounds and chocolate in them.
-        optimiser: How slates are put together, one of :data:`~fedrank.slates.world.best_slate.OPTIMISERS`.
-        target: Which next slate a target is about, one of :data:`~fedrank.slates.world.best_slate.TARGETS`.
-        choice: The choice model of the agents: the users' own, a learnt one, or the published one.
-        objective: ``own``: a target is about a platform's own engagement. ``team``: about the mean of all platforms
-            that see theirs; where only one does, that is its own.
-        others: ``aligned``: candidate i beside the others' candidate i. ``pooled``: one number, their mean.
-        regress: Which slate of a platform without feedback has its value regressed: the best by its values (equation
-            15), or the one that it showed. ``nothing``: it learns nothing, and is served the federated values of the
-            first platform with feedback; no target goes to it.
-        reward_scale: Divisor of engagement before it is learnt from.
-        centred: Whether a platform's mean engagement is subtracted before it is learnt from ("reward centring", Naik et
-            al. 2024), so that values need not grow from 0 to r/(1 − γ), and with them everything that happens to be
-            shown. Only where users always click: no click is worth 0.
-        silent: Nothing crosses: each platform has its own network only, Ω does nothing. For baselines.
-        central: Each platform sees the user as all of them do: no federation. For baselines.
         noise: Clipping of Q-values, and noise on them, before they leave a platform; None: neither.
-        faults: Faults of the published code.
+        possible_faults: Faults that the protocol can have.
+        silent: Nothing crosses: each platform has its own network only, Ω does nothing.
 
     Raises:
-        ConfigError: A number out of range, or settings that contradict each other.
+        ConfigError: A number out of range, or settings that contradict each other or do not fit the users.
     """
 
-    world: Satisfaction
-    local: LocalQ
-    head: FederatedQ
-    feedback: tuple[bool, ...] = (True, False)
-    discount: float = 0.9
-    learning_rate: float = 3e-4
-    batch: int = 32
-    memory: int = 5000
-    burn_in: int = 500
-    learn_every: int = 3
-    copy_every: int = 500
-    exploration: Exploration = Exploration()
-    clock: bool = False
-    optimiser: str = "greedy"
-    target: str = "greedy"
-    choice: Literal["true", "learned", "published"] = "true"
-    objective: Literal["own", "team"] = "own"
-    others: Literal["aligned", "pooled"] = "aligned"
-    regress: Literal["greedy", "shown", "nothing"] = "greedy"
-    reward_scale: float = 15.0
-    centred: bool = True
-    silent: bool = False
-    central: bool = False
-    noise: ValueNoise | None = None
-    faults: tuple[Fault, ...] = ()
+    possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
+    silent: ClassVar[bool] = False
+    # Settings of a subclass, as they are where they are none. Without annotations, which would make them first there.
+    central, others, regress, critic, head_widths = False, "aligned", "greedy", "slateq", None
+
+    mode: Literal["corrected", "published"] = setting("corrected", "Defaults: corrected, or as in the published code.")
+    discount: float = setting(0.9, "γ, weight of the next round.", low=0, high=1)
+    batch: int = setting(32, "Rounds that a step learns from.", low=1, high=10**5)
+    memory: int | None = setting(None, "Rounds in the replay buffer (5,000; 2,000).", low=2, high=10**7)
+    burn_in: int | None = setting(None, "Rounds before the first step (500; 5,000).", low=1, high=10**6)
+    learn_every: int = setting(3, "Rounds between steps.", low=1, high=10**6)
+    copy_every: int = setting(500, "Rounds between copies to the target networks.", low=1, high=10**6)
+    explore: float | None = setting(
+        None, "ε of the first round, probability of a random slate at each platform (0.1; 1).", low=0, high=1
+    )
+    decay: float | None = setting(
+        None, "Factor of ε a round (a third of the rounds leads to the floor; 0.99995).", low=0, high=1
+    )
+    floor: float | None = setting(None, "Smallest ε (0.05; 0).", low=0, high=1)
+    snap: float | None = setting(None, "Once ε has fallen below this it is 0 (0, which is never; 0.1).", low=0, high=1)
+    clock: bool = setting(False, "Platforms know how many rounds of the stay are over: two features more.")
+    optimiser: Literal["top-k", "greedy", "exact"] = setting(
+        "greedy", "How a slate is made of values: the largest, one by one (eq. 8), or the best of all slates."
+    )
+    target: Literal["sarsa", "greedy", "top-k", "optimal"] = setting(
+        "greedy", "The slate that the next round is valued by: the shown one, or that of an optimiser."
+    )
+    choice: Literal["true", "learned", "published"] | None = setting(
+        None, "Choice model: users', learned, or upside down (true; published)."
+    )
+    feedback: Literal["first", "all"] = setting("first", "Who has clicks and engagement: the first, or all (extended).")
+    objective: Literal["own", "team"] = setting("own", "Maximised: own engagement, or the mean of all with feedback.")
+    local_widths: tuple[int, ...] | None = setting(
+        None, "Units of a platform's hidden layers (64, 64; 64 × 5, in the publication 4,096 × 5)."
+    )
+    centred: bool | None = setting(None, "Engagement counts less its mean so far (yes, where users always click; no).")
+    reward_scale: float | None = setting(None, "Divisor of engagement (15, about a round's; 1).", low=1e-6, high=1e6)
+    faults: tuple[Fault, ...] | None = setting(
+        None, "Faults of the published code that are on, for comparison with it (none; all that the protocol can have)."
+    )
+    world: Any = bound()
+    sees: tuple[bool, ...] = bound(())
+    learning_rate: Any = bound()
+    noise: ValueNoise | None = bound()
 
     def __post_init__(self):
-        for what, value, low, high in (
-            ("discount", self.discount, 0, 1),
-            ("batch", self.batch, 1, 10**5),
-            ("memory", self.memory, self.batch + 1, 10**7),
-            ("burn_in", self.burn_in, self.batch + 1, 10**7),
-            ("learn_every", self.learn_every, 1, 10**6),
-            ("copy_every", self.copy_every, 1, 10**7),
-        ):
-            if not low <= value <= high:
-                raise ConfigError(f"{what} must be in {low}..{high}, got {value}.")
-        if not (self.learning_rate > 0 and self.reward_scale > 0):
+        if self.decay == 0:
+            raise ConfigError("slates.decay must be above 0, got 0; for no exploration set slates.explore = 0.")
+        if self.discount == 1:
+            raise ConfigError("slates.discount must be below 1, got 1: values would have no bound.")
+        for name in ("local_widths", "head_widths"):
+            for width in getattr(self, name) or ():
+                if not 1 <= width <= 65_536:
+                    raise ConfigError(f"slates.{name} must be numbers in 1..65536, got {width}.")
+        if self.faults is not None:
+            for fault in self.faults:
+                if fault not in self.possible_faults:
+                    raise ConfigError(f"slates.faults: {fault} means nothing without a federated network.")
+            in_order = tuple(fault for fault in self.possible_faults if fault in self.faults)
+            object.__setattr__(self, "faults", in_order)  # frozen: sorted once, here
+        if self.world is not None:
+            self._check_users()
+
+    def _check_users(self) -> None:
+        if not (self.learning_rate > 0 and self.reward_scale > 0):  # type: ignore[operator] - resolved
             raise ConfigError(
                 f"learning rate and reward scale must be positive, got {self.learning_rate} and {self.reward_scale}."
             )
-        if len(self.feedback) != self.world.platforms or not any(self.feedback):
+        if len(self.sees) != self.world.platforms or not any(self.sees):
             raise ConfigError(
                 f"feedback must say of each of {self.world.platforms} platforms whether it sees clicks, and of one at "
-                f"least that it does; got {self.feedback}."
+                f"least that it does; got {self.sees}."
             )
         if self.optimiser not in OPTIMISERS or self.target not in TARGETS:
             raise ConfigError(f"no such optimiser or target: {self.optimiser!r}, {self.target!r}.")
@@ -148,15 +166,171 @@ class SlateSettings:
                 "choice = 'true' needs users of a multinomial choice: slate values are for that model. These users "
                 "choose otherwise; take choice = 'learned'."
             )
-        if Fault.MOVING_TARGETS in self.faults and Fault.ONLINE_OTHERS not in self.faults:
+        if self.has(Fault.MOVING_TARGETS) and not self.has(Fault.ONLINE_OTHERS):
             raise ConfigError(
                 "the fault moving-targets is about online values in targets, so it needs online-others: target "
                 "networks do not move."
             )
         if self.centred and not self.world.choice.always_clicks:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")
-        if self.silent and self.noise is not None:
-            raise ConfigError("platforms that send nothing have nothing to add noise to; leave noise out.")
+
+    def has(self, fault: Fault) -> bool:
+        """True if a fault of the published code is on."""
+        return fault in (self.faults or ())
+
+    # -- what follows from the mode ------------------------------------------------------------------------------------
+
+    @classmethod
+    def bundle(cls, mode: str, explore: float | None, world: World) -> dict[str, Any]:
+        """Settings where none is given.
+
+        Args:
+            mode: ``corrected`` or ``published``.
+            explore: ε of the first round, if it is given: there is no floor above it.
+            world: The users: in the corrected mode it decides whose items are the same, and who always clicks.
+        """
+        bundle = CORRECTED if mode == "corrected" else PUBLISHED
+        bundle = {**bundle, "floor": min(bundle["floor"], bundle["explore"] if explore is None else explore)}
+        bundle["faults"] = tuple(fault for fault in bundle["faults"] if fault in cls.possible_faults)
+        if mode == "corrected":
+            bundle["others"] = "aligned" if world.shared_candidates else "pooled"
+            bundle["centred"] = CHOICES.get(world.choice)().always_clicks
+        known = {one.name for one in dataclasses.fields(cls)}
+        return {name: value for name, value in bundle.items() if name in known}
+
+    def resolved(self, rounds: int, world: World) -> Any:
+        """The same with those settings filled in that follow from the mode.
+
+        Args:
+            rounds: Rounds of the run, for the decay of ε.
+            world: The users.
+
+        Raises:
+            ConfigError: Settings contradict each other.
+        """
+        bundle = self.bundle(self.mode, self.explore, world)
+        missing = {name: value for name, value in bundle.items() if getattr(self, name) is None}
+        filled: Any = dataclasses.replace(self, **missing)
+        if filled.floor > filled.explore:
+            raise ConfigError(
+                f"slates.floor must not be above slates.explore = {filled.explore:g}, got {filled.floor}: ε only falls."
+            )
+        if filled.decay is None:
+            filled = dataclasses.replace(filled, decay=decay_of(filled.explore, filled.floor, rounds))
+        for name, value in (("slates.memory", filled.memory), ("slates.burn_in", filled.burn_in)):
+            if value <= filled.batch:  # the newest round has no next one yet
+                raise ConfigError(f"{name} must be above slates.batch = {filled.batch}, got {value}.")
+        return filled
+
+    @classmethod
+    def without_derived(cls, slates: dict[str, Any], rounds: int, world: World) -> None:
+        """Take out of a dictionary of settings, in place, what :meth:`resolved` fills in anyway."""
+        explore = slates.get("explore")
+        bundle = cls.bundle(slates.get("mode", "corrected"), explore, world)
+        first = bundle["explore"] if explore is None else explore
+        if slates.get("decay") == decay_of(first, slates.get("floor", bundle["floor"]), rounds):
+            slates.pop("decay")
+        for name, usual in bundle.items():
+            value = slates.get(name)
+            if value is not None and (tuple(value) if isinstance(value, list) else value) == usual:
+                slates.pop(name)
+
+    @property
+    def all_faults(self) -> tuple[str, ...]:
+        """Faults that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""
+        values = (name for name in FAULTY_SETTINGS if getattr(self, name) == PUBLISHED[name])
+        return (*values, *(self.faults or ()))
+
+    # -- what follows from the settings and the users ------------------------------------------------------------------
+
+    def epsilon(self, round_: Shaped[Array, "*rounds"] | int) -> Float[Array, "*rounds"]:
+        """ε of a round, counted from 0: ``max(floor, explore · decay^round)``; 0 for good once it is below ``snap``."""
+        s: Any = self  # resolved
+        falling = s.explore * jnp.float32(s.decay) ** jnp.asarray(round_, jnp.float32)
+        return jnp.where(falling < s.snap, 0.0, jnp.maximum(falling, s.floor))
+
+    @property
+    def platforms(self) -> int:
+        """K, the number of platforms."""
+        return self.world.platforms
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Lengths of the axes of messages: N candidates, B transitions, H parameters of Ω."""
+        return {"candidates": self.world.candidates, "transitions": self.batch, "parameters": self.federated.size}
+
+    @cached_property
+    def adam(self) -> optax.GradientTransformation:
+        """The optimiser of each network; all have the same step size, as in the published code."""
+        return optax.adam(self.learning_rate)
+
+    @cached_property
+    def local(self) -> LocalQ:
+        """The platforms' own networks, all of the same shape."""
+        user, item, widths = self.user_features, self.item_features, self.local_widths or ()
+        if self.has(Fault.POSITIONAL):
+            return PositionalQ(user, item, self.world.candidates, widths, self.has(Fault.TANH))
+        return ItemQ(user, item, widths)
+
+    @property
+    def federated(self) -> FederatedQ:
+        """The federated network Ω."""
+        return IdentityHead()
+
+    @property
+    def item_features(self) -> int:
+        """Features of a candidate: the one that the world draws; with the published code's fault its number, too."""
+        return 2 if self.has(Fault.ITEM_NUMBERS) else 1
+
+    @property
+    def user_features(self) -> int:
+        """Features of the user; see :func:`fedrank.slates.fedslate.platform.user_features`."""
+        mine = 1 + (PAST * self.world.slate if self.has(Fault.SHORT_MEMORY) else _TRACES) + _CLOCKS * self.clock
+        return mine * (self.platforms if self.central else 1)
+
+    @property
+    def fade(self) -> float:
+        """Factor of a trace in a round, in which every platform has a tick: 0.81 with two platforms."""
+        return _FADE_A_TICK**self.platforms
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Platforms in the order in which they learn from a batch: those with feedback come first, as in the paper."""
+        return tuple(sorted(range(self.platforms), key=lambda p: not self.sees[p]))
+
+    @cached_property
+    def serving_platforms(self) -> tuple[int, ...]:
+        """The platform by whose federated values each shows its slate: its own, or with feedback the first."""
+        if self.regress != "nothing":
+            return tuple(range(self.platforms))
+        return tuple(p if self.sees[p] else self.order[0] for p in range(self.platforms))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedSlates(Slates):
+    """The same where one federated network joins the platforms' values."""
+
+    possible_faults: ClassVar[tuple[Fault, ...]] = tuple(Fault)
+
+    others: Literal["aligned", "pooled"] | None = setting(
+        None,
+        "What the federated network gets of others: their mean value of the item in the same place, or of all items "
+        "(aligned where all have the same items; aligned).",
+    )
+    regress: Literal["greedy", "shown", "nothing"] = setting(
+        "greedy",
+        "The slate whose value a platform without feedback fits: its best (eq. 15), the shown one, or nothing: it "
+        "shows by the first's values.",
+        needs=("slates.feedback", ("first",)),
+    )
+    head: Literal["residual", "linear"] = setting("residual", "Federated network: hidden layers, or a linear one.")
+    critic: str = setting("slateq", "The critic: slateq, or a value learner that an installed package names.")
+    head_widths: tuple[int, ...] | None = setting(
+        None, "Units of its hidden layers (32, 32; 32 × 4, in the publication 2,048 × 4)."
+    )
+
+    def _check_users(self) -> None:
+        super()._check_users()
         if self.regress == "nothing" and not self.world.shared_candidates:
             raise ConfigError(
                 "regress = 'nothing' serves one platform's values to others, which needs the same items at all; set "
@@ -168,57 +342,63 @@ class SlateSettings:
                 "included; take choice = 'true'."
             )
 
-    @property
-    def platforms(self) -> int:
-        """K, the number of platforms."""
-        return self.world.platforms
-
     @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Lengths of the axes of messages: N candidates, B transitions, H parameters of Ω."""
-        return {"candidates": self.world.candidates, "transitions": self.batch, "parameters": self.head.size}
+    def federated(self) -> FederatedQ:  # type: ignore[override] - computed once
+        """The federated network Ω."""
+        positional, n, widths = self.has(Fault.POSITIONAL), self.world.candidates, self.head_widths or ()
+        share = 0.0 if self.others == "pooled" else _SHARE
+        if self.head == "linear":
+            return PositionalLinearHead(n) if positional else ItemLinearHead(share)
+        if positional:
+            return PositionalHead(n, widths, self.has(Fault.TANH))
+        return ItemHead(widths, share=share)
 
-    @cached_property
-    def adam(self) -> optax.GradientTransformation:
-        """The optimiser of each network; all have the same step size, as in the published code."""
-        return optax.adam(self.learning_rate)
 
-    @property
-    def item_features(self) -> int:
-        """Features of a candidate: the one that the world draws; with the published code's fault its number, too."""
-        return 2 if Fault.ITEM_NUMBERS in self.faults else 1
+@dataclass(frozen=True, kw_only=True)
+class LocalSlates(Slates):
+    """The same where each platform has its network for itself."""
 
-    @property
-    def user_features(self) -> int:
-        """Features of the user; see :func:`fedrank.slates.fedslate.platform.user_features`."""
-        mine = 1 + (PAST * self.world.slate if Fault.SHORT_MEMORY in self.faults else _TRACES) + _CLOCKS * self.clock
-        return mine * (self.platforms if self.central else 1)
+    silent: ClassVar[bool] = True
 
-    @property
-    def fade(self) -> float:
-        """Factor of a trace in a round, in which every platform has a tick: 0.81 with two platforms."""
-        return _FADE_A_TICK**self.platforms
+    central: bool = setting(False, "Each platform sees the user as all of them do: no federation, to compare with.")
 
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """Platforms in the order in which they learn from a batch: those with feedback come first, as in the paper."""
-        return tuple(sorted(range(self.platforms), key=lambda p: not self.feedback[p]))
 
-    @cached_property
-    def serving_platforms(self) -> tuple[int, ...]:
-        """The platform by whose federated values each shows its slate: its own, or with feedback the first."""
-        if self.regress != "nothing":
-            return tuple(range(self.platforms))
-        return tuple(p if self.feedback[p] else self.order[0] for p in range(self.platforms))
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """Clipping of values before they leave a platform, and noise on them."""
 
-    def check_networks(self) -> None:
-        """Refuse a local network for other features.
+    clip: float | None = setting(None, "Values are cut to this range around centre, ±. Default: sent as they are.")
+    centre: float = setting(0.0, "Middle of that range: a public number.", needs=("sharing.clip", ()))
+    epsilon: float | None = setting(
+        None, "ε of each list of values that crosses, by noise on it; needs clip. Default: no noise."
+    )
+    mechanism: Literal["gaussian", "laplace"] = setting(
+        "gaussian", "The noise; Gaussian noise at privacy.delta.", needs=("sharing.epsilon", ())
+    )
 
-        Raises:
-            ConfigError: Says which features it must take.
-        """
-        if (self.local.user_features, self.local.item_features) != (self.user_features, self.item_features):  # type: ignore[attr-defined]
-            raise ConfigError(
-                f"local networks must take {self.user_features} features of a user and {self.item_features} of a "
-                f"candidate, these take {self.local}."
-            )
+    def __post_init__(self):
+        for name in ("clip", "epsilon"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < LARGEST:
+                raise ConfigError(
+                    f"sharing.{name} must be above 0 and below {LARGEST:g}, got {value}; or leave it out."
+                )
+        if not abs(self.centre) < LARGEST:
+            raise ConfigError(f"sharing.centre must be within ±{LARGEST:g}, got {self.centre}.")
+        if self.epsilon is not None and self.clip is None:
+            raise ConfigError("sharing.epsilon needs sharing.clip, the bound that noise is measured by.")
+
+    def noise(self, delta: float) -> ValueNoise | None:
+        """Clipping and noise; None: neither. ``delta`` is δ of Gaussian noise."""
+        return None if self.clip is None else ValueNoise(self.clip, self.epsilon, delta, self.mechanism, self.centre)
+
+
+def decay_of(explore: float, floor: float, rounds: int) -> float:
+    """The factor that brings ε from its start to its floor in a third of the rounds; 1 where it is there already.
+
+    >>> round(0.5 * decay_of(0.5, 0.05, 300) ** 100, 6)
+    0.05
+    """
+    if floor >= explore:
+        return 1.0
+    return float((max(floor, _NO_EXPLORATION) / explore) ** (1 / max(1.0, rounds * EXPLORING)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 
-from fedrank.core.lazy import optax
-from fedrank.slates.fedslate.settings import SlateSettings
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp, optax
+from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate_2024 import PAST, Fault
 
 
@@ -117,7 +116,7 @@ class CoordinatorState(NamedTuple):
     """
 
     round: UInt32[Array, ""]
-    key: PRNGKeyArray
+    key: Key[Array, ""]
     weights: Float[Array, " weights"]
     target: Float[Array, " weights"]
     optimiser: optax.OptState
@@ -132,12 +131,12 @@ class CoordinatorState(NamedTuple):
     slopes: Float[Array, "platforms transitions candidates"]
 
 
-def empty_view(s: SlateSettings) -> View:
+def empty_view(s: Slates) -> View:
     """The view of a user who has just come, before anything is observed, with nothing to show yet."""
     zero, others = jnp.float32(0.0), (s.user_features - s.user_features // s.platforms) if s.central else 0
     return View(
         zero, zero, zero, zero,
-        past=jnp.zeros((PAST, s.world.slate) if Fault.SHORT_MEMORY in s.faults else (0, 0), jnp.float32),
+        past=jnp.zeros((PAST, s.world.slate) if s.has(Fault.SHORT_MEMORY) else (0, 0), jnp.float32),
         documents=jnp.zeros(s.world.candidates, jnp.float32),
         into=jnp.int32(0),
         first=jnp.int32(0),
@@ -145,11 +144,11 @@ def empty_view(s: SlateSettings) -> View:
     )  # fmt: skip
 
 
-def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorState:
+def first_coordinator_state(s: Slates, key: Key[Array, ""]) -> CoordinatorState:
     """The coordinator's state before the first round: a random Ω; ``key`` is consumed."""
     k, b, n = s.platforms, s.batch, s.world.candidates
     weights_key, own = jax.random.split(key)
-    weights = s.head.init(weights_key)
+    weights = s.federated.init(weights_key)
     return CoordinatorState(
         round=jnp.uint32(0),
         key=own,
@@ -164,11 +163,11 @@ def first_coordinator_state(s: SlateSettings, key: PRNGKeyArray) -> CoordinatorS
         learnable=jnp.bool_(False),
         compared=jnp.zeros(k, bool),
         gradient=jnp.zeros((k, b, n), jnp.float32),
-        slopes=jnp.zeros((k if Fault.MOVING_TARGETS in s.faults else 0, b, n), jnp.float32),
+        slopes=jnp.zeros((k if s.has(Fault.MOVING_TARGETS) else 0, b, n), jnp.float32),
     )
 
 
-def first_platform_state(s: SlateSettings, key: PRNGKeyArray, number: Int[Array, ""] | int) -> PlatformState:
+def first_platform_state(s: Slates, key: Key[Array, ""], number: Int[Array, ""] | int) -> PlatformState:
     """A platform's state before its first user.
 
     Args:
@@ -186,7 +185,7 @@ def first_platform_state(s: SlateSettings, key: PRNGKeyArray, number: Int[Array,
     )
     return PlatformState(
         number=jnp.int32(number),
-        feedback=jnp.asarray(s.feedback)[number],
+        feedback=jnp.asarray(s.sees)[number],
         weights=weights,
         target=weights,
         optimiser=s.adam.init(weights),

@@ -38,17 +38,22 @@ they show. Each platform thus counts the engagement of all platforms, and change
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
+from fedrank.core.lazy import jax, jnp
+from fedrank.engine.methods import PrivacyMode
+from fedrank.slates.config import EPISODE, SlatesRun, World
+from fedrank.slates.learner import LEARNERS, platforms_that_see
 from fedrank.slates.planning.engagement import (
     FEATURES,
     ITEM,
@@ -74,6 +79,7 @@ from fedrank.slates.planning.engagement import (
     with_observed,
     with_trace,
 )
+from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
 from fedrank.slates.world.best_slate import best_slate, best_value
 from fedrank.slates.world.choice import Cascade
@@ -83,6 +89,8 @@ from fedrank.slates.world.satisfaction import Satisfaction
 GRID = 41
 #: Lists of candidates that the expectation is over.
 LISTS = 64
+#: Users who are served to find out what they like, where no number is given and the run has as many.
+MOST_EXPLORERS = 200
 
 
 def largest_trace(fade: float) -> float:
@@ -214,6 +222,49 @@ class Learnt(NamedTuple):
     table: Float[Array, "rounds grid"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """Exploration, learning and planning of platforms that learn from sums over users."""
+
+    feedback: Literal["first", "all"] = setting(
+        "first", "Which platforms have clicks and engagement: the first, or all."
+    )
+    explorers: int | None = setting(
+        None,
+        "Users who are served to find out what they like; models are made of them, and no platform explores again. "
+        "Default: 200, or all users of the run if there are fewer.",
+        low=1,
+        high=65_536,
+    )
+    hold: float = setting(0.2, "Probability a round that a platform which explores draws another taste.")
+    learner: str = setting(
+        "planned-slates", "The learner: planned-slates, or one from sums over users that an installed package names."
+    )
+    releases: int = setting(
+        1, "Times that sums cross, each of as many explorers; planned-slates plans by the last.", low=1, high=1000
+    )
+    scale: float = setting(10.0, "A typical engagement of a click, a public number.", low=1e-6, high=1e6)
+    observed: bool = setting(
+        True, "What platforms observe of the satisfaction says what the past does, beside engagement."
+    )
+    differ: bool | None = setting(
+        None,
+        "Users may forgive one platform more than another: those without feedback send sums too, of satisfaction. "
+        "Default: yes, but not in a secure sum.",
+    )
+    caution: float = setting(
+        0.75, "Standard errors by which greed is taken to cost more than it was found to.", low=0.0, high=10.0
+    )
+    design: Literal["known", "sent"] = setting(
+        "known",
+        "Whether the matrix of least squares follows from how users choose, or crosses, clipped and noised like sums.",
+    )
+
+    def __post_init__(self):
+        if not 0 < self.hold <= 1:
+            raise ConfigError(f"slates.hold must be above 0 and at most 1, got {self.hold}.")
+
+
 @dataclass(frozen=True)
 class PlanLearner(SumLearner):
     """Platforms fit a model of the logarithm of engagement together, and each plans the stay by it.
@@ -245,6 +296,12 @@ class PlanLearner(SumLearner):
     spread: float = 1.0
 
     name, steady = "planned-slates", True
+
+    @classmethod
+    @override
+    def of(cls, settings: Planning, **known: Any) -> PlanLearner:
+        plan = ("scale", "design", "caution", "observed", "differ")
+        return cls(**known, **{name: getattr(settings, name) for name in plan})
 
     def __post_init__(self):
         SumLearner.__post_init__(self)
@@ -412,3 +469,77 @@ class PlanLearner(SumLearner):
         assert self.fade is not None  # filled in
         models = models_at(own.model, own.number)
         return worth(self.world, self.fade, models, later, view.known, item, others, learnt.typical)
+
+
+@dataclass(frozen=True)
+class PlannedSlates(SummedSlates):
+    """Platforms that share users fit one model of engagement together, once, and each plans the stay alone."""
+
+    slates: Planning = field(default_factory=Planning)
+
+    name = "planned-slates"  # type: ignore[assignment] - elsewhere a property
+    paper = "lagoudakis2003lspi"
+    published = "Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003"
+    crosses = "five sums over all users of a platform, once"
+    modes = (PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),)
+
+    @override
+    def unchanged(self) -> Any:
+        return type(self)(learner=self.learner)
+
+    @override
+    def resolved(self, run: SlatesRun) -> Any:
+        stay = run.world.ticks // run.world.platforms
+        users, bounders = run.rounds // stay - self.sharing.bounders, self.sharing.bounders
+        if users < 1:
+            before = f", and the stays of the {bounders} users by whom the clip is found" if bounders else ""
+            raise ConfigError(
+                f"rounds must be at least {(bounders + 1) * stay}, one user's stay of {stay} rounds{before}; got "
+                f"{run.rounds}."
+            )
+        explorers = min(MOST_EXPLORERS, users) if self.slates.explorers is None else self.slates.explorers
+        if not 1 <= explorers <= users:
+            raise ConfigError(
+                f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: models are made "
+                f"when they have left. A user stays {stay} rounds; raise rounds."
+            )
+        differ = not self.secure_sum if self.slates.differ is None else self.slates.differ
+        return dataclasses.replace(self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ))
+
+    @override
+    def without_derived(self, values: dict[str, Any]) -> None:
+        slates = values.get("slates")
+        if not isinstance(slates, dict):
+            return
+        world: Any = values.get("world") if isinstance(values.get("world"), dict) else {}
+        platforms = world.get("platforms", World.platforms)
+        ticks = world.get("time_budget") or EPISODE * platforms
+        sharing: Any = values.get("sharing") if isinstance(values.get("sharing"), dict) else {}
+        users = values.get("rounds", SlatesRun.rounds) // (ticks // platforms) - sharing.get("bounders", 0)
+        if slates.get("explorers") == min(MOST_EXPLORERS, users):
+            slates.pop("explorers")
+        if slates.get("differ") is (not sharing.get("secure_sum")):
+            slates.pop("differ")
+
+    @override
+    def bind(self, world: Satisfaction) -> Any:
+        s: Any = self.slates  # resolved
+        made: Any = LEARNERS.get(s.learner)
+        if not (isinstance(made, type) and issubclass(made, SumLearner)):
+            raise ConfigError(
+                f"slates.learner: {s.learner} must be a class of SumLearner, got {made!r}. Learners from other "
+                "platforms' values are slates.critic of the protocol vertical-slate."
+            )
+        each, more = divmod(s.explorers, s.releases)
+        if each < 1:
+            raise ConfigError(f"slates.releases must be at most slates.explorers = {s.explorers}, got {s.releases}.")
+        learner = made.of(
+            s,
+            world=world,
+            feedback=platforms_that_see(s.feedback, world.platforms),
+            explorers=tuple(each + (place < more) for place in range(s.releases)),
+            hold=s.hold,
+            bounders=self.sharing.bounders,
+            **({} if self.sharing.clip is None else {"clip": self.sharing.clip}),
+        )
+        return dataclasses.replace(self, learner=learner)

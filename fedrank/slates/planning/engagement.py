@@ -29,12 +29,11 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Float, Float32, Int
 
-from fedrank.core.lazy import quick_options
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jnp, quick_options
 from fedrank.slates.sums.learner import expected_item, item_feature, next_taste, taste_slate
 from fedrank.slates.world.satisfaction import Satisfaction
 

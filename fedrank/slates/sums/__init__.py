@@ -24,29 +24,30 @@ from __future__ import annotations
 import abc
 import functools
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped, UInt32
+from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import AuditedBy, PrivacyReport
-from fedrank.core.protocol import Environment, Exchange, Party
+from fedrank.core.protocol import Environment, Exchange
 from fedrank.core.trees import Json
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
 from fedrank.privacy.noise.discrete import discrete_gaussian
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
-from fedrank.slates.learner import LearnedPolicy, UserVisits
-from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.config import LARGEST, Privacy
+from fedrank.slates.learner import LearnerProtocol, UserVisits
 from fedrank.slates.sums.learner import BINS, STEPS, PlatformState, SumLearner, clip_of
 from fedrank.slates.sums.messages import (
     Bound,
@@ -60,7 +61,6 @@ from fedrank.slates.sums.messages import (
 )
 from fedrank.slates.sums.secure_sum import check as check_secure_sum
 from fedrank.slates.sums.secure_sum import total
-from fedrank.slates.world.satisfaction import Satisfaction
 
 _COVERS = (
     "A user's whole stay, at all platforms together: replaced by any other stay, it changes what crosses by no more "
@@ -88,93 +88,35 @@ _NO_LESS = (
 )
 
 
-@dataclass(frozen=True)
-class SumSettings:
-    """Settings that platforms and their coordinator agree on.
+@dataclass(frozen=True, kw_only=True)
+class SumSharing:
+    """Clipping and noise of a platform's sums, before they leave it."""
 
-    Attributes:
-        learner: What is learnt.
-        epsilon: ε of a user's whole stay at all platforms together; None: no noise.
-        delta: δ of it.
-        secure_sum: The coordinator sees the total over the platforms with feedback only.
-
-    Raises:
-        ConfigError: A number out of range, or a secure sum of fewer than three platforms, of too many users, or for a
-            learner that needs each platform's sums.
-    """
-
-    learner: SumLearner
-    epsilon: float | None = None
-    delta: float = 1e-5
-    secure_sum: bool = False
+    clip: float | None = setting(
+        None,
+        "Largest L2 norm of what a user adds to the sums. Default: the learner's, 20 of planned-slates.",
+        low=1e-3,
+        high=1e6,
+    )
+    bounders: int = setting(
+        0,
+        "Users before the explorers by whom the clip is found, with the same ε; clip is then the middle of what is "
+        "tried.",
+        low=0,
+        high=65_536,
+    )
+    epsilon: float | None = setting(
+        None, "ε of a user's whole stay at all platforms together, at privacy.delta. Default: no noise."
+    )
+    secure_sum: bool = setting(
+        False, "The coordinator sees the total of the platforms with feedback only; needs three of them."
+    )
 
     def __post_init__(self):
-        if self.epsilon is not None and not (0.0 < self.epsilon < 1e6 and 0.0 < self.delta < 1.0):
-            raise ConfigError(f"epsilon must be positive and delta in (0, 1), got {self.epsilon} and {self.delta}.")
-        if self.secure_sum and self.learner.by_platform:
+        if self.epsilon is not None and not 0 < self.epsilon < LARGEST:
             raise ConfigError(
-                f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each "
-                "where users may forgive one more than another. Take one weight for all (slates.differ = false), or "
-                "leave sharing.secure_sum out."
+                f"sharing.epsilon must be above 0 and below {LARGEST:g}, got {self.epsilon}; or leave it out."
             )
-        if self.secure_sum and self.senders != self.feedback:
-            raise ConfigError(
-                f"a secure sum is of platforms with feedback, and of {self.learner.name} others send sums as well. "
-                "Leave sharing.secure_sum out."
-            )
-        if self.secure_sum:
-            check_secure_sum(self.releases, max(self.learner.explorers), STEPS, self.sigma or 0.0)
-            check_secure_sum(self.releases, self.learner.bounders, 1, self.bound_sigma or 0.0)
-
-    @property
-    def world(self) -> Satisfaction:
-        """The users."""
-        return self.learner.world
-
-    @property
-    def feedback(self) -> tuple[bool, ...]:
-        """For each platform, true if it sees clicks and engagement."""
-        return self.learner.feedback
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Lengths of the axes of messages."""
-        return {"statistics": self.learner.numbers, "parameters": self.learner.parameters}
-
-    @property
-    def release_round(self) -> int:
-        """The last round after which sums are sent."""
-        return self.learner.release_rounds[-1]
-
-    @property
-    def senders(self) -> tuple[bool, ...]:
-        """For each platform, true if it sends sums."""
-        return self.learner.senders
-
-    @property
-    def releases(self) -> int:
-        """Messages that tell of a user: one of each platform that sends sums."""
-        return sum(self.senders)
-
-    @cached_property
-    def sensitivity(self) -> float:
-        """The largest L2 distance, in steps, between what two users add to the sums of a platform."""
-        return replacement_sensitivity(1.0, "l2", self.learner.numbers, "l2", STEPS)
-
-    @cached_property
-    def sigma(self) -> float | None:
-        """σ of the discrete Gaussian noise on each platform's sums, in steps; None without noise."""
-        return self._sigma(self.sensitivity, self.learner.numbers, self.releases)
-
-    @cached_property
-    def bound_sigma(self) -> float | None:
-        """σ of the noise on each platform's counts of norms, of which a user changes two; None without noise."""
-        return self._sigma(2.0**0.5, BINS, sum(self.feedback))
-
-    def _sigma(self, sensitivity: float, numbers: int, releases: int) -> float | None:
-        if self.epsilon is None:
-            return None
-        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, releases)
 
 
 class CoordinatorState(NamedTuple):
@@ -195,7 +137,7 @@ class CoordinatorState(NamedTuple):
 class Show(Exchange, request=RoundStart, reply=Done):
     """Every platform shows a slate: it explores, or serves by its model. Nothing crosses."""
 
-    settings: SumSettings
+    settings: SummedSlates
 
     name = "show"
     silent = True
@@ -210,7 +152,7 @@ class Show(Exchange, request=RoundStart, reply=Done):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return jax.random.uniform(key, (2,))
 
     @override
@@ -235,7 +177,7 @@ class Show(Exchange, request=RoundStart, reply=Done):
 class AfterExplorers(Exchange):
     """An exchange after the last round of some users, with the platforms that have feedback or with all."""
 
-    settings: SumSettings
+    settings: SummedSlates
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -296,7 +238,7 @@ class IntegersOfUsers(AfterExplorers):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: PRNGKeyArray):
+    def draw(self, key: Key[Array, ""]):
         return () if self.sigma is None else simulated_discrete_gaussian(key, (self.numbers,), self.sigma)
 
     @override
@@ -410,7 +352,7 @@ class Release(IntegersOfUsers, request=RoundStart):
         # Which release it is, by the round; ``show`` has counted this one already.
         done = state.round.astype(jnp.int32) > jnp.asarray(learner.release_rounds)
         users = jnp.asarray(learner.explorers)[jnp.maximum(jnp.sum(done) - 1, 0)]
-        rounds = (users * s.world.rounds_per_episode).astype(jnp.float32)
+        rounds = (users * learner.world.rounds_per_episode).astype(jnp.float32)
         unit = state.clip / STEPS
         noise = unit * (s.sigma or 0.0)
         if s.secure_sum:
@@ -452,71 +394,143 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
 
 
 @dataclass(frozen=True)
-class SummedSlates(PlatformProtocol):
+class SummedSlates(LearnerProtocol):
     """Platforms that learn from sums over users.
 
     Attributes:
-        settings: Settings that all agree on.
+        learner: What is learnt.
+        sharing: Clipping and noise of the sums.
+        privacy: δ of the noise.
+
+    Raises:
+        ConfigError: A secure sum of fewer than three platforms, of too many users, or for a learner that needs each
+            platform's sums.
     """
 
-    settings: SumSettings
+    learner: SumLearner = bound()
+    sharing: SumSharing = field(default_factory=SumSharing)
+    privacy: Privacy = field(default_factory=Privacy)
 
     quick = True
+    plans = True
+
+    def __post_init__(self):
+        if self.learner is None or not self.secure_sum:
+            return
+        if self.learner.by_platform:
+            raise ConfigError(
+                f"a secure sum shows no platform's own sums, of which {self.learner.name} makes a weight for each "
+                "where users may forgive one more than another. Take one weight for all (slates.differ = false), or "
+                "leave sharing.secure_sum out."
+            )
+        if self.senders != self.feedback:
+            raise ConfigError(
+                f"a secure sum is of platforms with feedback, and of {self.learner.name} others send sums as well. "
+                "Leave sharing.secure_sum out."
+            )
+        check_secure_sum(self.releases, max(self.learner.explorers), STEPS, self.sigma or 0.0)
+        check_secure_sum(self.releases, self.learner.bounders, 1, self.bound_sigma or 0.0)
 
     @property
     def name(self) -> str:  # type: ignore[override] - elsewhere an attribute of the class
         """Name of the learner."""
-        return self.settings.learner.name
+        return self.learner.name
 
     @property
-    def world(self) -> Satisfaction:  # type: ignore[override] - elsewhere an attribute of the class
-        """The simulated users that all platforms share."""
-        return self.settings.world
+    def world(self) -> Any:  # type: ignore[override] - as above
+        """The simulated users that all platforms share; None: those of the run."""
+        return None if self.learner is None else self.learner.world
 
     @property
     @override
     def feedback(self) -> tuple[bool, ...]:
-        return self.settings.feedback
+        return self.learner.feedback
+
+    @property
+    def secure_sum(self) -> bool:
+        """True if the coordinator sees the total over the platforms with feedback only."""
+        return self.sharing.secure_sum
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε of a user's whole stay at all platforms together; None: no noise."""
+        return self.sharing.epsilon
+
+    @property
+    def delta(self) -> float:  # type: ignore[override] - as above
+        """δ of the noise, and of the account of a run."""
+        return self.privacy.delta
+
+    @property
+    def cites(self) -> tuple[str, ...]:  # type: ignore[override] - as above
+        """The publication of the secure sum, if there is one."""
+        return ("bonawitz2017secagg",) if self.secure_sum else ()
+
+    @property
+    def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
+        """Lengths of the axes of messages."""
+        return {"statistics": self.learner.numbers, "parameters": self.learner.parameters}
+
+    @property
+    def release_round(self) -> int:
+        """The last round after which sums are sent."""
+        return self.learner.release_rounds[-1]
+
+    @property
+    def senders(self) -> tuple[bool, ...]:
+        """For each platform, true if it sends sums."""
+        return self.learner.senders
+
+    @property
+    def releases(self) -> int:
+        """Messages that tell of a user: one of each platform that sends sums."""
+        return sum(self.senders)
+
+    @cached_property
+    def sensitivity(self) -> float:
+        """The largest L2 distance, in steps, between what two users add to the sums of a platform."""
+        return replacement_sensitivity(1.0, "l2", self.learner.numbers, "l2", STEPS)
+
+    @cached_property
+    def sigma(self) -> float | None:
+        """σ of the discrete Gaussian noise on each platform's sums, in steps; None without noise."""
+        return self._sigma(self.sensitivity, self.learner.numbers, self.releases)
+
+    @cached_property
+    def bound_sigma(self) -> float | None:
+        """σ of the noise on each platform's counts of norms, of which a user changes two; None without noise."""
+        return self._sigma(2.0**0.5, BINS, sum(self.feedback))
+
+    def _sigma(self, sensitivity: float, numbers: int, releases: int) -> float | None:
+        if self.epsilon is None:
+            return None
+        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, releases)
 
     @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        s = self.settings
-        bound = (CountNorms(s), SetClip(s)) if s.learner.bounders else ()
-        return Show(s), *bound, Release(s), Improve(s)
+        clip = (CountNorms(self), SetClip(self)) if self.learner.bounders else ()
+        return Show(self), *clip, Release(self), Improve(self)
 
     @override
-    def init(self, key: PRNGKeyArray | None) -> CoordinatorState:
-        learner = self.settings.learner
+    def init(self, key: Key[Array, ""] | None) -> CoordinatorState:
+        learner = self.learner
         return CoordinatorState(jnp.uint32(0), jnp.zeros(learner.parameters, jnp.float32), jnp.float32(learner.clip))
-
-    def platform(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
-        """A platform's state before its first user; arguments as of :meth:`.SlateLearner.first_state`."""
-        return self.settings.learner.first_state(key, number)
-
-    @override
-    def parties(self, keys: Key[Array, " runs"]) -> Party:
-        numbers = jnp.arange(self.settings.world.platforms)
-        return Party(None, jax.vmap(lambda key: jax.vmap(lambda number: self.platform(key, number))(numbers))(keys))
 
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs parameters"]:
         return state.model
 
     @override
-    def policy(self, state: CoordinatorState, own: PlatformState) -> LearnedPolicy:
-        return LearnedPolicy(self.settings.learner, state.model, own)
-
-    @override
     def changing(self, first: int, last: int) -> bool:
-        learner = self.settings.learner
+        learner = self.learner
         # A subclass that changes how it is served has to say so again.
         steady = learner.steady and "steady" in vars(type(learner))
         return not steady or any(first <= number < last for number in learner.release_rounds)
 
     @override
     def describe(self) -> dict[str, Json]:
-        learner = self.settings.learner
+        learner = self.learner
         return {"network": learner.name, "n_features": learner.numbers, "parameters": learner.parameters}
 
     @override
@@ -532,33 +546,32 @@ class SummedSlates(PlatformProtocol):
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         """Privacy of the noise on the sums: of one message a platform that sends any, however long the run is."""
-        s = self.settings
-        if s.sigma is None:
+        learner = self.learner
+        if self.sigma is None:
             whose = (
-                f"The total of {s.learner.numbers} numbers over all explorers of {s.releases} platforms together"
-                if s.secure_sum
-                else f"Sums of {s.learner.numbers} numbers over all explorers of each platform that sends them"
+                f"The total of {learner.numbers} numbers over all explorers of {self.releases} platforms together"
+                if self.secure_sum
+                else f"Sums of {learner.numbers} numbers over all explorers of each platform that sends them"
             )
             seen = f"{whose}, clipped but without noise."
-            words = (_VISIBLE.format(platforms=s.releases), *_NOT_COVERED) if s.secure_sum else _NOT_COVERED
+            words = (_VISIBLE.format(platforms=self.releases), *_NOT_COVERED) if self.secure_sum else _NOT_COVERED
             return PrivacyReport.none(rounds, seen, words)
         report = sum_account(
             mechanism="gaussian",
-            scale=s.sigma,
-            sensitivity=s.sensitivity,
-            rounds=s.releases,
+            scale=self.sigma,
+            sensitivity=self.sensitivity,
+            rounds=self.releases,
             enough=1,
             secure_sum=False,
-            parameters=s.learner.numbers,
-            delta=s.delta,
+            parameters=learner.numbers,
+            delta=self.delta,
         )
-        learner = s.learner
-        about = {"numbers": learner.numbers, "platforms": s.releases, "releases": min(2, len(learner.explorers))}
-        audit = AuditedBy("slate-sums", {"epsilon": s.epsilon, "delta": s.delta, **about})
+        about = {"numbers": learner.numbers, "platforms": self.releases, "releases": min(2, len(learner.explorers))}
+        audit = AuditedBy("slate-sums", {"epsilon": self.epsilon, "delta": self.delta, **about})
         report = replace(report, covers=_COVERS, not_covered=(*_NOT_COVERED, *report.not_covered), audit=audit)
-        if not s.secure_sum:
+        if not self.secure_sum:
             return report
-        n = s.releases
+        n = self.releases
         return replace(
             report,
             covers=(*_COVERS, _OWN_NOISE.format(others=n - 1)),

@@ -39,15 +39,15 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
@@ -209,6 +209,17 @@ class SumLearner(SlateLearner):
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(f"feedback must be one bool a platform, one of them True, got {self.feedback}.")
 
+    @classmethod
+    def of(cls, settings: Any, **known: Any) -> SumLearner:
+        """The learner of a run.
+
+        Args:
+            settings: Settings of planned-slates, ``[slates]``, of which a learner takes what it knows; by default none.
+            known: Fields of this class.
+        """
+        del settings
+        return cls(**known)
+
     @property
     def senders(self) -> tuple[bool, ...]:
         """For each platform, true if it sends sums; by default those with feedback. All with feedback do."""
@@ -348,7 +359,7 @@ class SumLearner(SlateLearner):
         return jnp.where(own.feedback, clicked, expected_item(self.world, own.view.documents[own.slate]))
 
     @override
-    def first_state(self, key: PRNGKeyArray | None, number: Int[Array, ""] | int) -> PlatformState:
+    def first_state(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> PlatformState:
         world, zero = self.world, jnp.float32(0.0)
         documents, left = jnp.zeros(world.candidates, jnp.float32), jnp.int32(world.rounds_per_episode)
         return PlatformState(

@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Int32, UInt32
+from jaxtyping import Bool, Int, Int32, UInt32
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 
 #: With fewer platforms, a total without one's own part is another platform's.

@@ -26,17 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
-from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Bool, Float, Int
 
+from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Registry
 from fedrank.slates.world.choice import Cascade, SlateChoice
 
 #: A score of no click.
-Score = Float[ArrayLike, ""]
+Score = Float[AnyArray | float, ""]
 #: A slate optimiser: from scores v, values q, the items n of a slate and the score v0 of no click to the slate.
 Optimiser = Callable[[Float[Array, " candidates"], Float[Array, " candidates"], int, Score], Int[Array, " slots"]]
 

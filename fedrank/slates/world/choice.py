@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jnp
 from fedrank.core.registry import Registry
 
 #: Logit of "nothing" where a multinomial user may leave without a click (RecSim's interest-evolution world).

@@ -203,7 +203,7 @@ def _of_world(
     uniform: Float[Array, " newcomers"],
 ) -> tuple[Float[Array, "ticks grid terms"], Float[Array, " newcomers"]]:
     """Expected engagement at the nodes, and exposures of new users; one program for both."""
-    ticks = np.arange(1 if world.even else world.time_budget)
+    ticks = range(1 if world.even else world.time_budget)
     taus = (
         [None] if world.even else [world.tau(left + 1, world.platforms - 1 - left % world.platforms) for left in ticks]
     )

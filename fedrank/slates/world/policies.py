@@ -13,19 +13,17 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt32
+from jaxtyping import Float, Int, Key, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jit
+from fedrank.core.lazy import dataclass_of_arrays, jax, jit, jnp
 from fedrank.core.registry import Registry
 from fedrank.core.streams import split, typed
 from fedrank.slates.world.best_slate import best_slate
@@ -45,7 +43,7 @@ class Policy(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def act(self, memory: Any, scene: Scene, key: PRNGKeyArray) -> Int[Array, "platforms slots"]:
+    def act(self, memory: Any, scene: Scene, key: Key[Array, ""]) -> Int[Array, "platforms slots"]:
         """The slates of one round: candidates in slot order.
 
         Args:
@@ -111,7 +109,7 @@ def stay_keys(keys: UInt32[np.ndarray, "*users 2"], rounds: int) -> StayKeys:
     return StayKeys(first, *np.moveaxis(split(split(rest, rounds), 2), -2, 0))
 
 
-def rollout(world: Satisfaction, policy: Policy, key: PRNGKeyArray | StayKeys) -> Episode:
+def rollout(world: Satisfaction, policy: Policy, key: Key[Array, ""] | StayKeys) -> Episode:
     """One episode, from a new user's first round to the last.
 
     Args:
@@ -181,7 +179,7 @@ def returns(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) 
 _NAMES = {1: "choc", -1: "kale", 0: "random"}
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["signs"], meta_fields=["world"])
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class TopFeature(Policy):
     """The n candidates with most chocolate, or with least, or n at random; each platform its own.
@@ -194,7 +192,7 @@ class TopFeature(Policy):
         ConfigError: Not one sign a platform.
     """
 
-    world: Satisfaction
+    world: Satisfaction = field(metadata={"static": True})
     signs: tuple[float | jax.Array, ...]
 
     def __post_init__(self):
@@ -223,7 +221,7 @@ class TopFeature(Policy):
         return jnp.stack(slates)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["world"])
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class Myopic(Policy):
     """The slate with the highest expected engagement in this tick, of a policy that knows the world and the user.
@@ -235,7 +233,7 @@ class Myopic(Policy):
         world: The world.
     """
 
-    world: Satisfaction
+    world: Satisfaction = field(metadata={"static": True})
 
     @property
     @override
@@ -258,7 +256,7 @@ class Myopic(Policy):
         return jax.lax.scan(one_platform, scene.user.exposure, (scene.documents, platforms))[1]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["policy", "on"], meta_fields=["world", "source"])
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class Copying(Policy):
     """Every platform shows what one of them would show of the same candidates: "B is served A's values".
@@ -272,9 +270,9 @@ class Copying(Policy):
         on: bool; False: every platform does as ``policy`` says. An array, so that one compiled program serves both.
     """
 
-    world: Satisfaction
+    world: Satisfaction = field(metadata={"static": True})
     policy: Any  # JAX also puts its own placeholders into pytrees
-    source: int
+    source: int = field(metadata={"static": True})
     on: Any = True
 
     @property
@@ -318,7 +316,7 @@ def expected_exposure(
     return world.memory_discount * exposure - 2.0 * chocolate
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["policies", "place"], meta_fields=[])
+@dataclass_of_arrays
 @dataclass(frozen=True)
 class OneOf(Policy):
     """One of several policies without a memory, by its place among them: one compiled program for all of them.

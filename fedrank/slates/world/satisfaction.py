@@ -44,12 +44,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Bool, Float, Int, Key, UInt32
 
+from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Registry
 from fedrank.core.rng import uniform as to_uniform
 from fedrank.slates.world.choice import Multinomial, SlateChoice
@@ -237,11 +237,11 @@ class Satisfaction:
         """Rounds of an episode: of one user."""
         return self.time_budget // self.platforms
 
-    def chocolate(self, kaleness: Float[ArrayLike, "*shape"]) -> Any:  # of the kind and shape of what is given
+    def chocolate(self, kaleness: Float[AnyArray | float, "*shape"]) -> Any:  # of the kind and shape of what is given
         """The share of chocolate of candidates, in [0, 1]: the higher, the more engaging now and costly later."""
         return kaleness if self.semantics == "recsim-code" else 1.0 - kaleness
 
-    def appeal(self, kaleness: Float[ArrayLike, "*shape"]) -> Any:  # of the kind and shape of what is given
+    def appeal(self, kaleness: Float[AnyArray | float, "*shape"]) -> Any:  # of the kind and shape of what is given
         """The user's score of candidates, 1 − kaleness.
 
         Equation 17 and RecSim's code agree on it. Under ``"paper"`` it draws users to chocolate, under
@@ -254,7 +254,7 @@ class Satisfaction:
         """True if τ is the same at all platforms in all ticks."""
         return not self.sensitivities and self.drift == 0.0
 
-    def tau(self, left: Int[ArrayLike, "..."], platform: Int[ArrayLike, "..."]) -> Any:
+    def tau(self, left: Int[AnyArray | int, "..."], platform: Int[AnyArray | int, "..."]) -> Any:
         """τ at a platform before a tick; shapes broadcast.
 
         Args:
@@ -264,31 +264,31 @@ class Satisfaction:
         tau: Any = jnp.asarray(self.sensitivities, jnp.float32)[platform] if self.sensitivities else self.sensitivity
         return tau * jnp.exp(self.drift * (1.0 - left / self.time_budget)) if self.drift else tau
 
-    def satisfaction(self, exposure: Float[ArrayLike, "..."], tau: Any = None) -> Float[Array, "..."]:
+    def satisfaction(self, exposure: Float[AnyArray | float, "..."], tau: Any = None) -> Float[Array, "..."]:
         """Equation 16: the logistic function of τ · exposure, in (0, 1); τ by default ``sensitivity``."""
         return jax.nn.sigmoid((self.sensitivity if tau is None else tau) * exposure)
 
     def _log_engagement(
-        self, chocolate: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."], tau: Any = None
+        self, chocolate: Float[AnyArray | float, "..."], exposure: Float[AnyArray | float, "..."], tau: Any = None
     ) -> tuple[Any, Any]:  # of the kinds of what is given
         """Mean and standard deviation of the log-engagement; shapes broadcast."""
         location = chocolate * self.choc_mean + (1.0 - chocolate) * self.kale_mean
         return location * self.satisfaction(exposure, tau), chocolate * self.choc_sd + (1.0 - chocolate) * self.kale_sd
 
     def mean_engagement(
-        self, kaleness: Float[ArrayLike, "..."], exposure: Float[ArrayLike, "..."], tau: Any = None
+        self, kaleness: Float[AnyArray | float, "..."], exposure: Float[AnyArray | float, "..."], tau: Any = None
     ) -> Float[Array, "..."]:
         """The expected engagement of a clicked candidate, exp(mu + sd²/2) of equation 18; shapes broadcast."""
         mean, sd = self._log_engagement(self.chocolate(kaleness), exposure, tau)
         return jnp.exp(mean + sd * sd / 2)
 
-    def new_user(self, uniform: Float[ArrayLike, "*users"]) -> User:
+    def new_user(self, uniform: Float[AnyArray | float, "*users"]) -> User:
         """A user with all the time left and an exposure uniform in ± ½ / (1 − β); ``uniform`` is in [0, 1)."""
         exposure = (uniform - 0.5) / (1.0 - self.memory_discount)
         return User(jnp.asarray(exposure, jnp.float32), jnp.full(jnp.shape(uniform), self.time_budget, jnp.int32))
 
     def observe(
-        self, user: User, noise: Float[Array, "*observations"], platform: Int[ArrayLike, "..."] | None = None
+        self, user: User, noise: Float[Array, "*observations"], platform: Int[AnyArray | int, "..."] | None = None
     ) -> Float[Array, "*observations"]:
         """The user's satisfaction with noise on it.
 
@@ -306,7 +306,7 @@ class Satisfaction:
         kaleness: Float[Array, " candidates"],
         slate: Int[Array, " slots"],
         draws: Draws,
-        platform: Int[ArrayLike, ""] = 0,
+        platform: Int[AnyArray | int, ""] = 0,
     ) -> tuple[User, Turn]:
         """One tick: one platform shows a slate, the user clicks, engages and changes.
 
@@ -336,7 +336,7 @@ class Satisfaction:
         item = jnp.where(clicked, slate[place], -1)
         return after, Turn(slot, item, engagement, self.observe(after, draws.observation, platform))
 
-    def draw(self, key: PRNGKeyArray) -> RoundDraws:
+    def draw(self, key: Key[Array, ""]) -> RoundDraws:
         """The random numbers of one round, all from one block of random bits.
 
         Args:
@@ -360,7 +360,7 @@ class Satisfaction:
             order=jnp.argsort(order).astype(jnp.int32) if self.turns == "shuffled" else jnp.arange(k, dtype=jnp.int32),
         )
 
-    def random_slates(self, key: PRNGKeyArray) -> Int[Array, "platforms slots"]:
+    def random_slates(self, key: Key[Array, ""]) -> Int[Array, "platforms slots"]:
         """A slate of distinct candidates for every platform, every ordered choice equally likely.
 
         The i-th item is drawn by its rank among the candidates that are left, then moved up past those taken before:

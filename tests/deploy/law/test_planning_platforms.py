@@ -117,7 +117,7 @@ def elsewhere(folder):
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_stay_counts_once_and_only_if_it_was_whole(tmp_path, agreed, index):
     """At a platform without feedback too."""
-    s = agreed.protocol.settings
+    s = agreed.protocol
     counted = platform_in(tmp_path, agreed, index)
     explore(counted, STAY)
     whole = np.asarray(counted._own.sums)

@@ -108,7 +108,7 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, secret):
     last = coordinators[-1]
     assert last.done and len(coordinators) == 3 and last.heard.all()
     np.testing.assert_allclose(last.state.model, expected.model, rtol=2e-5)
-    assert float(last.state.clip) == float(expected.clip) != agreed.protocol.settings.learner.clip
+    assert float(last.state.clip) == float(expected.clip) != agreed.protocol.learner.clip
     engagement = np.asarray(seen["world"]["engagement"])[:, 0]
     np.testing.assert_allclose([one.engagement for one in rounds], engagement, rtol=1e-5)
     for index in range(K):

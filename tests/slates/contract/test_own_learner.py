@@ -1,5 +1,6 @@
 """A learner of somebody else, in one file: handed over as an object, and named by an installed package."""
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
-from fedrank.slates.sums import SummedSlates, SumSettings
+from fedrank.slates.sums import SummedSlates, SumSharing
 from fedrank.slates.sums.learner import SumLearner, item_feature
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -45,7 +46,7 @@ class MeanOfItem(SumLearner):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    protocol = SummedSlates(SumSettings(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4)))
+    protocol = SummedSlates(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4))
     settings = {"rounds": 12, "seeds": 2, "evaluation": {"every": 6, "episodes": 3, "baselines": ["random"]}}
     return run(protocol, tmp_path_factory.mktemp("own") / "run", **settings)
 
@@ -71,7 +72,7 @@ def test_what_crosses_and_what_is_promised_follow_from_its_numbers(folder):
 
 
 def test_noise_is_measured_by_its_numbers_whatever_they_are():
-    noisy = SumSettings(MeanOfItem(WORLD, FEEDBACK), epsilon=2.0)
+    noisy = SummedSlates(MeanOfItem(WORLD, FEEDBACK), SumSharing(epsilon=2.0))
     # The classical bound for ε ≤ 1 is far above at ε = 2: σ lies between half of it and it.
     classical = noisy.sensitivity * np.sqrt(2 * np.log(1.25 / noisy.delta)) / 2.0
     assert classical / 2 < noisy.sigma < classical
@@ -98,7 +99,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_an_installed_package_names_it(installed):
-    learner = _configured("mine", explorers=5, releases=2).settings.learner
+    learner = _configured("mine", explorers=5, releases=2).learner
     assert learner == MeanOfItem(learner.world, FEEDBACK, explorers=(3, 2))
 
 
@@ -111,7 +112,7 @@ def test_learners_are_found_by_name_and_refused_where_they_do_not_fit():
 
 def test_a_protocol_made_for_other_users_is_refused():
     """It would learn from its own users and be judged by those that are handed over."""
-    protocol = SummedSlates(SumSettings(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4)))
+    protocol = SummedSlates(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4))
     config = from_dict({"protocol": "planned-slates", "rounds": 200}).resolved()
     assert experiment_of(config, protocol, WORLD).world == WORLD == experiment_of(config, protocol).world
     with pytest.raises(ConfigError, match="other users"):
@@ -134,7 +135,7 @@ def test_a_critic_of_values_is_one_class():
     settings = {"protocol": "vertical-slate", "world": {"candidates": 4, "slate": 2, "time_budget": 6}}
     experiment = experiment_of(from_dict(settings).resolved())
     plain = experiment.protocol
-    mine = type(plain)(plain.settings, Twice)
+    mine = dataclasses.replace(plain, critic=Twice)
     assert isinstance(mine.learner, ValueLearner) and all(e.learner == mine.learner for e in mine.exchanges)
     own = plain.platform(jax.random.key(0), 0)
     np.testing.assert_allclose(mine.learner.values(own), 2 * plain.learner.values(own), rtol=1e-6)

@@ -16,6 +16,7 @@ from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
+from fedrank.slates.config import Privacy
 from fedrank.slates.planning import LISTS, PlanLearner, mean_click, others_ticks, plan, worth
 from fedrank.slates.planning.engagement import (
     OF_ENGAGEMENT,
@@ -35,7 +36,7 @@ from fedrank.slates.planning.engagement import (
     with_observed,
     with_trace,
 )
-from fedrank.slates.sums import SummedSlates, SumSettings
+from fedrank.slates.sums import SummedSlates, SumSharing
 from fedrank.slates.sums.learner import BINS, STEPS, clip_of, clip_stay, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
@@ -215,8 +216,8 @@ def test_a_platform_without_feedback_sends_what_it_observes_against_what_it_expe
 
 def test_epsilon_is_of_the_whole_stay_at_all_platforms():
     for feedback, given in (((True, False), {}), ((True, True), {}), ((True, False), {"observed": True})):
-        s = SumSettings(_learner(feedback=feedback, **given), epsilon=2.0, delta=1e-5)
-        report = SummedSlates(s).account(rounds=10**6, delta=1e-6)
+        s = SummedSlates(_learner(feedback=feedback, **given), SumSharing(epsilon=2.0), Privacy(delta=1e-5))
+        report = s.account(rounds=10**6, delta=1e-6)
         assert report.epsilon(Unit.USER) == pytest.approx(2.0, rel=1e-3)
         # Continuous noise of the same σ, an independent account: as many releases as platforms that send.
         assert s.releases == (1 if feedback == (True, False) and not given else 2)

@@ -2,39 +2,44 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+import fedrank
 from fedrank.core.errors import ConfigError, FedrankError
+from fedrank.core.fields import settings_of
 from fedrank.engine.config import Compute
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import resume, run
+from fedrank.engine.run import config_of, resume, run
 from fedrank.engine.run_folder import SCHEMA, RunFolder
-from fedrank.engine.settings import as_dict, from_dict, read_config, to_toml, with_setting
+from fedrank.engine.settings import as_dict, changes, from_dict, read_config, to_toml, with_setting
 from fedrank.slates.build import experiment_of
 from fedrank.slates.config import (
-    CORRECTED,
     Evaluation,
-    FederatedSlates,
-    FedSlateConfig,
-    SlateQConfig,
+    SlatesRun,
     World,
 )
+from fedrank.slates.fedslate import FedSlate, LocalSlateQ
+from fedrank.slates.fedslate.learner import SlateQ
+from fedrank.slates.fedslate.settings import CORRECTED, FederatedSlates, Sharing
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAULTS, PUBLISHED, Fault
 from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.planning import PlannedSlates, Planning
 from fedrank.slates.results import results
 from fedrank.slates.run import EPISODES, SlateRunner
 from fedrank.slates.task import TASK
+from fedrank.slates.world.satisfaction import Satisfaction
 
 BUNDLES = {"corrected": CORRECTED, "published": PUBLISHED}
 #: Users of five rounds, and networks of a few units.
-SMALL = FedSlateConfig(
+SMALL = SlatesRun(
     rounds=24,
     seeds=2,
     world=World(candidates=4, slate=2, time_budget=10),
-    slates=FederatedSlates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5),
+    method=FedSlate(FederatedSlates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5)),
     evaluation=Evaluation(every=8, episodes=3, baselines=()),
 )
 
@@ -50,10 +55,10 @@ def _config(**settings):
 def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
     for mode, rate in (("corrected", 3e-4), ("published", 0.01)):
         config = from_dict({"protocol": protocol, "slates": {"mode": mode, "memory": 777}}).resolved()
-        assert config.learning_rate == rate and config.slates.memory == 777
+        assert config.method.learning_rate == rate and config.method.slates.memory == 777
         federated = protocol == "vertical-slate"
         unknown = set() if federated else {"others", "head_widths"}
-        settings = vars(config.slates)
+        settings = {name: value for name, value, _ in settings_of(config.method.slates)}
         assert None not in settings.values() and not unknown & settings.keys()
         for name, value in BUNDLES[mode].items():
             if name == "faults" and not federated:
@@ -66,33 +71,33 @@ def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
 
 def test_both_modes_know_the_same_settings_and_all_of_them_are_settings():
     assert CORRECTED.keys() == PUBLISHED.keys()
-    assert {name for name, value in vars(FederatedSlates()).items() if value is None} == set(CORRECTED)
+    assert {name for name, value, _ in settings_of(FederatedSlates()) if value is None} == set(CORRECTED)
 
 
 @pytest.mark.parametrize("name", FAULTY_SETTINGS)
 def test_a_setting_whose_published_value_is_a_fault_can_have_it_alone(name):
     assert BUNDLES["published"][name] != BUNDLES["corrected"][name]
     alone = _config(slates={name: BUNDLES["published"][name]})
-    assert experiment_of(alone).faults == (name,)
+    assert experiment_of(alone).protocol.faults == (name,)
     left_out = {name: None}
-    assert dataclasses.asdict(alone.slates) | left_out == dataclasses.asdict(_config().slates) | left_out
+    assert dataclasses.asdict(alone.method.slates) | left_out == dataclasses.asdict(_config().method.slates) | left_out
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_every_fault_of_the_published_code_can_be_switched_on_and_off_alone(fault):
     needed = [Fault.ONLINE_OTHERS] if fault is Fault.MOVING_TARGETS else []  # target networks do not move
     alone = _config(slates={"faults": [str(fault), *needed]})
-    assert set(experiment_of(alone).faults) == {fault, *needed}
-    assert dataclasses.replace(alone.slates, faults=()) == _config().slates
+    assert set(experiment_of(alone).protocol.faults) == {fault, *needed}
+    assert dataclasses.replace(alone.method.slates, faults=()) == _config().method.slates
     if fault is Fault.ONLINE_OTHERS:
         return  # moving targets need it
     others = [str(other) for other in Fault if other != fault]
     without = _config(slates={"mode": "published", "faults": others})
-    assert set(FAULTS) - set(experiment_of(without).faults) == {fault}
+    assert set(FAULTS) - set(experiment_of(without).protocol.faults) == {fault}
 
 
 def test_faults_come_in_one_order_and_only_where_they_mean_something():
-    both = _config(slates={"faults": ["tanh", "positional", "tanh"]}).slates.faults
+    both = _config(slates={"faults": ["tanh", "positional", "tanh"]}).method.slates.faults
     assert both == (Fault.POSITIONAL, Fault.TANH)
     with pytest.raises(ConfigError, match="online-others means nothing without a federated network"):
         _config(protocol="slateq", slates={"faults": ["online-others"]})
@@ -110,23 +115,23 @@ def test_a_changed_mode_chooses_anew_what_was_nobodys_choice():
     back = with_setting(published.resolved(), "slates.mode", "corrected")
     assert back.resolved() == mine.resolved()
     own = from_dict({"protocol": "vertical-slate", "slates": {"memory": 900}}).resolved()
-    assert with_setting(own, "slates.mode", "published").resolved().slates.memory == 900
+    assert with_setting(own, "slates.mode", "published").resolved().method.slates.memory == 900
     shorter = with_setting(mine.resolved(), "rounds", 1000)
     assert shorter.resolved() == with_setting(mine, "rounds", 1000).resolved()
-    assert with_setting(_config(), "protocol", "slateq").resolved() == SlateQConfig().resolved()
+    assert with_setting(_config(), "protocol", "slateq").resolved() == SlatesRun.of(LocalSlateQ()).resolved()
 
 
 @pytest.mark.parametrize("rounds", [300, 24_400])
 def test_exploration_is_at_its_floor_after_a_third_of_the_rounds(rounds):
-    exploration = experiment_of(_config(rounds=rounds)).protocol.settings.exploration
+    exploration = experiment_of(_config(rounds=rounds)).protocol.slates
     at = rounds // 3
     assert float(exploration.epsilon(0)) == pytest.approx(0.1)
     assert float(exploration.epsilon(at - at // 10)) > 0.05
     assert float(exploration.epsilon(at)) == pytest.approx(0.05, rel=1e-2)
     assert float(exploration.epsilon(rounds)) == pytest.approx(0.05)
-    never = experiment_of(_config(slates={"explore": 0.0})).protocol.settings.exploration
+    never = experiment_of(_config(slates={"explore": 0.0})).protocol.slates
     assert float(never.epsilon(0)) == float(never.epsilon(rounds)) == 0.0
-    published = experiment_of(_config(slates={"mode": "published"})).protocol.settings.exploration
+    published = experiment_of(_config(slates={"mode": "published"})).protocol.slates
     # 0.99995 a round is below 0.1 for the first time in round 46,050, episode 755 of 61 rounds.
     assert float(published.epsilon(46_040)) > 0.1 and float(published.epsilon(46_060)) == 0.0
 
@@ -153,6 +158,10 @@ def test_a_configuration_of_platforms_survives_a_file(tmp_path):
         ({"slates": {"explore": 1.5}}, "slates.explore must be in 0..1"),
         ({"slates": {"explore": 0.1, "floor": 0.2}}, "slates.floor must not be above slates.explore = 0.1, got 0.2"),
         ({"slates": {"decay": 0.0}}, "slates.decay must be above 0"),
+        ({"slates": {"batch": 0}}, "slates.batch must be in 1"),
+        ({"slates": {"floor": -0.1}}, "slates.floor must be in 0"),
+        ({"slates": {"snap": 2.0}}, "slates.snap must be in 0"),
+        ({"slates": {"optimiser": "best"}}, "no value of slates.optimiser named 'best'"),
         ({"slates": {"memory": 20}}, "slates.memory must be above slates.batch = 32, got 20"),
         ({"slates": {"burn_in": 32}}, "slates.burn_in must be above slates.batch = 32, got 32"),
         ({"slates": {"local_widths": [4, 0]}}, "slates.local_widths must be numbers in 1"),
@@ -190,31 +199,72 @@ def test_what_does_not_go_together_is_said_before_anything_runs(settings, said):
         experiment_of(_config(**settings))
 
 
+def test_a_method_with_settings_is_a_configuration():
+    class Negative(SlateQ):
+        def values_of(self, weights, user, items):
+            return -super().values_of(weights, user, items)
+
+    method = FedSlate(FederatedSlates(batch=7, mode="published"), sharing=Sharing(clip=2.0), critic=Negative)
+    config = config_of(method, {"world": {"platforms": 3}, "slates": {"memory": 900}})
+    assert changes(config) == {
+        "world.platforms": 3, "slates.batch": 7, "slates.mode": "published", "slates.memory": 900, "sharing.clip": 2.0
+    }  # fmt: skip
+    assert from_dict(as_dict(config)).method == dataclasses.replace(config.method, critic=None)
+    protocol = experiment_of(config.resolved()).protocol
+    assert isinstance(protocol.learner, Negative) and protocol.slates.noise.clip == 2.0
+    assert (protocol.slates.batch, protocol.slates.memory, protocol.learning_rate) == (7, 900, 0.01)
+    assert config.unchanged() == SlatesRun(method=FedSlate(critic=Negative))
+
+
+def test_a_protocol_with_its_users_has_no_settings_of_a_method():
+    protocol = experiment_of(_config()).protocol
+    config = config_of(protocol, {"rounds": 200})
+    assert config.resolved() == config and changes(config) == {"rounds": 200}
+    assert experiment_of(config).protocol is protocol and "slates" not in as_dict(config)
+    with pytest.raises(ConfigError, match="slates means nothing to this protocol"):
+        config_of(protocol, {"slates": {"batch": 3}})
+
+
+@pytest.mark.slow
+def test_python_trains_a_method_with_its_settings(tmp_path):
+    world = {"candidates": 4, "slate": 2, "time_budget": 8}
+    given = {"rounds": 40, "evaluation__episodes": 3, "evaluation__baselines": []}
+    planned = PlannedSlates(slates=Planning(explorers=3))
+    folder = fedrank.train(planned, folder=tmp_path / "planned", world=world, **given).path
+    config = read_config(folder / "config.toml")
+    assert (config.protocol, config.method.slates.explorers, config.method.learner) == ("planned-slates", 3, None)
+    small = FederatedSlates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5)
+    users = Satisfaction(**world)
+    folder = fedrank.train(FedSlate(small), users, folder=tmp_path / "learned", **given).path
+    model: Any = fedrank.load(folder, own=users)
+    assert (model.settings.batch, model.settings.world) == (2, users)
+
+
 # -- what a configuration names ------------------------------------------------------------------------------------
 
 
 def test_modes_name_the_networks_and_the_users_that_they_are_about():
     corrected = experiment_of(_config())
-    assert corrected.faults == () and corrected.names == ("A", "B")
-    settings = corrected.protocol.settings
+    assert corrected.protocol.faults == () and corrected.names == ("A", "B")
+    settings = corrected.protocol.slates
     assert isinstance(settings.local, ItemQ) and settings.local.item_features == 1
-    assert isinstance(settings.head, ItemHead) and settings.feedback == (True, False)
+    assert isinstance(settings.federated, ItemHead) and settings.sees == (True, False)
     assert corrected.world.rounds_per_episode == 61 and corrected.world.fresh
     published = experiment_of(_config(slates={"mode": "published"}))
-    settings = published.protocol.settings
+    settings = published.protocol.slates
     # The user, five slates of three engagements, ten candidates with a feature and a number: 1 + 2N + 5n.
     assert isinstance(settings.local, PositionalQ) and settings.local.squash
     assert settings.local.user_features + 10 * settings.local.item_features == 1 + 2 * 10 + 5 * 3
     assert (settings.local.widths, settings.learning_rate, settings.reward_scale) == ((64,) * 5, 0.01, 1.0)
-    assert isinstance(settings.head, PositionalHead) and settings.head.widths == (32,) * 4
-    assert not published.world.fresh and published.faults == tuple(FAULTS)
+    assert isinstance(settings.federated, PositionalHead) and settings.federated.widths == (32,) * 4
+    assert not published.world.fresh and published.protocol.faults == tuple(FAULTS)
     assert any("4,096" in note for note in published.notes)
 
 
 def test_worlds_are_presets_with_what_was_said():
     three = experiment_of(_config(world={"platforms": 3, "preset": "tension"}, slates={"feedback": "all"}))
     assert (three.world.sensitivity, three.world.time_budget, three.names) == (0.03, 183, ("A", "B", "C"))
-    assert three.protocol.settings.feedback == (True, True, True)
+    assert three.protocol.feedback == (True, True, True)
     told = experiment_of(
         _config(world={"preset": "tension", "sensitivity": 0.05, "semantics": "paper", "time_budget": 40})
     )
@@ -229,15 +279,15 @@ def test_worlds_are_presets_with_what_was_said():
     ):
         with pytest.raises(ConfigError, match=said):
             _config(world=world)
-    assert isinstance(experiment_of(_config(slates={"head": "linear"})).protocol.settings.head, ItemLinearHead)
+    assert isinstance(experiment_of(_config(slates={"head": "linear"})).protocol.slates.federated, ItemLinearHead)
     assert "deng2024fedslate" in told.citations and "ie2019slateq" in told.citations
 
 
 def test_what_leaves_a_platform_is_cut_and_noised_only_where_that_is_asked_for():
     plain = experiment_of(_config())
-    assert plain.protocol.settings.noise is None
+    assert plain.protocol.slates.noise is None
     sharing = {"clip": 3.0, "centre": 9.0, "epsilon": 2.0, "mechanism": "laplace"}
-    noise = experiment_of(_config(sharing=sharing)).protocol.settings.noise
+    noise = experiment_of(_config(sharing=sharing)).protocol.slates.noise
     assert noise is not None
     assert (noise.clip, noise.centre, noise.epsilon, noise.mechanism) == (3.0, 9.0, 2.0, "laplace")
 

@@ -54,7 +54,7 @@ BOTH = ["team", pytest.param("published", marks=pytest.mark.slow)]
 @pytest.mark.parametrize("mode", BOTH)
 def test_the_coordinator_knows_every_click_of_whoever_has_feedback(mode):
     records = recorded(mode)
-    for platform in np.flatnonzero(records.protocol.settings.feedback):
+    for platform in np.flatnonzero(records.protocol.feedback):
         items = records.secrets.item[np.arange(2)[None, :, None], platform, records.transitions]
         assert np.array_equal(clicked_items(records.gradient[:, :, platform]), items)
 
@@ -62,7 +62,7 @@ def test_the_coordinator_knows_every_click_of_whoever_has_feedback(mode):
 @pytest.mark.parametrize("mode", BOTH)
 def test_the_coordinator_recovers_engagement_to_the_last_digits_if_it_knows_the_candidates(mode):
     records = recorded(mode)  # of centred engagement, given the mean of all users
-    for platform in np.flatnonzero(records.protocol.settings.feedback).tolist():
+    for platform in np.flatnonzero(records.protocol.feedback).tolist():
         np.testing.assert_allclose(coordinator_engagement(records, platform), truth(records, platform), atol=2e-4)
 
 
@@ -109,7 +109,7 @@ def test_values_from_batches_of_different_level_are_found_but_for_one_number():
 def made_up(spread, feedback=(True, False), rounds=1200):
     """Records without a run: B is told engagement of variance 225, and normal noise of the given spread on it."""
     protocol = leakage_protocol("published", rounds, TINY)
-    settings = dataclasses.replace(protocol.settings, feedback=feedback)
+    settings = dataclasses.replace(protocol.slates, sees=feedback)
     rng = np.random.default_rng(3)
     engagement = rng.gamma(1.0, 15.0, (1, 2, rounds)).astype(np.float32)
     engagement[:, 1] = 0
@@ -129,7 +129,7 @@ def made_up(spread, feedback=(True, False), rounds=1200):
         over=np.zeros((1, 2, rounds), np.float32),
     )
     return Records(
-        protocol=dataclasses.replace(protocol, settings=settings),
+        protocol=dataclasses.replace(protocol, slates=settings),
         secrets=secrets,
         local=normal(rounds, 1, 2, 4),
         shared=normal(rounds, 1, 2, 4),

@@ -1,5 +1,6 @@
 """A model of platforms scores and serves from its file alone what the platforms' policy does in a run."""
 
+import dataclasses
 import functools
 
 import jax
@@ -11,7 +12,6 @@ import fedrank
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
-from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.learner import SlateQ, federated_values, others_mean
 from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.model import SlateModel
@@ -31,10 +31,10 @@ SMALL = {
 def played():
     """An experiment, platforms with different networks, and the view of a user who has just come."""
     experiment = experiment_of(from_dict(SMALL).resolved())
-    s, learner = experiment.protocol.settings, experiment.protocol.learner
+    s, learner = experiment.protocol.slates, experiment.protocol.learner
     keys = jax.random.split(jax.random.key(3), 4)
     own = jax.tree.map(lambda leaf: leaf[0], experiment.protocol.parties(keys[:1]).own)
-    weights = s.head.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.head.size,))
+    weights = s.federated.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.federated.size,))
     scene = s.world.first(s.world.draw(keys[3]))
     views = jax.vmap(learner.first_view)(own, scene.observed, scene.documents)
     return experiment, own._replace(view=views), weights, scene
@@ -59,7 +59,7 @@ def _views(own):
 
 def test_values_and_slates_are_those_of_the_policy(played, read):
     experiment, own, weights, scene = played
-    s, learner = experiment.protocol.settings, experiment.protocol.learner
+    s, learner = experiment.protocol.slates, experiment.protocol.learner
     policy = LearnedPolicy(learner, weights, own)
     slates = jax.jit(policy.act)(policy.begin(), scene, jax.random.key(0))
     local = jax.jit(jax.vmap(learner.values))(own)
@@ -131,7 +131,7 @@ class Contrary(SlateQ):
 
 def test_a_critic_of_somebody_else_scores_by_itself_and_by_no_other(played, model, tmp_path):
     experiment, own, weights, _ = played
-    protocol = FedSlate(experiment.protocol.settings, Contrary)
+    protocol = dataclasses.replace(experiment.protocol, critic=Contrary)
     mine = slate_model(
         experiment_of(experiment.config, protocol), np.asarray(weights), dict(model.platforms), dict(model.choices), 0
     )

@@ -12,6 +12,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_rho
 from fedrank.privacy.secure_sum import secure_sum
 from fedrank.slates.build import experiment_of
+from fedrank.slates.config import Privacy
 from fedrank.slates.planning import PlanLearner
 from fedrank.slates.planning.engagement import (
     fit_weights,
@@ -21,7 +22,7 @@ from fedrank.slates.planning.engagement import (
     past_whitening,
     visible_share,
 )
-from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSettings
+from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSharing
 from fedrank.slates.sums.learner import STEPS
 from fedrank.slates.sums.messages import NormSummand, Statistics, StatisticsSummand
 from fedrank.slates.sums.secure_sum import total
@@ -36,11 +37,11 @@ def settings(secret=True, feedback=SENDERS, **given):
     more = {name: given.pop(name) for name in ("epsilon",) if name in given}
     world = Satisfaction(candidates=3, slate=2, platforms=len(feedback), time_budget=3 * len(feedback))
     learner = PlanLearner(world, tuple(map(bool, feedback)), **{"explorers": (40,), "differ": False, **given})
-    return SumSettings(learner, secure_sum=secret, **more)
+    return SummedSlates(learner, SumSharing(secure_sum=secret, **more), Privacy(delta=1e-5))
 
 
 def exchange(name, of):
-    return next(one for one in SummedSlates(of).exchanges if one.name == name)
+    return next(one for one in of.exchanges if one.name == name)
 
 
 def vectors(seed=0):
@@ -104,13 +105,13 @@ def test_the_clip_is_found_from_totals_too():
 @pytest.mark.slow
 def test_the_account_is_that_of_the_plain_mechanism_and_says_who_sees_what():
     feedback = [True] * 3
-    plain, secret = (SummedSlates(settings(way, feedback, epsilon=2.0)) for way in (False, True))
-    assert plain.settings.sigma == secret.settings.sigma
+    plain, secret = (settings(way, feedback, epsilon=2.0) for way in (False, True))
+    assert plain.sigma == secret.sigma
     mine, theirs = (one.account(1, 1e-5) for one in (secret, plain))
     assert mine.promises == theirs.promises and mine.trust == "nobody" and mine.details["secure_sum"] is True
     said = json.dumps(mine.as_json())
     assert "sees the total and who took part" in said and "takes no noise away" in said and "keys of its own" in said
-    none = SummedSlates(settings(True, feedback)).account(1, 1e-5)
+    none = settings(True, feedback).account(1, 1e-5)
     assert not none.promises and "total of 5 numbers over all explorers of 3 platforms" in none.not_covered[0]
 
 
@@ -143,7 +144,7 @@ def test_what_cannot_be_summed_in_secret_is_refused(given, says):
 def test_the_setting_is_the_protocols():
     given = {"protocol": "planned-slates", "world": {"platforms": 3}, "slates": {"feedback": "all"}}
     made = experiment_of(from_dict({**given, "sharing": {"secure_sum": True}}).resolved())
-    assert made.protocol.settings.secure_sum and "bonawitz2017secagg" in made.citations
+    assert made.protocol.secure_sum and "bonawitz2017secagg" in made.citations
 
 
 @pytest.mark.slow

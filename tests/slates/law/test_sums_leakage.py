@@ -120,7 +120,7 @@ def test_others_who_are_not_known_are_noise():
 
 def test_messages_are_those_of_the_protocol_and_show_what_users_added():
     protocol = sums_protocol("planned-slates", with_settings("slates.releases=2", "slates.differ=false"), 1.0)
-    first, second = protocol.settings.learner.release_rounds
+    first, second = protocol.learner.release_rounds
     at = first_parties(protocol)
     assert [one.name for one in due(protocol, first)] == ["release", "improve"] and not due(protocol, first + 1)
     added = jnp.zeros((2, 5), jnp.int32).at[0].set(jnp.arange(5))
@@ -172,7 +172,7 @@ def test_sums_without_noise_tell_and_sums_with_noise_do_not(both):
 def test_who_was_there_is_told_no_better_than_gaussian_noise_allows(both):
     worst = "the same, stays as unlike as the clip allows"
     private, open_ = (both[one]["coordinator", THERE, worst] for one in (2.0, None))
-    s = sums_protocol("planned-slates", with_settings("slates.feedback=all"), 2.0).settings
+    s = sums_protocol("planned-slates", with_settings("slates.feedback=all"), 2.0)
     exact = 2 * norm.cdf(math.sqrt(2) * 2 * STEPS / (2 * s.sigma)) - 1  # two platforms, each a clip to either side
     assert private["ceiling"] == pytest.approx(exact, rel=1e-3)
     assert private["advantage"] == pytest.approx(exact, abs=0.12)  # 800 tests
@@ -268,8 +268,8 @@ def test_faults_of_a_release_are_found_out(monkeypatch, fault):
 def test_a_blind_platforms_sums_are_attacked_too():
     """By default B sends sums as well: who was there is told by two messages, of two clips apart each."""
     protocol = sums_protocol("planned-slates", with_settings(), 2.0)
-    assert protocol.settings.senders == (True, True) and protocol.feedback == (True, False)
+    assert protocol.senders == (True, True) and protocol.feedback == (True, False)
     found = attack_run(protocol, 0, 400)["coordinator", THERE, "the same, stays as unlike as the clip allows"]
-    exact = 2 * norm.cdf(math.sqrt(2) * 2 * STEPS / (2 * protocol.settings.sigma)) - 1
+    exact = 2 * norm.cdf(math.sqrt(2) * 2 * STEPS / (2 * protocol.sigma)) - 1
     assert found["ceiling"] == pytest.approx(exact, rel=1e-3)
     assert found["advantage"] == pytest.approx(exact, abs=0.12)  # 800 tests

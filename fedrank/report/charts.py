@@ -85,7 +85,7 @@ class Scale:
 
 
 def ticks(low: float, high: float, count: int, *, whole: bool = False) -> list[float]:
-    """Round values from ``low`` to ``high``, about ``count`` of them.
+    """Round values from ``low`` to ``high``, about ``count`` of them; ``low`` alone if there is none between them.
 
     Args:
         low: Lower end.
@@ -103,7 +103,7 @@ def ticks(low: float, high: float, count: int, *, whole: bool = False) -> list[f
     step = power * next(times for bound, times in ((1.42, 1), (3.17, 2), (7.08, 5), (11, 10)) if rough / power < bound)
     step = max(1.0, step) if whole else step
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
+    return [round(i * step, 12) + 0.0 for i in range(first, last + 1)] or [low]
 
 
 def decimal_labels(places: Sequence[float], *, signed: bool = False) -> Label:

@@ -32,9 +32,14 @@ def test_less_is_better_where_that_is_asked_for():
 
 @pytest.mark.parametrize(("minimise", "reached"), [(False, [0.40, 0.50, 0.50]), (True, [0.40, 0.40, 0.40])])
 def test_the_line_is_the_best_so_far_without_the_trials_that_failed(minimise, reached):
-    figure = progress_figure(TRIALS, "vali: nDCG@10", minimise=minimise).to_dict()
-    (rows,) = figure["datasets"].values()
-    assert [row["trial"] for row in rows] == [0, 2, 3] and [row["best"] for row in rows] == reached
+    drawn = progress_figure(TRIALS, "vali: nDCG@10", minimise=minimise).svg
+    dots = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)]
+    known = [trial.value for trial in TRIALS if trial.value is not None]
+    place = dict(zip(known, dots, strict=True))
+    assert [x for x, _ in dots] == pytest.approx([0, 400 * 2 / 3, 400], abs=0.01)
+    (path,) = re.findall(r'<path d="M0\.00,([\d.]+)((?:H[\d.]+V[\d.]+)*)"', drawn)
+    levels = [float(path[0]), *map(float, re.findall(r"V([\d.]+)", path[1]))]
+    assert levels == pytest.approx([place[value][1] for value in reached], abs=0.01)
 
 
 def test_the_table_has_a_row_a_trial_and_says_why_one_failed():

@@ -167,8 +167,7 @@ def test_a_helper_s_share_adds_up_the_sets_that_it_is_in(tmp_path):
 def test_arms_told_by_clusters_are_named_by_their_silos(tmp_path):
     folder = make_silo_run(tmp_path / "run", rounds=2, seeds=3)
     changed(folder, "silos.json", lambda silos: silos.update(arms={}))
-    drawn = json.dumps(silo_page.charts(load(folder))["increment-0"].to_dict())
-    assert "hungarian + long-beach" in drawn
+    assert "hungarian + long-beach" in silo_page.charts(load(folder))["increment-0"].svg
 
 
 def test_a_silo_that_was_never_compared_has_no_verdict(tmp_path):
@@ -191,9 +190,9 @@ def test_a_page_of_one_seed_says_that_there_is_no_verdict(tmp_path):
 
 
 def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every):
-    drawn = json.dumps(silo_figures.matrix_figure(every[0]).to_dict(), ensure_ascii=False)
+    drawn = silo_figures.matrix_figure(every[0]).svg
     # Of three silos two are helped by cleveland's absence; its own row has the other two, of unknown worth.
-    assert drawn.count("▼ −0.090") == 2 and drawn.count('"helper"') >= 9
+    assert drawn.count(">▼ −0.090<") == 2 and drawn.count("<rect") >= 9
     assert "▼ −0.090" in every[1]  # three decimals on the page, too
 
 
@@ -204,11 +203,11 @@ def test_arms_beyond_what_a_figure_can_show_are_summed_up(tmp_path):
         played=pl.col("arm") == pl.col("seed")  # nine arms, each played by one seed
     )
     object.__setattr__(run.details, "plays", spread)
-    data = silo_figures.played_figure(run, "s0").to_dict()
-    (rows,) = data["datasets"].values()
-    first = {row["arm"]: row["share"] for row in rows if row["round"] == 1}
-    assert first["other arms"] == pytest.approx(3 / 9) and len(first) == 7
-    assert sum(first.values()) == pytest.approx(1)
+    drawn = silo_figures.played_figure(run, "s0").svg
+    first = re.findall(r"<title>Round 1: ([^<]*) in (\d+)%</title>", drawn)
+    assert ("other arms", "33") in first and len(first) == 7
+    heights = re.findall(r'height="([\d.]+)"[^>]*><title>Round 1:', drawn)
+    assert sum(map(float, heights)) == pytest.approx(230, abs=0.1)  # the whole height of the panel
 
 
 # -- what left the silos ---------------------------------------------------------------------------------------------

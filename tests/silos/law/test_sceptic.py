@@ -235,7 +235,6 @@ def test_targets_that_cannot_be_judged_are_left_out_with_a_sentence():
 
 
 def test_the_page_opens_with_rows_and_gain_and_has_a_paragraph_for_a_paper(answered, tmp_path):
-    pytest.importorskip("altair")
     from fedrank.silos.report.answer import methods, write_answers
 
     made = {"data": "made", "label": "y = 1", "generated": False, "notes": ["A <note>."], "seed": 0}

@@ -27,7 +27,7 @@ def installed(tmp_path, monkeypatch):
     about = site / "my_idea-0.1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-idea\nVersion: 0.1.0\n")
-    (about / "entry_points.txt").write_text("[fedrank.protocols]\nmy-idea = my_idea:METHOD\n")
+    (about / "entry_points.txt").write_text("[fedrank.protocols]\nmy-idea = my_idea:MyIdea\n")
     monkeypatch.syspath_prepend(str(site))
     plugins._points.cache_clear()
     yield
@@ -43,9 +43,7 @@ def table(folder, **settings):
 def test_it_learns_the_model_of_a_simulator_and_leaves_a_ledger_and_an_account(installed, tmp_path):
     values = table(tmp_path / "kept")
     state = serve(values, LocalNetwork(values))
-    method = plugins.get("fedrank.protocols", "my-idea")
-    config = method.settings(**SHORT, rounds=2, seeds=1)
-    folder = run(config, tmp_path / "run")
+    folder = run("my-idea", tmp_path / "run", **SHORT, rounds=2, seeds=1)
     (simulated,) = load_file(folder / "weights" / "seed3.safetensors").values()
     np.testing.assert_allclose(np.asarray(state), np.ravel(simulated), rtol=1e-5, atol=1e-8)
     assert np.abs(simulated).max() > 0

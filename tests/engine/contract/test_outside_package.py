@@ -142,11 +142,16 @@ def test_parts_of_another_package_run_by_name(installed, tmp_path, monkeypatch):
     installed(PARTS)
     monkeypatch.chdir(tmp_path)
     short = "--clients 5 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --clicks first-result"
-    learns = "--privacy local-gauss --privacy.sigma 0.5 --server momentum --objective anchored --interactions 1"
-    for command in (f"foltr-pdgd {learns} {short} --out pdgd", f"foltr-es --presentation top-three {short} --out es"):
+    learns = "--privacy local-gauss --privacy.sigma 0.5 --objective anchored --interactions 1"
+    for command in (
+        f"foltr-pdgd {learns} {short} --out pdgd",
+        f"foltr-pdgd --server momentum --interactions 1 {short} --out steps",
+        f"foltr-es --presentation top-three {short} --out es",
+    ):
         assert call(["run", *command.split()]) == 0
     method = read_config(tmp_path / "pdgd" / "config.toml").method
-    assert (method.privacy.name, method.privacy.sigma, method.server.beta) == ("local-gauss", 0.5, 0.9)
+    assert (method.privacy.name, method.privacy.sigma) == ("local-gauss", 0.5)
+    assert read_config(tmp_path / "steps" / "config.toml").method.server.beta == 0.9
     privacy = json.loads((tmp_path / "pdgd" / "privacy.json").read_text())
     assert privacy["mechanism"] == "Gaussian noise at each device" and privacy["trust"] == "nobody"
     # Two releases of vectors at most 2 apart, with σ = 0.5: a Gaussian mechanism with Δ/σ = 4 √2.

@@ -176,7 +176,7 @@ def text(
     return element("text", html.escape(words), x=float(x), y=float(y), font_size=size, fill=fill, **about)
 
 
-def noted(note: str) -> str:
+def tooltip_of(note: str) -> str:
     """The content of an element that a pointer shows as a tooltip; empty without a note."""
     return f"<title>{html.escape(note)}</title>" if note else ""
 
@@ -346,7 +346,7 @@ class Panel:
         """Draw a dot at a place in pixels, with a tooltip; one that is not filled is a ring."""
         fill, stroke = (colour, None) if filled else (PAPER, colour)
         about: dict[str, str | float | None] = {"stroke": stroke, "stroke_width": None if filled else 2.0}
-        self.add(element("circle", noted(note), cx=x, cy=y, r=radius, fill=fill, opacity=opacity, **about))
+        self.add(element("circle", tooltip_of(note), cx=x, cy=y, r=radius, fill=fill, opacity=opacity, **about))
 
     def stacks(
         self, columns: Sequence[Mapping[str, float]], colours: Mapping[str, str], note: Callable[[int, str], str]
@@ -365,7 +365,7 @@ class Panel:
                 if height := heights.get(name, 0.0):
                     top, bottom = self.y(below + height), self.y(below)
                     size = {"x": self.x(place) - wide / 2, "y": top, "width": wide, "height": bottom - top}
-                    self.add(element("rect", noted(note(place, name)), fill=colour, **size))
+                    self.add(element("rect", tooltip_of(note(place, name)), fill=colour, **size))
                     below += height
 
     def vertical(self, value: float, *, width: float = 1.4) -> None:
@@ -394,7 +394,7 @@ class Entry:
 def cross(x: float, y: float, colour: str, *, arm: float = 4.5, note: str = "") -> str:
     """A cross at a place, with a tooltip."""
     path = f"M{x - arm:.2f},{y - arm:.2f}l{2 * arm:.2f},{2 * arm:.2f}m0,{-2 * arm:.2f}l{-2 * arm:.2f},{2 * arm:.2f}"
-    return element("path", noted(note), d=path, fill="none", stroke=colour, stroke_width=2.0)
+    return element("path", tooltip_of(note), d=path, fill="none", stroke=colour, stroke_width=2.0)
 
 
 def _symbol(entry: Entry, x: float, y: float) -> str:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
 WORDS = re.findall(r"^\| `(\w+)` \|", PAGE.split("## Words that are not used")[1], flags=re.MULTILINE)
 
-#: Words of an identifier: ``CompareToTargets`` has Compare, To and Targets.
+#: Words of an identifier: ``SendLossGradient`` has Send, Loss and Gradient.
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _QUESTION = re.compile(r"(What|Which|Who|Whose|Whom|How|Where|When|Whether|Why)\b")
 _UNNAMED = re.compile(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from fedrank.report import describe, figures
-from fedrank.report.charts import Chart, Entry, Panel, compose, element, noted, text, text_width, ticks
+from fedrank.report.charts import Chart, Entry, Panel, compose, element, tooltip_of, text, text_width, ticks
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.silos.report.files import Arm, Silos
@@ -161,7 +161,7 @@ def matrix_figure(run: Run) -> Chart:
         fill = _NOTHING if cell.value is None else _shade(cell.shade / most)
         about = {"opacity": 0.35} if cell.value is None else {}
         size = {"x": x + 1, "y": y + 1, "width": wide - 2, "height": high - 2}
-        panel.add(element("rect", noted(cell.note), fill=fill, **size, **about))
+        panel.add(element("rect", tooltip_of(cell.note), fill=fill, **size, **about))
         if not small and cell.value is not None:
             ink = _ON_DEEP if abs(cell.shade) > 0.6 * most else _ON_PALE
             panel.add(text(x + wide / 2, y + high / 2 - 1, cell.text, size=12.0, fill=ink, anchor="middle"))

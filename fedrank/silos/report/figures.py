@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from fedrank.report import describe, figures
-from fedrank.report.charts import Chart, Entry, Panel, compose, element, tooltip_of, text, text_width, ticks
+from fedrank.report.charts import Chart, Entry, Panel, compose, element, text, text_width, ticks, tooltip_of
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 from fedrank.silos.report.files import Arm, Silos

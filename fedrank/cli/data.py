@@ -353,7 +353,7 @@ def _statistics(queries: Any) -> dict[str, Json]:
     labels = np.bincount(queries.labels)
     return {
         "queries": queries.n_queries,
-        "queries without a relevant document": int((~queries.judged).sum()),
+        "queries without a relevant document": int((~queries.has_relevant).sum()),
         "documents": queries.n_documents,
         "documents a query, fewest": int(queries.lengths.min()),
         "documents a query, most": queries.longest,

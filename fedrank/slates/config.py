@@ -132,14 +132,14 @@ class SlatesRun(RunConfig):
     own: Any = bound()
 
     @property
-    def played(self) -> Any:
+    def played_protocol(self) -> Any:
         """The protocol: the method, or the caller's own."""
         return self.method if self.own is None else self.own
 
     @property
     def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
         """Name of the protocol."""
-        return self.played.name
+        return self.played_protocol.name
 
     @classmethod
     def of(cls, method: Any) -> SlatesRun:
@@ -171,4 +171,4 @@ class SlatesRun(RunConfig):
     @property
     def delta(self) -> float:
         """δ of the account of a run."""
-        return self.played.delta
+        return self.played_protocol.delta

@@ -77,11 +77,6 @@ class GammaShares(PublishedClip):
 
     @property
     @override
-    def noised(self):
-        return True
-
-    @property
-    @override
     def in_the_clear(self):
         return False
 
@@ -116,7 +111,7 @@ class GammaShares(PublishedClip):
 
     @override
     def message(self, vector, amount, noise):
-        sent = self.clipped(vector)
+        sent = self.clip_vectors(vector)
         return WeightsReply(sent if noise is None else sent + noise, amount)
 
     @override

@@ -124,7 +124,7 @@ class QuerySet:
         return int(self.labels.max())
 
     @functools.cached_property
-    def judged(self) -> np.ndarray:
+    def has_relevant(self) -> np.ndarray:
         """Mask of the queries that have a relevant document (a label above 0): bool [q]."""
         return np.maximum.reduceat(self.labels, self.offsets[:-1]) > 0
 

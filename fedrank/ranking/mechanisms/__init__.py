@@ -120,11 +120,6 @@ class Mechanism(abc.ABC):
         return self.simulated
 
     @property
-    def noised(self) -> bool:
-        """True if the mechanism protects anything; False: it sends data in the clear."""
-        return True
-
-    @property
     def of_a_user(self) -> bool:
         """True if ε covers all that a user ever does; False: one message or one interaction."""
         return False

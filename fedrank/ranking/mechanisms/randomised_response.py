@@ -70,11 +70,6 @@ class RandomisedResponse(RewardMechanism):
 
     @property
     @override
-    def noised(self):
-        return self.probability < 1
-
-    @property
-    @override
     def interleaves(self):
         return self.probability == 1
 

@@ -113,11 +113,6 @@ class SecureSum(VectorMechanism):
         del parties
         return 0
 
-    @property
-    @override
-    def noised(self):
-        return False
-
     @override
     def check_rule(self, rule):
         if rule != "mean":
@@ -208,11 +203,6 @@ class Shares(SecureSum):
     @override
     def largest_noise(self, parties):
         return math.ceil(_TAIL * self.scale * parties / self.enough)
-
-    @property
-    @override
-    def noised(self):
-        return True
 
     @override
     def check_rule(self, rule):

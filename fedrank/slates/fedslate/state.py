@@ -148,7 +148,7 @@ def first_coordinator_state(s: Slates, key: Key[Array, ""]) -> CoordinatorState:
     """The coordinator's state before the first round: a random Ω; ``key`` is consumed."""
     k, b, n = s.platforms, s.batch, s.world.candidates
     weights_key, own = jax.random.split(key)
-    weights = s.federated.init(weights_key)
+    weights = s.federated_network.init(weights_key)
     return CoordinatorState(
         round=jnp.uint32(0),
         key=own,

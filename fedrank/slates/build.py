@@ -124,6 +124,6 @@ def world_of(config: SlatesRun) -> Satisfaction:
         shared_candidates=w.shared_candidates,
         sensitivities=w.sensitivities,
         drift=w.drift,
-        fresh=config.played_protocol.fresh,
+        fresh=config.played.fresh,
         **given,
     )

@@ -132,14 +132,14 @@ class SlatesRun(RunConfig):
     own: Any = bound()
 
     @property
-    def played_protocol(self) -> Any:
+    def played(self) -> Any:
         """The protocol: the method, or the caller's own."""
         return self.method if self.own is None else self.own
 
     @property
     def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
         """Name of the protocol."""
-        return self.played_protocol.name
+        return self.played.name
 
     @classmethod
     def of(cls, method: Any) -> SlatesRun:
@@ -171,4 +171,4 @@ class SlatesRun(RunConfig):
     @property
     def delta(self) -> float:
         """δ of the account of a run."""
-        return self.played_protocol.delta
+        return self.played.delta

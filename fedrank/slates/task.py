@@ -53,7 +53,7 @@ class SlatesTask(Task[SlatesRun]):
 
     @override
     def folder_name(self, config: SlatesRun) -> str:
-        mode = "" if config.played_protocol.mode == "corrected" else config.played_protocol.mode
+        mode = "" if config.played.mode == "corrected" else config.played.mode
         return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
 
 

@@ -55,13 +55,13 @@ class GammaShares(PublishedClip):
     clip: float | None = setting(DEFAULT_CLIP, "Largest norm of the weights that a device sends.")
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon")
         return self
 
     @override
     def bind(self, bounds, size, interactions):
-        self.resolved()
+        self.derive_settings()
         if bounds.clients is None or self.clip is None:
             raise ConfigError("gamma-shares needs privacy.clip and the number of clients, who share the noise.")
         if bounds.dropout or not bounds.equal:

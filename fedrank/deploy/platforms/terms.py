@@ -56,7 +56,7 @@ class Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
         if not isinstance(config, SlatesRun):
             raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if config.played_protocol.silent:
+        if config.played.silent:
             raise ConfigError(
                 f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
                 "coordinate. Take vertical-slate or planned-slates."

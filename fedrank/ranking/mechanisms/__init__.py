@@ -92,7 +92,7 @@ class Mechanism(abc.ABC):
         if not 0 < self.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
 
-    def resolved(self) -> Any:
+    def derive_settings(self) -> Any:
         """The mechanism with what follows from its settings filled in.
 
         Raises:

@@ -47,7 +47,7 @@ class RandomisedResponse(RewardMechanism):
             raise ConfigError("privacy.p and privacy.epsilon_interaction say the same thing; give one of them.")
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         bare = self.p is None and self.epsilon_interaction is None
         return dataclasses.replace(self, p=DEFAULT_P) if bare else self
 

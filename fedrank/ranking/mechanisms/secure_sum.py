@@ -178,7 +178,7 @@ class Shares(SecureSum):
                 "shares of noise hide a device among all devices of a round, and attackers know their shares: set "
                 f"attack.share = 0, got {bounds.attackers}."
             )
-        made = self.resolved()
+        made = self.derive_settings()
         if self.absent is None:
             p, clients = bounds.dropout, bounds.clients or 1
             made = dataclasses.replace(self, absent=min(0.95, p + 4 * (p * (1 - p) / clients) ** 0.5))
@@ -235,7 +235,7 @@ class LaplaceShares(Shares):
     epsilon: float | None = setting(None, "ε of one round of one device.", low=0, high=1000)
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon")
         return self
 
@@ -308,7 +308,7 @@ class GaussianShares(Shares):
     clip_norm: Literal["l1", "l2"] = bound("l2")
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon_user")
         return self
 

@@ -144,13 +144,13 @@ class ServerNoised(ClearWeights):
         return False
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon_user")
         return self
 
     @override
     def bind(self, bounds, size, interactions):
-        self.resolved()
+        self.derive_settings()
         check_bounds_of_user(bounds)
         if self.clip is None or bounds.clients is None:
             raise ConfigError("server-noise needs privacy.clip, a bound of what it hides, and the number of clients.")

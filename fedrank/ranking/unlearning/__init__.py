@@ -162,12 +162,12 @@ class _Unlearning:
 
     def methods(self) -> list[UnlearningMethod]:
         """Results of all methods."""
-        everybody, stay = len(self.gone), int((~self.gone).sum())
+        devices, stay = len(self.gone), int((~self.gone).sum())
         self.listener.stage("Training with all devices")
         begun, trained, seen, full = self._train(self.experiment.conditions, None, 0, self.rounds, record=True)
         arrived = np.asarray(seen["arrived"])
         left = [
-            _Left("as trained", weights_of(self.protocol, trained), full, self.rounds, self.rounds * everybody),
+            _Left("as trained", weights_of(self.protocol, trained), full, self.rounds, self.rounds * devices),
         ]
         self.listener.stage("Replaying the log")
         if self.experiment.config.protocol == "foltr-es":

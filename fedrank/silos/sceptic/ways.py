@@ -131,18 +131,18 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
                 for number, beta in enumerate(models):
                     both = (own.rows * start + sizes[number] * beta) / (own.rows + sizes[number])
                     out["pair", float(number)] = Glm(both, moments)
-    everybody = [mine, *theirs]
+    all_silos = [mine, *theirs]
     together: dict[float, np.ndarray] = {}
     if {"federated", "ditto"} & set(ways):
         start = None
         for penalty in _MANY:
-            start = fit_glm(everybody, penalty, start=start).beta
+            start = fit_glm(all_silos, penalty, start=start).beta
             together[penalty] = start
     if "federated" in ways:
         out |= {("federated", penalty): Glm(beta, moments) for penalty, beta in together.items()}
     if "fedavg" in ways:
         for penalty in (1.0, 10.0):
-            out["fedavg", penalty] = Glm(fedavg(everybody, penalty), moments)
+            out["fedavg", penalty] = Glm(fedavg(all_silos, penalty), moments)
     if "ditto" in ways:
         for pull in _PULLS:
             out["ditto", pull] = Glm(fit_glm([mine], ridge(p, pull), together[1.0], together[1.0]).beta, moments)

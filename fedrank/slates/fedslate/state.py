@@ -72,7 +72,7 @@ class PlatformState(NamedTuple):
         target: Its target network.
         optimiser: State of its Adam.
         choice: The choice model that it has learnt or was told: slope, logit of no click.
-        view: What it knows of the user who is there.
+        view: What it knows of the present user.
         slate: The slate that it shows in this round.
         replay: The replay buffer: :class:`Transition` with a leading axis; round r is at place r mod its length.
         rounds: Rounds so far.

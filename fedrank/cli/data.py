@@ -309,7 +309,7 @@ def _text_statistics(corpus: Any) -> dict[str, Json]:
         "words of a title, median": float(words[1]),
         "different words": len(corpus.vocabulary),
         "queries": corpus.n_queries,
-        "queries without a relevant document": corpus.n_queries - len(corpus.answered()),
+        "queries without a relevant document": corpus.n_queries - len(corpus.answerable_queries()),
         "judged pairs": len(corpus.grades),
         "grades": {str(grade): int(count) for grade, count in enumerate(grades)},
     }

@@ -250,7 +250,7 @@ class SilosServer(ServerSide):
 
     @override
     def write_setup(self, home: RunFolder, state: PyTree) -> None:
-        looked = state.looked.named(self._experiment.names)
+        looked = state.looked.as_json(self._experiment.names)
         home.json("first_look.json", {looked["target"]: looked})
         for said in looked["warnings"]:
             _log.warning("look at this first: %s", said)

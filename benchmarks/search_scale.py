@@ -79,7 +79,7 @@ def measured(documents: int, words: int) -> dict[str, Any]:
         terms = StatisticsTerms(2)
         rng = np.random.default_rng(0)
         cpu = time.process_time()
-        counted = terms.counted(itertools.islice(engine.words(), 20_000))
+        counted = terms.count_words(itertools.islice(engine.words(), 20_000))
         counting = (time.process_time() - cpu) / min(documents, 20_000)
         table = terms.table((counted % 2**32).astype(np.uint32))
         key = X25519PrivateKey.generate()

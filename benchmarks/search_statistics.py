@@ -77,7 +77,7 @@ def cell(name: str, seed: int) -> dict[str, list[float]]:
     tables = {}
     for epsilon in EPSILONS:
         terms = StatisticsTerms(len(owners), epsilon)
-        total = sum(terms.counted(owner.words) for owner in owners)
+        total = sum(terms.count_words(owner.words) for owner in owners)
         total = total + sum(noise(rng)(terms.share, terms.length) for _ in owners)
         tables[epsilon] = terms.table((total % 2**32).astype(np.uint32))
     sigmas = {epsilon: gaussian_sigma(epsilon, 1e-6, math.sqrt(MOST_BODY)) for epsilon in SKETCHED}

@@ -69,7 +69,7 @@ def multiplications(protocol: FedSlate) -> float:
     """Multiplications of the networks in an episode, by the exchanges: acting, and learning every so many rounds."""
     s = protocol.slates
     k, n, b, rounds = s.platforms, s.world.candidates, s.batch, s.world.rounds_per_episode
-    local, head = s.local.size * n, s.federated.size * n  # about one multiplication a weight and candidate
+    local, head = s.local.size * n, s.federated_network.size * n  # about one multiplication a weight and candidate
     acting = rounds * k * (local + head)
     forward = k * 2 * local + (k - 1) * local + sum(s.sees) * head + k * head  # values, following, new values; Ω̄, Ω
     backward = k * _BACKWARD * (local + head) + k * (local + head)  # with the forward passes that it needs

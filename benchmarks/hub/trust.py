@@ -37,7 +37,7 @@ from fedrank.deploy.terms import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.build import build
 from fedrank.ranking.deployment import RankingServer
-from fedrank.ranking.on_device.interleave import credited, draft
+from fedrank.ranking.on_device.interleave import credit_clicks, draft
 from fedrank.ranking.on_device.scores import portable_scores
 
 #: Where results go.
@@ -112,7 +112,7 @@ class World:
             x, labels = np.asarray(self._train.features[part], np.float32), np.asarray(self._train.labels[part])
             lists = [np.argsort(-portable_scores(w, x, terms.hidden), kind="stable") for w in rankers]
             order, team = draft(*lists, terms.depth, int(self.random.integers(2**32)))
-            patterns = np.array(credited(self._clicks(labels[order]), team), np.int32)
+            patterns = np.array(credit_clicks(self._clicks(labels[order]), team), np.int32)
             sums += np.asarray(terms.metric.numerators)[np.asarray(terms.metric.index)[patterns]]
         words = self.random.integers(2**32, size=3, dtype=np.uint32)
         assert terms.check is not None

@@ -276,12 +276,12 @@ def records(
         as_json: Print JSON instead of a table.
     """
     from fedrank.silos.attacks.membership import attack_records
-    from fedrank.silos.records.ranges import parsed, ranges_of
+    from fedrank.silos.records.ranges import parse_ranges, ranges_of
     from fedrank.silos.sceptic.learners import rows_of
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
-    ranges = ranges_of(silos.feature_names, parsed(range_), clip) if range_ else None
+    ranges = ranges_of(silos.feature_names, parse_ranges(range_), clip) if range_ else None
     found = attack_records(rows_of(silos)[number], ranges, settings)
     if as_json:
         told = {"data": silos.name, "of": silos.names[number], **asdict(settings)}

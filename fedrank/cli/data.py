@@ -309,7 +309,7 @@ def _text_statistics(corpus: Any) -> dict[str, Json]:
         "words of a title, median": float(words[1]),
         "different words": len(corpus.vocabulary),
         "queries": corpus.n_queries,
-        "queries without a relevant document": corpus.n_queries - len(corpus.answered()),
+        "queries without a relevant document": corpus.n_queries - len(corpus.answerable_queries()),
         "judged pairs": len(corpus.grades),
         "grades": {str(grade): int(count) for grade, count in enumerate(grades)},
     }
@@ -353,7 +353,7 @@ def _statistics(queries: Any) -> dict[str, Json]:
     labels = np.bincount(queries.labels)
     return {
         "queries": queries.n_queries,
-        "queries without a relevant document": int((~queries.judged).sum()),
+        "queries without a relevant document": int((~queries.has_relevant).sum()),
         "documents": queries.n_documents,
         "documents a query, fewest": int(queries.lengths.min()),
         "documents a query, most": queries.longest,

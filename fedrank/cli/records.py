@@ -102,13 +102,13 @@ def send(
 def _public(columns: Any, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None) -> Any:
     """The public columns of a table: those of its first line with the ranges and levels that are given."""
     from fedrank.core.errors import UnknownNameError
-    from fedrank.silos.records.ranges import parsed, parsed_levels, ranges_of
+    from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
 
     for name in (meaning.label, *meaning.drop):
         if name not in columns:
             raise UnknownNameError("column", name, columns)
     names = [name for name in columns if name not in (meaning.silo, meaning.label, *meaning.drop)]
-    return ranges_of(names, parsed(range_), clip, parsed_levels(levels))
+    return ranges_of(names, parse_ranges(range_), clip, parsed_levels(levels))
 
 
 def _say(notes: tuple[str, ...]) -> None:
@@ -240,12 +240,12 @@ def _simulated(
     """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""
     from fedrank.data.sources import is_known
     from fedrank.silos.data.files import names_in, read_columns
-    from fedrank.silos.records.ranges import parsed, ranges_of
+    from fedrank.silos.records.ranges import parse_ranges, ranges_of
     from fedrank.silos.sceptic.learners import rows_of
 
     if is_known(data, "silos"):
         table = table_of(data, meaning)
-        ranges = ranges_of(table.feature_names, parsed(range_), clip)
+        ranges = ranges_of(table.feature_names, parse_ranges(range_), clip)
         return dict(zip(table.names, rows_of(table), strict=True)), ranges
     columns = read_columns(Path(data), meaning.drop)
     ranges = _public(columns, meaning, range_, levels, clip)
@@ -262,7 +262,7 @@ def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
     console = Console()
     use = "your own model" if found.recommended == "alone" else f"the model “{WAYS[found.recommended]}”"
     console.print(
-        f"[bold]{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.reached.value:.3f}; "
+        f"[bold]{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.recommended_auc.value:.3f}; "
         f"{signed_number(found.gain.value)} ({ends_of(found.gain, signed=True)}) over its own model.[/bold]",
         highlight=False,
     )

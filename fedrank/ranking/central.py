@@ -53,7 +53,7 @@ from fedrank.ranking.learners.pdgd_kernel import host_steps
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
-from fedrank.ranking.sessions.cohort import experienced
+from fedrank.ranking.sessions.cohort import record_cohort_experience
 from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
 from fedrank.ranking.sessions.results import SessionResults
 
@@ -289,7 +289,7 @@ class ServiceCohort(Cohort):
         start = np.asarray(request.weights)[:, None]
         known = (s.ranker, s.users, np.asarray(own.user), self.data, start, rate)
         weights, *sessions = s.learn_cohort(known, about, active, tuple(bits))
-        return experienced(own, s.metric, SessionResults(*sessions), active), Reply(weights)
+        return record_cohort_experience(own, s.metric, SessionResults(*sessions), active), Reply(weights)
 
 
 @dataclass(frozen=True)

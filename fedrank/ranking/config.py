@@ -146,7 +146,7 @@ class RankingRun(RunConfig):
         config, privacy = super().resolved(), getattr(self.method, "privacy", None)
         if privacy is None:
             return config
-        return dataclasses.replace(config, method=dataclasses.replace(self.method, privacy=privacy.resolved()))
+        return dataclasses.replace(config, method=dataclasses.replace(self.method, privacy=privacy.derive_settings()))
 
     @property
     def delta(self) -> float:

@@ -22,7 +22,7 @@ from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries, QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.measures import known, measured
+from fedrank.ranking.measures import known, measure_queries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.scoring import Documents
 from fedrank.ranking.sessions.expected import expected_rewards, rankings, tie_order_bits
@@ -43,11 +43,11 @@ class _Measures:
 
     def per_query(self, scores: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None) -> dict[str, jax.Array]:
         if rng_bits is None:
-            return self._ranked(data, rankings(scores, data.where))
-        shuffled = jax.lax.map(lambda bits: self._ranked(data, rankings(scores, data.where, bits)), rng_bits)
+            return self._measure_order(data, rankings(scores, data.where))
+        shuffled = jax.lax.map(lambda bits: self._measure_order(data, rankings(scores, data.where, bits)), rng_bits)
         return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
 
-    def _ranked(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
+    def _measure_order(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
         values: dict[str, jax.Array] = {}
         if self.metric is not None:
             for user in self.users:
@@ -106,7 +106,7 @@ class Measurement:
         everything = concatenate(labels, repeats=True)
         padded = everything.n_queries * everything.longest
         self._buckets = _buckets(everything, everything.longest if padded <= _ONE_ARRAY else _SMALLEST)
-        self._offsets, self._judged = everything.offsets, everything.judged
+        self._offsets, self._judged = everything.offsets, everything.has_relevant
         rng_bits = tie_order_bits(tie_orders, everything.n_queries) if tie_orders else None
         self._tie_bits = [None if rng_bits is None else rng_bits[:, chosen] for chosen, _ in self._buckets]
         if measures and (most := max(part.max_label for part in self._parts.values())) > MOST_LABEL:
@@ -143,7 +143,7 @@ class Measurement:
             padded[:, where] = document_scores[:, rows]
             asked = self._measures
             if here:
-                found = measured(asked.metric, asked.users, asked.measures, padded, labels, where, rng_bits)
+                found = measure_queries(asked.metric, asked.users, asked.measures, padded, labels, where, rng_bits)
             else:
                 data = PaddedQueries(np.zeros((*where.shape, 0), np.float32), labels, where.sum(1, dtype=np.int32))
                 found = _values(asked, jnp.asarray(padded), data, rng_bits)

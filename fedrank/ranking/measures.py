@@ -48,7 +48,7 @@ def ranking(
     return np.argsort(key, axis=-1)
 
 
-def expected(
+def expected_values(
     user: CascadeUser, metric: OnlineMetric, labels: Int[np.ndarray, "lists k"], shown: Bool[np.ndarray, "lists k"]
 ) -> Float32[np.ndarray, " lists"]:
     """:func:`fedrank.ranking.sessions.expected.expected_metric`: the sum over all click patterns, in closed form."""
@@ -60,7 +60,7 @@ def expected(
     return out
 
 
-def measured(
+def measure_queries(
     metric: OnlineMetric | None,
     users: tuple[CascadeUser, ...],
     measures: tuple[str, ...],
@@ -92,7 +92,9 @@ def measured(
         for user in users if metric is not None else ():
             assert metric is not None  # or there is no user to ask
             top = [a[..., : user.depth].reshape(-1, min(user.depth, where.shape[-1])) for a in (ranked, shown)]
-            values[f"expected {metric.name} ({user.name})"] = expected(user, metric, *top).reshape(order.shape[:-1])
+            values[f"expected {metric.name} ({user.name})"] = expected_values(user, metric, *top).reshape(
+                order.shape[:-1]
+            )
         for name in measures:
             values[name] = _offline(name, ranked, best)
         for name, found in values.items():

@@ -209,9 +209,9 @@ class RankingModel(Model):
             raise DataError(f"the features of {loaded.name} are not the model's: {what}.")
         for part in loaded.parts().values():
             self._warn_of_lone(part)
-        return loaded.map(self._fitted)
+        return loaded.map(self._pad_and_normalise)
 
-    def _fitted(self, queries: QuerySet) -> QuerySet:
+    def _pad_and_normalise(self, queries: QuerySet) -> QuerySet:
         """The queries with as many features as the model has (a LETOR file may leave the last ones out), normalised."""
         lacking = self.n_features - queries.n_features
         if lacking:

@@ -372,7 +372,7 @@ def _epsilon_of_a_round(epsilon: float, delta: float, times: int) -> float:
     return concentrated_epsilon(0.5 / one**2, delta)
 
 
-def predicted(
+def simulate_choice(
     need: Need, choice: Choice, private: bool = True, hear: Callable[[str], None] = lambda said: None
 ) -> tuple[Predicted, float]:
     """Simulate a choice.
@@ -444,12 +444,12 @@ def plan(need: Need, hear: Callable[[str], None] = lambda said: None) -> Plan:
     Raises:
         FedrankError: The data is not there, or the settings do not fit.
     """
-    found = [predicted(need, choice, hear=hear) for choice in choices(need)]
+    found = [simulate_choice(need, choice, hear=hear) for choice in choices(need)]
     winner = max((one for one, _ in found), key=lambda one: one.mean).choice
     again = dataclasses.replace(need, seed=need.seed + need.seeds)
-    best, _ = predicted(again, winner, hear=hear)
-    twice, _ = predicted(again, Choice(winner.rounds, winner.interactions, 2 * winner.clients), hear=hear)
-    without, _ = predicted(again, winner, private=False, hear=hear)
+    best, _ = simulate_choice(again, winner, hear=hear)
+    twice, _ = simulate_choice(again, Choice(winner.rounds, winner.interactions, 2 * winner.clients), hear=hear)
+    without, _ = simulate_choice(again, winner, private=False, hear=hear)
     return Plan(need, measure_of(need), tuple(one for one, _ in found), best, twice, without, found[0][1])
 
 

@@ -137,7 +137,7 @@ class RankingRunner(Runner):
                 "warnings": list(e.splits.warnings),
                 "caveat": e.protocol.caveat,
                 "queries": {part: q.n_queries for part, q in e.splits.parts().items()},
-                "judged": {part: int(q.judged.sum()) for part, q in e.splits.parts().items()},
+                "judged": {part: int(q.has_relevant.sum()) for part, q in e.splits.parts().items()},
             },
         )
         for warning in e.splits.warnings:

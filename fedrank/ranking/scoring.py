@@ -13,10 +13,10 @@ from jaxtyping import Float, Float32
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.backends import on_cpu
-from fedrank.core.compiled import COMPILES
+from fedrank.core.compiled import COMPILES, njit, prange
+from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, fixed
 from fedrank.engine.scoring import blocks, scores
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.rankers.row_scores import row_scores
 
 
 class Documents:
@@ -44,3 +44,41 @@ class Documents:
         if shape is not None and COMPILES and on_cpu():
             return row_scores(weights, self._features, shape[1])
         return scores(ranker, weights, self._blocks, len(self._features))
+
+
+@njit(cache=True, nogil=True, parallel=True, fastmath={"contract", "reassoc"})
+def _fill(features, weights, hidden, out):
+    rows, f = features.shape
+    into = hidden * f
+    for i in prange(rows):
+        row = features[i]
+        total = np.float32(0)
+        if hidden == 0:
+            for j in range(f):
+                total += weights[j] * row[j]
+        for h in range(hidden):
+            of_unit = weights[h * f : (h + 1) * f]
+            z = np.float32(0)
+            for j in range(f):
+                z += of_unit[j] * row[j]
+            z += weights[into + h]
+            total += weights[into + hidden + h] * max(z, np.float32(0))
+        out[i] = total
+
+
+def row_scores(
+    weights: Float[AnyArray, "parameters"], features: Float[AnyArray, "rows features"], hidden: int
+) -> Float32[np.ndarray, "rows"]:
+    """Scores of rows, each by itself, so that a score depends on its row only; those of a ranker but for rounding.
+
+    Args:
+        weights: float32 [size], in the order of the linear ranker, or with hidden units of the two-layer one.
+        features: float32 [rows, f].
+        hidden: Hidden units; 0 for the linear ranker.
+    """
+    features = fixed(features, np.float32)
+    out = np.empty(len(features), np.float32)
+    check_shapes(weights=(weights, (hidden * (features.shape[1] + 2) if hidden else features.shape[1],)))
+    with ONE_AT_A_TIME:
+        _fill(features, fixed(weights, np.float32), hidden, out)
+    return out

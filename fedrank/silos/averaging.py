@@ -18,7 +18,8 @@ FedAvg, fine-tune  θ_k ← train(θ)                                    θ_k
 local only         θ_k ← train(θ_k)                                  θ_k
 =================  ================================================  ====================================
 
-Pooled data, the upper bound, is "local only" with one silo and the rows of :func:`fedrank.silos.data.splits.pooled`.
+Pooled data, the upper bound, is "local only" with one silo and the rows of
+:func:`fedrank.silos.data.splits.pool_training_rows`.
 
 **One evaluator.** Every method has the same setup as MAB-FL (before round 0 all silos train the same fresh network
 for E epochs and go on from there in round 0) and the same choice in the end: the last model, or the best so far. What
@@ -50,7 +51,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import folded, stream
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.config import LocalNetwork, RecordPrivacy
-from fedrank.silos.data.splits import pooled
+from fedrank.silos.data.splits import pool_training_rows
 from fedrank.silos.messages import SEEN, Model, Nothing, Trained
 from fedrank.silos.party import (
     Held,
@@ -299,7 +300,7 @@ class Pooled(LocalOnly):
         if others:
             raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
         table = replace(held.table, silos=(held.table.silos[target],))
-        return Held(table, pooled(held.arrays, target), (0,))
+        return Held(table, pool_training_rows(held.arrays, target), (0,))
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:

@@ -161,9 +161,9 @@ def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     """
     if (privacy := config.record_privacy) is None:
         return None
-    from fedrank.silos.records.ranges import parsed, ranges_of
+    from fedrank.silos.records.ranges import parse_ranges, ranges_of
 
-    given = parsed(privacy.ranges)
+    given = parse_ranges(privacy.ranges)
     if config.data.lower() == "generated":
         given = dict.fromkeys(names, _GENERATED_RANGE) | given
     return ranges_of(names, given).standards

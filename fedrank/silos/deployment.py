@@ -43,7 +43,7 @@ from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.first_look import FirstLook, look_of
 from fedrank.silos.model import SiloModel
-from fedrank.silos.records.ranges import parsed
+from fedrank.silos.records.ranges import parse_ranges
 from fedrank.silos.sceptic.learners import Own, rows_of
 
 #: Rows of each silo of a stand-in: enough for three parts with both labels in each.
@@ -250,7 +250,7 @@ class SilosServer(ServerSide):
 
     @override
     def write_setup(self, home: RunFolder, state: PyTree) -> None:
-        looked = state.looked.named(self._experiment.names)
+        looked = state.looked.as_json(self._experiment.names)
         home.json("first_look.json", {looked["target"]: looked})
         for said in looked["warnings"]:
             _log.warning("look at this first: %s", said)
@@ -302,7 +302,7 @@ def _by_ranges(config: SiloRun, names: Sequence[str]) -> dict[str, Any]:
     """
     own: dict[str, Any] = {}
     if not names:
-        names = sorted(parsed(config.record_privacy.ranges)) if config.record_privacy else ()
+        names = sorted(parse_ranges(config.record_privacy.ranges)) if config.record_privacy else ()
         coding = Coding(label=config.silos.label, positive=config.silos.positive or "1")
         own = {"names": tuple(names), "coding": coding, "label": f"{coding.label} = {coding.positive}"}
     public = public_standards(config, names)
@@ -318,7 +318,7 @@ def _refuse_unknown_columns(config: SiloRun, n_features: int) -> None:
     """
     if config.record_privacy is None:
         return
-    ranges = parsed(config.record_privacy.ranges)
+    ranges = parse_ranges(config.record_privacy.ranges)
     if len(ranges) != n_features:
         raise ConfigError(
             f"privacy-ranges are of {len(ranges)} columns, and rows have {n_features} features (n-features). Where "

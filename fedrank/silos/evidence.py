@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
-from fedrank.silos.bandits.statistics import differences, intervals, inverted, shapley
+from fedrank.silos.bandits.statistics import differences, intervals, judge_inversion, shapley
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.data.splits import Rows
@@ -280,7 +280,7 @@ def _inversion(
     if len(seen) == 1:
         n = int(np.asarray(experiment.arrays.vali.n)[seen[0], target])
         positives = int(np.asarray(experiment.arrays.vali.y)[seen[0], target, :n].sum())
-        p = float(inverted(float(aucs[seen[0]]), positives, n - positives).p)
+        p = float(judge_inversion(float(aucs[seen[0]]), positives, n - positives).p)
     else:
         two_sided = _student(aucs[seen] - 0.5)
         p = two_sided / 2 if np.mean(aucs[seen]) < 0.5 else 1 - two_sided / 2

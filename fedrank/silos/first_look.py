@@ -129,7 +129,7 @@ class Looked(NamedTuple):
     scores: dict[int, Estimate]
     inverted: dict[int, float]
 
-    def named(self, names: Sequence[str]) -> dict[str, Any]:
+    def as_json(self, names: Sequence[str]) -> dict[str, Any]:
         """As it stands in ``first_look.json``, silos by name."""
         said = [
             f"{names[silo]}: its model orders the rows of {names[self.target]} the wrong way round (AUC "
@@ -344,13 +344,13 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
         """Name of the step."""
         return f"look-newton-{self.step + 1}"
 
-    def reached(self, state: LookState) -> bool:
+    def has_converged(self, state: LookState) -> bool:
         """True if all models are those of the largest penalised likelihood."""
         return bool((np.abs(state.step) <= _CONVERGED).all())
 
     @override
     def asked(self, state: LookState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return np.full(parties, not self.reached(state))  # who is not asked starts no process
+        return np.full(parties, not self.has_converged(state))  # who is not asked starts no process
 
     @override
     def ask(self, state: LookState) -> Models:
@@ -374,7 +374,7 @@ class Step(_HostExchange, request=Models, reply=Derivatives):
 
     @override
     def tell(self, state: LookState, replies: Derivatives, arrived: Bool[np.ndarray, " silos"]) -> LookState:
-        if self.reached(state):
+        if self.has_converged(state):
             return state
         self.require(arrived, list(range(self.settings.silos)))
         total = unpack(replies.sums).sum(axis=0)
@@ -490,5 +490,5 @@ def first_looks(experiment: SiloExperiment) -> dict[str, Any]:
         look = look_of(experiment.config, experiment, target)
         parties = [look.party(own, number) for number, own in enumerate(rows)]
         state, _, _ = run_setup(look, parties, np.random.default_rng([experiment.config.seed, target]))
-        out[experiment.names[target]] = state.looked.named(experiment.names)
+        out[experiment.names[target]] = state.looked.as_json(experiment.names)
     return out

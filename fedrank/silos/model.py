@@ -24,7 +24,7 @@ from fedrank.metrics.auc import host_auc, host_log_loss
 from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader
-from fedrank.silos.data.splits import moments, standardised
+from fedrank.silos.data.splits import moments, standardise_rows
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.network import EPSILON, TabularNetwork, blocks, scores
 
@@ -136,7 +136,7 @@ class SiloModel(Model):
         )
 
     @property
-    def used(self) -> Float32[np.ndarray, " size"]:
+    def scoring_weights(self) -> Float32[np.ndarray, " size"]:
         """The weights that score: with the silo's own statistics of batch norm where there are any."""
         if self.statistics is None:
             return self.weights
@@ -146,7 +146,8 @@ class SiloModel(Model):
     def layers(self) -> tuple[Layer, ...]:
         if self.mean is None or self.deviation is None:
             raise ModelError(_NO_STANDARDS)
-        parts = {name: np.asarray(values, np.float64) for name, values in self.network.tensors(self.used).items()}
+        tensors = self.network.tensors(self.scoring_weights)
+        parts = {name: np.asarray(values, np.float64) for name, values in tensors.items()}
         chain: list[Layer] = [Standardise(self.mean, self.deviation)]
         for number in range(1, len(self.network.widths) + 1):
             chain.append(Dense(parts[f"layer{number}.weight"], parts[f"layer{number}.bias"]))
@@ -205,8 +206,8 @@ class SiloModel(Model):
         if not len(table):
             return np.zeros(0, np.float32)
         assert self.mean is not None and self.deviation is not None
-        x = standardised(table, self.mean, self.deviation)
-        return scores(self.network, self.used, blocks(x), len(x))
+        x = standardise_rows(table, self.mean, self.deviation)
+        return scores(self.network, self.scoring_weights, blocks(x), len(x))
 
     def _table(self, features: Any) -> Float[np.ndarray, "rows features"]:
         """The features as numbers in the model's order, NaN where a value is missing."""

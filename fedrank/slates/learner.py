@@ -44,7 +44,7 @@ from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
 class SlateLearner(abc.ABC):
     """A learner of slates at one platform of several.
 
-    A platform's state is a NamedTuple with at least ``view``, what is known of the user who is there and of the
+    A platform's state is a NamedTuple with at least ``view``, what is known of the present user and of the
     candidates, and ``slate``, int32 [n], what it shows in this round. Hashable, as a frozen dataclass is: compiled
     programs are made for it.
 

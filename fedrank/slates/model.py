@@ -55,9 +55,9 @@ class SlateModel(Model):
 
     def __post_init__(self):
         s, wanted = self.settings, jax.eval_shape(lambda: _first(self.learner, jnp.int32(0))).weights.shape
-        if np.shape(self.federated) != (s.federated.size,):
+        if np.shape(self.federated) != (s.federated_network.size,):
             raise ModelError(
-                f"federated weights must have shape ({s.federated.size},), got {np.shape(self.federated)}."
+                f"federated weights must have shape ({s.federated_network.size},), got {np.shape(self.federated)}."
             )
         if len(self.platforms) != s.platforms or list(self.platforms) != list(self.choices):
             raise ModelError(f"needs weights and a choice model of each of {s.platforms} platforms.")

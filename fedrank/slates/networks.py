@@ -42,7 +42,7 @@ def mish(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 @functools.cache
 def _mish_with_slope() -> Any:
-    """:func:`mish` with a derivative of its own; made when it is first asked for, because it needs JAX."""
+    """:func:`mish` with a hand-written derivative; made when it is first asked for, because it needs JAX."""
     made = jax.custom_jvp(lambda x: x * _mish_gate(x))
     made.defjvp(_mish_jvp)
     return made
@@ -186,7 +186,7 @@ class ItemQ(LayeredNetwork, LocalQ):
 
 @functools.cache
 def _item_values_with_gradients() -> Any:
-    """:func:`_item_values` with gradients of its own; made when it is first asked for, because it needs JAX."""
+    """:func:`_item_values` with hand-written gradients; made when it is first asked for, because it needs JAX."""
     made = jax.custom_vjp(_item_values, nondiff_argnums=(0,))
     made.defvjp(_item_values_kept, _item_values_back)
     return made

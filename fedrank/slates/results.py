@@ -205,7 +205,8 @@ def exceeds(values: Float[np.ndarray, " users"], bound: float, error: float, lea
     """
     least = _LEAST * abs(bound) if least is None else least
     over = float(values.mean()) - bound
-    return over > max(least, _ERRORS * math.hypot(float(values.std(ddof=1)) / math.sqrt(len(values)), error))
+    noise = math.hypot(float(values.std(ddof=1)) / math.sqrt(len(values)), error)
+    return over > max(float(least), _ERRORS * noise)
 
 
 def copying(found: Played, experiment: SlateExperiment) -> dict[str, Json]:

@@ -226,8 +226,8 @@ def build_texts(
         for name, one in zip(federation.names, own, strict=True):
             if one.lacking:
                 raise DataError(
-                    f"{name} of {federation.name!r} has {len(one.used)} queries with a relevant document at home, "
-                    f"too few for {' and '.join(one.lacking)}. Make fewer silos, or take more queries."
+                    f"{name} of {federation.name!r} has {len(one.used_queries)} queries with a relevant document at "
+                    f"home, too few for {' and '.join(one.lacking)}. Make fewer silos, or take more queries."
                 )
     grades = max(2, config.texts.grades, 1 + max(corpus.max_grade for corpus in corpora))
     if grades - 1 > _LARGEST_GRADE:

@@ -154,7 +154,7 @@ def texts_of(config: TextsRun, node: NodeSettings, where: str | None = None) -> 
     texts = parts_of(corpus, config, config.data_seed + config.seed)
     if texts.lacking:
         raise DataError(
-            f"there are {len(texts.used)} queries with a relevant document, too few for "
+            f"there are {len(texts.used_queries)} queries with a relevant document, too few for "
             f"{' and '.join(texts.lacking)}. Judge more queries.",
             path,
         )

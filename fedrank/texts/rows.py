@@ -142,7 +142,7 @@ def run_setups(
             sets[EXACT].append(exact_rows(federation, silos, setup))
             sets[POOLED].append(exact_rows(federation, silos, setup, everything=True))
     arrays = _stack(federations, sets)
-    queries = [[[one.corpus.query_ids[number] for number in one.used] for one in silos] for silos in texts]
+    queries = [[[one.corpus.query_ids[number] for number in one.used_queries] for one in silos] for silos in texts]
     stage("Attack by another silo")
     return SetupResults(arrays, queries, ledger, budgets, errors, scales, insider_reads(setup, federations[0]))
 
@@ -182,7 +182,7 @@ def _judged_abroad(federation: Federation, number: int, texts: SiloTexts) -> lis
     for silo, documents in enumerate(federation.documents):
         at[documents], place[documents] = silo, np.arange(len(documents))
     out = []
-    for query in texts.used:
+    for query in texts.used_queries:
         judged = whole.judged_documents[whole.judged_queries == federation.queries[number][query]]
         silos = [silo if silo != number else -2 for silo in range(federation.n_silos)]
         out.append([place[judged[at[judged] == silo]] for silo in silos])

@@ -282,7 +282,7 @@ class TextRunner(Runner):
             "statistics": {"z": setup.statistics.z, "w": setup.statistics.w},
             "z1": setup.sketch.z1 if setup.asks else None,
             "decoys": setup.sketch.decoys if setup.asks else None,
-            "allowed": setup.allowed if noise.mode == "per-query" else None,
+            "allowed": setup.question_limit if noise.mode == "per-query" else None,
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
             "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
             "insider": None if o.insider is None else o.insider._asdict(),

@@ -78,7 +78,7 @@ class LearnAndMerge(LearnLocally, request=Request):
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "parties"]) -> ServerState:
         """Merge the answers that arrived one by one; those that are not finite are passed over."""
         s = self.settings
-        sent = s.privacy.clipped(jnp.asarray(replies.weights))  # type: ignore[attr-defined] - the only mechanism here
+        sent = s.privacy.clip_vectors(jnp.asarray(replies.weights))  # type: ignore[attr-defined] - the only mechanism here
         heard = jnp.asarray(arrived) & jnp.all(jnp.isfinite(sent), axis=1)
         order = arrival_order(state.round, len(sent), heard)
         # θ after all merges is a weighted sum: an answer is scaled down by every merge after it.

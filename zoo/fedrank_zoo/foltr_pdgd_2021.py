@@ -55,13 +55,13 @@ class GammaShares(PublishedClip):
     clip: float | None = setting(DEFAULT_CLIP, "Largest norm of the weights that a device sends.")
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon")
         return self
 
     @override
     def bind(self, bounds, size, interactions):
-        self.resolved()
+        self.derive_settings()
         if bounds.clients is None or self.clip is None:
             raise ConfigError("gamma-shares needs privacy.clip and the number of clients, who share the noise.")
         if bounds.dropout or not bounds.equal:
@@ -74,11 +74,6 @@ class GammaShares(PublishedClip):
     @override
     def native(self):
         return False  # drawn by rejection, which in JAX is a separate loop for each number
-
-    @property
-    @override
-    def noised(self):
-        return True
 
     @property
     @override
@@ -116,7 +111,7 @@ class GammaShares(PublishedClip):
 
     @override
     def message(self, vector, amount, noise):
-        sent = self.clipped(vector)
+        sent = self.clip_vectors(vector)
         return WeightsReply(sent if noise is None else sent + noise, amount)
 
     @override

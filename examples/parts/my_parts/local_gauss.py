@@ -22,7 +22,7 @@ class LocalGauss(ClearWeights):
     clip: float = setting(1.0, "Largest L2 norm of the weights that a device sends.", low=1e-9, high=1e9)
     clip_norm: str = bound("l2")
 
-    noised, in_the_clear, native = True, False, False  # type: ignore[assignment] - constants of this class
+    in_the_clear, native = False, False  # type: ignore[assignment] - constants of this class
 
     def draw(self, key):
         """A simulated device's noise of a round."""
@@ -30,7 +30,7 @@ class LocalGauss(ClearWeights):
 
     def message(self, vector, amount, noise):
         """The reply: clipped, then noised."""
-        return WeightsReply(self.clipped(vector) + noise, amount)
+        return WeightsReply(self.clip_vectors(vector) + noise, amount)
 
     def clipped_again(self, vectors):
         """What arrived, as it is: noise moves honest weights beyond the clip."""

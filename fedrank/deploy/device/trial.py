@@ -37,7 +37,7 @@ from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, shuffled_epsi
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
 from fedrank.privacy.piecewise import WORDS
-from fedrank.ranking.on_device.interleave import credited, draft
+from fedrank.ranking.on_device.interleave import credit_clicks, draft
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
 
@@ -135,7 +135,7 @@ class Trial:
         """
         drawn = words((2,)) if terms.at_once else np.zeros(2, np.uint32)
         both = np.ones(2, bool) if team is not None else np.arange(2) == half
-        patterns = np.array([pattern, pattern] if team is None else credited(pattern, team), np.int32)[:, None]
+        patterns = np.array([pattern, pattern] if team is None else credit_clicks(pattern, team), np.int32)[:, None]
         plus, minus = (
             int(x) for x in terms.clicks_to_reply.sums(patterns, np.broadcast_to(drawn, (2, 1, 2)), both[:, None], np)
         )

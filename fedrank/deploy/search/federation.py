@@ -478,7 +478,7 @@ def _open(question: Question, found: Any) -> dict[str, Any] | str:
         why = found.get("missing") if isinstance(found, dict) else None
         return str(why)[:200] if why else "it did not answer"
     try:
-        body = question.opened(base64.b64decode(found["answer"], validate=True))
+        body = question.open_answer(base64.b64decode(found["answer"], validate=True))
     except ValueError:  # not in base64, or a WireError
         return "what came is not its answer to this question"
     if "error" in body:

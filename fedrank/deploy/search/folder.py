@@ -298,13 +298,13 @@ class OwnerFolder(ServedFolder):
         if not path.exists():
             return None
         try:
-            return TermTable.unpacked(path.read_bytes())
+            return TermTable.from_bytes(path.read_bytes())
         except (OSError, WireError) as error:
             raise RunError(f"{path}: {error} Delete it, and have the federation's statistics made again.") from error
 
     def keep_table(self, table: TermTable) -> None:
         """Keep the federation's statistics; errors as :func:`~fedrank.engine.checkpoint.write_atomically`."""
-        write_atomically(self.path / "statistics", table.packed(), 0o600)
+        write_atomically(self.path / "statistics", table.to_bytes(), 0o600)
 
     def releases(self) -> list[dict[str, Any]]:
         """Releases of the documents' statistics, oldest first: day, ε, δ, releases agreed on."""

@@ -55,12 +55,12 @@ def baselines(
 
 # Splits are compared by identity: the runs of a sweep that have the same data have the same object.
 @functools.lru_cache(maxsize=16)
-def _trained(name: str, splits: _ByIdentity) -> Model:
+def _train_baseline(name: str, splits: _ByIdentity) -> Model:
     return fit_baseline(name, splits.splits)
 
 
 def _baseline(name, splits, metric, users, measures, tie_orders) -> Baseline:
-    return _measured(name, _ByIdentity(splits), metric, users, measures, tie_orders)
+    return _evaluate_baseline(name, _ByIdentity(splits), metric, users, measures, tie_orders)
 
 
 class _ByIdentity:
@@ -77,8 +77,8 @@ class _ByIdentity:
 
 
 @functools.lru_cache(maxsize=64)
-def _measured(name, same: _ByIdentity, metric, users, measures, tie_orders) -> Baseline:
-    model = _trained(name, same)
+def _evaluate_baseline(name, same: _ByIdentity, metric, users, measures, tie_orders) -> Baseline:
+    model = _train_baseline(name, same)
 
     scores = np.concatenate([model.scores(part.features) for part in same.splits.parts().values()])
     values = Measurement(same.splits, metric, users, measures, tie_orders).per_query(scores[None])

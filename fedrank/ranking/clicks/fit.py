@@ -192,12 +192,16 @@ class Fitted:
         """
         depth = len(self.examine)
         mean = float(np.average(self.satisfaction, weights=weights))
-        examine = () if (self.examine == 1).all() else tuple(tuple(row[: r + 1]) for r, row in enumerate(_scaled(self)))
+        examine = (
+            ()
+            if (self.examine == 1).all()
+            else tuple(tuple(row[: r + 1]) for r, row in enumerate(_scale_examination(self)))
+        )
         stop = (1 - (1 - mean) * self.perseverance,) * grades
         return CascadeUser(name, attraction(grades), stop, depth, examine, 1 - self.perseverance)
 
 
-def _scaled(fitted: Fitted) -> list[list[float]]:
+def _scale_examination(fitted: Fitted) -> list[list[float]]:
     seen = np.tril(fitted.examine)
     return (seen / seen.max()).tolist()
 

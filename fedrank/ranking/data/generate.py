@@ -31,7 +31,7 @@ _DEAD = 6 / 46
 _SHORTEST, _TYPICAL, _LONGEST = 5, 38, 147
 
 
-def generated(
+def generate_queries(
     seed: int = 0,
     n_queries: int = 1692,
     n_features: int = 46,

@@ -18,7 +18,7 @@ from fedrank.data.folders import Located, group_sizes, locate, place_of, stem
 from fedrank.data.frames import QUERY, as_frame, column, features_of, whole_ids
 from fedrank.data.places import find, how_to_get
 from fedrank.data.sources import Reader
-from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts
 from fedrank.ranking.data.normalise import HOWS, in_unit_range
 from fedrank.ranking.data.normalise import normalise as normalise_queries
@@ -86,7 +86,7 @@ class QueryReader(Reader[Splits]):
             raise ConfigError(
                 f"the generated set has no folds; fold must be 1, got {self.fold}. Change the seed instead."
             )
-        return self._finished(generated(self.seed))
+        return self._normalise_and_hold_out(generate_queries(self.seed))
 
     @override
     def named(self, entry: Entry[DataSet], folder: Path | None) -> Splits:
@@ -109,7 +109,7 @@ class QueryReader(Reader[Splits]):
         )
         splits = _read(located, f"{name}/fold{fold}" if dataset.folds > 1 else name, dataset.grades - 1, dataset)
         splits = replace(splits, grades=dataset.grades, citation=entry.citation, notes=splits.notes + notes)
-        return self._finished(splits)
+        return self._normalise_and_hold_out(splits)
 
     @override
     def path(self, path: Path) -> Splits:
@@ -117,22 +117,24 @@ class QueryReader(Reader[Splits]):
             located = locate(path, self.fold)
             base = path.resolve().name
             name = base if located.fold is None else f"{base}/fold{located.fold}"
-            return self._finished(_read(located, name, self.max_label))
+            return self._normalise_and_hold_out(_read(located, name, self.max_label))
         if self.fold != 1:
             raise ConfigError(f"{path} is one file and has no folds; fold must be 1, got {self.fold}.")
         note = "One file, all of it for training: there is no validation and no test part."
         located = Located({"train": {"train": path}}, None, (note,))
-        return self._finished(_read(located, stem(path), self.max_label))
+        return self._normalise_and_hold_out(_read(located, stem(path), self.max_label))
 
     @override
     def frame(self, frame: pl.DataFrame) -> Splits:
         queries, names = self._frame(frame, _OWN)
-        return self._finished(Splits(queries, None, None, _OWN, notes=(_ALL_TRAIN,), feature_names=names))
+        return self._normalise_and_hold_out(Splits(queries, None, None, _OWN, notes=(_ALL_TRAIN,), feature_names=names))
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Splits:
         if isinstance(arrays, tuple):
-            return self._finished(Splits(self._arrays(arrays, _OWN), None, None, _OWN, notes=(_ALL_TRAIN,)))
+            return self._normalise_and_hold_out(
+                Splits(self._arrays(arrays, _OWN), None, None, _OWN, notes=(_ALL_TRAIN,))
+            )
         if "train" not in arrays or not set(arrays) <= set(_PARTS):
             raise DataError(
                 f"a mapping of ranking data must have 'train' and may have 'vali' and 'test', got "
@@ -157,7 +159,7 @@ class QueryReader(Reader[Splits]):
                 )
         assert parts["train"] is not None
         splits = Splits(parts["train"], parts["vali"], parts["test"], _OWN, feature_names=named.get(first, ()))
-        return self._finished(splits)
+        return self._normalise_and_hold_out(splits)
 
     def _frame(self, frame: pl.DataFrame, name: str) -> tuple[QuerySet, tuple[str, ...]]:
         """The queries in a frame, and the names of their features."""
@@ -203,7 +205,7 @@ class QueryReader(Reader[Splits]):
             )
         return queries
 
-    def _finished(self, splits: Splits) -> Splits:
+    def _normalise_and_hold_out(self, splits: Splits) -> Splits:
         """Normalised, all parts alike: one feature outside [0, 1] in one part changes all of them; and held out."""
         how = self.normalise
         if how == "auto":

@@ -65,7 +65,7 @@ from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateRe
 from fedrank.ranking.on_device.reply import ClicksToReply
 from fedrank.ranking.protocol import LIFE, Parts, PrivacyMode, RankingProtocol
 from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
-from fedrank.ranking.sessions.cohort import experienced, private_sums
+from fedrank.ranking.sessions.cohort import private_sums, record_cohort_experience
 from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
 from fedrank.ranking.sessions.kernel import HostSessions, perturbations_at_hand
 from fedrank.ranking.sessions.sessions import check_ties
@@ -424,7 +424,7 @@ class PerturbationCohort(Cohort):
         active = np.broadcast_to(active, about.shape)
         weights, places = np.asarray(request.weights)[:, None], self.exchange.places
         sessions, patterns = shown.show_cohort(s, self.kernel, weights, own, about, draws, words, places)
-        own = experienced(own, s.observed or s.metric, sessions, active)
+        own = record_cohort_experience(own, s.observed or s.metric, sessions, active)
         for_values = draws.privacy if self.to_reply.p < 1 else None  # otherwise they are of a whole message, or unused
         sums = private_sums(self.to_reply, patterns, for_values, np.broadcast_to(active, patterns.shape))
         if s.privacy.one_number:

@@ -58,7 +58,7 @@ from fedrank.ranking.mechanisms.weights import ClearWeights
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
 from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
-from fedrank.ranking.sessions.cohort import experienced
+from fedrank.ranking.sessions.cohort import record_cohort_experience
 from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
 from fedrank.ranking.sessions.results import SessionResults
 
@@ -206,7 +206,7 @@ class FoltrPDGD(RankingProtocol):
         if not 0 < self.learning_rate < 1e30:
             raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
         self.objective.check(self.learning_rate)
-        self.privacy.check_rule(self.combined)
+        self.privacy.check_rule(self.combining_rule)
         if not self.privacy.in_the_clear and not self.server.averages:
             raise ConfigError(
                 f"the server step {self.server.name!r} is for weights that are sent as they are: with privacy.name = "
@@ -216,8 +216,8 @@ class FoltrPDGD(RankingProtocol):
             return
         mechanism = self.privacy.bind(self.bounds, self.sent, self.interactions)
         object.__setattr__(self, "privacy", mechanism)  # frozen: derived once, here
-        parties = self.bounds.clients or robust.fewest(self.combined, self.byzantine or 0)
-        robust.check(self.combined, parties, self.byzantine or 0)
+        parties = self.bounds.clients or robust.fewest(self.combining_rule, self.byzantine or 0)
+        robust.check(self.combining_rule, parties, self.byzantine or 0)
 
     @override
     def bind(self, parts: Parts) -> Any:
@@ -226,7 +226,7 @@ class FoltrPDGD(RankingProtocol):
         return super(FoltrPDGD, made).bind(parts)
 
     @property
-    def combined(self) -> str | robust.Rule:
+    def combining_rule(self) -> str | robust.Rule:
         """The server's rule for combining replies: a rule's name, or a rule."""
         return self.rule or self.aggregate
 
@@ -271,7 +271,7 @@ class FoltrPDGD(RankingProtocol):
         if isinstance(data, FeatureBlocks) != self.kernels:
             layout = "blocks" if self.kernels else "padded"
             raise ConfigError(f"kernels = {self.kernels} takes data as queries.{layout}(), got {type(data).__name__}.")
-        robust.check(self.combined, shares.parties, self.byzantine or 0)
+        robust.check(self.combining_rule, shares.parties, self.byzantine or 0)
         self.privacy.check_parties(shares.parties)
         return super().devices(data, shares, user_index, amounts)
 
@@ -331,10 +331,10 @@ class LearnLocally(Exchange, request=Request):
         """Simulate the user's sessions, learn from them with PDGD, and make the reply with the new weights."""
         learned, own = self.learn(request, party, draws), party.own
         result = learned.weights - request.weights if self.settings.privacy.changes else learned.weights
-        after = self.experienced(own, learned)
+        after = self.add_experience(own, learned)
         return party._replace(own=after), self.report(result, own.amount, draws.noise)
 
-    def experienced(self, own: Device, learned: Learned) -> Device:
+    def add_experience(self, own: Device, learned: Learned) -> Device:
         """The device after its interactions, with what its user went through."""
         metric = self.settings.metric
         values = jnp.asarray(metric.values, jnp.float32)[jnp.asarray(metric.index)[learned.sessions.patterns]]
@@ -385,7 +385,7 @@ class LearnLocally(Exchange, request=Request):
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]) -> ServerState:
         """One server step towards the mean of the devices' weights, or towards what ``aggregate`` makes of them."""
         s = self.settings
-        mean, heard, noise = s.privacy.combine(state, replies, arrived, s.combined, s.byzantine or 0)
+        mean, heard, noise = s.privacy.combine(state, replies, arrived, s.combining_rule, s.byzantine or 0)
         weights, optimiser = s.server.towards(state.optimiser, state.weights, mean, heard)
         return ServerState(state.round + np.uint32(1), weights, noise, optimiser)
 
@@ -409,7 +409,7 @@ class LearningCohort(Cohort):
             raise NotNativeError(f"the ranker {type(settings.ranker).__name__}")
         if not settings.privacy.native:
             raise NotNativeError(f"privacy.name = {settings.privacy.name!r}")
-        if settings.combined != "mean":
+        if settings.combining_rule != "mean":
             raise NotNativeError(f"aggregate = {settings.aggregate!r}")
         self.settings, self.data, self.held = settings, data, np.asarray(held)
         self.exchange = LearnLocally(settings)
@@ -438,7 +438,7 @@ class LearningCohort(Cohort):
             np.asarray(draws.clicks),
             s.objective.pull,
         )
-        own = experienced(own, s.metric, SessionResults(patterns, ndcg), active)
+        own = record_cohort_experience(own, s.metric, SessionResults(patterns, ndcg), active)
         noise = s.privacy.draw_of_cohort(PartyNoise(keys, number, first, parties))
         return own, s.privacy.message(weights - start if s.privacy.changes else weights, np.asarray(own.amount), noise)
 

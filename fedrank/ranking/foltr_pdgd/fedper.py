@@ -73,7 +73,7 @@ class FedPerPDGD(FoltrPDGD):
             )
 
     @property
-    def layered(self) -> bool:
+    def output_layer_is_personal(self) -> bool:
         """True if the output layer is personal; False if a part of each weight is."""
         return isinstance(self.ranker, TwoLayer)
 
@@ -114,16 +114,20 @@ class FedPerPDGD(FoltrPDGD):
     @override
     def weights(self, state: PyTree) -> jax.Array:
         """The ranker of a newcomer."""
-        return self.joined(state.weights, jnp.asarray(self.newcomer))
+        return self.join_parts(state.weights, jnp.asarray(self.newcomer))
 
-    def joined(self, body: Float[AnyArray, " b"], personal: Float[AnyArray, " p"]) -> Float[Array, " n"]:
+    def join_parts(self, body: Float[AnyArray, " b"], personal: Float[AnyArray, " p"]) -> Float[Array, " n"]:
         """The ranker of a device, float32 [n], from the shared and its own part."""
-        return jnp.concatenate([jnp.asarray(body), personal]) if self.layered else jnp.asarray(body) + personal
+        return (
+            jnp.concatenate([jnp.asarray(body), personal])
+            if self.output_layer_is_personal
+            else jnp.asarray(body) + personal
+        )
 
     @override
     def own_models(self, state: PyTree, own: Device) -> Float[Array, "parties n"]:
         """The rankers that devices show their users, from the server's state and what they keep."""
-        return jax.vmap(lambda personal: self.joined(state.weights, personal))(jnp.asarray(own.kept))
+        return jax.vmap(lambda personal: self.join_parts(state.weights, personal))(jnp.asarray(own.kept))
 
     @override
     def devices(
@@ -147,12 +151,12 @@ class LearnInPart(LearnLocally, request=Request):
     @override
     def respond(self, request: Request, party: Party, draws: Draws) -> tuple[Party, WeightsReply]:
         s, own = self.settings, party.own
-        before = s.joined(request.weights, own.kept)
+        before = s.join_parts(request.weights, own.kept)
         learned = self.learn(Request(request.round, before), party, draws)
-        if s.layered:
+        if s.output_layer_is_personal:
             sent, personal = learned.weights[: s.body], learned.weights[s.body :]
         else:
             change = learned.weights - before
             sent, personal = request.weights + (1 - s.personal) * change, own.kept + s.personal * change
-        own = self.experienced(own, learned)
+        own = self.add_experience(own, learned)
         return party._replace(own=own._replace(kept=personal)), WeightsReply(sent, own.amount)

@@ -366,7 +366,7 @@ def configuration(entrant: Entrant, block: Block, part: Part, terms: Terms) -> A
     """The run of a method under some circumstances, resolved; or, as text, why these mean nothing to it."""
     known = method(entrant.protocol)
     names = set(setting_names(known.defaults()))
-    settings: dict[str, Json] = {**_recommended(known), **part.settings, **entrant.settings}
+    settings: dict[str, Json] = {**_recommended_settings(known), **part.settings, **entrant.settings}
     settings |= {"clicks": block.clicks, "seeds": terms.seeds, "seed": terms.seed, "rounds": terms.rounds}
     settings |= {"clients": terms.clients, "interactions": terms.interactions}
     settings |= {"evaluation.every": max(1, terms.rounds // 10), "evaluation.baselines": []}
@@ -408,7 +408,7 @@ def _adapt(settings: dict[str, Json], names: set[str], block: Block, terms: Term
     return ""
 
 
-def _recommended(known: Method) -> dict[str, Json]:
+def _recommended_settings(known: Method) -> dict[str, Json]:
     """Settings that a method recommends for an ε of a user, but for the numbers that the terms set."""
     for mode in known.modes:
         settings = dict(flat(dict(mode.settings)))

@@ -18,7 +18,7 @@ from fedrank.ranking.leaderboard.standings import (
     contrasts,
     contrasts_frame,
     curves_frame,
-    ranked,
+    rank_methods,
     results_frame,
     runs_frame,
 )
@@ -72,9 +72,9 @@ def charts(standings: Standings, found: Sequence[Contrast]) -> dict[str, Chart]:
     out: dict[str, Chart] = {}
     dots = []
     for data in _data(standings):
-        order = {row.method: None for budget in BUDGETS for row in ranked(standings, data, budget)}
+        order = {row.method: None for budget in BUDGETS for row in rank_methods(standings, data, budget)}
         by_budget = {
-            budget: {row.method: row for row in ranked(standings, data, budget)} for budget in BUDGETS
+            budget: {row.method: row for row in rank_methods(standings, data, budget)} for budget in BUDGETS
         }  # fmt: skip
         for method in order:
             for budget in BUDGETS:
@@ -119,7 +119,7 @@ def _users(standings: Standings) -> str:
 
 def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) -> Table:
     """The methods on one data set, the best first, at both budgets; their differences to the leader with p."""
-    at = {budget: {row.method: row for row in ranked(standings, data, budget)} for budget in BUDGETS}
+    at = {budget: {row.method: row for row in rank_methods(standings, data, budget)} for budget in BUDGETS}
     against = {
         (t.budget, t.name): t
         for t in found
@@ -238,7 +238,7 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
     out = {}
     said = []
     for data in _data(standings):
-        rows = [row for row in ranked(standings, data, "interactions") if row.source == OURS]
+        rows = [row for row in rank_methods(standings, data, "interactions") if row.source == OURS]
         if not rows:
             continue
         worse = {
@@ -265,12 +265,12 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
         if lost:
             most = min(lost, key=lambda t: t.seeds.mean)
             least = max(lost, key=lambda t: t.seeds.mean)
-            text += f" The largest: {_named(most)}; the smallest: {_named(least)}."
+            text += f" The largest: {_describe_contrast(most)}; the smallest: {_describe_contrast(least)}."
         out[question.name] = text
     return out
 
 
-def _named(test: Contrast) -> str:
+def _describe_contrast(test: Contrast) -> str:
     return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.measured(test.seeds.mean, signed=True)}"
 
 
@@ -293,7 +293,7 @@ def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterab
     return Opening(title, sentence, tuple(numbers), shown, f"{MEASURE} of each method at two budgets: {sentence}")
 
 
-def _measured(standings: Standings) -> Html:
+def _measurements(standings: Standings) -> Html:
     """Description of the measurements, as a list."""
     terms = standings.grid.terms
     parts = "; ".join(
@@ -352,7 +352,7 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
     chosen = {"data": first.data, "clicks": first.clicks, "heterogeneity": "", "epsilon": "", "attack": ""}
     chosen |= {"budget": "interactions", "source": "", "method": ""}
     parts.append(section("rows", "Every row, and why some have no value", tables.to_html(everything, filters=chosen)))
-    parts.append(section("measured", "How it was measured", _measured(standings)))
+    parts.append(section("measured", "How it was measured", _measurements(standings)))
     parts.append(section("submit", "Add a method of yours", _how_to_submit()))
     foot = h("footer", f"Made by fedrank {__version__} from the files of the cells alone.")
     return document(f"{top.title} – fedrank", head(top, about, caveats, chart), *parts, foot)

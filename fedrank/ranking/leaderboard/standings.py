@@ -220,7 +220,7 @@ def _row(grid: Grid, entrant: Entrant, block: Block, budget: str, parts: list[Pa
     return dataclasses.replace(
         row,
         parts=tuple(part.name for part, _ in found),
-        by_seed={m: _pooled([at["values"].get(m, {}) for _, at in found]) for m in MEASURES},
+        by_seed={m: _mean_by_seed([at["values"].get(m, {}) for _, at in found]) for m in MEASURES},
         queries=_queries([at["queries"] for _, at in found]),
         rounds=max(at["rounds"] for _, at in found),
         interactions=max(at["interactions"] for _, at in found),
@@ -251,12 +251,12 @@ def _label_row(name: str, block: Block, budget: str, found: list[tuple[Part, Any
     return dataclasses.replace(
         row,
         parts=tuple(part.name for part, _ in there),
-        by_seed={m: _pooled(values(m)) for m in MEASURES},
+        by_seed={m: _mean_by_seed(values(m)) for m in MEASURES},
         queries=_queries([result["queries"] for _, result in there]),
     )
 
 
-def _pooled(values: Sequence[Mapping[str, float]]) -> dict[int, float]:
+def _mean_by_seed(values: Sequence[Mapping[str, float]]) -> dict[int, float]:
     """Of each seed that all have, the mean."""
     seeds = set.intersection(*map(set, values)) if values else set()
     return {int(seed): float(np.mean([one[seed] for one in values])) for seed in sorted(seeds, key=int)}
@@ -290,11 +290,13 @@ def over_users(rows: Sequence[Row]) -> Row | None:
     """Rows of one method for several kinds of users as one: the mean over users, seed by seed and query by query."""
     if not rows:
         return None
-    by_seed = {m: _pooled([{str(s): v for s, v in row.by_seed.get(m, {}).items()} for row in rows]) for m in MEASURES}
+    by_seed = {
+        m: _mean_by_seed([{str(s): v for s, v in row.by_seed.get(m, {}).items()} for row in rows]) for m in MEASURES
+    }
     return dataclasses.replace(rows[0], by_seed=by_seed, queries=_queries([row.queries for row in rows]))
 
 
-def ranked(standings: Standings, data: str, budget: str) -> list[Row]:
+def rank_methods(standings: Standings, data: str, budget: str) -> list[Row]:
     """The methods on one data set without promise and attackers, devices alike, mean over users; the best first."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in standings.having(data=data, budget=budget, heterogeneity="iid", epsilon=None, attack="none"):
@@ -312,7 +314,7 @@ def _of_methods(standings: Standings) -> list[Contrast]:
     out = []
     for data in _data(standings):
         for budget in BUDGETS:
-            rows = [row for row in ranked(standings, data, budget) if row.queries]
+            rows = [row for row in rank_methods(standings, data, budget) if row.queries]
             learnt = [row for row in rows if row.source == OURS]
             feature = next((row for row in rows if row.method == f"labels: {SCEPTICS[0]}"), None)
             about = "methods"
@@ -323,7 +325,7 @@ def _of_methods(standings: Standings) -> list[Contrast]:
     return [test for test in out if test is not None]
 
 
-def _changed(
+def _compare_with_plain(
     standings: Standings, question: str, change: Callable[[Block], tuple[Block, str] | None]
 ) -> list[Contrast]:
     """Every method under changed circumstances against itself under plain ones, for the first users."""
@@ -352,7 +354,7 @@ def _alone(block: Block, changed: str) -> bool:
 
 
 def _of_privacy(standings: Standings) -> list[Contrast]:
-    return _changed(
+    return _compare_with_plain(
         standings,
         "privacy",
         lambda b: (dataclasses.replace(b, epsilon=None), f"ε = {b.epsilon:g}") if _alone(b, "epsilon") else None,
@@ -360,7 +362,7 @@ def _of_privacy(standings: Standings) -> list[Contrast]:
 
 
 def _of_attacks(standings: Standings) -> list[Contrast]:
-    return _changed(
+    return _compare_with_plain(
         standings,
         "attacks",
         lambda b: (dataclasses.replace(b, attack="none"), b.attack) if _alone(b, "attack") else None,
@@ -368,7 +370,7 @@ def _of_attacks(standings: Standings) -> list[Contrast]:
 
 
 def _of_heterogeneity(standings: Standings) -> list[Contrast]:
-    return _changed(
+    return _compare_with_plain(
         standings,
         "heterogeneity",
         lambda b: (

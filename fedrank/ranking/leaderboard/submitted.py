@@ -90,7 +90,7 @@ class Line:
     evidence: str
 
     @property
-    def linked(self) -> bool:
+    def is_link(self) -> bool:
         """True if the evidence is a link, which is not checked."""
         return bool(_LINK.fullmatch(self.evidence))
 
@@ -247,7 +247,7 @@ def check_evidence(lines: Sequence[Line], path: Path, grid: Grid) -> None:
         DataError: A run is not there, unfinished, of something else, or did not reach what a line says.
     """
     for line in lines:
-        if line.linked:
+        if line.is_link:
             continue
         folder = (path.parent / line.evidence).resolve()
         if not (folder / "config.toml").is_file():
@@ -348,7 +348,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
                 for seed in sorted({line.seed for line in members}):
                     values = [line.values[measure] for line in members if line.seed == seed]
                     by_seed.setdefault(measure, {})[seed] = float(np.mean(values))
-        checked = "linked, not checked" if any(line.linked for line in members) else "run and ranker checked"
+        checked = "linked, not checked" if any(line.is_link for line in members) else "run and ranker checked"
         out.append(
             Row(
                 method,

@@ -100,7 +100,7 @@ def read_users(folder: str | Path, users: int = 100, without: tuple[str, ...] = 
     numbers = {name: number for number, name in enumerate(chosen)}
     queries = queries.select([place[qid] for qid in qids])
     return UserLog(
-        _normalised(queries),
+        _normalise_queries(queries),
         np.asarray([numbers[name] for name in events["user_id"].to_list()]),
         events["timestamp"].to_physical().to_numpy(),
         tuple(chosen),
@@ -151,7 +151,7 @@ def _lines_of(folder: Path, qids: set[str], users: int, without: tuple[str, ...]
     return target
 
 
-def _normalised(queries: QuerySet) -> QuerySet:
+def _normalise_queries(queries: QuerySet) -> QuerySet:
     features = queries.features.astype(np.float64)
     starts, lengths = queries.offsets[:-1], queries.lengths
     low = np.repeat(np.minimum.reduceat(features, starts), lengths, axis=0)

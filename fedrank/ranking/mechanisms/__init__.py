@@ -92,7 +92,7 @@ class Mechanism(abc.ABC):
         if not 0 < self.delta < 1:
             raise ConfigError(f"privacy.delta must be between 0 and 1, got {self.delta}.")
 
-    def resolved(self) -> Any:
+    def derive_settings(self) -> Any:
         """The mechanism with what follows from its settings filled in.
 
         Raises:
@@ -118,11 +118,6 @@ class Mechanism(abc.ABC):
     def simulated_only(self) -> str:
         """Reason for which these settings can only be simulated; empty: devices can use them."""
         return self.simulated
-
-    @property
-    def noised(self) -> bool:
-        """True if the mechanism protects anything; False: it sends data in the clear."""
-        return True
 
     @property
     def of_a_user(self) -> bool:

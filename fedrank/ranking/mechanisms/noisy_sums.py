@@ -34,7 +34,7 @@ class LaplaceSums(RewardMechanism):
     largest_reward: int = bound(0)
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon_interaction")
         return self
 
@@ -54,7 +54,7 @@ class LaplaceSums(RewardMechanism):
 
     @override
     def bind(self, bounds, metric):
-        return dataclasses.replace(super().bind(bounds, metric).resolved(), largest_reward=metric.largest)
+        return dataclasses.replace(super().bind(bounds, metric).derive_settings(), largest_reward=metric.largest)
 
     @property
     def noise(self) -> NoisyValues:

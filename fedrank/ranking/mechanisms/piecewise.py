@@ -60,7 +60,7 @@ class PiecewiseNumber(RewardMechanism):
             )
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         if self.member is None:
             self.check_epsilon("epsilon_user")
         return self
@@ -77,7 +77,7 @@ class PiecewiseNumber(RewardMechanism):
                 "privacy.channel = 'anonymous' counts on all messages of a round to be honest: attackers know which "
                 f"are theirs. Set attack.share to 0, got {bounds.attackers}."
             )
-        made = super().bind(bounds, metric).resolved()
+        made = super().bind(bounds, metric).derive_settings()
         made.mechanism  # noqa: B018 - refuses an ε that is out of range
         return made
 

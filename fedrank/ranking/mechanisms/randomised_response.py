@@ -47,7 +47,7 @@ class RandomisedResponse(RewardMechanism):
             raise ConfigError("privacy.p and privacy.epsilon_interaction say the same thing; give one of them.")
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         bare = self.p is None and self.epsilon_interaction is None
         return dataclasses.replace(self, p=DEFAULT_P) if bare else self
 
@@ -67,11 +67,6 @@ class RandomisedResponse(RewardMechanism):
         if self.epsilon_interaction is not None:
             return probability(self.epsilon_interaction, self.n or 2)
         return DEFAULT_P if self.p is None else self.p
-
-    @property
-    @override
-    def noised(self):
-        return self.probability < 1
 
     @property
     @override

@@ -113,11 +113,6 @@ class SecureSum(VectorMechanism):
         del parties
         return 0
 
-    @property
-    @override
-    def noised(self):
-        return False
-
     @override
     def check_rule(self, rule):
         if rule != "mean":
@@ -183,7 +178,7 @@ class Shares(SecureSum):
                 "shares of noise hide a device among all devices of a round, and attackers know their shares: set "
                 f"attack.share = 0, got {bounds.attackers}."
             )
-        made = self.resolved()
+        made = self.derive_settings()
         if self.absent is None:
             p, clients = bounds.dropout, bounds.clients or 1
             made = dataclasses.replace(self, absent=min(0.95, p + 4 * (p * (1 - p) / clients) ** 0.5))
@@ -208,11 +203,6 @@ class Shares(SecureSum):
     @override
     def largest_noise(self, parties):
         return math.ceil(_TAIL * self.scale * parties / self.enough)
-
-    @property
-    @override
-    def noised(self):
-        return True
 
     @override
     def check_rule(self, rule):
@@ -245,7 +235,7 @@ class LaplaceShares(Shares):
     epsilon: float | None = setting(None, "ε of one round of one device.", low=0, high=1000)
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon")
         return self
 
@@ -318,7 +308,7 @@ class GaussianShares(Shares):
     clip_norm: Literal["l1", "l2"] = bound("l2")
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon_user")
         return self
 

@@ -79,15 +79,10 @@ class ClearWeights(VectorMechanism):
 
     @property
     @override
-    def noised(self):
-        return False
-
-    @property
-    @override
     def in_the_clear(self):
         return True
 
-    def clipped(self, vectors: Float[AnyArray, "*parties n"]) -> Float[AnyArray, "*parties n"]:
+    def clip_vectors(self, vectors: Float[AnyArray, "*parties n"]) -> Float[AnyArray, "*parties n"]:
         """Vectors clipped to the norm, each by itself."""
         if self.clip is None:
             return vectors
@@ -95,11 +90,11 @@ class ClearWeights(VectorMechanism):
 
     def clipped_again(self, vectors: Float[AnyArray, "*parties n"]) -> Float[AnyArray, "*parties n"]:
         """Vectors that arrived, clipped by the server: attackers do not clip."""
-        return self.clipped(vectors)
+        return self.clip_vectors(vectors)
 
     @override
     def message(self, vector, amount, noise):
-        return WeightsReply(self.clipped(vector), amount)
+        return WeightsReply(self.clip_vectors(vector), amount)
 
     @override
     def combine(self, state, replies, arrived, rule, byzantine):
@@ -149,22 +144,17 @@ class ServerNoised(ClearWeights):
         return False
 
     @override
-    def resolved(self):
+    def derive_settings(self):
         self.check_epsilon("epsilon_user")
         return self
 
     @override
     def bind(self, bounds, size, interactions):
-        self.resolved()
+        self.derive_settings()
         check_bounds_of_user(bounds)
         if self.clip is None or bounds.clients is None:
             raise ConfigError("server-noise needs privacy.clip, a bound of what it hides, and the number of clients.")
         return super().bind(bounds, size, interactions)
-
-    @property
-    @override
-    def noised(self):
-        return True
 
     @property
     @override
@@ -215,7 +205,7 @@ class ServerNoised(ClearWeights):
     @override
     def combine(self, state, replies, arrived, rule, byzantine):
         xp = module_of(replies.weights, arrived)
-        sent = self.clipped(xp.asarray(replies.weights))
+        sent = self.clip_vectors(xp.asarray(replies.weights))
         parts = xp.minimum(
             xp.asarray(replies.interactions).astype(xp.float32) / np.float32(self.interactions), np.float32(1)
         )

@@ -74,7 +74,7 @@ def draft(
     return Drafted(np.array(order + rest, np.int64), np.array(team + [BOTH] * len(rest), np.int64))
 
 
-def credited(pattern: int, team: Integer[np.ndarray, " ranks"]) -> tuple[int, int]:
+def credit_clicks(pattern: int, team: Integer[np.ndarray, " ranks"]) -> tuple[int, int]:
     """The clicks as each ranker sees them: on its own documents and on those of both.
 
     Args:

@@ -99,7 +99,7 @@ def _step(node: Any, traced: Any) -> tuple[str, _Compute]:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     function = _FUNCTIONS.get(name)
     if function is None:
-        raise _refused(f"the operation {name!r}")
+        raise _refusal(f"the operation {name!r}")
     return node.name, lambda parameters, values, features: function(
         *_given(node.args, values), **_given(node.kwargs, values)
     )
@@ -139,7 +139,7 @@ def _layer(module: Any, key: str) -> Callable[[dict[str, Any], Any], Any]:
         return norm
     activation = _activation(kind, module)
     if activation is None:
-        raise _refused(f"the layer {kind}")
+        raise _refusal(f"the layer {kind}")
     return lambda parameters, x: activation(x)
 
 
@@ -186,15 +186,15 @@ def _same_rank(a: Any, b: Any) -> tuple[Any, Any]:
     return a.reshape((1,) * (rank - a.ndim) + a.shape), b.reshape((1,) * (rank - b.ndim) + b.shape)
 
 
-def _concatenated(arrays: Any, dim: int = 0) -> Any:
+def _concatenate(arrays: Any, dim: int = 0) -> Any:
     if dim == 0:
-        raise _refused("cat along the documents")
+        raise _refusal("cat along the documents")
     return jnp.concatenate(arrays, axis=dim)
 
 
-def _squeezed(x: Any, dim: int | None = None) -> Any:
+def _squeeze(x: Any, dim: int | None = None) -> Any:
     if dim is None or dim == 0:
-        raise _refused("squeeze without dim=-1, which would depend on the number of documents,")
+        raise _refusal("squeeze without dim=-1, which would depend on the number of documents,")
     return jnp.squeeze(x, axis=dim) if x.shape[dim] == 1 else x
 
 
@@ -212,13 +212,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "elu": lambda x, alpha=1.0, inplace=False: jax.nn.elu(x, alpha),
     "leaky_relu": lambda x, negative_slope=0.01, inplace=False: jax.nn.leaky_relu(x, negative_slope),
     "dropout": _same,
-    "cat": _concatenated,
-    "concat": _concatenated,
-    "squeeze": _squeezed,
+    "cat": _concatenate,
+    "concat": _concatenate,
+    "squeeze": _squeeze,
 }
 
 
-def _refused(what: str) -> ConfigError:
+def _refusal(what: str) -> ConfigError:
     known = "Linear, LayerNorm, Dropout, ReLU, GELU, Tanh, Sigmoid, SiLU, ELU, LeakyReLU, Softplus, Identity, +, *, cat"
     return ConfigError(
         f"{what} of the module has no counterpart in JAX here; a ranker may use {known}. Or write its scores as a "

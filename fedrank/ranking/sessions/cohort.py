@@ -57,7 +57,7 @@ def _fill_experience(values, patterns, quality, active, reward, ndcg):
         reward[party], ndcg[party] = one / np.float32(max(n, 1)), other / np.float32(max(n, 1))
 
 
-def experienced(
+def record_cohort_experience(
     device: Device,
     metric: OnlineMetric,
     sessions: SessionResults,

@@ -363,7 +363,7 @@ def fill_draft(first, second, shown, toss, top, team):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _interleaved(
+def _interleave(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
     models, run, users, seeds, step, queries, click_bits, tie_bits, tosses, out, quality, credited,
@@ -491,7 +491,7 @@ def run_interleaved(
     """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.sessions.run_interleaved`."""
     bits = (queries, click_bits, tie_bits, toss)
     *shown, credited = _call(
-        _interleaved, ranker, users, user_index, data, center, seed, np.float32(step), random_ties, *bits
+        _interleave, ranker, users, user_index, data, center, seed, np.float32(step), random_ties, *bits
     )
     return InterleavedResults(SessionResults(*shown), credited)
 
@@ -612,7 +612,7 @@ def host_interleaved(
     Leading axes are runs and parties, of length 1 where an argument is the same along them. ``credited`` is
     ``[*lead, 2, interactions]``.
     """
-    args = _settings(_interleaved, ranker, users, data, np.float32(step), random_ties)
+    args = _settings(_interleave, ranker, users, data, np.float32(step), random_ties)
     *shown, credited = _host(center, user_index, seed, queries, click_bits, tie_bits, toss, **args)
     return InterleavedResults(SessionResults(*shown), credited)
 

@@ -136,7 +136,7 @@ def run_sessions(
     return simulate_clicks(users, user_index, labels, where, order, click_bits)
 
 
-def drafted(
+def draft_lists(
     first: Int[Array, "ranks"], second: Int[Array, "ranks"], documents: int, toss: UInt32[AnyArray, ""]
 ) -> tuple[Int[Array, "ranks"], Int[Array, "ranks"]]:
     """One list of two by team drafting; :func:`fedrank.ranking.on_device.interleave.draft` in JAX.
@@ -189,7 +189,7 @@ def run_interleaved(
     scores = jax.vmap(ranker.scores, in_axes=(0, None))(weights, features)  # [2, interactions, documents]
     breakers = tie_breakers(tie_bits, documents, random_ties)
     first, second = (rank(one, where, breakers, users[0].depth) for one in scores)
-    order, team = jax.vmap(drafted, in_axes=(0, 0, None, 0))(first, second, documents, jnp.asarray(toss))
+    order, team = jax.vmap(draft_lists, in_axes=(0, 0, None, 0))(first, second, documents, jnp.asarray(toss))
     shown = simulate_clicks(users, user_index, labels, where, order, click_bits)
     ranks = jnp.asarray(1 << np.arange(order.shape[-1]), jnp.int32)
     own = [jnp.sum(jnp.where(team != other, ranks, 0), axis=-1, dtype=jnp.int32) for other in (MINUS, PLUS)]

@@ -36,7 +36,7 @@ from fedrank.ranking.build import Experiment, build, user_for
 from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
-from fedrank.ranking.unlearning.weights import Eraser, Logged, erased, projected_ascent, replayed_updates
+from fedrank.ranking.unlearning.weights import Eraser, Logged, projected_ascent, replayed_updates, run_federaser
 
 #: Rounds in which the forgotten devices undo what they learnt, of projected gradient ascent.
 ASCENT = 5
@@ -149,12 +149,12 @@ class _Unlearning:
         simulator = Simulator(self.protocol, self.chunk, conditions=conditions, record=record)
         begun, own = simulator.start(self.keys, self.parties)
         before = begun if states is None else states
-        (states, _, seen), seconds = _timed(
+        (states, _, seen), seconds = _time_second_run(
             lambda: simulator.advance(self.keys, before, self.parties.shared, own, first, rounds)
         )
         return begun, states, seen, seconds
 
-    def _tuned(self, name: str, states: PyTree, seconds: float = 0.0, rounds: int = 0, answers: int = 0) -> _Left:
+    def _fine_tune(self, name: str, states: PyTree, seconds: float = 0.0, rounds: int = 0, answers: int = 0) -> _Left:
         """Fine-tune these states on the remaining devices; ``seconds`` is the time spent before."""
         _, tuned, _, more = self._train(self.without, states, self.rounds, self.tune)
         answered = answers + self.tune * int((~self.gone).sum())
@@ -162,22 +162,22 @@ class _Unlearning:
 
     def methods(self) -> list[UnlearningMethod]:
         """Results of all methods."""
-        everybody, stay = len(self.gone), int((~self.gone).sum())
+        devices, stay = len(self.gone), int((~self.gone).sum())
         self.listener.stage("Training with all devices")
         begun, trained, seen, full = self._train(self.experiment.conditions, None, 0, self.rounds, record=True)
         arrived = np.asarray(seen["arrived"])
         left = [
-            _Left("as trained", weights_of(self.protocol, trained), full, self.rounds, self.rounds * everybody),
+            _Left("as trained", weights_of(self.protocol, trained), full, self.rounds, self.rounds * devices),
         ]
         self.listener.stage("Replaying the log")
         if self.experiment.config.protocol == "foltr-es":
             kept = arrived & ~self.gone
-            states, seconds = _timed(lambda: replay(self.protocol, begun, seen["replies"], kept))
+            states, seconds = _time_second_run(lambda: replay(self.protocol, begun, seen["replies"], kept))
             left.append(_Left("replay", weights_of(self.protocol, states), seconds))
         else:
             left += self._of_weights(begun, trained, seen["replies"][0], arrived)
         self.listener.stage("Fine-tuning")
-        left.append(self._tuned(f"fine-tuning, {self.tune} rounds", trained))
+        left.append(self._fine_tune(f"fine-tuning, {self.tune} rounds", trained))
         self.listener.stage("Retraining")
         _, retrained, _, seconds = self._train(self.without, None, 0, self.rounds)
         target = weights_of(self.protocol, retrained)
@@ -185,7 +185,7 @@ class _Unlearning:
         other = np.roll(target, 1, axis=0)
         left.append(_Left("retraining, another seed", other, seconds, self.rounds, self.rounds * stay))
         self.listener.stage("Evaluating")
-        return self._measured(left, target)
+        return self._evaluate(left, target)
 
     def _of_weights(
         self, begun: PyTree, trained: PyTree, replies: Any, arrived: Bool[np.ndarray, "..."]
@@ -202,17 +202,17 @@ class _Unlearning:
         assert isinstance(protocol, FoltrPDGD)  # that of the settings
         for interval in INTERVALS:
             erase = functools.partial(
-                erased, protocol, self.keys, begun, self.parties, log, ~self.gone, Eraser(interval), self.chunk
+                run_federaser, protocol, self.keys, begun, self.parties, log, ~self.gone, Eraser(interval), self.chunk
             )
-            (models, rounds), seconds = _timed(erase)
+            (models, rounds), seconds = _time_second_run(erase)
             which = "every round" if interval == 1 else f"one round of {interval}"
             found.append(_Left(f"FedEraser, {which}", models, seconds, rounds, rounds * stay))
 
         self.listener.stage("Projected gradient ascent")
         args = (trained, self.parties, log, self.gone, self.rounds, ASCENT, self.chunk)
-        states, seconds = _timed(functools.partial(projected_ascent, protocol, self.keys, *args))
+        states, seconds = _time_second_run(functools.partial(projected_ascent, protocol, self.keys, *args))
         found.append(
-            self._tuned(
+            self._fine_tune(
                 f"gradient ascent, {ASCENT} rounds, and fine-tuning, {self.tune}",
                 states,
                 seconds,
@@ -222,7 +222,7 @@ class _Unlearning:
         )
         return found
 
-    def _measured(self, left: list[_Left], target: Float[np.ndarray, "seeds parameters"]) -> list[UnlearningMethod]:
+    def _evaluate(self, left: list[_Left], target: Float[np.ndarray, "seeds parameters"]) -> list[UnlearningMethod]:
         e = self.experiment
         asked, config = e.config.evaluation, e.config
         evaluator = Evaluator(e.splits, e.ranker, e.metric, e.users, asked.measures, asked.tie_orders)
@@ -257,7 +257,7 @@ class _Unlearning:
         return methods
 
 
-def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
+def _time_second_run(run: Callable[[], Any]) -> tuple[Any, float]:
     """Result of a function, and the seconds of its second call, for which everything is compiled."""
     jax.block_until_ready(run())
     start = time.perf_counter()

@@ -114,7 +114,7 @@ def _once(
     return sent - np.asarray(states.weights, np.float64)[:, None]
 
 
-def erased(
+def run_federaser(
     protocol: FoltrPDGD,
     keys: Any,
     begun: PyTree,
@@ -145,11 +145,11 @@ def erased(
         states = begun._replace(weights=jnp.asarray(model, jnp.float32), round=jnp.full(len(model), t, jnp.uint32))
         # Other rounds' randomness: the same interactions cannot be had again.
         anew = _once(protocol, chunk, keys, states, parties, interactions, t + len(log.updates))
-        model = model + mean_of(calibrated(log.updates[t], anew), log.amounts[t] * stay)
+        model = model + mean_of(calibrate_updates(log.updates[t], anew), log.amounts[t] * stay)
     return model, len(rounds)
 
 
-def calibrated(
+def calibrate_updates(
     stored: Float[np.ndarray, "*devices n"], anew: Float[np.ndarray, "*devices n"]
 ) -> Float[np.ndarray, "*devices n"]:
     """‖u‖ û/‖û‖: the length of the update that was kept along the one that was made anew; 0 where that is 0."""
@@ -189,7 +189,7 @@ def projected_ascent(
         )
         changes = _once(protocol, chunk, keys, states, parties, protocol.interactions, number)
         amounts = np.broadcast_to(np.asarray(parties.own.amount, np.float64) * gone, changes.shape[:2])
-        model = projected(model - mean_of(changes, amounts), centre, radius)
+        model = project_onto_ball(model - mean_of(changes, amounts), centre, radius)
     return trained._replace(weights=jnp.asarray(model, jnp.float32))
 
 
@@ -202,7 +202,7 @@ def ball(centre: Float[np.ndarray, "seeds n"]) -> Float[np.ndarray, " seeds"]:
     return _PART * np.linalg.norm(apart, axis=2).mean(axis=1)
 
 
-def projected(
+def project_onto_ball(
     model: Float[np.ndarray, "seeds n"], centre: Float[np.ndarray, "seeds n"], radius: Float[np.ndarray, " seeds"]
 ) -> Float[np.ndarray, "seeds n"]:
     """The nearest point of the ball around the centre."""

@@ -194,7 +194,7 @@ def _networks(
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
-    standard = moments_of([own.x]).standardised(own.x) if ranges is None else ranges.scaled(own.x)
+    standard = moments_of([own.x]).standardise(own.x) if ranges is None else ranges.scale_rows(own.x)
     x, y = standard.astype(np.float32), own.y.astype(np.float32)
     if sgd is None:
         sgd = LocalSgd(TabularNetwork(x.shape[1], _WIDTHS, "batch", 0.1), epochs=_EPOCHS)

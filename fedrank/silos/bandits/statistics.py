@@ -169,7 +169,7 @@ def intervals(samples: Float[np.ndarray, "samples columns"], level: float = 0.95
     return Intervals(mean, mean - half, mean + half, n)
 
 
-def inverted(auc: float, positives: int, negatives: int, level: float = 0.05) -> Inverted:
+def judge_inversion(auc: float, positives: int, negatives: int, level: float = 0.05) -> Inverted:
     """Does a silo's own model rank the target's rows backwards?
 
     One-sided Mann-Whitney test of "the scores say nothing about the labels" against an AUC below ½: exact for few rows

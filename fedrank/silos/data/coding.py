@@ -133,8 +133,8 @@ def _read(name: str, values: Sequence[Any], path: Path | None) -> tuple[list[flo
     row = values.index(odd[0]) + 1
     raise DataError(
         f"column {name!r} has numbers and text: {len(odd)} of {len(known)} values are no plain numbers, the first in "
-        f"row {row}: {listed(dict.fromkeys(map(str, odd)))}. Write numbers in their place; where they mean a missing "
-        f"value, say so (missing: {odd[0]}); where the column holds names, say that (categorical: {name}).",
+        f"row {row}: {quote_names(dict.fromkeys(map(str, odd)))}. Write numbers in their place; where they mean a "
+        f"missing value, say so (missing: {odd[0]}); where the column holds names, say that (categorical: {name}).",
         path,
     )
 
@@ -193,7 +193,7 @@ def refuse_spellings(what: str, names: Iterable[str | None], mend: str, path: Pa
         seen[key] = name
 
 
-def listed(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """A few names in quotes, and how many more there are."""
     names = list(names)
     more = f" and {len(names) - _VALUES_SHOWN} more" if len(names) > _VALUES_SHOWN else ""

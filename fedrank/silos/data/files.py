@@ -162,7 +162,7 @@ def table_of(
     codes = tuple(column for column in categorical if column in found.levels)
     coding = Coding(found.levels, codes, label=label, positive=one)
     table = SiloTable(name, tuple(silos), found.names, f"{label} = {one}", notes=tuple(notes), coding=coding)
-    table = table.tidied()
+    table = table.drop_uninformative()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
     x, y = (np.concatenate([getattr(one, part) for one in table.silos]) for part in ("features", "labels"))

@@ -122,7 +122,7 @@ class SiloReader(Reader[SiloTable]):
         if len(silos) < 2:
             raise DataError(f"{_OWN} has {len(silos)} silos; a federation needs two.")
         names = tuple(f"feature {k + 1}" for k in range(silos[0].features.shape[1]))
-        return SiloTable(_OWN, silos, names, "label 1").tidied()
+        return SiloTable(_OWN, silos, names, "label 1").drop_uninformative()
 
 
 def _by_silo(arrays: tuple[Any, ...], form: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -199,7 +199,7 @@ def split(
         if public is None:  # else which rows train would depend on what records hold
             order = _copies_together(silo, order)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
-        x = standardised(silo.features, *(moments(silo.features[train]) if public is None else public))
+        x = standardise_rows(silo.features, *(moments(silo.features[train]) if public is None else public))
         y = silo.labels.astype(np.float32)
         silos.append([_pad(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
     return SiloArrays(*(_stack([silo[part] for silo in silos]) for part in range(len(_PARTS))))
@@ -226,7 +226,7 @@ def split_many(
     return SiloArrays(*(_stack([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 
 
-def pooled(arrays: SiloArrays, target: int) -> SiloArrays:
+def pool_training_rows(arrays: SiloArrays, target: int) -> SiloArrays:
     """One silo that has the training rows of all and the target's rows to validate and test: an upper bound.
 
     It shows what could be learned if the rows were allowed to leave. Each silo has standardised its rows by itself, as
@@ -319,7 +319,7 @@ def _copies_together(silo: Silo, order: Int[np.ndarray, " rows"]) -> Int[np.ndar
 
 
 def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo: int) -> Standards:
-    """Mean and deviation that standardise a silo's rows; see :func:`standardised`.
+    """Mean and deviation that standardise a silo's rows; see :func:`standardise_rows`.
 
     Args:
         table: The silos.
@@ -336,7 +336,7 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
     return moments(mine.features[train])
 
 
-def standardised(
+def standardise_rows(
     features: Float[np.ndarray, "rows features"],
     mean: Float[np.ndarray, " features"],
     deviation: Float[np.ndarray, " features"],

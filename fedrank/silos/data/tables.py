@@ -166,7 +166,7 @@ class SiloTable:
         note = f"The labels of silo {bad.name} were inverted on purpose."
         return replace(self, silos=tuple(silos), notes=(*self.notes, note))
 
-    def tidied(self) -> SiloTable:
+    def drop_uninformative(self) -> SiloTable:
         """The same table without rows that have no value and without columns that never vary.
 
         Whether a column varies is decided over all silos together, so that all keep the same columns. In a federation

@@ -102,17 +102,17 @@ class FederatedFit:
                 out.append(f"{gone} rows of {name} lack a value and were left out.")
         if self.aliased:
             out.append(
-                f"Without a coefficient, as other columns say the same or it never varies: {listed(self.aliased)}."
+                f"Without a coefficient, as other columns say the same or it never varies: {', '.join(self.aliased)}."
             )
         if self.separated and self.firth:
             out.append(
-                f"The labels are separated by {listed(self.separated)}. Firth's estimate is finite; Wald's interval "
+                f"The labels are separated by {', '.join(self.separated)}. Firth's estimate is finite; Wald's interval "
                 "and p-value mislead there and are left out: a penalised likelihood ratio test is needed."
             )
         elif self.separated:
             out.append(
-                f"The labels are separated by {listed(self.separated)}: there is no finite estimate, and no error or "
-                "p-value. Firth's penalty (--firth) gives finite ones."
+                f"The labels are separated by {', '.join(self.separated)}: there is no finite estimate, and no error "
+                "or p-value. Firth's penalty (--firth) gives finite ones."
             )
         if self.penalty:
             out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
@@ -201,7 +201,7 @@ def fit_silos(
     _check_labels(parts, family)
     add = Adder(secure)
     moments = moments_of([x for x, _ in parts], add)
-    design = [np.column_stack([np.ones(len(y)), moments.standardised(x)]) for x, y in parts]
+    design = [np.column_stack([np.ones(len(y)), moments.standardise(x)]) for x, y in parts]
     kept = independent(add, design)
     shown = [name for name, there in zip(names, kept[1:], strict=True) if not there]
     at = [(x[:, kept], y) for x, (_, y) in zip(design, parts, strict=True)]
@@ -352,8 +352,3 @@ def _endless(made: Fit, kept: Bool[np.ndarray, " p"], moments: Moments) -> list[
 
 def _plain(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names with commas."""
-    return ", ".join(names)

@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 
 from fedrank.core.errors import DataError
 from fedrank.core.trees import Json
-from fedrank.silos.glm.federated import INTERCEPT, independent, listed
+from fedrank.silos.glm.federated import INTERCEPT, independent
 from fedrank.silos.glm.newton import Newton, Sums
 from fedrank.silos.glm.sums import Adder, Moments, moments_of
 
@@ -79,10 +79,10 @@ class MultinomialFit:
         ]
         if self.aliased:
             out.append(
-                f"Without a coefficient, as other columns say the same or it never varies: {listed(self.aliased)}."
+                f"Without a coefficient, as other columns say the same or it never varies: {', '.join(self.aliased)}."
             )
         if self.separated:
-            out.append(f"No finite estimate, as levels are separated by {listed(self.separated)}.")
+            out.append(f"No finite estimate, as levels are separated by {', '.join(self.separated)}.")
         elif not self.converged:
             out.append("Newton's method did not come to an end: do not use these numbers.")
         return tuple(out)
@@ -174,9 +174,9 @@ def fit_multinomial(
     counts = add([np.bincount(y, minlength=len(levels)).astype(float) for _, y in used]).round().astype(int)
     if not counts.all():
         missing = [name for name, count in zip(levels, counts, strict=True) if not count]
-        raise DataError(f"no row that is left has the level {listed(missing)} of the label; leave the level out.")
+        raise DataError(f"no row that is left has the level {', '.join(missing)} of the label; leave the level out.")
     moments = moments_of([x for x, _ in used], add)
-    design = [np.column_stack([np.ones(len(y)), moments.standardised(x)]) for x, y in used]
+    design = [np.column_stack([np.ones(len(y)), moments.standardise(x)]) for x, y in used]
     kept = independent(add, design)
     p, many = int(kept.sum()), len(levels) - 1
     at = [(x[:, kept], y) for x, (_, y) in zip(design, used, strict=True)]

@@ -98,7 +98,7 @@ class Moments(NamedTuple):
     mean: Float[np.ndarray, " columns"]
     deviation: Float[np.ndarray, " columns"]
 
-    def standardised(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns"]:
+    def standardise(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns"]:
         """(x − mean)/deviation; 0 for what is missing and for columns that never vary."""
         varies = self.deviation > 0
         made = np.where(varies, (x - self.mean) / np.where(varies, self.deviation, 1.0), 0.0)

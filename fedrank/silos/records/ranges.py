@@ -45,7 +45,7 @@ class Ranges(NamedTuple):
         """Mean and deviation by which a network's inputs are scaled: the middle of a range, and a quarter of it."""
         return (self.low + self.high) / 2, (self.high - self.low) / 4
 
-    def scaled(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns"]:
+    def scale_rows(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns"]:
         """Rows by :attr:`standards`; 0 for what is missing. A network's gradient is bounded, its inputs need not be."""
         middle, quarter = self.standards
         return np.nan_to_num((x - middle) / quarter, nan=0.0)
@@ -198,7 +198,7 @@ def as_each(values: Sequence[Any]) -> list[str | None]:
     return [as_codes([value])[0] for value in values]
 
 
-def parsed(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Ranges as a command line has them: ``age=20:90``; the last ``=`` divides, so that a level may have one.
 
     Raises:

@@ -84,7 +84,7 @@ class RecordNoise:
         apart = self.sensitivity / self.step * (1 + 1e-9) + math.sqrt(self.numbers)
         return apart, apart * _sigma_of(self.epsilon, self.delta)
 
-    def added(
+    def add_noise(
         self, values: Float[np.ndarray, " numbers"], rng: np.random.Generator | None
     ) -> Float[np.ndarray, " numbers"]:
         """The numbers with noise.
@@ -193,7 +193,7 @@ def release_sums(
     # Off the diagonal √2 times: the length of the upper triangle is that of the matrix.
     scale = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
     flat = np.concatenate([c * (u.T @ (y - 0.5)), ((u.T @ u)[upper] * scale)[1:]])
-    sent = noise.added(flat, rng)
+    sent = noise.add_noise(flat, rng)
     second = np.zeros((p, p))
     second[upper] = np.concatenate([[len(y)], sent[p:]]) / scale
     second = second + np.triu(second, 1).T
@@ -272,7 +272,7 @@ def perturb(
     if left > _CLOSE * sensitivity:
         raise ConfigError("the minimum of the penalised likelihood was not found; nothing is sent.")
     noise = RecordNoise(epsilon, delta, sensitivity * (1 + 2 * _CLOSE), p)
-    return Perturbed(noise.added(made.beta, rng), penalty, noise.sigma, len(y))
+    return Perturbed(noise.add_noise(made.beta, rng), penalty, noise.sigma, len(y))
 
 
 def auc_noise(positive: int, negative: int, epsilon: float, delta: float) -> RecordNoise:
@@ -315,5 +315,5 @@ def noisy_auc(
     """
     positive = int(y.sum())
     noise = auc_noise(positive, len(y) - positive, epsilon, delta)
-    told = noise.added(np.array([auc(scores, y).value]), rng)[0]
+    told = noise.add_noise(np.array([auc(scores, y).value]), rng)[0]
     return float(min(1.0, max(0.0, told))), noise

@@ -20,7 +20,7 @@ from fedrank.silos.records.releases import Perturbed, Statistics
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.learners import PENALTIES, Own, Scorer, fit_alone, folds
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdict_of
-from fedrank.silos.sceptic.ways import Stacked, judged, recommend, stack
+from fedrank.silos.sceptic.ways import Stacked, calibrated_log_loss, recommend, stack
 
 #: Ways by name, and what a table calls them.
 WAYS = {
@@ -154,7 +154,7 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
     for way in WAYS:
         mine = {key: s for key, s in found.items() if key[0] == way}
         if mine:
-            best = min(mine, key=lambda key: judged(mine[key], own.y))
+            best = min(mine, key=lambda key: calibrated_log_loss(mine[key], own.y))
             models[way], scores[way] = made[best], mine[best]
     parts = ("alone", "federated", "as-they-are")
     level = np.column_stack([scores[name] for name in parts])
@@ -186,7 +186,7 @@ class PrivateAnswer:
     chosen: ChosenPrivately = field(repr=False)
 
     @property
-    def reached(self) -> Estimate:
+    def recommended_auc(self) -> Estimate:
         """AUC of what is recommended: the number of its row."""
         return self.rows[self.recommended][0]
 
@@ -199,7 +199,7 @@ class PrivateAnswer:
         """As it stands in a file; ``names`` are those of the senders."""
         return {
             "recommended": self.recommended,
-            "auc": _numbers(self.reached),
+            "auc": _numbers(self.recommended_auc),
             "over_alone": _numbers(self.gain),
             "nested_auc": _numbers(self.nested),
             "ways": {

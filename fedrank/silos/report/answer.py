@@ -174,14 +174,14 @@ def _of(one: Answer, several: bool) -> list[Html]:
 
 
 def _numbers(one: Answer) -> list[Number]:
-    low, high = one.reached.interval()
+    low, high = one.recommended_auc.interval()
     gain = one.gain.interval()
     rows = one.table.silos[one.target].n_rows
     return [
         Number(f"Rows of {one.name}", f"{rows:,}", f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count"),
         Number(
             "AUC of what to use",
-            f"{one.reached.value:.3f}",
+            f"{one.recommended_auc.value:.3f}",
             f"{low:.3f} to {high:.3f}; chosen anew in each fold: {one.nested.value:.3f}",
         ),
         Number(

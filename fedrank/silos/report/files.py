@@ -143,7 +143,7 @@ class Silos:
         return [name for name, share in shares.items() if share is not None and share in (0, 1)]
 
     @property
-    def compared(self) -> list[str]:
+    def compared_targets(self) -> list[str]:
         """Targets for which there is evidence about other silos."""
         return [target for target in self.targets if target in self.findings and self.findings[target].helpers]
 

@@ -44,7 +44,7 @@ def charts(run: Run) -> dict[str, Chart]:
     silos, measure = _silos(run), silo_figures.measured_by(run)
     first = opening_chart(run)
     out: dict[str, Chart] = {} if first is None else {CHART: first}
-    if len(silos.targets) > 1 and silos.compared:
+    if len(silos.targets) > 1 and silos.compared_targets:
         out["who-helps-whom"] = silo_figures.matrix_figure(run)
     for i, target in enumerate(silos.targets[:MOST_TARGETS]):
         if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
@@ -79,7 +79,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         (
             _first_look(run),
             _sceptic(run),
-            _helps(run, drawn) if silos.compared else None,
+            _helps(run, drawn) if silos.compared_targets else None,
             Section("curves", "How it learnt", (_curves(run, drawn),)),
             _arms(run, drawn),
             Section("final", "Final values", more),
@@ -194,8 +194,8 @@ def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
     if "who-helps-whom" in drawn:
         said = "Matrix of mean paired differences, a row for each target; the same numbers are in the tables below."
         parts.append(h("div", svg.figure(drawn["who-helps-whom"], "who-helps-whom", said), class_="matrix"))
-    parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared)
-    explained = [h("p", line, class_="note") for line in silo_tables.explained(silos)]
+    parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared_targets)
+    explained = [h("p", line, class_="note") for line in silo_tables.explain_columns(silos)]
     return Section("helps", "Who helps whom", (*parts, *explained))
 
 

@@ -194,7 +194,7 @@ class SilosShown(Shown):
                 out.append((looked, ("silo", "gain", "verdict")))
             if (tried := sceptic_table(run, target)) is not None:
                 out.append((tried, ("way", "mean", "difference")))
-        for target in run.details.compared:
+        for target in run.details.compared_targets:
             out.append((helpers_table(run, target), ("silo", "verdict", "difference", "evidence")))
         return out
 

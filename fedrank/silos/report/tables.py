@@ -176,7 +176,7 @@ def difference_of(one: Any) -> Interval:
     return Interval(float(found["mean"]), found["low"], found["high"])
 
 
-def explained(silos: Silos) -> list[str]:
+def explain_columns(silos: Silos) -> list[str]:
     """Sentences on the columns of :func:`helpers_table`."""
     out = [
         "Paired difference: on validation rows, the target's model averaged with the silo minus without it, in the "

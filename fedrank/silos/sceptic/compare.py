@@ -107,7 +107,7 @@ class Answer:
         return self.rival if self._against_rival(use).interval()[1] < 0 else use
 
     @property
-    def reached(self) -> Estimate:
+    def recommended_auc(self) -> Estimate:
         """AUC of what to use: the number of its row in the table."""
         return self.row(self.use).auc
 
@@ -147,7 +147,7 @@ class Answer:
             sure = f"it brings {told} over the best of what one tries first ({WAYS[self.rival].title})"
         else:
             sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
-        reached = self.reached
+        reached = self.recommended_auc
         if self.use == "alone" != self.recommended:
             lost = self.row(self.recommended).over_alone
             ends = lost.interval()
@@ -171,7 +171,7 @@ class Answer:
             "headline": self.headline(),
             "use": self.use,
             "recommended": self.recommended,
-            "auc": _numbers(self.reached),
+            "auc": _numbers(self.recommended_auc),
             "over_alone": _numbers(self.over_own),
             "nested_auc": _numbers(self.nested),
             "rival": self.rival,

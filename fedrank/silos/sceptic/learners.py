@@ -124,7 +124,7 @@ class Glm:
 
 def design(x: Float[np.ndarray, "rows columns"], moments: Moments) -> Float[np.ndarray, "rows p"]:
     """Standardised columns behind one of ones; what is missing becomes the mean."""
-    return np.column_stack([np.ones(len(x)), moments.standardised(x)])
+    return np.column_stack([np.ones(len(x)), moments.standardise(x)])
 
 
 def fit_glm(

@@ -80,7 +80,7 @@ def alike(first: Own, second: Own) -> Alike:
     if not first.rarer or not second.rarer:
         return Alike(0.0, 0)
     moments = moments_of([first.x, second.x])
-    both = [moments.standardised(first.x), moments.standardised(second.x)]
+    both = [moments.standardise(first.x), moments.standardise(second.x)]
     rows = [
         (np.column_stack([np.full(len(y), k == 0), np.full(len(y), k == 1), x]).astype(float), y)
         for k, (x, y) in enumerate(zip(both, (first.y, second.y), strict=True))
@@ -101,7 +101,7 @@ def association(own: Own) -> Alike:
     if not own.rarer:
         return Alike(0.0, 0)
     moments = moments_of([own.x])
-    x = np.column_stack([np.ones(own.rows), moments.standardised(own.x)])
+    x = np.column_stack([np.ones(own.rows), moments.standardise(own.x)])
     share = own.y.mean()
     beta = np.zeros(x.shape[1])
     beta[0] = np.log(share / (1 - share))
@@ -178,7 +178,7 @@ def probe(
         names: Names of the silos, for the sentences; without them they are numbered.
     """
 
-    def called(silo: int) -> str:
+    def silo_name(silo: int) -> str:
         return names[silo] if names else f"silo {silo}"
 
     alarms: list[Alarm] = []
@@ -223,7 +223,7 @@ def probe(
                         Alarm(
                             silo,
                             "copy",
-                            f"it has the coefficients of {called(other)} to the last digit, as with the same rows",
+                            f"it has the coefficients of {silo_name(other)} to the last digit, as with the same rows",
                             pair.copies,
                         )
                     )

@@ -131,18 +131,18 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
                 for number, beta in enumerate(models):
                     both = (own.rows * start + sizes[number] * beta) / (own.rows + sizes[number])
                     out["pair", float(number)] = Glm(both, moments)
-    everybody = [mine, *theirs]
+    all_silos = [mine, *theirs]
     together: dict[float, np.ndarray] = {}
     if {"federated", "ditto"} & set(ways):
         start = None
         for penalty in _MANY:
-            start = fit_glm(everybody, penalty, start=start).beta
+            start = fit_glm(all_silos, penalty, start=start).beta
             together[penalty] = start
     if "federated" in ways:
         out |= {("federated", penalty): Glm(beta, moments) for penalty, beta in together.items()}
     if "fedavg" in ways:
         for penalty in (1.0, 10.0):
-            out["fedavg", penalty] = Glm(fedavg(everybody, penalty), moments)
+            out["fedavg", penalty] = Glm(fedavg(all_silos, penalty), moments)
     if "ditto" in ways:
         for pull in _PULLS:
             out["ditto", pull] = Glm(fit_glm([mine], ridge(p, pull), together[1.0], together[1.0]).beta, moments)
@@ -272,7 +272,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
     for name in ways:
         mine = {value: s for (way, value), s in found.items() if way == name}
         if mine:
-            picked[name] = min(mine, key=lambda value: judged(mine[value], own.y))
+            picked[name] = min(mine, key=lambda value: calibrated_log_loss(mine[value], own.y))
             scores[name] = mine[picked[name]]
     made = candidates(own, others, ways)
     models = {way: score for (way, value), score in made.items() if picked.get(way, value) == value}
@@ -290,7 +290,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
     return Chosen(models, picked, scores, fold, recommend(scores, own.y, fold))
 
 
-def judged(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
+def calibrated_log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
     """Log-loss of scores after calibration of intercept and slope, as AUC asks for order only."""
     clipped = np.clip(scores, -12, 12)
     x = np.column_stack([np.ones(len(y)), (clipped - clipped.mean()) / max(float(clipped.std()), 1e-9)])
@@ -309,7 +309,7 @@ def recommend(
     errors of the difference, since the best of many is often the luckiest.
     """
     among = [name for name in _CONTENDERS if name in scores] or list(scores)
-    best = min(among, key=lambda name: judged(scores[name], y))
+    best = min(among, key=lambda name: calibrated_log_loss(scores[name], y))
     for name in scores:
         gain = difference(scores[name], scores[best], y, fold)
         if gain.value > _CLEARLY * gain.error:  # never of an error that does not exist

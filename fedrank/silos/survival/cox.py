@@ -38,7 +38,7 @@ class Followed(NamedTuple):
         """Number of rows."""
         return len(self.time)
 
-    def checked(self, name: str) -> Followed:
+    def complete_rows(self, name: str) -> Followed:
         """The same without rows that lack a value.
 
         Raises:
@@ -165,7 +165,7 @@ def fit_cox(
         raise ConfigError("Cox's model needs a silo.")
     names = tuple(names) or tuple(f"x{k}" for k in range(silos[0].x.shape[1]))
     called = tuple(silo_names) or tuple(f"silo {k}" for k in range(len(silos)))
-    kept = [silo.checked(name) for silo, name in zip(silos, called, strict=True)]
+    kept = [silo.complete_rows(name) for silo, name in zip(silos, called, strict=True)]
     if not sum(float(silo.event.sum()) for silo in kept):
         raise DataError("no row has an event; there is nothing to fit.")
     add = Adder(secure)
@@ -173,7 +173,7 @@ def fit_cox(
     if not (moments.deviation > 0).all():
         constant = [name for name, d in zip(names, moments.deviation, strict=True) if d <= 0]
         raise DataError(f"{', '.join(constant)} never varies; leave it out.")
-    at = [Followed(moments.standardised(silo.x), silo.time, silo.event) for silo in kept]
+    at = [Followed(moments.standardise(silo.x), silo.time, silo.event) for silo in kept]
     times, p = event_times(at), len(names)
 
     def ask(beta: np.ndarray) -> Sums:

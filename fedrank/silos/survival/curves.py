@@ -119,7 +119,7 @@ def _counts(
     for k, (silo, of) in enumerate(zip(silos, groups, strict=True)):
         bare = Followed(np.zeros((silo.rows, 0)), silo.time, silo.event)
         known = ~(np.isnan(silo.time) | np.isnan(silo.event))
-        kept.append(bare.checked(f"{k}"))
+        kept.append(bare.complete_rows(f"{k}"))
         labels.append(np.array(of, dtype=object)[known])
     time = event_times(kept)
     if not len(time):

@@ -87,11 +87,11 @@ def linear_guesser(features: Float[np.ndarray, "rows features"], truth: Float[np
         inner = vectors.T @ (x[rows].T @ (truth[rows] - mean)) / max(1, len(x[rows]))
         return vectors @ (inner[:, None] / (np.maximum(values, 0.0)[:, None] + _PENALTIES))
 
-    def missed(fitted: slice, judged: slice) -> np.ndarray:
+    def squared_errors(fitted: slice, judged: slice) -> np.ndarray:
         return np.sum((truth[judged, None] - mean - x[judged] @ weights(fitted)) ** 2, axis=0)
 
     first, second = slice(None, half), slice(half, None)
-    best = int(np.argmin(missed(first, second) + missed(second, first)))
+    best = int(np.argmin(squared_errors(first, second) + squared_errors(second, first)))
     chosen = weights(slice(None))[:, best]
     return lambda new: (new - middle) / spread @ chosen + mean
 
@@ -104,13 +104,13 @@ def non_linear_guesser(features: Float[np.ndarray, "rows features"], truth: Floa
     directions = rng.normal(size=(features.shape[1], _HINGES)) / features.shape[1] ** 0.5
     places = rng.normal(size=_HINGES)
 
-    def hinged(x: np.ndarray) -> np.ndarray:
+    def add_hinges(x: np.ndarray) -> np.ndarray:
         x = (x - middle) / spread
         near = np.clip(x, -_FAR, _FAR)  # hinge functions are not extrapolated, linear ones are
         return np.concatenate([x, np.maximum(near @ directions - places, 0.0)], axis=1)
 
-    guess = linear_guesser(hinged(features), truth)
-    return lambda new: guess(hinged(new))
+    guess = linear_guesser(add_hinges(features), truth)
+    return lambda new: guess(add_hinges(new))
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dic
     ages = at(batch.request.ages)[:, :, 0].astype(np.int64)  # the same to all platforms
     of_platform = [exchanges[f"compare {p}"] for p in range(protocol.slates.platforms)]
 
-    def compared(leaf) -> np.ndarray:
+    def stack_platforms(leaf) -> np.ndarray:
         return np.stack([at(leaf(one))[:, :, p] for p, one in enumerate(of_platform)], axis=2)
 
     return {
@@ -149,9 +149,9 @@ def _kept(protocol: FedSlate, heard: tuple[Any, ...], rounds: np.ndarray) -> dic
         "transitions": rounds[learnt][:, None, None] - ages,
         "following": at(targets.request.values),
         "targets": at(targets.reply.targets),
-        "told": compared(lambda one: one.request.targets),
-        "compared": compared(lambda one: one.request.values),
-        "gradient": compared(lambda one: one.reply.gradient),
+        "told": stack_platforms(lambda one: one.request.targets),
+        "compared": stack_platforms(lambda one: one.request.values),
+        "gradient": stack_platforms(lambda one: one.reply.gradient),
         "choice": at(targets.reply.choice),
     }
 
@@ -348,7 +348,7 @@ def evidence(
     rounds, place, count = np.unique(drawn, return_inverse=True, return_counts=True)
     place = place.reshape(drawn.shape)
 
-    def averaged(values: np.ndarray) -> np.ndarray:
+    def average_batches(values: np.ndarray) -> np.ndarray:
         return np.bincount(place.ravel(), values.ravel(), len(rounds)) / count
 
     def newest(values: np.ndarray) -> np.ndarray:
@@ -359,7 +359,7 @@ def evidence(
     top = partial(_top, n=n)
     compared, shared = records.compared[:, seed, attacker], records.shared[:, seed, attacker]
     told_about = [
-        averaged(told - level),
+        average_batches(told - level),
         newest(told - level),
         newest(told),
         newest(top(compared) - top(compared).mean()),
@@ -373,7 +373,7 @@ def evidence(
         truth=records.engagement(victim)[seed, rounds],
         own=np.concatenate(own, axis=1).astype(np.float64),
         sent=np.stack([*told_about, *told_then], axis=1).astype(np.float64),
-        targets=averaged(told - level) * s.reward_scale,
+        targets=average_batches(told - level) * s.reward_scale,
     )
 
 
@@ -393,14 +393,14 @@ def platform_accuracy(found: Evidence, episode: int) -> dict[str, Accuracy]:
     judged = partial(accuracy, truth, mean=mean)
     everything = np.concatenate([found.own, found.sent], axis=1)
 
-    def fitted(fit, features: np.ndarray) -> Accuracy:
+    def judge_fit(fit, features: np.ndarray) -> Accuracy:
         return judged(fit(features[known], found.truth[known])(features[~known]))
 
     return {
-        "own": fitted(non_linear_guesser, found.own),
+        "own": judge_fit(non_linear_guesser, found.own),
         "targets": judged(found.targets[~known] - found.targets[~known].mean() + mean),
-        "linear": fitted(linear_guesser, everything),
-        "non-linear": fitted(non_linear_guesser, everything),
+        "linear": judge_fit(linear_guesser, everything),
+        "non-linear": judge_fit(non_linear_guesser, everything),
     }
 
 

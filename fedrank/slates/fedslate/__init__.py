@@ -170,10 +170,10 @@ class NetworkPlatforms(LearnerProtocol):
     def describe(self) -> dict[str, Json]:
         s = self.slates
         return {
-            "network": f"{type(s.local).__name__} a platform, joined by {type(s.federated).__name__}",
+            "network": f"{type(s.local).__name__} a platform, joined by {type(s.federated_network).__name__}",
             "n_features": s.user_features + s.item_features,
             "parameters": s.local.size,
-            "federated_parameters": 0 if s.silent else s.federated.size,
+            "federated_parameters": 0 if s.silent else s.federated_network.size,
         }
 
     @override

@@ -57,7 +57,7 @@ def joint_values(
 ) -> Float[Array, "*rows candidates"]:
     """Ω of a platform's own values and of the others' (equations 9 and 10)."""
     if own.ndim == 1:
-        return s.federated.values(weights, own, others)
+        return s.federated_network.values(weights, own, others)
     return jax.vmap(partial(joint_values, s), in_axes=(None, 0, 0))(weights, own, others)
 
 

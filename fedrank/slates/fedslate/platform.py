@@ -67,7 +67,7 @@ def kaleness_of(s: Slates, items: Float[Array, "*shape item_features"]) -> Float
     return items[..., 0] if s.has(Fault.RAW_FEATURES) else items[..., 0] / _ITEM_SCALE + 0.5
 
 
-def scaled(s: Slates, turn: Turn) -> Float[Array, ""]:
+def scale_engagement(s: Slates, turn: Turn) -> Float[Array, ""]:
     """Engagement as it is learnt from."""
     return turn.engagement / s.reward_scale  # type: ignore[operator] - resolved
 
@@ -137,7 +137,7 @@ def next_view(
     shown = v[own.slate]
     expected = jnp.sum(shown * view.documents[own.slate]) / jnp.sum(shown) - 0.5
     clicked = jnp.where(turn.item >= 0, view.documents[turn.item] - 0.5, 0.0)
-    engagement = jnp.where(own.feedback, scaled(s, turn), 0.0)
+    engagement = jnp.where(own.feedback, scale_engagement(s, turn), 0.0)
     after = view._replace(
         observed=observed,
         smooth=s.fade * view.smooth + (1 - s.fade) * (observed - 0.5),
@@ -162,7 +162,7 @@ def transition_of(s: Slates, own: PlatformState, turn: Turn, over: Bool[Array, "
         slate=own.slate,
         item=jnp.where(told, turn.item, -1),
         slot=jnp.where(told, turn.slot, s.world.slate),
-        engagement=jnp.where(told, scaled(s, turn), 0.0),
+        engagement=jnp.where(told, scale_engagement(s, turn), 0.0),
         over=ends.astype(jnp.float32),
     )
 
@@ -194,7 +194,7 @@ def _mean_after(s: Slates, own: PlatformState, turn: Turn) -> Float[Array, ""]:
     if not s.centred:
         return own.mean
     rate = jnp.maximum(1.0 / (own.rounds + 1.0), 1.0 / _MEAN_ROUNDS)
-    return own.mean + jnp.where(own.feedback, rate * (scaled(s, turn) - own.mean), 0.0)
+    return own.mean + jnp.where(own.feedback, rate * (scale_engagement(s, turn) - own.mean), 0.0)
 
 
 #: Number of parameters: slope on kaleness, and the logit of no click.

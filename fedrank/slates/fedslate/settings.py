@@ -244,7 +244,11 @@ class Slates:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Lengths of the axes of messages: N candidates, B transitions, H parameters of Ω."""
-        return {"candidates": self.world.candidates, "transitions": self.batch, "parameters": self.federated.size}
+        return {
+            "candidates": self.world.candidates,
+            "transitions": self.batch,
+            "parameters": self.federated_network.size,
+        }
 
     @cached_property
     def adam(self) -> optax.GradientTransformation:
@@ -260,7 +264,7 @@ class Slates:
         return ItemQ(user, item, widths)
 
     @property
-    def federated(self) -> FederatedQ:
+    def federated_network(self) -> FederatedQ:
         """The federated network Ω."""
         return IdentityHead()
 
@@ -330,7 +334,7 @@ class FederatedSlates(Slates):
             )
 
     @cached_property
-    def federated(self) -> FederatedQ:  # type: ignore[override] - computed once
+    def federated_network(self) -> FederatedQ:  # type: ignore[override] - computed once
         """The federated network Ω."""
         positional, n, widths = self.has(Fault.POSITIONAL), self.world.candidates, self.head_widths or ()
         share = 0.0 if self.others == "pooled" else _SHARE

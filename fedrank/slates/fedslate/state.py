@@ -72,7 +72,7 @@ class PlatformState(NamedTuple):
         target: Its target network.
         optimiser: State of its Adam.
         choice: The choice model that it has learnt or was told: slope, logit of no click.
-        view: What it knows of the user who is there.
+        view: What it knows of the present user.
         slate: The slate that it shows in this round.
         replay: The replay buffer: :class:`Transition` with a leading axis; round r is at place r mod its length.
         rounds: Rounds so far.
@@ -148,7 +148,7 @@ def first_coordinator_state(s: Slates, key: Key[Array, ""]) -> CoordinatorState:
     """The coordinator's state before the first round: a random Ω; ``key`` is consumed."""
     k, b, n = s.platforms, s.batch, s.world.candidates
     weights_key, own = jax.random.split(key)
-    weights = s.federated.init(weights_key)
+    weights = s.federated_network.init(weights_key)
     return CoordinatorState(
         round=jnp.uint32(0),
         key=own,

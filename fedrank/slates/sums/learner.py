@@ -126,10 +126,10 @@ class PlatformState(NamedTuple):
     Attributes:
         number: Number of the platform, from 0.
         feedback: Whether it sees clicks and engagement.
-        view: What it knows of the user who is there.
+        view: What it knows of the present user.
         slate: The slate that it shows in this round.
         rounds: Rounds so far.
-        stay: Sum of what the clicks of the user who is there contribute.
+        stay: Sum of what the clicks of the present user contribute.
         sums: Sums over the users who have left since the last release, clipped, in steps.
         clip: Largest L2 norm of what a user adds.
         norms: How many users' norms are in each bin, of those by whom the clip is found; empty without them.

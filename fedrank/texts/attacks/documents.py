@@ -60,14 +60,14 @@ class Holdings(NamedTuple):
         """Numbers of an owner's documents."""
         return np.flatnonzero(self.owner == owner)
 
-    def present(self, documents: np.ndarray) -> csr_array:
+    def word_presence(self, documents: np.ndarray) -> csr_array:
         """Presence of words in documents: 0 or 1."""
         part = self.counts[documents]
         return csr_array((np.ones_like(part.data), part.indices, part.indptr), shape=part.shape)
 
     def prior(self, documents: Int64[np.ndarray, " some"]) -> Float64[np.ndarray, " vocabulary"]:
         """The part of these documents that holds each word; below one document where none does."""
-        held = np.asarray(self.present(documents).sum(axis=0)).ravel()
+        held = np.asarray(self.word_presence(documents).sum(axis=0)).ravel()
         return np.maximum(held, 0.5) / (len(documents) + 1)
 
 
@@ -359,7 +359,8 @@ def server(
     counts = held.counts[known].toarray().astype(np.float32)
     counts -= counts.mean(axis=0)
     deviation = np.linalg.norm(counts, axis=0)
-    seen = (deviation > 0) & (held.present(known).sum(axis=0) >= 2)  # of a word that stands once, any cell is likely
+    # Any cell is likely for a word that stands in one document only.
+    seen = (deviation > 0) & (held.word_presence(known).sum(axis=0) >= 2)
     rows, signs, believed = (np.zeros((len(seen), z), kind) for kind in (np.int32, np.int32, np.float32))
     for row in range(z):
         cells = published[known, row].astype(np.float32)
@@ -510,7 +511,7 @@ def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | 
     targets = rng.permutation(theirs)[:_TARGETS]
     if not len(targets) or not len(held.of(0)) or not len(held.vocabulary):
         return None
-    shown = Shown(hash_terms(held.vocabulary, setup.shape, rng.bytes(32)), setup.noise, setup.allowed)
+    shown = Shown(hash_terms(held.vocabulary, setup.shape, rng.bytes(32)), setup.noise, setup.question_limit)
     clean = encode(held.counts[targets], shown.hashes, setup.shape)
     reading = insider(held, clean, shown, targets, rng)
     low, high = interval_of(reading)

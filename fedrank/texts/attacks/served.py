@@ -69,7 +69,7 @@ def statistics_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator)
     reading = Reading.empty()
     texts = rng.permutation(held.of(1))[: s.trials].tolist()
     for number, text in enumerate(texts * _AGAIN):
-        change = terms.counted([held.words[text]]).astype(np.float64)
+        change = terms.count_words([held.words[text]]).astype(np.float64)
         left = _noise(rng, terms, s.owners - 1)
         there = number % 2 == 0
         seen = left + change if there else left
@@ -98,7 +98,7 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
     titled = [text for text in rng.permutation(theirs).tolist() if 2 <= len(held.words[text].title) <= _ANCHOR]
     prior = held.prior(held.of(0))
     # The asker's dictionary: words of documents of his own, the most frequent first.
-    known = np.flatnonzero(np.asarray(held.present(held.of(0)).sum(axis=0)).ravel())
+    known = np.flatnonzero(np.asarray(held.word_presence(held.of(0)).sum(axis=0)).ravel())
     dictionary = known[np.argsort(-prior[known], kind="stable")]
     budgets = sorted({max(1, s.questions // 10), s.questions})
     readings = dict.fromkeys(budgets, Reading.empty())
@@ -166,7 +166,7 @@ def _table(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> TermT
     total = np.zeros(terms.length, np.int64)
     for owner in range(s.owners):
         own: list[Words] = [held.words[text] for text in held.of(owner)]
-        total += terms.counted(own)
+        total += terms.count_words(own)
     total += _noise(rng, terms, s.owners).astype(np.int64)
     return terms.table((total % 2**32).astype(np.uint32))
 

@@ -103,7 +103,7 @@ class Corpus:
         labels[self.judged_documents[own]] = self.grades[own]
         return labels
 
-    def answered(self) -> Int64[np.ndarray, " answered"]:
+    def answerable_queries(self) -> Int64[np.ndarray, " answered"]:
         """Numbers of the queries that have a relevant document here, ascending."""
         return np.unique(self.judged_queries[self.grades > 0]).astype(np.int64)
 

@@ -125,7 +125,7 @@ def federation_of(
         whole.select(d, q, f"{whole.name}/{name}") for d, q, name in zip(documents, queries, names, strict=True)
     )
     federation = Federation(whole, silos, documents, queries, names, whole.notes)
-    poor = [name for name, silo in zip(names, silos, strict=True) if not len(silo.answered())]
+    poor = [name for name, silo in zip(names, silos, strict=True) if not len(silo.answerable_queries())]
     notes = [f"No query of {name} has a relevant document there." for name in poor]
     return replace(federation, notes=(*whole.notes, *notes))
 
@@ -245,7 +245,7 @@ def split_queries(
     """
     if not (train > 0 and vali >= 0 and train + vali < 1):
         raise ConfigError(f"train must be above 0, vali at least 0, and together below 1; got {train} and {vali}.")
-    queries = np.random.default_rng(seed).permutation(corpus.answered())
+    queries = np.random.default_rng(seed).permutation(corpus.answerable_queries())
     n = len(queries)
     first, second = round(n * train), round(n * (train + vali))
     if n >= len(_PARTS):
@@ -262,7 +262,7 @@ def _dealt(rng: np.random.Generator, n: int, silos: int) -> Int64[np.ndarray, " 
 
 def _dealt_queries(rng: np.random.Generator, corpus: Corpus, silos: int) -> Int64[np.ndarray, " queries"]:
     """Random silo of each query, evenly also among the queries with a relevant document."""
-    answered = np.isin(np.arange(corpus.n_queries), corpus.answered())
+    answered = np.isin(np.arange(corpus.n_queries), corpus.answerable_queries())
     order = rng.permutation(corpus.n_queries)
     order = np.concatenate([order[answered[order]], order[~answered[order]]])
     at = np.empty(corpus.n_queries, np.int64)

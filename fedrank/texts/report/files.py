@@ -181,7 +181,7 @@ class TextRun:
         return tuple(silo.name for silo in self.silos)
 
     @property
-    def compared(self) -> list[str]:
+    def ordered_methods(self) -> list[str]:
         """Methods that the run has, :data:`METHODS` first and in their order."""
         there = self.methods["method"].unique().sort().to_list()
         return [*(m for m in METHODS if m in there), *(m for m in there if m not in METHODS)]
@@ -192,7 +192,7 @@ class TextRun:
         return sorted(there, key=lambda name: name != self.measure)
 
     @property
-    def searched(self) -> str | None:
+    def search_measure(self) -> str | None:
         """The measure that is shown of searches of the whole federation; None if the run has none."""
         return next(iter(self.measures("federation")), None)
 
@@ -241,7 +241,7 @@ class TextRun:
 
     def is_headline(self, measure: str) -> bool:
         """True if a measure of ``metrics.parquet`` is the headline's, on own documents or in a search."""
-        whole = [name + SCOPES["federation"] for name in (self.searched,) if name]
+        whole = [name + SCOPES["federation"] for name in (self.search_measure,) if name]
         return measure.removesuffix(GAIN) in (self.measure, *whole)
 
     @property

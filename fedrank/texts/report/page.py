@@ -81,7 +81,7 @@ def _of_search(run: Run) -> bool:
 
 def _search_values(run: Run) -> tuple[str, list[Number]]:
     texts = details_of(run)
-    measure = str(texts.searched)
+    measure = str(texts.search_measure)
     from_home, trained = (lead(run, FEDERATED, BM25, scope="federation", at=at) for at in ("home", "federation"))
     assert from_home is not None  # asked before
     home, plain = (_mean(run, BM25, scope) for scope in ("home", "federation"))
@@ -140,7 +140,7 @@ def _levels(run: Run) -> list[Level]:
     )
     levels = []
     for name, method, scope in rows:
-        measure = texts.measure if scope == "own" else texts.searched
+        measure = texts.measure if scope == "own" else texts.search_measure
         values = list(texts.values(method, str(measure), scope=scope).values())
         if values:
             found = mean_interval(values)
@@ -155,12 +155,12 @@ def _levels(run: Run) -> list[Level]:
 
 def _title(run: Run) -> str:
     texts = details_of(run)
-    return f"{texts.searched} of a search" if _of_search(run) else f"{texts.measure} on a silo’s own documents"
+    return f"{texts.search_measure} of a search" if _of_search(run) else f"{texts.measure} on a silo’s own documents"
 
 
 def _mean(run: Run, method: str, scope: str) -> float:
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.searched
+    measure = texts.measure if scope == "own" else texts.search_measure
     values = list(texts.values(method, str(measure), scope=scope).values())
     return mean_interval(values).mean if values else 0.0
 
@@ -243,13 +243,14 @@ def _tiles(run: Run) -> list[Html]:
         alone = LOCAL if from_bm25 is None else BM25
         everywhere = from_bm25 or everywhere
         assert everywhere is not None  # one of them is
-        home = mean_interval(list(texts.values(alone, str(texts.searched), scope="home").values())).mean
-        whole = mean_interval(list(texts.values(FEDERATED, str(texts.searched), scope="federation").values())).mean
+        measure = str(texts.search_measure)
+        home = mean_interval(list(texts.values(alone, measure, scope="home").values())).mean
+        whole = mean_interval(list(texts.values(FEDERATED, measure, scope="federation").values())).mean
         reached = f"{whole:.{DIGITS}f} against {home:.{DIGITS}f} of {alone} at home"
         out.append(_gain_tile("Search of all against search at home", everywhere, reached))
     added = lead(run, FEDERATED, BM25, scope="federation")
     if added is not None:
-        plain = mean_interval(list(texts.values(BM25, str(texts.searched), scope="federation").values())).mean
+        plain = mean_interval(list(texts.values(BM25, str(texts.search_measure), scope="federation").values())).mean
         out.append(_gain_tile("Training over plain BM25 in that search", added, f"BM25 there: {plain:.{DIGITS}f}"))
     exact = gain(run, EXACT)
     if exact is not None:

@@ -97,7 +97,7 @@ class TextsShown(Shown):
 
     @override
     def summarised(self, run: Run, measure: str) -> bool:
-        ends = (*(f" ({name})" for name in run.details.names), *(f", {name}" for name in run.details.compared))
+        ends = (*(f" ({name})" for name in run.details.names), *(f", {name}" for name in run.details.ordered_methods))
         return not measure.endswith(ends)
 
     @override

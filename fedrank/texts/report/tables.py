@@ -152,7 +152,7 @@ def lead(
         silo: Name of a silo; None for the mean over silos.
     """
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.searched
+    measure = texts.measure if scope == "own" else texts.search_measure
     if measure is None:
         return None
     ours, theirs = (
@@ -202,11 +202,11 @@ def methods_table(run: Run) -> Table:
 def search_table(run: Run) -> Table | None:
     """Table of all methods in a search of all silos' documents and at home; None if the run has no such measure."""
     texts = details_of(run)
-    measure = texts.searched
+    measure = texts.search_measure
     if measure is None:
         return None
     rows = []
-    for method in texts.compared:
+    for method in texts.ordered_methods:
         everywhere, home = (texts.values(method, measure, scope=scope) for scope in ("federation", "home"))
         rows.append(
             {
@@ -352,8 +352,8 @@ def _methods_in_words(texts: TextRun) -> str:
         POOLED: "the true label of all judged pairs and exact counts, as silos could train that share "
         "everything; no strict bound, other rankers may be above it",
     }
-    said = "Trained on: " + "; ".join(f"{name}, {known[name]}" for name in texts.compared if name in known) + "."
-    return said + (f" {BM25} is not trained." if BM25 in texts.compared else "")
+    said = "Trained on: " + "; ".join(f"{name}, {known[name]}" for name in texts.ordered_methods if name in known) + "."
+    return said + (f" {BM25} is not trained." if BM25 in texts.ordered_methods else "")
 
 
 def _features_in_words(run: Run) -> list[str]:
@@ -383,7 +383,7 @@ def _features_in_words(run: Run) -> list[str]:
 def _having(texts: TextRun, scope: str) -> list[str]:
     """Methods that have values of a scope, in the order in which they are shown."""
     there = set(texts.methods.filter(pl.col("scope") == scope)["method"])
-    return [method for method in texts.compared if method in there]
+    return [method for method in texts.ordered_methods if method in there]
 
 
 def _over_bm25(texts: TextRun, title: str, scope: str) -> list[Column]:
@@ -413,7 +413,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
         None if the run has no such measure.
     """
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.searched
+    measure = texts.measure if scope == "own" else texts.search_measure
     if measure is None:
         return None
     named = measure + SCOPES[scope]
@@ -473,13 +473,13 @@ def queries_table(run: Run) -> Table | None:
     if not file.exists():
         return None
     frame = parquet(file, _PER_QUERY).filter(pl.col("split") == "test")
-    pairs = [("own documents", texts.measure, "own", m, "own") for m in texts.compared if m != FEDERATED]
-    if texts.searched is not None:
+    pairs = [("own documents", texts.measure, "own", m, "own") for m in texts.ordered_methods if m != FEDERATED]
+    if texts.search_measure is not None:
         others = [(LOCAL, "home"), (BM25, "home"), *((m, "federation") for m in (BM25, GLOBAL, EXACT, POOLED))]
         pairs += [
-            ("all silos’ documents", texts.searched, "federation", m, scope)
+            ("all silos’ documents", texts.search_measure, "federation", m, scope)
             for m, scope in others
-            if m in texts.compared
+            if m in texts.ordered_methods
         ]
     found = []
     for about, measure, scope, other, of in pairs:

@@ -184,7 +184,7 @@ def ends(estimate: Estimate) -> str:
 def _gain(run: Run, scope: str) -> list[str]:
     """The federation's ranker against Local and BM25, which a silo has without a federation."""
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.searched
+    measure = texts.measure if scope == "own" else texts.search_measure
     at = "own" if scope == "own" else "home"
     if measure is None:
         return []

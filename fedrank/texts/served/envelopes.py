@@ -77,7 +77,7 @@ class Question:
         if len(self.sealed) > LARGEST_QUESTION:
             raise ConfigError(f"the question is too large, {len(self.sealed)} bytes; ask with fewer words.")
 
-    def opened(self, answer: bytes) -> dict[str, Any]:
+    def open_answer(self, answer: bytes) -> dict[str, Any]:
         """The content of the answer.
 
         Raises:

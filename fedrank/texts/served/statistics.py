@@ -120,13 +120,13 @@ class StatisticsTerms:
             documents: Words of all its documents.
             noise: Draws a number of values with a standard deviation; from the operating system unless told otherwise.
         """
-        sums = self.counted(documents)
+        sums = self.count_words(documents)
         noisy = sums + noise(self.share, self.length)
         if np.abs(noisy).max() >= 2**31 // self.owners:
             raise DataError("the statistics do not fit into 32 bits: too many documents, or too much noise.")
         return (noisy % 2**32).astype(np.uint32)
 
-    def counted(self, documents: Iterable[Words]) -> Int64[np.ndarray, " length"]:
+    def count_words(self, documents: Iterable[Words]) -> Int64[np.ndarray, " length"]:
         """The vector without noise, limited to what one document may change; draws with the system's randomness."""
         import secrets
 
@@ -217,8 +217,8 @@ class TermTable:
         # A language model of the collection is not summed: occurrences are put at the document frequencies.
         return Statistics(self.documents, sums, sums, tokens)
 
-    def packed(self) -> bytes:
-        """The table as bytes, which :meth:`unpacked` reads."""
+    def to_bytes(self) -> bytes:
+        """The table as bytes, which :meth:`from_bytes` reads."""
         out = io.BytesIO()
         np.savez_compressed(
             out,
@@ -229,8 +229,8 @@ class TermTable:
         return _MAGIC + out.getvalue()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> TermTable:
-        """The table in bytes of :meth:`packed`.
+    def from_bytes(cls, data: bytes) -> TermTable:
+        """The table in bytes of :meth:`to_bytes`.
 
         Raises:
             WireError: They are something else.

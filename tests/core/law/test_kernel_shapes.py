@@ -12,7 +12,7 @@ import pytest
 from fedrank.core.kernels import check_range, check_shapes, host_weighted_sum
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.on_device.reply import ClicksToReply
-from fedrank.ranking.rankers.row_scores import row_scores
+from fedrank.ranking.scoring import row_scores
 from fedrank.ranking.sessions.cohort import private_sums
 
 

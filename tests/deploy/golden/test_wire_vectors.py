@@ -31,7 +31,7 @@ from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretised  # noqa: E402
 from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
 from fedrank.ranking.foltr_es import Draws  # noqa: E402
-from fedrank.ranking.on_device.interleave import credited, draft  # noqa: E402
+from fedrank.ranking.on_device.interleave import credit_clicks, draft  # noqa: E402
 
 FILE = DOCS / "reference" / "wire-vectors.json"
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
@@ -117,7 +117,9 @@ def test_a_device_of_the_package_makes_the_report(case, monkeypatch):
         words, team = np.array(search["words"], np.uint32), None
         if terms.interleaved:
             shared, team = draft(*map(np.array, search["orders"]), terms.depth, search["toss"])
-            assert shared.tolist() == search["list"] and list(credited(search["clicks"], team)) == search["credited"]
+            assert (
+                shared.tolist() == search["list"] and list(credit_clicks(search["clicks"], team)) == search["credited"]
+            )
         before = sum(tried.sums)
         tried = tried.after(terms, tried.half, search["clicks"], lambda shape, words=words: words.reshape(shape), team)
         assert sum(tried.sums) - before == search["value"]

@@ -69,7 +69,7 @@ def test_what_crosses_with_a_hit_is_what_the_owner_agreed_to(tmp_path, reveals):
         askers.close()
         question = Question(key_of(home.public_key()), body)
         _, sealed = post(server.url + "/v1/ask", question.sealed)
-        hits = question.opened(sealed)["hits"]
+        hits = question.open_answer(sealed)["hits"]
     shown = sorted(hit.get("title", "") for hit in hits)
     beginning = " ".join(words)[:79] + "…"
     assert shown == {"title": ["", "The word0 of a title"], "beginning": ["The word0 of a title", beginning]}.get(
@@ -164,10 +164,10 @@ def test_an_answer_belongs_to_its_question(tmp_path):
         askers.close()
         questions = [Question(key_of(home.public_key()), body) for _ in range(2)]
         answers = [post(server.url + "/v1/ask", question.sealed)[1] for question in questions]
-        assert "hits" in questions[0].opened(answers[0])
+        assert "hits" in questions[0].open_answer(answers[0])
         for wrong in (answers[1], answers[0][:-1], b"", answers[0][:40] + b"\0" + answers[0][41:]):
             with pytest.raises(ValueError):
-                questions[0].opened(wrong)
+                questions[0].open_answer(wrong)
 
 
 def test_what_is_no_question_is_refused(tmp_path):
@@ -199,7 +199,7 @@ def test_what_is_no_question_is_refused(tmp_path):
         for body in bad:
             question = Question(key_of(home.public_key()), {"asker": "anna", "token": token, "day": TODAY, **body})
             status, answer = post(server.url + "/v1/ask", question.sealed)
-            assert status == 200 and "error" in question.opened(answer), body
+            assert status == 200 and "error" in question.open_answer(answer), body
 
 
 def test_half_a_surrogate_pair_is_no_text_and_breaks_nothing(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_half_a_surrogate_pair_is_no_text_and_breaks_nothing(tmp_path, monkeypat
         for wrong in ({"words": ["\ud800"]}, {"asker": "\ud800"}, {"token": "\ud800"}):
             question = Question(key, sound | {"token": asked._tokens["north"]} | wrong)
             status, answer = post(url, question.sealed)
-            assert status == 200 and question.opened(answer)["error"] in ("malformed", "unauthorised")
+            assert status == 200 and question.open_answer(answer)["error"] in ("malformed", "unauthorised")
 
 
 def counted(home):
@@ -231,21 +231,21 @@ def test_a_question_that_is_sent_again_counts_once_also_after_a_restart(tmp_path
         askers.close()
         several = Question(key_of(home.public_key()), body | {"several": [{"words": ["wing"]}] * 3})
         one = Question(key_of(home.public_key()), body | {"words": ["wing"]})
-        assert len(several.opened(post(server.url + "/v1/ask", several.sealed)[1])["several"]) == 3
-        assert len(one.opened(post(server.url + "/v1/ask", one.sealed)[1])["hits"]) == 1
+        assert len(several.open_answer(post(server.url + "/v1/ask", several.sealed)[1])["several"]) == 3
+        assert len(one.open_answer(post(server.url + "/v1/ask", one.sealed)[1])["hits"]) == 1
         assert counted(home) == (4, 0)
         for question in (several, one) * 10:
-            assert question.opened(post(server.url + "/v1/ask", question.sealed)[1])["error"] == "replayed"
+            assert question.open_answer(post(server.url + "/v1/ask", question.sealed)[1])["error"] == "replayed"
         assert counted(home) == (4, 0)
     with owner(tmp_path / "north", settings=settings) as (home, server):
         for question in (several, one):
-            assert question.opened(post(server.url + "/v1/ask", question.sealed)[1])["error"] == "replayed"
+            assert question.open_answer(post(server.url + "/v1/ask", question.sealed)[1])["error"] == "replayed"
         late = [Question(key_of(home.public_key()), body | {"words": ["wing"], "day": TODAY + n}) for n in (-2, 2, 0)]
-        said = [question.opened(post(server.url + "/v1/ask", question.sealed)[1]) for question in late]
+        said = [question.open_answer(post(server.url + "/v1/ask", question.sealed)[1]) for question in late]
         assert [one.get("error") for one in said] == ["other-day", "other-day", None]
         # Seven at once do not fit into what is left, and are not counted in part.
         much = Question(key_of(home.public_key()), body | {"several": [{"words": ["wing"]}] * 7})
-        assert much.opened(post(server.url + "/v1/ask", much.sealed)[1])["error"] == "too-many"
+        assert much.open_answer(post(server.url + "/v1/ask", much.sealed)[1])["error"] == "too-many"
         assert counted(home) == (5, 0)
 
 

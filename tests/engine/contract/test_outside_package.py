@@ -18,7 +18,7 @@ from fedrank.core import plugins
 from fedrank.core.ledger import Ledger
 from fedrank.engine.run import resume, run
 from fedrank.engine.settings import read_config
-from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.report.page import write_page
 
@@ -54,7 +54,7 @@ def values(folder, split="test", measure="nDCG@10"):
 
 
 def test_an_object_with_its_own_ranker_and_data_runs_without_registration(package, tmp_path):
-    data = generated(3)
+    data = generate_queries(3)
     protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
     folder = run(protocol, tmp_path / "run", data=data, clients=6, rounds=4, seeds=1, evaluation={"every": 4})
     first, last = values(folder)
@@ -69,7 +69,7 @@ def test_an_object_with_its_own_ranker_and_data_runs_without_registration(packag
 
 
 def test_debug_mode_gives_the_same_model(package, tmp_path):
-    data = generated(3)
+    data = generate_queries(3)
     ends = []
     for debug in (False, True):
         folder = tmp_path / f"debug-{debug}"

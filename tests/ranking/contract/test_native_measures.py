@@ -7,12 +7,12 @@ from worlds import FEATURES
 
 from fedrank.metrics.online import REWARDS
 from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.data.layouts import PaddedQueries
+from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.evaluate import _Measures, _values
-from fedrank.ranking.measures import breakers, known, measured, ranking
+from fedrank.ranking.measures import breakers, known, measure_queries, ranking
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.rankers.row_scores import row_scores
+from fedrank.ranking.scoring import row_scores
 from fedrank.ranking.sessions.expected import rankings
 
 QUERIES, DOCUMENTS = 30, 13
@@ -51,7 +51,7 @@ def test_measures_are_the_same(shuffles):
     asked = _Measures(REWARDS.get("MaxRR")(10), USERS, ("nDCG@10", "RR@3", "nDCG"))
     padded = PaddedQueries(jnp.zeros((*where.shape, 0)), jnp.asarray(labels), jnp.asarray(where.sum(1), jnp.int32))
     theirs = _values(asked, jnp.asarray(scores), padded, None if bits is None else jnp.asarray(bits))
-    ours = measured(asked.metric, asked.users, asked.measures, scores, labels, where, bits)
+    ours = measure_queries(asked.metric, asked.users, asked.measures, scores, labels, where, bits)
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_allclose(values, theirs[name], rtol=1e-5, atol=1e-6, err_msg=name)

@@ -26,7 +26,7 @@ PARTIES, K = 200, 5
 def queries():
     """Queries of 1 to 14 documents, some without a relevant one."""
     made = tiny_queries(queries=30)
-    assert made.lengths.min() == 1 and not made.judged.all()
+    assert made.lengths.min() == 1 and not made.has_relevant.all()
     return made
 
 

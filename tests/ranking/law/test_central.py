@@ -16,7 +16,7 @@ from fedrank.metrics.discounted import discounted_cumulative
 from fedrank.metrics.offline import offline_metric
 from fedrank.ranking.central import DBGD, MGD, PDGD
 from fedrank.ranking.clicks.cascade import CascadeUser, cascade
-from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.rankers.linear import Linear
@@ -56,7 +56,7 @@ def answers(protocol, queries, weights, count):
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("ranker", ["linear", "mlp"])
 def test_what_users_see_and_the_model_get_better(learner, ranker):
-    queries = generated(0, n_queries=60, n_features=FEATURES).train
+    queries = generate_queries(0, n_queries=60, n_features=FEATURES).train
     protocol = central(learner, ranker, "perfect", interactions=200)
     states, _, seen = run(protocol, queries, 40, seeds=(0, 1, 2))
     shown = np.asarray(seen["nDCG@10"])  # [rounds, runs]

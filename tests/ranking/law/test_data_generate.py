@@ -5,12 +5,12 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.generate import generate_queries
 
 
 @pytest.fixture(scope="module")
 def splits():
-    return generated(seed=1, n_queries=400)
+    return generate_queries(seed=1, n_queries=400)
 
 
 def ndcg_at_10(queries, scores):
@@ -26,7 +26,7 @@ def ndcg_at_10(queries, scores):
 
 
 def test_shape_of_the_default():
-    whole = generated()
+    whole = generate_queries()
     parts = list(whole.parts().values())
     assert [q.n_queries for q in parts] == [1015, 338, 339] and sum(q.n_queries for q in parts) == 1692
     assert all(q.n_features == 46 and q.generated for q in parts) and whole.generated
@@ -37,7 +37,7 @@ def test_shape_of_the_default():
     features = np.concatenate([q.features for q in parts])
     assert features.min() == 0 and features.max() == 1
     assert (~features.any(axis=0)).sum() == 6
-    unjudged = 1 - np.concatenate([q.judged for q in parts]).mean()
+    unjudged = 1 - np.concatenate([q.has_relevant for q in parts]).mean()
     assert 0.02 < unjudged < 0.3
     assert len({qid for q in parts for qid in q.qids.tolist()}) == 1692
     assert [q.name for q in parts] == ["generated/train", "generated/vali", "generated/test"]
@@ -56,7 +56,7 @@ def test_learnable_but_not_given_away(splits):
 def test_noise_makes_it_harder():
     scores = []
     for noise in (0.0, 2.0):
-        splits = generated(seed=2, n_queries=200, noise=noise)
+        splits = generate_queries(seed=2, n_queries=200, noise=noise)
         model = Ridge().fit(splits.train.features, splits.train.labels)
         scores.append(ndcg_at_10(splits.test, model.predict(splits.test.features)))
     assert scores[0] > scores[1] + 0.1
@@ -65,7 +65,7 @@ def test_noise_makes_it_harder():
 
 
 def test_seed_decides_everything(splits):
-    again, other = generated(seed=1, n_queries=400), generated(seed=3, n_queries=400)
+    again, other = generate_queries(seed=1, n_queries=400), generate_queries(seed=3, n_queries=400)
     for part, queries in splits.parts().items():
         np.testing.assert_array_equal(queries.features, again.parts()[part].features)
         np.testing.assert_array_equal(queries.labels, again.parts()[part].labels)
@@ -74,12 +74,12 @@ def test_seed_decides_everything(splits):
 
 @pytest.mark.parametrize("grades", [2, 5])
 def test_grades(grades):
-    splits = generated(n_queries=300, grades=grades)
+    splits = generate_queries(n_queries=300, grades=grades)
     assert splits.max_label == grades - 1
 
 
 def test_smallest():
-    splits = generated(n_queries=5, n_features=1)
+    splits = generate_queries(n_queries=5, n_features=1)
     assert [q.n_queries for q in splits.parts().values()] == [3, 1, 1]
     assert splits.train.features.any()
 
@@ -87,4 +87,4 @@ def test_smallest():
 def test_refused():
     for settings in [{"n_queries": 4}, {"n_features": 0}, {"grades": 1}, {"noise": -1.0}, {"noise": float("nan")}]:
         with pytest.raises(ConfigError, match="got"):
-            generated(**settings)
+            generate_queries(**settings)

@@ -33,7 +33,7 @@ from fedrank.ranking.leaderboard.grid import (
     parts_here,
 )
 from fedrank.ranking.leaderboard.page import document_of
-from fedrank.ranking.leaderboard.standings import Row, Standings, contrasts, ranked, results_frame
+from fedrank.ranking.leaderboard.standings import Row, Standings, contrasts, rank_methods, results_frame
 from fedrank.ranking.leaderboard.submitted import COLUMNS, check_evidence, read_lines, rows_of, submit
 
 GENERATED = Part("generated")
@@ -168,7 +168,9 @@ def test_the_best_comes_first_and_users_are_averaged():
     rows = [row("low", [0.2, 0.3], [0.2], users[0]), row("low", [0.4, 0.5], [0.4], users[1])]
     rows += [row("high", [0.6, 0.6], [0.6], block) for block in users]
     rows += [row("one user only", [0.9, 0.9], [0.9], users[0])]
-    order = ranked(made(tiny_grid("pdgd", clicks=("perfect", "informational")), rows), "generated", "interactions")
+    order = rank_methods(
+        made(tiny_grid("pdgd", clicks=("perfect", "informational")), rows), "generated", "interactions"
+    )
     assert [one.method for one in order] == ["high", "low"]
     assert order[1].by_seed["nDCG@10"] == pytest.approx({100: 0.3, 101: 0.4}) and order[1].queries[
         "q0"

@@ -11,7 +11,7 @@ from fedrank.engine.settings import with_setting
 from fedrank.ranking.config import Attack, Evaluation
 from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.unlearning import unlearn
-from fedrank.ranking.unlearning.weights import Logged, ball, calibrated, projected, replayed_updates
+from fedrank.ranking.unlearning.weights import Logged, ball, calibrate_updates, project_onto_ball, replayed_updates
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def test_what_is_left_of_devices_that_sent_weights(config):
 
 def test_steps_of_the_methods_by_hand():
     stored, anew = np.array([[3.0, 4.0], [1.0, 0.0]]), np.array([[0.0, 2.0], [0.0, 0.0]])
-    np.testing.assert_allclose(calibrated(stored, anew), [[0, 5], [0, 0]])
+    np.testing.assert_allclose(calibrate_updates(stored, anew), [[0, 5], [0, 0]])
     centre, radius = np.array([[1.0, 1.0]]), np.array([2.0])
-    np.testing.assert_allclose(projected(np.array([[1.0, 5.0]]), centre, radius), [[1, 3]])
-    np.testing.assert_allclose(projected(np.array([[2.0, 1.0]]), centre, radius), [[2, 1]])
+    np.testing.assert_allclose(project_onto_ball(np.array([[1.0, 5.0]]), centre, radius), [[1, 3]])
+    np.testing.assert_allclose(project_onto_ball(np.array([[2.0, 1.0]]), centre, radius), [[2, 1]])
     # Two rounds of three devices, the last of which is forgotten; device 1 is not heard in round 2.
     sent = np.array([[[[1.0]], [[3.0]], [[9.0]]], [[[5.0]], [[0.0]], [[8.0]]]]).transpose(0, 2, 1, 3)
     counts, arrived = np.array([[[1, 3, 4]], [[2, 2, 2]]]), np.array([[[True] * 3], [[True, False, True]]])

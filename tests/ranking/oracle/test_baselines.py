@@ -11,7 +11,7 @@ from worlds import tiny_queries
 from fedrank.core.errors import DataError, MissingExtraError, UnknownNameError
 from fedrank.ranking.baselines import label_rankers as baselines
 from fedrank.ranking.baselines.label_rankers import BASELINES, fit_baseline, label_pairs, least_hinge_loss
-from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.queries import QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
 
@@ -172,7 +172,7 @@ def test_ranking_svm_against_a_quadratic_program():
 def test_ranking_svm_against_coordinate_descent():
     from sklearn.svm import LinearSVC
 
-    q = generated(3, n_queries=60, n_features=6).train
+    q = generate_queries(3, n_queries=60, n_features=6).train
     better, worse, _ = label_pairs(q, 10**9)
     d = q.features[better].astype(float) - q.features[worse]
     side = np.where(np.arange(len(d)) % 2, 1.0, -1.0)  # it wants two classes; half of the pairs is turned round
@@ -201,7 +201,7 @@ def test_order_of_documents_and_number_of_copies_do_not_matter():
 
 
 def test_fewer_pairs_are_said_and_stand_for_all(monkeypatch):
-    q = generated(3, n_queries=100, n_features=6).train
+    q = generate_queries(3, n_queries=100, n_features=6).train
     full = fit_baseline("RankingSVM", alone(q))
     total = len(all_pairs(q))
     monkeypatch.setattr(baselines, "SVM_MOST_NUMBERS", 6 * (total // 3))
@@ -228,7 +228,7 @@ def test_what_has_no_solution_is_said(monkeypatch):
 
 def test_lambda_mart_beats_every_single_feature():
     pytest.importorskip("lightgbm")
-    splits = generated(1, n_queries=250, n_features=8)
+    splits = generate_queries(1, n_queries=250, n_features=8)
     model = fit_baseline("LambdaMART", splits)
     singles = [ndcg10(sign * splits.test.features[:, f], splits.test) for f in range(8) for sign in (1, -1)]
     reached = ndcg10(model.scores(splits.test.features), splits.test)
@@ -240,7 +240,7 @@ def test_lambda_mart_beats_every_single_feature():
 
 def test_lambda_mart_keeps_the_number_of_trees_that_validates_best():
     lightgbm = pytest.importorskip("lightgbm")
-    splits = generated(2, n_queries=150, n_features=6)
+    splits = generate_queries(2, n_queries=150, n_features=6)
     model = fit_baseline("LambdaMART", splits)
     trees = int(model.notes[0].split()[1])
     # The same trees without a judge, cut at every number: LightGBM's own nDCG counts queries without labels as 1, which
@@ -257,7 +257,7 @@ def test_lambda_mart_keeps_the_number_of_trees_that_validates_best():
 
 def test_lambda_mart_without_validation_queries_and_with_too_little_data():
     pytest.importorskip("lightgbm")
-    splits = generated(2, n_queries=50, n_features=4)
+    splits = generate_queries(2, n_queries=50, n_features=4)
     unlabelled = QuerySet(splits.vali.features, 0 * splits.vali.labels, splits.vali.offsets, splits.vali.qids)
     for vali in (None, unlabelled):
         model = fit_baseline("LambdaMART", Splits(splits.train, vali, None, "made"))

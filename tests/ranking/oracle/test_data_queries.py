@@ -34,7 +34,7 @@ def test_counts():
     assert (queries.n_queries, queries.n_documents, queries.n_features) == (2, 3, 2)
     assert (queries.longest, queries.max_label) == (2, 2)
     assert queries.lengths.tolist() == [2, 1] and queries.lengths.dtype == np.int64
-    assert queries.judged.tolist() == [True, False]
+    assert queries.has_relevant.tolist() == [True, False]
     assert queries.features.dtype == np.float32 and queries.labels.dtype == np.int32
     assert queries.offsets.dtype == np.int64 and queries.qids.dtype.kind == "U"
     assert not queries.generated

@@ -31,7 +31,7 @@ def test_mq2008_parts(mq2008):
     files = [next(mq2008.glob(f"S{k}.txt*")) for k in range(1, 5)]
     whole = concatenate(read_parts(files, n_features=46, max_label=2))
     assert (whole.n_queries, whole.n_documents, whole.n_features) == (628, 12_337, 46)
-    assert int(whole.judged.sum()) == 459
+    assert int(whole.has_relevant.sum()) == 459
     assert (whole.lengths.min(), whole.longest) == (5, 121)
     constant = np.flatnonzero(whole.features.min(axis=0) == whole.features.max(axis=0)) + 1
     assert constant.tolist() == [6, 7, 8, 9, 10, 43]

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.metrics.online import REWARDS
-from fedrank.ranking.on_device.interleave import BOTH, MINUS, PLUS, credited, draft
+from fedrank.ranking.on_device.interleave import BOTH, MINUS, PLUS, credit_clicks, draft
 from fedrank.ranking.sessions.kernel import fill_draft
-from fedrank.ranking.sessions.reference import drafted
+from fedrank.ranking.sessions.reference import draft_lists
 
 LISTS = [
     (a, b) for n in (1, 2, 3, 4) for a in [tuple(range(n))] for b in itertools.permutations(range(n))
@@ -32,7 +32,7 @@ def by_hand(first, second, tosses):
     return order, team
 
 
-in_jax = jax.jit(jax.vmap(drafted, in_axes=(None, None, None, 0)), static_argnums=2)
+in_jax = jax.jit(jax.vmap(draft_lists, in_axes=(None, None, None, 0)), static_argnums=2)
 
 
 def test_lists_and_teams_of_all_tosses():
@@ -59,7 +59,7 @@ def test_clicks_that_do_not_depend_on_documents_favour_nobody():
                     total = Fraction(0)
                     for word in range(2**depth):
                         _, team = draft(np.array(first), np.array(second), depth, word)
-                        plus, minus = credited(pattern, team)
+                        plus, minus = credit_clicks(pattern, team)
                         values = [metric.numerators[metric.index[one]] for one in (plus, minus)]
                         total += Fraction(int(values[0]) - int(values[1]))
                     assert total == 0
@@ -68,4 +68,4 @@ def test_clicks_that_do_not_depend_on_documents_favour_nobody():
 def test_what_is_below_the_drafted_ranks_follows_the_first_ranker():
     order, team = draft(np.array([3, 1, 0, 2, 4]), np.array([4, 2, 0, 1, 3]), 2, 0)
     assert (order.tolist(), team.tolist()) == ([4, 3, 1, 0, 2], [-1, 1, 0, 0, 0])
-    assert credited(0b00111, team) == (0b00110, 0b00101)
+    assert credit_clicks(0b00111, team) == (0b00110, 0b00101)

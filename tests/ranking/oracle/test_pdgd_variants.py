@@ -10,7 +10,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data import partition
-from fedrank.ranking.data.generate import generated
+from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.foltr_pdgd import FedOptPDGD, FedProxPDGD, FoltrPDGD, Proximal
 from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.rankers.linear import Linear
@@ -58,7 +58,7 @@ def test_the_server_steps_as_in_the_paper():
 
 @pytest.fixture(scope="module")
 def world():
-    queries = generated(seed=1, n_queries=20, n_features=FEATURES).train
+    queries = generate_queries(seed=1, n_queries=20, n_features=FEATURES).train
     return queries.padded(), partition.uniform(queries.n_queries, 2)
 
 

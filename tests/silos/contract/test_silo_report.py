@@ -186,7 +186,7 @@ def test_a_page_of_one_seed_says_that_there_is_no_verdict(tmp_path):
     of_rounds = {"unit": "rounds", "p": 1.0, "verdict": "no evidence"}
     changed(folder, "evidence.json", lambda found: found["hungarian"]["silos"]["cleveland"].update(of_rounds))
     run = load(folder)
-    assert "One seed gives no verdict" in " ".join(silo_tables.explained(run.details))
+    assert "One seed gives no verdict" in " ".join(silo_tables.explain_columns(run.details))
 
 
 def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every):

@@ -54,7 +54,7 @@ def test_verdicts_of_messages_are_those_of_the_rows_at_one_place(target):
         np.testing.assert_allclose([*mine.gain, mine.p, mine.visible], [*theirs.gain, theirs.p, theirs.visible], 1e-9)
     assert 1 in state.looked.inverted
     names = [f"s{k}" for k in range(4)]
-    told = state.looked.named(names)
+    told = state.looked.as_json(names)
     assert told["target"] == names[target] and set(told["silos"]) == set(names) - {names[target]}
     assert any("inverted" in said for said in told["warnings"])
     sent = {entry.exchange: entry.messages for entry in ledger if entry.sender == "parties"}

@@ -13,7 +13,7 @@ from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.config import Network, RecordPrivacy, Silos
 from fedrank.silos.deployment import read_table, silos_node
 from fedrank.silos.records.messages import Message, read_message
-from fedrank.silos.records.ranges import as_each, parsed, parsed_levels, public_rows, ranges_of
+from fedrank.silos.records.ranges import as_each, parse_ranges, parsed_levels, public_rows, ranges_of
 from fedrank.silos.records.releases import noise_of, release_sums
 
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
@@ -98,7 +98,7 @@ def coded(path):
 
     ranges = ranges_of(
         ("age", "sex", "ward", "hiv"),
-        parsed(["age=18:110", "hiv=0:1"]),
+        parse_ranges(["age=18:110", "hiv=0:1"]),
         None,
         parsed_levels(["sex=f,m", "ward=A,B,C"]),
     )
@@ -151,7 +151,7 @@ def test_of_a_record_without_a_silo_nothing_is_in_any_silos_message(tmp_path):
     """North has two records, south one; of the fourth the silo is missing, whatever else it holds."""
     from fedrank.silos.data.files import read_columns
 
-    ranges = ranges_of(("age",), parsed(["age=0:100"]))
+    ranges = ranges_of(("age",), parse_ranges(["age=0:100"]))
     for record in ("100,1,", "0,0,", ",,"):
         path = tmp_path / "all.csv"
         path.write_text(f"age,ill,silo\n25,1,north\n75,0,north\n50,1,south\n{record}\n")

@@ -16,7 +16,7 @@ from fedrank.silos.attacks.membership import attack_records
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.silos.records.account import record_account
 from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
-from fedrank.silos.records.ranges import parsed, ranges_of
+from fedrank.silos.records.ranges import parse_ranges, ranges_of
 from fedrank.silos.records.releases import (
     RecordNoise,
     auc_noise,
@@ -140,10 +140,10 @@ def test_ranges_come_from_outside_and_are_asked_for():
     for bad in ((1, 1), (0, np.inf), (np.nan, 1)):
         with pytest.raises(ConfigError, match="rise"):
             ranges_of(NAMES, {"a": bad, "b": (0, 1)})
-    assert parsed(["a=0:1", "g=u=-1:1"]) == {"a": (0.0, 1.0), "g=u": (-1.0, 1.0)}
+    assert parse_ranges(["a=0:1", "g=u=-1:1"]) == {"a": (0.0, 1.0), "g=u": (-1.0, 1.0)}
     for text in ("a", "a=1", "=0:1", "a=x:1", "a=0:1:2"):
         with pytest.raises(ConfigError, match="low:high"):
-            parsed([text])
+            parse_ranges([text])
     for epsilon in (0, -1, 101, np.nan):
         with pytest.raises(ConfigError, match="epsilon"):
             RecordNoise(epsilon, 1e-6, 1.0, 1)

@@ -47,7 +47,7 @@ def test_a_penalised_model_is_scikit_learns():
     (mine, *_), _ = federation(1)
     theirs = LogisticRegression(C=1 / 3, tol=1e-12, max_iter=10**4)
     moments = moments_of([mine.x])
-    theirs.fit(moments.standardised(mine.x), mine.y)
+    theirs.fit(moments.standardise(mine.x), mine.y)
     made = fit_alone(mine, 3.0)
     np.testing.assert_allclose(made.beta, [*theirs.intercept_, *theirs.coef_[0]], rtol=1e-6)
 
@@ -195,7 +195,7 @@ def test_every_row_of_the_target_counts_and_the_sceptics_rows_stand_first(answer
     assert "90 rows" in made["headline"] and made["auc"]["low"] < made["auc"]["value"] < made["auc"]["high"]
     rival = max((r for r in answered.rows if ways.WAYS[r.way].kind == "baseline"), key=lambda r: r.auc.value)
     assert answered.rival == rival.way
-    assert made["gain"]["value"] == pytest.approx(answered.reached.value - rival.auc.value)
+    assert made["gain"]["value"] == pytest.approx(answered.recommended_auc.value - rival.auc.value)
 
 
 def test_an_inverted_silo_is_named_from_one_division(answered):
@@ -248,7 +248,7 @@ def test_the_page_opens_with_rows_and_gain_and_has_a_paragraph_for_a_paper(answe
 def test_a_silo_of_hardly_any_rows_stops_nobody(rows):
     silos, _ = federation(13, (60, 80, rows))
     made = answer(table_of(silos), 0, ways=("fedavg", "averaged", "federated", "shrunk"))
-    assert np.isfinite(made.reached.value) and len(made.verdicts) == 2
+    assert np.isfinite(made.recommended_auc.value) and len(made.verdicts) == 2
 
 
 def test_more_columns_than_rows_are_no_copies_and_what_is_guessed_is_said():
@@ -368,7 +368,7 @@ def test_the_headlines_numbers_are_those_of_the_tables_row():
         made = answer(table_of(federation(seed, (60, 200, 90))[0]), 0, ways=QUICK)
         (row,) = [row for row in made.rows if row.way == made.use]
         assert f"AUC {row.auc.value:.3f}" in made.headline() and made.as_json()["auc"]["value"] == row.auc.value
-        assert made.reached == row.auc and made.over_own == row.over_alone
+        assert made.recommended_auc == row.auc and made.over_own == row.over_alone
         assert made.gain.value == pytest.approx(row.auc.value - made.row(made.rival).auc.value)
         assert "nested_auc" in made.as_json()
 

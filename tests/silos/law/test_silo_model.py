@@ -14,7 +14,7 @@ from fedrank.silos.build import build_silos, sizes
 from fedrank.silos.config import Network, Silos, SilosEvaluation
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import table_of
-from fedrank.silos.data.splits import standardised, standards
+from fedrank.silos.data.splits import standardise_rows, standards
 from fedrank.silos.model import SiloModel
 from fedrank.silos.network import TabularNetwork, blocks
 from fedrank.silos.network import scores as scored
@@ -68,7 +68,7 @@ def test_scores_of_rows_are_those_by_which_the_run_judges(trained, read):
         x = np.asarray(rows.x[seed, target, :n])
         seen = scored(experiment.protocol.net, weights, blocks(x), n)
         mean, deviation = standards(experiment.table, seed, sizes(experiment.config), False, target)
-        places = {row.tobytes(): place for place, row in enumerate(standardised(silo.features, mean, deviation))}
+        places = {row.tobytes(): place for place, row in enumerate(standardise_rows(silo.features, mean, deviation))}
         mine = [places[row.tobytes()] for row in x]
         np.testing.assert_array_equal(found[mine], seen)
         assert told[f"{part}: last"][0, 0] == host_auc(found[mine], silo.labels[mine], np.ones(len(mine), bool))

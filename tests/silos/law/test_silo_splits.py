@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.data.splits import Rows, Sizes, pooled, split, split_many, training_notes, undefined_auc
+from fedrank.silos.data.splits import Rows, Sizes, pool_training_rows, split, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 
 SIZES = Sizes(6, 0.4, "rest")
@@ -177,9 +177,9 @@ def test_pooled_rows_are_those_of_all_silos_and_the_target_judges():
     made = table()
     sizes = Sizes(0.3, 0.3, "rest")  # of different lengths
     many = split_many(made, [0, 1], sizes)
-    both = pooled(many, 2)
+    both = pool_training_rows(many, 2)
     for seed in (0, 1):
-        one = pooled(split(made, seed, sizes), 2)
+        one = pool_training_rows(split(made, seed, sizes), 2)
         assert one.train.n.tolist() == [6 + 10 + 8]
         own = [many.train.x[seed, k, :n] for k, n in enumerate((6, 10, 8))]
         np.testing.assert_array_equal(one.train.x[0], np.concatenate(own))

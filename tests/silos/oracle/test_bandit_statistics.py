@@ -6,7 +6,7 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.bandits import arms
-from fedrank.silos.bandits.statistics import EXACT_PAIRS, differences, intervals, inverted
+from fedrank.silos.bandits.statistics import EXACT_PAIRS, differences, intervals, judge_inversion
 
 # paired differences
 
@@ -77,14 +77,14 @@ def test_the_p_value_is_scipys():
             auc = np.mean(ones[:, None] > zeros[None, :])
             method = "exact" if positives * negatives <= EXACT_PAIRS else "asymptotic"
             wanted = stats.mannwhitneyu(ones, zeros, alternative="less", method=method).pvalue
-            found = inverted(float(np.float32(auc)), positives, negatives)
+            found = judge_inversion(float(np.float32(auc)), positives, negatives)
             assert found.p == pytest.approx(wanted, rel=1e-6, abs=1e-12)
             assert found.verdict == ("labels look inverted" if wanted <= 0.05 else "no sign of inverted labels")
 
 
 def test_an_auc_that_does_not_exist_is_no_verdict():
-    assert inverted(float("nan"), 10, 10).verdict == "undefined"
-    assert inverted(0.1, 0, 10).verdict == "undefined"
+    assert judge_inversion(float("nan"), 10, 10).verdict == "undefined"
+    assert judge_inversion(0.1, 0, 10).verdict == "undefined"
 
 
 def test_what_cannot_be_tested_is_refused():
@@ -94,8 +94,8 @@ def test_what_cannot_be_tested_is_refused():
             DataError,
             "silo must",
         ),
-        (lambda: inverted(1.2, 3, 3), DataError, r"AUC in \[0, 1\]"),
-        (lambda: inverted(0.2, 3, 3, level=0.0), ConfigError, "level must be"),
+        (lambda: judge_inversion(1.2, 3, 3), DataError, r"AUC in \[0, 1\]"),
+        (lambda: judge_inversion(0.2, 3, 3, level=0.0), ConfigError, "level must be"),
     ]:
         with pytest.raises(error, match=words):
             call()

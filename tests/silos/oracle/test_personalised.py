@@ -30,7 +30,7 @@ from fedrank.core.streams import run_words
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.averaging import FedAvg, FineTuned, LocalOnly
-from fedrank.silos.data.splits import pooled
+from fedrank.silos.data.splits import pool_training_rows
 from fedrank.silos.leave_one_out import LeaveOneOut
 
 
@@ -86,7 +86,7 @@ def test_a_steady_harm_is_dropped_at_the_round_that_the_capital_says():
 
 
 def test_local_only_is_gradient_descent_from_a_network_of_its_own_and_pooled_rows_are_those_of_all():
-    everybody = pooled(ARRAYS, 1)
+    everybody = pool_training_rows(ARRAYS, 1)
     most = sum(SIZES["train"])
     assert everybody.train.x.shape == (1, 1, most, FEATURES) and int(everybody.train.n[0, 0]) == most
     protocol = LocalOnly(SGD, 1, most)

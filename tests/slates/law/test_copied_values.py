@@ -20,7 +20,9 @@ def test_no_target_and_no_step_is_asked_of_whoever_has_no_feedback():
 def test_it_is_served_the_values_of_the_first_platform_with_feedback():
     s = settings(**COPY, sees=(False, True, False), world={"platforms": 3, "time_budget": 15})
     rng = np.random.default_rng(0)
-    values, weights = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((3, 5), (s.federated.size,)))
+    values, weights = (
+        jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((3, 5), (s.federated_network.size,))
+    )
     # Of equation 9, with the mean of the others.
     expected = joint_values(s, weights, values[1], (values[0] + values[2]) / 2)
     found = federated_values(s, weights, values)

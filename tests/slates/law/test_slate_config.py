@@ -245,7 +245,7 @@ def test_modes_name_the_networks_and_the_users_that_they_are_about():
     assert corrected.protocol.faults == () and corrected.names == ("A", "B")
     settings = corrected.protocol.slates
     assert isinstance(settings.local, ItemQ) and settings.local.item_features == 1
-    assert isinstance(settings.federated, ItemHead) and settings.sees == (True, False)
+    assert isinstance(settings.federated_network, ItemHead) and settings.sees == (True, False)
     assert corrected.world.rounds_per_episode == 61 and corrected.world.fresh
     published = experiment_of(_config(slates={"mode": "published"}))
     settings = published.protocol.slates
@@ -253,7 +253,7 @@ def test_modes_name_the_networks_and_the_users_that_they_are_about():
     assert isinstance(settings.local, PositionalQ) and settings.local.squash
     assert settings.local.user_features + 10 * settings.local.item_features == 1 + 2 * 10 + 5 * 3
     assert (settings.local.widths, settings.learning_rate, settings.reward_scale) == ((64,) * 5, 0.01, 1.0)
-    assert isinstance(settings.federated, PositionalHead) and settings.federated.widths == (32,) * 4
+    assert isinstance(settings.federated_network, PositionalHead) and settings.federated_network.widths == (32,) * 4
     assert not published.world.fresh and published.protocol.faults == tuple(FAULTS)
     assert any("4,096" in note for note in published.notes)
 
@@ -276,7 +276,9 @@ def test_worlds_are_presets_with_what_was_said():
     ):
         with pytest.raises(ConfigError, match=said):
             _config(world=world)
-    assert isinstance(experiment_of(_config(slates={"head": "linear"})).protocol.slates.federated, ItemLinearHead)
+    assert isinstance(
+        experiment_of(_config(slates={"head": "linear"})).protocol.slates.federated_network, ItemLinearHead
+    )
     assert "deng2024fedslate" in told.citations and "ie2019slateq" in told.citations
 
 

@@ -34,7 +34,7 @@ def played():
     s, learner = experiment.protocol.slates, experiment.protocol.learner
     keys = jax.random.split(jax.random.key(3), 4)
     own = jax.tree.map(lambda leaf: leaf[0], experiment.protocol.parties(keys[:1]).own)
-    weights = s.federated.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.federated.size,))
+    weights = s.federated_network.init(keys[1]) + 0.1 * jax.random.normal(keys[2], (s.federated_network.size,))
     scene = s.world.first(s.world.draw(keys[3]))
     views = jax.vmap(learner.first_view)(own, scene.observed, scene.documents)
     return experiment, own._replace(view=views), weights, scene

@@ -14,7 +14,7 @@ from fedrank.slates.world.choice import Multinomial
 from fedrank.slates.world.policies import returns
 
 S = settings()
-HEAD = jnp.zeros(S.federated.size)
+HEAD = jnp.zeros(S.federated_network.size)
 CALLS = {
     "values of too few candidates": lambda: slate_value(jnp.ones(4), jnp.ones(3), jnp.arange(2)),
     "slates of numbers that are no integers": lambda: slate_value(jnp.ones(4), jnp.ones(4), jnp.ones(2)),

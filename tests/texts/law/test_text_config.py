@@ -156,9 +156,9 @@ def test_epsilon_by_mode_is_what_the_account_says(small):
     one = promise.epsilon(Unit.OCCURRENCE, scope=ANSWER)
     assert compose(one, questions + 1, "laplace", 1e-6) == pytest.approx(8.0, rel=1e-6)
     assert promise.epsilon(Unit.OCCURRENCE) <= 8.0 + 1e-9
-    assert promise.details["scale"] == pytest.approx(10 / one) and setup.allowed >= questions
+    assert promise.details["scale"] == pytest.approx(10 / one) and setup.question_limit >= questions
     half = build_texts(_config(data=small, sketch={"mode": "per-query", "answer_epsilon": 1.0}))
-    assert half.setup.allowed == 7 == half.setup.promise.details["answers"]  # eight of 1 are 8; sizes cost one
+    assert half.setup.question_limit == 7 == half.setup.promise.details["answers"]  # eight of 1 are 8; sizes cost one
     plain = build_texts(_config(data=small, sketch={"mode": "plain"})).setup.promise
     assert plain.details["scale"] is None and np.isinf(plain.epsilon(Unit.OCCURRENCE))
     assert plain.as_json()["epsilon_round"] is None

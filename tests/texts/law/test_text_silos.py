@@ -152,7 +152,7 @@ def test_judged_queries_are_dealt_out_completely_and_no_part_is_empty(n, seed, s
     silo = collection().select(np.arange(120), np.arange(n), "silo")
     parts = split_queries(silo, seed, *shares)
     assert list(parts) == ["train", "vali", "test"]
-    np.testing.assert_array_equal(np.sort(np.concatenate(list(parts.values()))), silo.answered())
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(parts.values()))), silo.answerable_queries())
     assert n < 3 or all(len(part) for part in parts.values())
     again = split_queries(silo, seed, *shares)
     assert all(np.array_equal(parts[name], again[name]) for name in parts)
@@ -198,7 +198,7 @@ def dcg_share(corpus: Corpus) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     discount = 1 / np.log2(np.arange(2, 12))
     found = []
-    for query in corpus.answered():
+    for query in corpus.answerable_queries():
         gains = 2.0 ** corpus.labels(int(query)) - 1
         best = np.sort(gains)[::-1][:10] @ discount
         ranked = np.argsort(-index.get_scores(words_of(corpus, int(query))), kind="stable")

@@ -135,7 +135,7 @@ def test_a_text_is_found_in_the_statistics_as_often_as_the_normal_distribution_s
     settings = DocumentAttack(owners=OWNERS, statistics_epsilon=8.0, trials=38)
     reads, there = statistics_tell(held, settings, np.random.default_rng(3))
     terms = StatisticsTerms(OWNERS, 8.0)
-    changes = [np.linalg.norm(terms.counted([held.words[text]])) for text in held.of(1)]
+    changes = [np.linalg.norm(terms.count_words([held.words[text]])) for text in held.of(1)]
     deviation = terms.share * math.sqrt(OWNERS - 1)
     expected = np.mean([stats.norm.cdf(change / deviation / math.sqrt(2)) for change in changes])
     assert there.low < expected < there.high and there.trials == 3 * 38

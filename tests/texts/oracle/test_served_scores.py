@@ -72,7 +72,7 @@ def test_one_document_changes_no_vector_by_more_than_the_noise_is_made_for():
     terms = StatisticsTerms(2, cells=1 << 16)
     huge = Words([f"t{n}" for n in range(500)], [f"b{n}" for n in range(5000)])
     for _ in range(20):
-        change = terms.counted([huge])
+        change = terms.count_words([huge])
         assert np.sqrt((change.astype(float) ** 2).sum()) <= served.SENSITIVITY + 1e-12
     assert change[-3:].tolist() == [1, served.MOST_LENGTH, served.MOST_LENGTH]
     assert change[: terms.cells].sum() == served.MOST_BODY
@@ -80,7 +80,7 @@ def test_one_document_changes_no_vector_by_more_than_the_noise_is_made_for():
 
 def test_lengths_are_right_on_average():
     terms = StatisticsTerms(2, cells=256)
-    sums = [int(terms.counted([Words([], ["w"] * 100)])[-2]) for _ in range(3000)]
+    sums = [int(terms.count_words([Words([], ["w"] * 100)])[-2]) for _ in range(3000)]
     assert set(sums) <= {0, 1}
     assert abs(np.mean(sums) - 100 * 4 / 512) < 0.04  # 5 standard errors
 
@@ -118,7 +118,7 @@ def test_a_word_is_looked_up_between_the_sum_and_what_home_expects():
     assert alone.document_frequency[0, 0] == 5000
     assert 100 < at_home.document_frequency[0, 0] < 5000
     assert table.at(["no"]).document_frequency[0, 0] == pytest.approx(terms.sigma * math.sqrt(2) / 2)
-    back = TermTable.unpacked(table.packed())
+    back = TermTable.from_bytes(table.to_bytes())
     np.testing.assert_array_equal(back.at(["flow"]).document_frequency, alone.document_frequency)
 
 
@@ -156,7 +156,7 @@ def test_noise_is_said_where_there_are_few_documents_beside_it():
 
 def test_a_table_knows_how_its_words_were_cut(monkeypatch):
     table = TermTable(np.zeros((2, 256)), 10_000.0, np.ones(2), 1.0, 1.0, 1e-6)
-    kept = table.packed()
-    assert TermTable.unpacked(kept).note() == "" == replace(table, made_by="").note()
+    kept = table.to_bytes()
+    assert TermTable.from_bytes(kept).note() == "" == replace(table, made_by="").note()
     monkeypatch.setattr(served, "analyser", lambda: "another")
-    assert TermTable.unpacked(kept).note() and TermTable.unpacked(kept).made_by == table.made_by
+    assert TermTable.from_bytes(kept).note() and TermTable.from_bytes(kept).made_by == table.made_by

@@ -273,7 +273,7 @@ def test_messages_through_bytes_give_the_same_rows():
 
 def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent():
     setup, state, parties, _ = _asked()
-    assert setup.allowed == 30
+    assert setup.question_limit == 30
     words = [len(party.shared.words) for party in parties]
     assert min(words) > 15 and max(words) < 30
     for owner, party in enumerate(parties):

@@ -194,7 +194,7 @@ def test_a_corpus_counts_what_a_person_counts():
     assert corpus.lengths.tolist() == [[4, 1], [0, 0], [2, 2]] and corpus.distinct.tolist() == [[3, 1], [0, 0], [2, 1]]
     assert [query.tolist() for query in corpus.queries] == [[1, 1, 2], [], [4]]
     assert [corpus.labels(query).tolist() for query in range(3)] == [[2, 0, 0], [0, 0, 0], [0, 1, 0]]
-    assert corpus.max_grade == 2 and corpus.answered().tolist() == [0, 2]
+    assert corpus.max_grade == 2 and corpus.answerable_queries().tolist() == [0, 2]
     assert corpus.notes == ("Documents without a word: 1.", "Queries without a word: 1.")
 
 

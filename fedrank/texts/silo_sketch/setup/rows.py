@@ -45,7 +45,7 @@ class SiloTexts(NamedTuple):
     part: Int8[np.ndarray, " queries"]
 
     @property
-    def used(self) -> Int64[np.ndarray, " used"]:
+    def used_queries(self) -> Int64[np.ndarray, " used"]:
         """Numbers of the queries that belong to a part, ascending."""
         return np.flatnonzero(self.part != UNUSED)
 
@@ -57,7 +57,7 @@ class SiloTexts(NamedTuple):
     @property
     def words(self) -> tuple[str, ...]:
         """The different words of these queries, in order."""
-        numbers = sorted({int(term) for query in self.used for term in self.corpus.queries[query]})
+        numbers = sorted({int(term) for query in self.used_queries for term in self.corpus.queries[query]})
         return tuple(self.corpus.vocabulary[number] for number in numbers)
 
 
@@ -104,7 +104,7 @@ def own_rows(texts: SiloTexts, statistics: StatisticsOf, s: SetupSettings) -> di
         int32 [q, d], ``x`` float32 [q, d, 16], ``y`` int32 [q, d], ``where`` bool [q, d], ``found`` bool [q, d] (a
         search by BM25 finds the document), ``bm25`` float32 [q, d] (of body and title together).
     """
-    corpus, used = texts.corpus, texts.used
+    corpus, used = texts.corpus, texts.used_queries
     alone, federated = statistics_of((corpus,), corpus.vocabulary), statistics(corpus.vocabulary)
     lists = own_lists(corpus, used, alone, s.texts.depth, s.texts.negatives, s.seed)
     columns = TermColumns(corpus)
@@ -146,7 +146,7 @@ def cross_rows(
         [q, c, 16], ``cross_where`` bool [q, c], ``cross_silo`` and ``cross_document`` int32 [q, c] (-1 on padding),
         ``cross_found`` bool [q, c] (found by BM25, not added), ``cross_bm25`` float32 [q, c].
     """
-    corpus, used = texts.corpus, texts.used
+    corpus, used = texts.corpus, texts.used_queries
     place = {word: number for number, word in enumerate(texts.words)}
     known = statistics(texts.words)
     more = max((len(one) for query in judged or () for one in query), default=0)

@@ -272,7 +272,7 @@ class SetupSettings:
     @cached_property
     def promise(self) -> PrivacyReport:
         """Privacy account of the sketches."""
-        answers = min(self._questions, self.allowed) if self.asks else 0
+        answers = min(self._questions, self.question_limit) if self.asks else 0
         return sketch_account(
             self.noise, answers=answers, answers_of_querier=min(answers, self.words), occurrences=self.occurrences
         )
@@ -308,7 +308,7 @@ class SetupSettings:
         return scale is not None and scale > _NARROW_SCALE
 
     @property
-    def allowed(self) -> int:
+    def question_limit(self) -> int:
         """Number of questions about a document that its owner answers; see :func:`allowed_questions`."""
         return allowed_questions(self.noise, self.limit)
 

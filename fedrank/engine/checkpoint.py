@@ -93,7 +93,7 @@ def _plain(leaf: PyTree) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _keyed(found: np.ndarray, like: PyTree) -> PyTree:
+def _restore_key(found: np.ndarray, like: PyTree) -> PyTree:
     if not _is_key(like):
         return found
     return jax.random.wrap_key_data(jax.numpy.asarray(found), impl=jax.random.key_impl(like))
@@ -126,7 +126,7 @@ def unpacked(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree
             about = json.loads(bytes(file["header"]))
             leaves, structure = jax.tree.flatten(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-            found = [_keyed(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
+            found = [_restore_key(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
     # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
     except (
         OSError,

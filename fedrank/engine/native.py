@@ -63,12 +63,14 @@ class NativeSimulator(Rounds):
     ) -> tuple[PyTree, PyTree, dict[str, Any]]:
         seen: list[dict[str, Any]] = []
         for number in range(first_round, first_round + rounds):
-            arrived = self._arrived(keys, number, own[0].shape[1])
+            arrived = self._draw_arrivals(keys, number, own[0].shape[1])
             states, own, told = self.native.round(states, own, keys, number, arrived, self.chunk)
             seen.append(told)
-        return states, own, _stacked(seen) if seen else {}
+        return states, own, _stack_rounds(seen) if seen else {}
 
-    def _arrived(self, keys: UInt32[np.ndarray, "runs 2"], number: int, parties: int) -> Bool[np.ndarray, "runs n"]:
+    def _draw_arrivals(
+        self, keys: UInt32[np.ndarray, "runs 2"], number: int, parties: int
+    ) -> Bool[np.ndarray, "runs n"]:
         """The parties whose replies arrive, bool [runs, parties]: the draws of ``jax.random.bernoulli``."""
         arrived = np.ones((len(keys), parties), bool)
         if self.conditions.dropout:
@@ -197,8 +199,8 @@ def stacked(states: Sequence[PyTree], like: PyTree | None = None) -> PyTree:
     return mapped(lambda old, *leaves: np.stack(leaves).astype(old.dtype, copy=False), like, *states)
 
 
-def _stacked(rounds: Sequence[Any]) -> Any:
+def _stack_rounds(rounds: Sequence[Any]) -> Any:
     """Arrays [rounds, ...] of what was told of each round, in dictionaries as deep as they are."""
     if isinstance(rounds[0], dict):
-        return {name: _stacked([one[name] for one in rounds]) for name in rounds[0]}
+        return {name: _stack_rounds([one[name] for one in rounds]) for name in rounds[0]}
     return np.stack(rounds)

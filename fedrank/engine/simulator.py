@@ -149,7 +149,7 @@ class _Answered:
             mine, reply = self._answer(*arguments) if there else (arguments[1], None)
             after.append(mine)
             replies.append(_silence(lambda of=arguments: self._answer(*of)[1]) if reply is None else reply)
-        return _stacked(after), _stacked(replies)
+        return _stack_trees(after), _stack_trees(replies)
 
     def _answer(self, request: PyTree, own: PyTree, party: AnyInt, late: Bool[AnyArray, ""]) -> tuple[PyTree, PyTree]:
         """The new state of one party, and its reply.
@@ -385,11 +385,11 @@ class Simulator(Rounds):
                     states = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), states, state)
                     own = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), own, mine)
                     row.append(seen)
-                history.append(_stacked(row))
-        return states, own, _stacked(history) if history else {}
+                history.append(_stack_trees(row))
+        return states, own, _stack_trees(history) if history else {}
 
 
-def _stacked(trees: list[PyTree]) -> PyTree:
+def _stack_trees(trees: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

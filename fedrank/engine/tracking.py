@@ -120,7 +120,7 @@ class MlFlow(Listener):
             (folder / FOLDER).mkdir(exist_ok=True)
             address = f"sqlite:///{(folder / FOLDER / 'mlflow.db').resolve()}"
         self._client = self._mlflow.MlflowClient(tracking_uri=address)
-        remembered = _remembered(folder)
+        remembered = _load_remembered(folder)
         self._last: dict[str, int] = {}
         self._rounds, self._reached = config.rounds, done
         if "mlflow_run" not in remembered:
@@ -213,7 +213,7 @@ class _Remembering(Listeners):
 
     @override
     def started(self, folder: Path, config: RunConfig, done: int) -> None:
-        _remember(folder, {**_remembered(folder), "track": list(self.names)})
+        _remember(folder, {**_load_remembered(folder), "track": list(self.names)})
         super().started(folder, config, done)
 
 
@@ -239,10 +239,10 @@ def track(names: Sequence[str], beside: Listener | None = None) -> Listener:
 
 def tracked_before(folder: str | os.PathLike[str]) -> list[str]:
     """The names of what followed a run until now; empty if nothing did."""
-    return list(_remembered(Path(folder)).get("track", ()))
+    return list(_load_remembered(Path(folder)).get("track", ()))
 
 
-def _remembered(folder: Path) -> dict[str, Json]:
+def _load_remembered(folder: Path) -> dict[str, Json]:
     file = folder / REMEMBERED
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -148,7 +148,7 @@ def refusals(runs: Mapping[str, Run], *, pool: bool = False) -> dict[str, list[s
         pool: Take runs that differ in nothing but the fold together.
     """
     first, *others = _columns(runs, pool)
-    found = {one.label: _refused(one, first) for one in others}
+    found = {one.label: _find_obstacles(one, first) for one in others}
     return {label: why for label, why in found.items() if why}
 
 
@@ -156,7 +156,7 @@ def _columns(runs: Mapping[str, Run], pool: bool) -> list[Pool]:
     return pools(runs) if pool else [Pool(label, {label: run}) for label, run in runs.items()]
 
 
-def _refused(one: Pool, first: Pool) -> list[str]:
+def _find_obstacles(one: Pool, first: Pool) -> list[str]:
     """The reasons why no difference of two pools makes sense, one clause each."""
     out = []
     if one.data != first.data:
@@ -237,18 +237,18 @@ def _rows(split: str, measure: str, columns: list[Pool], name: Callable[[Run], s
         against = columns[0] if reference is one else reference
         if against is not one:
             theirs = against.values(split, name)
-            refused = _refused(one, against) or ([] if values.keys() & theirs.keys() else ["no seed in common"])
+            refused = _find_obstacles(one, against) or ([] if values.keys() & theirs.keys() else ["no seed in common"])
             if refused:
                 row["method"] = f"none: {'; '.join(refused)}"
             else:
-                row["difference"] = _paired(values, theirs)
+                row["difference"] = _estimate_difference(values, theirs)
                 beside = "" if against is columns[0] else f", to {against.label}"
                 row["method"] = row["difference"].method + beside
         rows.append(row)
     return rows
 
 
-def _paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate:
+def _estimate_difference(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate:
     """The difference over the seeds that both have; without an interval where that is one."""
     common = values.keys() & reference.keys()
     return difference({seed: values[seed] for seed in common}, {seed: reference[seed] for seed in common})

@@ -77,7 +77,7 @@ def table(paper: Paper, shown: StudyRuns) -> Table:
                     "paper": None if printed is None else printed["value"],
                     "gap": None if printed is None else estimate.minus(printed["value"]),
                     "against": against,
-                    "pooled": ", ".join(_pooled(study, members, split, pattern)),
+                    "pooled": ", ".join(_describe_members(study, members, split, pattern)),
                 }
             )
         rows.extend(_baseline_rows(paper, shown, varied, split, pattern))
@@ -158,7 +158,7 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
         figures.save_all(drawn, folder / "figures")
         if first is None and drawn:
             name, chart = next(iter(drawn.items()))
-            first = svg.figure(chart, f"first-{name}", _described(name))
+            first = svg.figure(chart, f"first-{name}", _describe_chart(name))
         parts.append(_section(paper, one, drawn))
     text = json.dumps(results(paper, shown), indent=1, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
@@ -219,7 +219,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     return Opening(f"{paper.title}: the paper’s numbers beside ours", sentence, tuple(numbers))
 
 
-def _described(name: str) -> str:
+def _describe_chart(name: str) -> str:
     return f"Learning curves: {name}. The final values are in the table below."
 
 
@@ -229,7 +229,7 @@ def _label(variation: Variation) -> str:
 
 def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html:
     study = shown.study
-    pictures = [svg.figure(chart, name, _described(name)) for name, chart in drawn.items()]
+    pictures = [svg.figure(chart, name, _describe_chart(name)) for name, chart in drawn.items()]
     return section(
         study.name,
         study.title,
@@ -290,7 +290,7 @@ def _short(pattern: str, config: RunConfig, varied: Sequence[str]) -> str:
     return named_measure(pattern, config)
 
 
-def _pooled(study: Study, members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> list[str]:
+def _describe_members(study: Study, members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> list[str]:
     return [
         " ".join(f"{key} {v.where[key]}" for key in study.pool if key in v.where)
         for v, run in members

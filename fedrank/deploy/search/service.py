@@ -268,7 +268,7 @@ class Operator:
             return self._at_home(lambda engine: (engine.add(read_documents(documents)), len(engine)))
         added = total = 0
         for chunk in _chunks(read_documents(documents)):
-            found = self._asked("POST", "/v1/documents", chunk)
+            found = self._send_request("POST", "/v1/documents", chunk)
             added, total = added + found["documents"], found["all"]
         return added, total
 
@@ -277,13 +277,13 @@ class Operator:
         wanted = list(ids)
         if not self._is_served():
             return self._at_home(lambda engine: (engine.remove(wanted), len(engine)))
-        found = self._asked("DELETE", "/v1/documents", "\n".join(wanted).encode())
+        found = self._send_request("DELETE", "/v1/documents", "\n".join(wanted).encode())
         return found["documents"], found["all"]
 
     def status(self) -> dict[str, Any]:
         """Numbers of the owner."""
         if self._is_served():
-            return self._asked("GET", "/status.json", None)
+            return self._send_request("GET", "/status.json", None)
         askers = self._home.askers()
         rows = [{"name": name, "searched": s, "fetched": f} for name, s, f in askers.rows()]
         askers.close()
@@ -319,7 +319,7 @@ class Operator:
             finally:
                 engine.close()
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+    def _send_request(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         assert self._client is not None
         try:
             found = self._client.request(method, path, self._home.token("admin"), body=body, limit=1 << 20)

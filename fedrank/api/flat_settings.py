@@ -8,7 +8,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import setting_names
 
 
-def nested(settings: dict[str, Any], base: Any) -> dict[str, Any]:
+def nest_settings(settings: dict[str, Any], base: Any) -> dict[str, Any]:
     """The settings as a nested dictionary, for :func:`fedrank.engine.settings.from_dict`.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrank.api.flat_settings import nested
+from fedrank.api.flat_settings import nest_settings
 from fedrank.api.result import Result
 from fedrank.core.errors import ModelError
 from fedrank.core.protocol import Protocol
@@ -57,9 +57,9 @@ def run(
         Interrupted: Ctrl-C; a run in a folder of the caller's can be resumed.
     """
     if isinstance(protocol, str):
-        settings = nested(settings, defaults(protocol))
+        settings = nest_settings(settings, defaults(protocol))
     elif isinstance(protocol, Protocol):
-        settings = nested(settings, config_of(protocol, {}))
+        settings = nest_settings(settings, config_of(protocol, {}))
     objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
     own = objects.get("ranker", getattr(protocol, "ranker", None))
     own = None if isinstance(own, str) else own  # a configuration has the name of its ranker

@@ -114,7 +114,7 @@ def serve(
         for warning in filter(None, (_explain_silence(home), _fastest_decide(home))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
-    with home.locked():
+    with home.lock():
         home.prepare(settings)
         run_hub(home, Listen(host, port, certificate, key, tuple(proxies or ()), public), ready)
 

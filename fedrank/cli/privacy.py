@@ -132,12 +132,12 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
     """
     from fedrank.engine.methods import method
     from fedrank.engine.promises import all_promised
-    from fedrank.privacy.audit import AUDITS, audited
+    from fedrank.privacy.audit import AUDITS, audit_mechanism
 
     rows = []
     for one in all_promised(protocols):
         first, by = one.first, one.report.audit
-        found = audited(AUDITS.get(by.name)(**by.settings), trials) if audit and by is not None else None
+        found = audit_mechanism(AUDITS.get(by.name)(**by.settings), trials) if audit and by is not None else None
         rows.append(
             {
                 "protocol": one.protocol,

@@ -76,10 +76,10 @@ def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
         tree: Arrays.
         about: What it is, JSON-able; must be the same when it is loaded.
     """
-    write_atomically(path, packed(tree, about))
+    write_atomically(path, pack_arrays(tree, about))
 
 
-def packed(tree: PyTree, about: dict[str, Json]) -> bytes:
+def pack_arrays(tree: PyTree, about: dict[str, Json]) -> bytes:
     """The bytes that :func:`save` writes."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
     buffer = io.BytesIO()
@@ -116,10 +116,10 @@ def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Json]]:
     Raises:
         RunError: Cut, damaged, of another version or of another shape.
     """
-    return unpacked(path, like, str(path))
+    return unpack_arrays(path, like, str(path))
 
 
-def unpacked(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree, dict[str, Json]]:
+def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree, dict[str, Json]]:
     """As :func:`load`, from a file or from bytes that messages call ``path``."""
     try:
         with np.load(source, allow_pickle=False) as file:

@@ -24,7 +24,7 @@ from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.lazy import jax, jit, jnp, register_waiting
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import ATTACK, FATE, INIT, WORLD, party_key
-from fedrank.core.streams import run_words, typed
+from fedrank.core.streams import run_words, wrap_keys
 from fedrank.engine.chunks import in_chunks, leading
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
@@ -51,7 +51,7 @@ def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[A
     Args:
         seeds: Integers [runs].
     """
-    return typed(run_words(np.asarray(seeds).tolist()))
+    return wrap_keys(run_words(np.asarray(seeds).tolist()))
 
 
 def selective(protocol: Protocol) -> bool:

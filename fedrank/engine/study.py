@@ -186,12 +186,12 @@ def read_study(path: Path) -> Study:
     return Study(name=path.stem, path=path, **values)  # type: ignore[arg-type] - keys are checked above
 
 
-def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
+def plan_runs(study: Study, fraction: float = 1.0) -> list[Variation]:
     """The runs of a study.
 
     Args:
         study: A sweep.
-        fraction: Part of the rounds and of the seeds that are run, in (0, 1], as :func:`shortened` takes it.
+        fraction: Part of the rounds and of the seeds that are run, in (0, 1], as :func:`shorten_run` takes it.
 
     Raises:
         ConfigError: A setting is wrong, or the fraction out of range.
@@ -205,14 +205,14 @@ def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
         raise ConfigError(f"{study.path}: {error}") from error
     if fraction == 1:
         return todo
-    return [Variation(v.name, shortened(v.config, fraction), v.where) for v in todo]
+    return [Variation(v.name, shorten_run(v.config, fraction), v.where) for v in todo]
 
 
 def run_study(
     study: Study, folder: Path, fraction: float, listener: Callable[[str], Listener]
 ) -> list[tuple[Variation, Path]]:
     """Run what has not finished yet; each run has a directory below ``folder``."""
-    todo = planned(study, fraction)
+    todo = plan_runs(study, fraction)
     return list(zip(todo, run_sweep(todo, folder, listener=listener), strict=True))
 
 
@@ -240,7 +240,7 @@ def expected_value(
     return None
 
 
-def shortened(config: Config, fraction: float) -> Config:
+def shorten_run(config: Config, fraction: float) -> Config:
     """A configuration with a part of its rounds and seeds, for a quick look.
 
     Args:

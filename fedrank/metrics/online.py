@@ -151,7 +151,7 @@ def mean_rr(depth: int = 10) -> OnlineMetric:
     return _in_steps("MeanRR", depth, whole * _STEPS / (scale * np.maximum(clicked.sum(axis=1), 1)))
 
 
-def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:
+def discretise(metric: OnlineMetric, n: int) -> OnlineMetric:
     """The metric rounded to the nearest of ``n`` evenly spaced values from 0 to its largest.
 
     Fewer values need less noise for the same privacy: at equal p, ε of randomised response grows with log(n − 1). What
@@ -161,7 +161,7 @@ def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:
         metric: An online metric.
         n: Number of values, at least 2.
 
-    >>> discretised(max_rr(10), 3).values
+    >>> discretise(max_rr(10), 3).values
     array([0. , 0.5, 1. ])
     """
     if n < 2:

@@ -104,7 +104,7 @@ class Audited:
         return self.shown > self.promised
 
 
-def audited(audit: Audit, trials: int | None = None, confidence: float = 0.99) -> Audited:
+def audit_mechanism(audit: Audit, trials: int | None = None, confidence: float = 0.99) -> Audited:
     """Audit a mechanism.
 
     Args:

@@ -33,7 +33,7 @@ from fedrank.report.tables import Column, Table
 MOST_CURVES = 7
 
 
-def labelled(folders: Sequence[str | os.PathLike[str]], least: int = 2) -> dict[str, Run]:
+def load_runs(folders: Sequence[str | os.PathLike[str]], least: int = 2) -> dict[str, Run]:
     """The runs by a short name that tells them apart: the directory's, or as much of its path as is needed.
 
     Args:
@@ -294,7 +294,7 @@ def write_comparison(
         ConfigError: Fewer than two runs, or one twice.
         RunError: A directory is not a run that can be read.
     """
-    runs = _without(labelled(folders, least=1 if opening else 2), hidden)
+    runs = _without(load_runs(folders, least=1 if opening else 2), hidden)
     folder = Path(out)
     pooled = len(pools(runs)) < len(runs)
     own, spent = _charts(runs), privacy_table(runs, "run")
@@ -308,7 +308,7 @@ def write_comparison(
     top = drawn.get(opening.chart)
     first = None if top is None else svg.figure(top, opening.chart, opening.description)
     rest = {name: chart for name, chart in own.items() if name != opening.chart}
-    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.unsaid(run))
+    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.other_caveats(run))
     page = document(
         f"{opening.title} – fedrank",
         head(opening, _names(runs), caveats, first, _refusals(runs)),

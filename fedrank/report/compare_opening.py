@@ -42,20 +42,19 @@ def comparison_opening(runs: Mapping[str, Run], table: Table, differs: Table, ch
         difference, half = row["difference"], row["value"].half
         note = "" if half is None else f"± {half:.{digits}f}"
         if difference is not None:
-            note = (
-                f"{describe.measured(difference, signed=True, digits=digits)}: {sentences.interval_words(difference)}"
-            )
-        numbers.append(Number(str(row["run"]), describe.measured(row["value"].mean, digits=digits), note))
+            amount = describe.format_value(difference, signed=True, digits=digits)
+            note = f"{amount}: {sentences.interval_words(difference)}"
+        numbers.append(Number(str(row["run"]), describe.format_value(row["value"].mean, digits=digits), note))
     named = f"{rows[0]['measure']} ({rows[0]['split']})"
     compared = [row for row in rows if row["difference"] is not None]
     if not compared:
         sentence = f"No difference is given in {named}: see below what differs."
     else:
         best = max(compared, key=lambda row: row["difference"].mean)
-        amount = describe.measured(best["difference"].mean, signed=True, digits=digits)
+        amount = describe.format_value(best["difference"].mean, signed=True, digits=digits)
         told = {"a gain": "a gain", "a loss": "a loss", "may be chance": "which may be chance"}
         known = told.get(sentences.interval_words(best["difference"]), "without an interval")
-        reached = describe.measured(best["value"].mean, digits=digits)
+        reached = describe.format_value(best["value"].mean, digits=digits)
         who = f"{best['run']} reaches" + (", most of what is compared," if len(compared) > 1 else "")
         split = str(rows[0]["split"])
         where = {"online": "In the users’ own sessions", "sum": "In the sum"}.get(split, f"On {split} data")

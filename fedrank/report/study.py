@@ -209,7 +209,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     if judged:
         far = max(judged, key=lambda gap: abs(gap.mean))
         numbers.append(Number("Printed numbers within our intervals", f"{met} of {len(judged)}"))
-        numbers.append(Number("Largest distance, ours − paper", describe.measured(far, signed=True)))
+        numbers.append(Number("Largest distance, ours − paper", describe.format_value(far, signed=True)))
     if seeds:
         runs = sum(len(one.runs) for one in shown)
         numbers.append(

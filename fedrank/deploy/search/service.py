@@ -221,12 +221,12 @@ def _add_given(engine: Engine, documents: Path) -> None:
     """Add the documents that are given at a start, and say how many others the index holds."""
     ids = set[int]()
 
-    def counted() -> Iterator[Document]:
+    def note_ids() -> Iterator[Document]:
         for document in read_documents(documents):
             ids.add(hash(document.id))
             yield document
 
-    _log.info("%d documents were added", engine.add(counted()))
+    _log.info("%d documents were added", engine.add(note_ids()))
     if others := len(engine) - len(ids):
         _log.warning(
             "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "
@@ -312,7 +312,7 @@ class Operator:
             return False
 
     def _at_home(self, act: Callable[[Engine], R]) -> R:
-        with self._home.locked():
+        with self._home.lock():
             engine = self._home.engine(self._home.encoder())
             try:
                 return act(engine)

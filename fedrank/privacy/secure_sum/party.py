@@ -148,7 +148,7 @@ class Party:
             shares.append(seed_share if other in survived else key_share)
         return UnmaskReply(request.session, np.uint32(self.number), to_array(self._own_share), to_rows(shares))
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Everything that the party has to remember between two steps: its secrets, in the clear.
 
         For a party whose process ends in between. Whoever reads it can take off the party's masks.
@@ -168,8 +168,8 @@ class Party:
         return json.dumps(kept).encode()
 
     @classmethod
-    def unpacked(cls, terms: Terms, kept: bytes) -> Party:
-        """The party as it was when it was :meth:`packed`."""
+    def unpack(cls, terms: Terms, kept: bytes) -> Party:
+        """The party as it was when it was :meth:`pack`."""
         values = json.loads(kept)
         party = cls(terms, values["number"])
         party._done, party._session = values["done"], bytes.fromhex(values["session"])

@@ -203,7 +203,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
 
 def test_one_process_serves_a_hub(tmp_path):
     home = make(tmp_path / "hub")
-    with home.locked(), pytest.raises(RunError, match="another process"), HubFolder(home.path).locked():
+    with home.lock(), pytest.raises(RunError, match="another process"), HubFolder(home.path).lock():
         pass
 
 

@@ -149,9 +149,9 @@ def test_numpy_and_jax_report_the_same():
     words = random.integers(0, 2**32, (500, 3), dtype=np.uint32)
     values = random.integers(-5040, 5041, 500).astype(np.int32)
     for mechanism in SOME:
-        ours = mechanism.privatised(values, 5040, words, np)
+        ours = mechanism.privatise(values, 5040, words, np)
         assert ours.dtype == np.int32 and ours.min() >= 0 and ours.max() < mechanism.reports
-        np.testing.assert_array_equal(mechanism.privatised(jnp.asarray(values), 5040, jnp.asarray(words), jnp), ours)
+        np.testing.assert_array_equal(mechanism.privatise(jnp.asarray(values), 5040, jnp.asarray(words), jnp), ours)
 
 
 def test_what_is_out_of_range_is_refused():

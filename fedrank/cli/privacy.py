@@ -91,11 +91,11 @@ def mechanisms(
     import numpy as np
 
     from fedrank.metrics.online import REWARDS
-    from fedrank.privacy.comparison import compared
+    from fedrank.privacy.comparison import compare_mechanisms
 
     metric = REWARDS.get(reward)(10)
     values = np.asarray(metric.values, np.float64) / max(metric.values)
-    rows = {one: compared(one, interactions, values) for one in epsilon}
+    rows = {one: compare_mechanisms(one, interactions, values) for one in epsilon}
     if as_json:
         print_json([{"epsilon": one, **asdict(row)} for one, found in rows.items() for row in found])
         return

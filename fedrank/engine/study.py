@@ -50,7 +50,7 @@ class Study:
         title: Headline.
         path: The file.
         program: What computes the tables of a study that is no sweep: a function's dotted name, as
-            ``package.module:function``, called as :attr:`computed` says; empty: a sweep.
+            ``package.module:function``, called as :attr:`program_function` says; empty: a sweep.
         text: What it shows, for a reader.
         found: What came out where it differs, in words.
         measures: (split, measure) of the table's rows.
@@ -77,7 +77,7 @@ class Study:
     all_of: tuple[str, ...] = ()
 
     @property
-    def computed(self) -> Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]] | None:
+    def program_function(self) -> Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]] | None:
         """The function that ``program`` names: of a study, a fraction of its rounds and a listener; None: a sweep.
 
         It returns tables (:class:`fedrank.report.tables.Table`) and figures by name.

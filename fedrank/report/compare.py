@@ -186,7 +186,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
     several = len({run.shown.subject(run) for run in runs.values()}) > 1
     columns = _columns(runs, pool)
 
-    def named(run: Run, split: str, measure: str) -> str:
+    def name_in_table(run: Run, split: str, measure: str) -> str:
         # The reward of other users, or the AUC of another target, is another question of the same name.
         return run.shown.qualified(run, split, measure) if several else measure
 
@@ -197,7 +197,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
         for run in runs.values():
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
                 if run.shown.summarised(run, measure) and (not most_telling or run.shown.telling(run, split, measure)):
-                    measures.setdefault(named(run, split, measure), {})[id(run)] = measure
+                    measures.setdefault(name_in_table(run, split, measure), {})[id(run)] = measure
         for measure in describe.order_measures(measures):
             names = measures[measure]
             having = (one.having(split, lambda run, names=names: names.get(id(run), "")) for one in columns)

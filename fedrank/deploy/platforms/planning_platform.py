@@ -207,7 +207,7 @@ class PlanningPlatform:
         self._store, self._own = store, terms.platform_own(index, seeded)
         self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
         self.stays, self.cut_short = 0, 0
-        self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
+        self.stage, self._said = Stage.NO_USER, {"visit": "", "outcome": ""}
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
         sends = any(due.collects for due in self._schedule)
@@ -235,8 +235,8 @@ class PlanningPlatform:
             return
         if number <= self.round:
             raise RefusedError("conflict" if number == self.round else "stale-round", round=self.next)
-        other = newcomer or self.stage is Stage.NOBODY
-        short = self.stage is not Stage.NOBODY and self.lived - self._came + 1 < self._s.world.rounds_per_episode
+        other = newcomer or self.stage is Stage.NO_USER
+        short = self.stage is not Stage.NO_USER and self.lived - self._came + 1 < self._s.world.rounds_per_episode
         came = number if other else self._came
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))

@@ -62,7 +62,7 @@ FURTHEST = 1_000_000
 class Stage(enum.StrEnum):
     """Stage of a platform's round."""
 
-    NOBODY = "nobody"  #: No user has come yet.
+    NO_USER = "nobody"  #: No user has come yet.
     THERE = "there"  #: A user is there and waits for a slate.
     SHOWN = "shown"  #: The slate has been made.
     LIVED = "lived"  #: The outcome is known.
@@ -91,7 +91,7 @@ class Platform:
         self._nothing = Turn(*nothing)
         self._turn, self._chose = self._nothing, self._own.choice
         self.round, self.lived, self.alone, self._ended = -1, -1, 0, 0
-        self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
+        self.stage, self._said = Stage.NO_USER, {"visit": "", "outcome": ""}
         self._numbers = np.full(self._s.memory, -1, np.int64)
         self._answers: dict[tuple[int, int], bytes] = {}
         self._written: dict[str, bytes] = {}

@@ -151,7 +151,8 @@ def _bounds(promises: tuple[Promise, Promise, Promise], rounds: int, published: 
         " Protected is a party's whole vector of a round: whatever else it had sent, no sum becomes more than e^ε "
         f"times as likely{' (but for δ)' if at else ''}, with ε = {one.epsilon:.3g}{at}.{stated} A party that takes "
         f"part in {format_count(rounds, 'round')} has, over the run, ε = {basic.epsilon:.4g} by basic composition"
-        f"{at}, and ε = {over_run.epsilon:.4g} at δ = {over_run.delta:.0e} ({over_run.basis}).{remark(over_run.epsilon)}{AND_NOT}"
+        f"{at}, and ε = {over_run.epsilon:.4g} at δ = {over_run.delta:.0e} ({over_run.basis})."
+        f"{remark(over_run.epsilon)}{AND_NOT}"
     )
 
 

@@ -188,7 +188,7 @@ def test_a_study_may_be_computed_by_a_function_of_ones_own(paper, tmp_path, monk
     for wrong in (f"{name}:lost", "no_such_package_here:count", "json:__name__", "not a name"):
         (mine / "one.toml").write_text(f'data = "generated"\n[study]\ntitle = "T"\nprogram = "{wrong}"\n')
         with pytest.raises(ConfigError, match="program"):
-            _ = read_study(mine / "one.toml").computed
+            _ = read_study(mine / "one.toml").program_function
 
 
 def test_the_papers_that_come_with_it_are_in_order():
@@ -197,7 +197,7 @@ def test_the_papers_that_come_with_it_are_in_order():
         paper = read_paper(name)
         plans = {study.name: plan_runs(study) for study in paper.studies if not study.program}
         for study in paper.studies:
-            assert (study.computed is None) == (study.name in plans)
+            assert (study.program_function is None) == (study.name in plans)
             if not study.program:
                 todo = plans[study.name]
                 assert len({v.name for v in todo}) == len(todo) > 1

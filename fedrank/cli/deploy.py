@@ -1,4 +1,4 @@
-"""``fedrank serve``, ``simulate-fleet``, ``replay``: learning from people who are there."""
+"""``fedrank serve``, ``simulate-fleet``, ``replay``: learning from real users."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
-from fedrank.metrics.discounted import discounted_cumulative
+from fedrank.metrics.returns import discounted_cumulative
 
 #: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
 _PER_CALL = 4_000_000

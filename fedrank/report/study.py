@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, svg, tables
-from fedrank.report.budget import budget_table
 from fedrank.report.charts import Chart
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
@@ -391,3 +393,41 @@ def _slug(text: str) -> str:
     import re
 
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | None:
+    """Every run at the smallest number of bytes that all of them moved, in both directions; None if none moved any.
+
+    Args:
+        runs: By label.
+        measures: Test measures, such as ``"AUC, best so far"``.
+    """
+    moved = {label: run.shown.bytes_moved(run) for label, run in runs.items()}
+    ends = [float(by[-1]) for by in moved.values() if len(by) and by[-1] > 0]
+    if not ends:
+        return None
+    budget, rows = min(ends), []
+    for label, run in runs.items():
+        by = moved[label]
+        silent = not len(by) or by[-1] == 0
+        # Rounds that the budget pays for; of what moves nothing, all.
+        done = run.shown.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
+        if not run.shown.evaluated_every_round:  # the last evaluation that the budget pays for
+            seen = run.metrics.filter(pl.col("round") <= done)["round"]
+            done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
+        each = "0" if silent else describe.size(float(by[-1] / len(by)))
+        row: dict[str, Json] = {"run": label, "rounds": str(done), "round": each}
+        for i, measure in enumerate(measures):
+            values = run.metrics.filter(
+                (pl.col("split") == "test") & (pl.col("measure") == measure) & (pl.col("round") == done)
+            )
+            row[f"m{i}"] = mean_interval(values["value"].to_list()) if len(values) else None
+        rows.append(row)
+    columns = (
+        Column("run", "method"),
+        Column("round", "bytes a round, both ways", numeric=True),
+        Column("rounds", "rounds within the budget", numeric=True),
+        *(Column(f"m{i}", f"{measure}, test", numeric=True) for i, measure in enumerate(measures)),
+    )
+    note = f"{describe.size(budget)} both ways in one run: what the method that moves least moves in all of its rounds"
+    return Table("At equal communication", columns, tuple(rows), (f"{note}.",))

@@ -14,7 +14,7 @@ import pytest
 from short_settings import run_of
 
 import fedrank
-from fedrank.api.flat_settings import nest_settings
+from fedrank.api.training import nest_settings
 from fedrank.core.errors import ConfigError, ModelError, RunError, UnknownNameError
 
 FEATURES, QUERIES, DOCUMENTS = 5, 12, 4

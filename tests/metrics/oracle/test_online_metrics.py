@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.metrics.discounted import discounted_cumulative
 from fedrank.metrics.online import REWARDS, click_dcg, click_ndcg, discretise, max_rr, mean_rr
+from fedrank.metrics.returns import discounted_cumulative
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
 
 DEPTH = 10

@@ -17,11 +17,10 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, words
-from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
-from fedrank.report.study import StudyRuns, study_opening, study_tables, write_study_page
+from fedrank.report.study import StudyRuns, budget_table, study_opening, study_tables, write_study_page
 from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
 from fedrank.slates.report import files as slates

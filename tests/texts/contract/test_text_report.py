@@ -22,10 +22,9 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, words
-from fedrank.report.budget import budget_table
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
-from fedrank.report.study import StudyRuns, study_tables, write_study_page
+from fedrank.report.study import StudyRuns, budget_table, study_tables, write_study_page
 from fedrank.texts.build import CONTROLS
 from fedrank.texts.config import MODES
 from fedrank.texts.report import files as texts

@@ -139,17 +139,13 @@ def hub_exclusions() -> str:
 
 
 def configuration() -> str:
-    """A table for each protocol's settings; protocols with the same settings share one.
-
-    What all runs of a task have stands apart from a method that is a class of settings.
-    """
+    """A table of the settings of each kind of run, and one of each protocol's own; equal classes share one."""
     by_class: dict[Any, list[str]] = {}
     of_runs: dict[Any, list[str]] = {}
     for name in method_names():
         one = method(name)
-        by_class.setdefault(one.settings or one.protocol, []).append(name)
-        if one.settings is None:
-            of_runs.setdefault(type(one.defaults()), []).append(name)
+        by_class.setdefault(one.protocol, []).append(name)
+        of_runs.setdefault(type(one.defaults()), []).append(name)
     parts = []
     for cls, names in (of_runs | by_class).items():
         of = "Every run of " if cls in of_runs else ""

@@ -20,9 +20,8 @@ from fedrank.engine.settings import (
     DEFAULT_PROTOCOL,
     as_dict,
     defaults,
-    drop_replaced,
     from_dict,
-    ground_of,
+    make_room,
     part_class,
     parts_in,
     parts_of,
@@ -136,9 +135,8 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
 
     def make_config(flags: Any) -> Any:
         values = as_dict(flags)
-        for key in ("", *given):
-            drop_replaced(values, key, base)
-        return from_dict(values, ground_of(base))
+        make_room(values, given, base)
+        return from_dict(values, base.unchanged())
 
     def run(
         source: str = DEFAULT_PROTOCOL,

@@ -1,21 +1,18 @@
-"""Settings of every run, whatever is learnt: seeds, rounds, evaluation, computation.
+"""Settings of every run, whatever is learnt: seeds, rounds, evaluation, computation, and the method with its own.
 
-A protocol's own settings are a subclass of :class:`RunConfig`, a frozen dataclass. A field is a flag of ``fedrank run
-PROTOCOL`` (``--clients 2000``), a key of ``config.toml`` (``clients = 2000``) and an argument in Python; a nested
-dataclass is a table of the file, and its fields are flags with a dot (``--privacy.p``). What is not given has the
-class's default.
+A field is a flag of ``fedrank run PROTOCOL`` (``--clients 2000``), a key of ``config.toml`` (``clients = 2000``) and an
+argument in Python; a nested dataclass is a table of the file, and its fields are flags with a dot (``--privacy.p``).
+What is not given has the class's default.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from cyclopts import Parameter
-
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting, settings_of
-from fedrank.core.trees import Json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,35 +37,48 @@ class Compute:
 class RunConfig:
     """One experiment: the same protocol and data under several seeds.
 
+    Attributes:
+        method: The protocol, whose fields are settings beside those of the run.
+
     Raises:
         ConfigError: A setting is out of range or contradicts another.
     """
 
     #: Name of the task (an entry point of ``fedrank.tasks``); a wing's settings name theirs.
     task: ClassVar[str] = ""
-    #: Name of the protocol: a setting, or that of the run's method.
-    protocol: ClassVar[Any]
-
     rounds: int = setting(100, "Rounds; a round is one step of the server.", low=1, high=10**6)
     seeds: int = setting(5, "Number of runs with different seeds.", low=1, high=1000)
     seed: int = setting(0, "The first seed; the others follow.", low=0, high=2**32 - 1001)
     evaluation: Evaluation = field(default_factory=Evaluation)
     compute: Compute = field(default_factory=Compute)
+    method: Any = field(default=None, metadata={"flat": True})
 
     def __post_init__(self):
         check_ranges(self)
 
     @property
+    def protocol(self) -> str:
+        """Name of the method; empty without one."""
+        return "" if self.method is None else self.method.name
+
+    @classmethod
+    def of(cls, method: Any) -> Any:
+        """The configuration of a run of a method, in which nothing else is changed.
+
+        Raises:
+            ConfigError: It is no method of the wing.
+        """
+        return cls(method=method)
+
+    def unchanged(self) -> Any:
+        """The configuration of the same method in which nothing is changed; a method of the caller's own stays."""
+        named = self.protocol in plugins.names("fedrank.protocols")
+        return type(self).of(type(self.method)() if named else self.method)
+
+    @property
     def all_seeds(self) -> tuple[int, ...]:
         """The seeds of the runs."""
         return tuple(range(self.seed, self.seed + self.seeds))
-
-    def without_derived(self, values: dict[str, Json]) -> None:
-        """Take out of a nested dictionary of settings, in place, those that follow from others in it.
-
-        A configuration is changed by writing it as a dictionary, changing that, and reading it again: what was derived
-        must be derived anew.
-        """
 
     @property
     def bound_to_rounds(self) -> bool:
@@ -83,17 +93,6 @@ class RunConfig:
         """
         check_needs(self, self.unchanged())
         return self
-
-    def unchanged(self) -> Any:
-        """The configuration of the same protocol in which nothing is changed."""
-        return type(self)(protocol=self.protocol)  # type: ignore[call-arg]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedRunConfig(RunConfig):
-    """A run's settings with those of the protocol that they name among them."""
-
-    protocol: Annotated[str, Parameter(show=False)] = setting("", "The protocol; see fedrank protocols.")
 
 
 def check_ranges(config: Any) -> None:

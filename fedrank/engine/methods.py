@@ -1,8 +1,4 @@
-"""Methods: protocols as the command line, files and tables know them, by name.
-
-A method joins a name to settings, to a task, and to a function that makes the protocol from the settings. A module of
-methods imports no arrays: names and help texts have to be quick.
-"""
+"""Methods: protocols as the command line, files and tables know them, by name."""
 
 from __future__ import annotations
 
@@ -41,14 +37,12 @@ class PrivacyMode:
 
 @dataclass(frozen=True)
 class Method:
-    """A protocol with its settings.
+    """A row of the table of protocols.
 
     Attributes:
         name: How users call it.
         task: Name of its task (an entry point of ``fedrank.tasks``).
-        settings: Its settings; the default of their field ``protocol`` is ``name``.
-        make: The protocol from its settings and what the task built for it (data, ranker, network: see the task's
-            documentation). Heavy imports belong into this function.
+        protocol: Its class, whose fields are its settings.
         summary: One sentence.
         paper: Author, title, venue, year.
         crosses: What leaves a party.
@@ -59,23 +53,22 @@ class Method:
 
     name: str
     task: str
-    settings: type[RunConfig] | None
-    make: Any
+    protocol: type[Protocol]
     summary: str
     paper: str = "for comparison"
     crosses: str = ""
     file: str = ""
     citation: str = ""
     modes: tuple[PrivacyMode, ...] = ()
-    protocol: type[Protocol] | None = None
 
     def defaults(self) -> Any:
         """The configuration of a run with this method in which nothing is changed."""
-        if self.protocol is not None:
-            run = getattr(self.protocol, "run_settings", None) or plugins.get("fedrank.tasks", self.task).settings
-            return run.of(self.protocol())
-        assert self.settings is not None  # one of the two is there
-        return self.settings(protocol=self.name)  # type: ignore[call-arg]
+        return run_settings(self.protocol).of(self.protocol())
+
+
+def run_settings(protocol: Protocol | type[Protocol]) -> type[RunConfig]:
+    """The class of the settings of a protocol's runs: its own, or that of its task."""
+    return getattr(protocol, "run_settings", None) or plugins.get("fedrank.tasks", protocol.task).settings
 
 
 def method(name: str) -> Method:
@@ -84,25 +77,22 @@ def method(name: str) -> Method:
     Raises:
         UnknownNameError: There is none.
     """
-    found = plugins.get(_GROUP, name)
-    return described(found) if isinstance(found, type) else found
+    return describe_protocol(plugins.get(_GROUP, name))
 
 
 @functools.cache
-def described(cls: type[Protocol]) -> Method:
+def describe_protocol(cls: type[Protocol]) -> Method:
     """A protocol's class as a row of the table of protocols: its first line, its publication, what crosses."""
     return Method(
         name=cls.name,
         task=cls.task,
-        settings=None,
-        make=None,
+        protocol=cls,
         summary=(inspect.getdoc(cls) or "").partition("\n")[0],
         paper=cls.published,
         crosses=cls.crosses,
         file=_file_of(cls),
         citation=cls.paper,
         modes=cls.modes,
-        protocol=cls,
     )
 
 

@@ -17,7 +17,7 @@ from fedrank.core.programs import release_programs
 from fedrank.core.protocol import Protocol
 from fedrank.data.places import OWN
 from fedrank.engine.config import RunConfig
-from fedrank.engine.methods import task_of
+from fedrank.engine.methods import run_settings, task_of
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.runner import Interrupted as Interrupted
@@ -90,10 +90,7 @@ def config_of(protocol: Protocol, settings: Mapping[str, Any]) -> Any:
     Raises:
         ConfigError: An unknown setting, or a value that is not allowed.
     """
-    run = getattr(protocol, "run_settings", None) or plugins.get("fedrank.tasks", protocol.task).settings
-    if hasattr(run, "of"):
-        return from_dict(dict(settings), run.of(protocol))
-    return from_dict({"protocol": protocol.name, **settings}, run)
+    return from_dict(dict(settings), run_settings(protocol).of(protocol))
 
 
 def _named(data: Any) -> tuple[str, Any]:

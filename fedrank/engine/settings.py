@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import types
 import typing
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -27,9 +29,7 @@ def as_dict(config: Any) -> dict[str, Json]:
     Settings that are None are left out, because TOML has no word for them, and with a setting that takes the place of
     others (``budget`` that of ``rounds``) those others.
     """
-    out: dict[str, Json] = {}
-    if not any(one.name == "protocol" for one in dataclasses.fields(config)) and isinstance(config, RunConfig):
-        out["protocol"] = config.protocol
+    out: dict[str, Json] = {"protocol": config.protocol} if isinstance(config, RunConfig) else {}
     for one in dataclasses.fields(config):
         value = getattr(config, one.name)
         if is_bound(one):
@@ -73,8 +73,7 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
         ConfigError: A value of the wrong type or out of range.
     """
     if base is None:
-        found = method(str(values.get("protocol", DEFAULT_PROTOCOL)))
-        base = found.settings or found.defaults()
+        base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
     # A class has defaults that follow from what is given: it is made of that alone.
     cls = base if isinstance(base, type) else type(base)
     hints = typing.get_type_hints(cls)
@@ -88,14 +87,15 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
     }
     arguments: dict[str, Any] = {}
     below: dict[str, dict[str, Json]] = {}
+    of_run = isinstance(base, RunConfig)
     for key, value in values.items():
-        if key == "protocol" and key not in fields and issubclass(cls, RunConfig):
+        if key == "protocol" and of_run:
             if value != base.protocol:
                 raise ConfigError(f"{where}protocol is {base.protocol!r} here, got {value!r}.")
         elif key in of_inner:
             below.setdefault(of_inner[key], {})[key] = value
         elif key not in fields or key in inner:
-            knowing = known_by(where + key) if issubclass(cls, RunConfig) or where else []
+            knowing = known_by(where + key) if of_run or where else []
             if knowing:
                 whose = ", ".join(knowing)
                 raise ConfigError(
@@ -289,20 +289,40 @@ def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
     return kind(value)
 
 
-def drop_replaced(values: dict[str, Json], key: str, base: Any) -> None:
-    """Take out of a nested dictionary, in place, the settings that the setting ``key`` replaces, and derived ones.
+def make_room(values: dict[str, Json], given: Collection[str], config: Any) -> None:
+    """Take out of a nested dictionary, in place, settings that give way to some that are given anew.
 
     Args:
-        values: Settings.
-        key: Dotted name of a setting that is given beside them; empty: none.
-        base: The configuration of the protocol in which nothing is changed.
+        values: All settings of a configuration, some of them given anew.
+        given: Dotted names of those.
+        config: The configuration before; what followed from its other settings is taken out, and what those that are
+            given anew replace.
     """
-    for name, _, one in settings_of(base):
-        if name == key:
+    for name, _, one in settings_of(config):
+        if name in given:
             table = name.rpartition(".")[0]
             for other in one.metadata.get("replaces", ()):
                 remove(values, f"{table}.{other}" if table and "." not in other else other)
-    base.without_derived(values)
+    for name in derived_settings(config):
+        if name not in given:
+            remove(values, name)
+
+
+def derived_settings(config: RunConfig) -> list[str]:
+    """Dotted names of the settings that follow from the others: left out, they get the same values again."""
+    given, ground, found = as_dict(config), config.unchanged(), []
+    for name, value, one in settings_of(config):
+        if value is None or one.default is not None:
+            continue
+        others = copy.deepcopy(given)
+        remove(others, name)
+        try:
+            again = from_dict(others, ground).resolved()
+        except ConfigError:  # it cannot be left out
+            continue
+        if value in [now for other, now, _ in settings_of(again) if other == name]:
+            found.append(name)
+    return found
 
 
 def remove(values: dict[str, Json], key: str) -> None:
@@ -327,7 +347,7 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
             return config
         return from_dict(nest({**changes(config), "protocol": value}))
     values = as_dict(config)
-    drop_replaced(values, key, config)
+    make_room(values, (key,), config)
     *path, last = key.split(".")
     table = values
     for part in path:
@@ -337,12 +357,7 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
     table[last] = value
     if len(path) == 1 and "name" in table:
         _change_part(values, config, path[0], last)
-    return from_dict(values, ground_of(config))
-
-
-def ground_of(config: Any) -> Any:
-    """The base of :func:`from_dict` for changed settings of a configuration: its class, or it without any change."""
-    return type(config) if any(one.name == "protocol" for one in dataclasses.fields(config)) else config.unchanged()
+    return from_dict(values, config.unchanged())
 
 
 def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) -> None:
@@ -364,9 +379,8 @@ def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) 
 
 def changes(config: Any) -> dict[str, Json]:
     """Dotted names and values of the settings that differ from those of :meth:`RunConfig.unchanged`."""
-    values = as_dict(config)
-    config.without_derived(values)
-    unchanged = config.unchanged() if isinstance(config, RunConfig) else type(config)()
+    values, unchanged = as_dict(config), config.unchanged()
+    make_room(values, (), config)
     before = {name: value for name, value, _ in settings_of(unchanged)}
     for name in parts_in(config):
         now = _part_of(config, name)

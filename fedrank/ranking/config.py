@@ -9,6 +9,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.privacy_report import DELTA
@@ -75,15 +77,10 @@ class Compute(engine.Compute):
 
 @dataclass(frozen=True, kw_only=True)
 class RankingRun(RunConfig):
-    """Settings of every run of this wing: the method, data, click model, ranker, and number of devices.
-
-    Attributes:
-        method: The method, a protocol whose fields are settings; or a protocol of the caller's own.
-    """
+    """Settings of every run of this wing: the method, data, click model, ranker, and number of devices."""
 
     task: ClassVar[str] = "ranking"
 
-    method: Any = field(default=None, metadata={"flat": True})
     rounds: int = setting(ROUNDS, "Rounds; a round is one step of the server.", low=1, high=10**6, replaces=("budget",))
     budget: int | None = setting(None, "Interactions of all devices in a run, instead of rounds.", replaces=("rounds",))
     data: str = setting(
@@ -129,18 +126,9 @@ class RankingRun(RunConfig):
             )
         return budget // a_round
 
-    @property
-    def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
-        """Name of the method."""
-        return "" if self.method is None else self.method.name
-
+    @override
     @classmethod
     def of(cls, method: Any) -> Any:
-        """The configuration of a run of a method, in which nothing else is changed.
-
-        Args:
-            method: A method of this wing, or any protocol.
-        """
         return cls(method=method if hasattr(method, "interactions") else OwnProtocol(method))
 
     @property
@@ -148,12 +136,7 @@ class RankingRun(RunConfig):
         """Interactions of a device in a round."""
         return self.method.interactions
 
-    def unchanged(self) -> Any:
-        """The configuration of the same method in which nothing is changed; a method of the caller's own stays."""
-        from fedrank.engine.methods import method_names
-
-        return type(self).of(type(self.method)()) if self.protocol in method_names() else type(self).of(self.method)
-
+    @override
     def resolved(self) -> Any:
         """The same with what a mechanism of privacy says by default filled in.
 

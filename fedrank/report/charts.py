@@ -25,6 +25,8 @@ _FONT = "Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif"
 _TICK, _AXIS, _LEGEND, _TITLE, _SAID = 12.5, 13.0, 13.0, 15.0, 12.0
 #: Width of an average letter as a part of its size; a reader's font may be wider than the one that was measured.
 _LETTER = 0.56
+#: The same in bold letters.
+_BOLD_LETTER = 0.7
 #: Room around a chart, between its parts, and between two panels.
 _EDGE, _GAP, _BETWEEN = 6.0, 8.0, 14.0
 #: Characters of a line of the title, and of a line of what is said below it.
@@ -133,9 +135,9 @@ def si_label(value: float) -> str:
     return f"{value:.6g}"
 
 
-def text_width(words: str, size: float) -> float:
+def text_width(words: str, size: float, *, bold: bool = False) -> float:
     """Estimate of the width of a line of text."""
-    return len(words) * size * _LETTER
+    return len(words) * size * (_BOLD_LETTER if bold else _LETTER)
 
 
 def _attributes(values: dict[str, str | float | None]) -> str:
@@ -240,7 +242,8 @@ class Panel:
             beside = max(0.0, (text_width(title, _AXIS) - self.width) / 2)
             self.left, self.right = max(self.left, beside), max(self.right, beside)
         if places:
-            self.right = max(self.right, text_width(label(places[-1]), _TICK) / 2)
+            first, last = (text_width(label(value), _TICK) / 2 for value in (places[0], places[-1]))
+            self.left, self.right = max(self.left, first), max(self.right, last)
 
     def y_axis(self, places: Sequence[float], label: Label, title: str = "") -> None:
         """Draw the axis at the left edge, with lines across the panel and a label at each of the places."""
@@ -442,7 +445,8 @@ def compose(panels: Sequence[Panel], title: str, said: Sequence[str] = (), legen
     for line in lines:
         y += 16
         out.append(text(0, y - 2, line, size=_SAID, fill=MUTED))
-    widest = max([0.0, *(text_width(line, _TITLE) for line in heading), *(text_width(line, _SAID) for line in lines)])
+    bold, plain = [text_width(line, _TITLE, bold=True) for line in heading], [text_width(line, _SAID) for line in lines]
+    widest = max([0.0, *bold, *plain])
     y += _GAP if heading or lines else 0.0
     entries, wide, high = _legend(legend, max(inner, widest))
     out.append(element("g", "".join(entries), transform=f"translate(0,{y:.2f})") if entries else "")

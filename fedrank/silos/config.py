@@ -14,7 +14,6 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.engine.config import Evaluation, RunConfig
-from fedrank.engine.methods import method_names
 
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
@@ -135,35 +134,16 @@ class SilosEvaluation(Evaluation):
 
 @dataclass(frozen=True, kw_only=True)
 class SiloRun(RunConfig):
-    """Settings of every run of silos: the method, the rows, the evaluation, and silos that are not heard.
-
-    Attributes:
-        method: The method, a protocol whose fields are settings (:class:`fedrank.silos.party.SiloProtocol`).
-    """
+    """Settings of every run of silos: the method, the rows, the evaluation, and silos that are not heard."""
 
     task: ClassVar[str] = "silos"
 
-    method: Any = field(default=None, metadata={"flat": True})
     data: str = setting("generated", "Name in the catalogue (fedrank data list), a CSV or parquet file, or generated.")
     data_seed: int = setting(0, "Seed of generated data.", low=0, high=2**63 - 1)
     rounds: int = setting(15, "Rounds; a round is one step of the server.", low=1, high=10**6)
     devices: Devices = field(default_factory=Devices)
     evaluation: SilosEvaluation = field(default_factory=SilosEvaluation)
     silos: Silos = field(default_factory=Silos)
-
-    @property
-    def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
-        """Name of the method."""
-        return "" if self.method is None else self.method.name
-
-    @classmethod
-    def of(cls, method: Any) -> Any:
-        """The configuration of a run of a method, in which nothing else is changed."""
-        return cls(method=method)
-
-    @override
-    def unchanged(self) -> Any:
-        return type(self).of(type(self.method)() if self.protocol in method_names() else self.method)
 
     @override
     def resolved(self) -> Any:

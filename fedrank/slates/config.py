@@ -9,6 +9,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.privacy_report import DELTA
@@ -117,7 +119,6 @@ class SlatesRun(RunConfig):
     """Settings of every run of this wing: the method, the users, and how networks are judged.
 
     Attributes:
-        method: The method, a protocol whose fields are settings; None where the protocol is the caller's own.
         own: A protocol of the caller's own, whose users and numbers are its own as well.
     """
 
@@ -127,7 +128,6 @@ class SlatesRun(RunConfig):
         400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**6
     )
     world: World = field(default_factory=World)
-    method: Any = field(default=None, metadata={"flat": True})
     evaluation: Evaluation = field(default_factory=Evaluation)
     own: Any = bound()
 
@@ -137,36 +137,24 @@ class SlatesRun(RunConfig):
         return self.method if self.own is None else self.own
 
     @property
-    def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
-        """Name of the protocol."""
+    @override
+    def protocol(self) -> str:
         return self.played.name
 
+    @override
     @classmethod
     def of(cls, method: Any) -> SlatesRun:
-        """The configuration of a run in which nothing else is changed.
-
-        Args:
-            method: A method of this wing, or a :class:`~fedrank.slates.protocol.PlatformProtocol` that has its users.
-        """
+        # A protocol that has its own users is not changed by a run's settings.
         return cls(method=method) if method.world is None else cls(own=method)
 
+    @override
     def unchanged(self) -> SlatesRun:
-        """The configuration of the same method in which nothing is changed; a protocol of the caller's own stays."""
         return type(self)(method=None if self.method is None else self.method.unchanged(), own=self.own)
 
+    @override
     def resolved(self) -> SlatesRun:
-        """The same with everything filled in that follows from the mode, the world and the rounds.
-
-        Raises:
-            ConfigError: Settings contradict each other.
-        """
         super().resolved()
         return self if self.method is None else dataclasses.replace(self, method=self.method.resolved(self))
-
-    def without_derived(self, values: dict[str, Any]) -> None:
-        """Take out, in place, what :meth:`resolved` fills in anyway."""
-        if self.method is not None:
-            self.method.without_derived(values)
 
     @property
     def delta(self) -> float:

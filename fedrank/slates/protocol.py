@@ -71,9 +71,6 @@ class PlatformProtocol(Protocol):
         del run
         return self
 
-    def without_derived(self, values: dict[str, Json]) -> None:
-        """Take out of a run's settings as a nested dictionary, in place, what :meth:`resolved` fills in anyway."""
-
     def bind(self, world: Satisfaction) -> Any:
         """The protocol for these users; by default as it is.
 

@@ -238,9 +238,6 @@ class Evaluation(engine.Evaluation):
 class TextsRun(RunConfig):
     """Settings of every run of silos with texts, beside those of the method.
 
-    Attributes:
-        method: The method, a :class:`~fedrank.texts.silo_sketch.SiloSketch` or a class derived from it.
-
     Raises:
         ConfigError: A setting is out of range or contradicts another.
     """
@@ -258,39 +255,23 @@ class TextsRun(RunConfig):
         0, "Seed of generated data, of the cut and of the split of queries.", low=0, high=2**63 - 1
     )
     texts: Texts = field(default_factory=Texts)
-    method: Any = field(default=None, metadata={"flat": True})
     devices: Devices = field(default_factory=Devices)
     evaluation: Evaluation = field(default_factory=Evaluation)
-
-    @property
-    def protocol(self) -> str:  # type: ignore[override] - elsewhere a setting
-        """Name of the method."""
-        return "" if self.method is None else self.method.name
 
     @property
     def delta(self) -> float:
         """δ of the run's privacy account."""
         return self.method.privacy.delta
 
+    @override
     @classmethod
     def of(cls, method: Any) -> Any:
-        """The configuration of a run of a method, in which nothing else is changed.
-
-        Raises:
-            ConfigError: It is no method of silos with texts.
-        """
         if not hasattr(method, "sketch"):
             raise ConfigError(
                 f"a protocol of silos with texts must be a SiloSketch, since runs keep its rankers and labels; got "
                 f"{type(method).__name__}. Derive from it and change what your protocol does otherwise."
             )
         return cls(method=method)
-
-    @override
-    def unchanged(self) -> Any:
-        from fedrank.engine.methods import method_names
-
-        return type(self).of(type(self.method)()) if self.protocol in method_names() else type(self).of(self.method)
 
     @override
     def resolved(self) -> Any:

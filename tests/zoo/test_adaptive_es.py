@@ -215,7 +215,7 @@ def test_rates_are_the_tutorials():
 
 def test_what_is_broadcast_is_counted():
     size = Linear(46)
-    common = {"ranker": size, "user": cascade("perfect"), "p": 1.0}
+    common = {"ranker": size, "user": cascade("perfect")}
     plain = 1 + 4 + 4 * 46
     for protocol, down in (
         (FoltrNES(**common), plain + 4 * 46),

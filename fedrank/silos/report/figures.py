@@ -164,7 +164,8 @@ def matrix_figure(run: Run) -> Chart:
         panel.add(element("rect", tooltip_of(cell.note), fill=fill, **size, **about))
         if not small and cell.value is not None:
             ink = _ON_DEEP if abs(cell.shade) > 0.6 * most else _ON_PALE
-            panel.add(text(x + wide / 2, y + high / 2 - 1, cell.text, size=12.0, fill=ink, anchor="middle"))
+            line = y + high / 2 - (1 if cell.below else -4)
+            panel.add(text(x + wide / 2, line, cell.text, size=12.0, fill=ink, anchor="middle"))
             if cell.below:
                 panel.add(text(x + wide / 2, y + high / 2 + 13, cell.below, size=9.5, fill=_ON_PALE, anchor="middle"))
     said = ["With the silo minus without it, same round", "▲ helps, ▼ harms; · no evidence, no colour; grey: not asked"]

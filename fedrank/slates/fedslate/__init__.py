@@ -49,7 +49,7 @@ from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode
 from fedrank.privacy.noisy_values import ValueNoise
-from fedrank.slates.config import Privacy, SlatesRun, World
+from fedrank.slates.config import Privacy, SlatesRun
 from fedrank.slates.fedslate.exchanges import Batch, CopyToTargets, FormTargets, Look, Recommend, SendLossGradient, Step
 from fedrank.slates.fedslate.learner import ValueLearner
 from fedrank.slates.fedslate.settings import FederatedSlates, LocalSlates, Sharing, Slates
@@ -97,17 +97,6 @@ class NetworkPlatforms(LearnerProtocol):
     def resolved(self, run: SlatesRun) -> Any:
         rate = self.learning_rate or _RATES[self.slates.mode]
         return dataclasses.replace(self, learning_rate=rate, slates=self.slates.resolved(run.rounds, run.world))
-
-    @override
-    def without_derived(self, values: dict[str, Any]) -> None:
-        slates = values.get("slates")
-        mode = slates.get("mode", "corrected") if isinstance(slates, dict) else "corrected"
-        if mode not in _RATES:
-            return
-        if isinstance(slates, dict):
-            self.slates.without_derived(slates, values.get("rounds", SlatesRun.rounds), _world_of(values))
-        if values.get("learning_rate") == _RATES[mode]:
-            values.pop("learning_rate")
 
     @override
     def bind(self, world: Satisfaction) -> Any:
@@ -274,12 +263,6 @@ def _named_critic(name: str) -> type[ValueLearner]:
             "where it is slates.learner."
         )
     return found
-
-
-def _world_of(values: dict[str, Any]) -> World:
-    """The world of a nested dictionary, as far as a bundle of settings depends on it."""
-    given, names = values.get("world"), ("shared_candidates", "choice")
-    return World(**{name: given[name] for name in names if name in given}) if isinstance(given, dict) else World()
 
 
 def _layers(widths: tuple[int, ...]) -> str:

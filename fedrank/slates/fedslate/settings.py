@@ -222,19 +222,6 @@ class Slates:
                 raise ConfigError(f"{name} must be above slates.batch = {filled.batch}, got {value}.")
         return filled
 
-    @classmethod
-    def without_derived(cls, slates: dict[str, Any], rounds: int, world: World) -> None:
-        """Take out of a dictionary of settings, in place, what :meth:`resolved` fills in anyway."""
-        explore = slates.get("explore")
-        bundle = cls.bundle(slates.get("mode", "corrected"), explore, world)
-        first = bundle["explore"] if explore is None else explore
-        if slates.get("decay") == decay_of(first, slates.get("floor", bundle["floor"]), rounds):
-            slates.pop("decay")
-        for name, usual in bundle.items():
-            value = slates.get(name)
-            if value is not None and (tuple(value) if isinstance(value, list) else value) == usual:
-                slates.pop(name)
-
     @property
     def all_faults(self) -> tuple[str, ...]:
         """Faults that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""

@@ -52,7 +52,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.engine.methods import PrivacyMode
-from fedrank.slates.config import EPISODE, SlatesRun, World
+from fedrank.slates.config import SlatesRun
 from fedrank.slates.learner import LEARNERS, platforms_that_see
 from fedrank.slates.planning.engagement import (
     FEATURES,
@@ -505,21 +505,6 @@ class PlannedSlates(SummedSlates):
             )
         differ = not self.secure_sum if self.slates.differ is None else self.slates.differ
         return dataclasses.replace(self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ))
-
-    @override
-    def without_derived(self, values: dict[str, Any]) -> None:
-        slates = values.get("slates")
-        if not isinstance(slates, dict):
-            return
-        world: Any = values.get("world") if isinstance(values.get("world"), dict) else {}
-        platforms = world.get("platforms", World.platforms)
-        ticks = world.get("time_budget") or EPISODE * platforms
-        sharing: Any = values.get("sharing") if isinstance(values.get("sharing"), dict) else {}
-        users = values.get("rounds", SlatesRun.rounds) // (ticks // platforms) - sharing.get("bounders", 0)
-        if slates.get("explorers") == min(MOST_EXPLORERS, users):
-            slates.pop("explorers")
-        if slates.get("differ") is (not sharing.get("secure_sum")):
-            slates.pop("differ")
 
     @override
     def bind(self, world: Satisfaction) -> Any:

@@ -164,19 +164,16 @@ def test_what_is_misspelt_is_refused_before_anything_runs(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
+def test_what_is_no_model_is_refused_in_one_line(tmp_path):
+    for make, words in [
         (lambda path: path / "nothing", "no such file"),
         (lambda path: path, "no run"),
         (lambda path: _written(path / "x.safetensors", b"not a model"), "safetensors"),
         (lambda path: _written(path / "hub.toml", b"").parent, "replay"),
-    ],
-)
-def test_what_is_no_model_is_refused_in_one_line(make, words, tmp_path):
-    with pytest.raises(ModelError, match=words) as caught:
-        fedrank.load(make(tmp_path))
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(ModelError, match=words) as caught:
+            fedrank.load(make(tmp_path))
+        assert "\n" not in str(caught.value)
 
 
 def _written(path, content):

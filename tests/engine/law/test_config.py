@@ -225,3 +225,5 @@ def test_what_differs_from_the_defaults_describes_a_configuration_whole():
                     variants.append(with_setting(base, f"{field}.name", part))
         for config in variants:
             assert from_dict(tomllib.loads(given_toml(config))) == config, (name, given_toml(config))
+        full = base.resolved()
+        assert from_dict(tomllib.loads(given_toml(full))).resolved() == full, (name, given_toml(full))

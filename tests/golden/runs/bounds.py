@@ -24,12 +24,12 @@ _DEVICES = (
 _MECHANISMS = {
     "response": "",
     "plain": "--privacy.p 1",
-    "laplace": "--privacy.mechanism laplace --privacy.epsilon-interaction 1",
-    "gaussian": "--privacy.mechanism gaussian --privacy.epsilon-interaction 1",
-    "piecewise": "--privacy.epsilon-user 1 --population 5000 --no-interleaved",
+    "laplace": "--privacy laplace --privacy.epsilon-interaction 1",
+    "gaussian": "--privacy gaussian --privacy.epsilon-interaction 1",
+    "piecewise": "--privacy.epsilon-user 1 --population 5000 --presentation antithetic",
     "interleaved": "--privacy.epsilon-user 1 --population 5000",
-    "interleaved-plain": "--privacy.p 1 --interleaved",
-    "one-sided": "--no-antithetic",
+    "interleaved-plain": "--privacy.p 1 --presentation interleaved",
+    "one-sided": "--presentation one-sided",
 }
 #: Interactions of a message and devices of a round, from the smallest on; the interactions are even.
 _SIZES = ((2, 1), (6, 7), (256, 65))
@@ -37,9 +37,9 @@ _RANKERS = {"linear": "", "mlp": "--ranker mlp --hidden 3"}
 _FPDGD = {
     "plain": "",
     "clipped": "--privacy.clip 1",
-    "secure": "--privacy.clip 1 --privacy.secure-sum",
+    "secure": "--privacy secure-sum --privacy.clip 1",
     "shares": "--privacy.epsilon-user 8 --population 400",
-    "server": "--privacy.epsilon-user 8 --population 400 --privacy.noise server",
+    "server": "--privacy.epsilon-user 8 --population 400 --privacy server-noise",
     "laplace": "--privacy.epsilon 4 --privacy.clip 2",
 }
 _KIN = ("fedprox-pdgd", "fedopt-pdgd", "async-pdgd", "fedper-pdgd", "pdgd", "dbgd", "mgd")

@@ -309,37 +309,33 @@ def test_json_has_the_evidence_and_the_terminal_the_warning(one, capsys, monkeyp
     assert "Warning: cleveland harms hungarian" in said and "▼ harms" in said
 
 
-@pytest.mark.parametrize("name", ["silos.json", "arms.parquet", "evidence.json"])
-@pytest.mark.parametrize("trouble", ["missing", "cut", "of another kind"])
-def test_a_bad_file_is_named(tmp_path, name, trouble):
-    folder = make_silo_run(tmp_path / "run", seeds=1, rounds=1)
-    file = folder / name
-    if trouble == "missing":
-        file.unlink()
-    elif trouble == "cut":
-        file.write_bytes(file.read_bytes()[:-20])
-    elif name == "arms.parquet":
-        pl.read_parquet(file).drop("code").write_parquet(file)
-    else:
-        file.write_text('{"hungarian": {"played": {}}}')
-    with pytest.raises(RunError, match=re.escape(name)):
-        load(folder)
+def test_a_bad_file_is_named(tmp_path):
+    for trouble in ["missing", "cut", "of another kind"]:
+        for name in ["silos.json", "arms.parquet", "evidence.json"]:
+            folder = make_silo_run(tmp_path / "run", seeds=1, rounds=1)
+            file = folder / name
+            if trouble == "missing":
+                file.unlink()
+            elif trouble == "cut":
+                file.write_bytes(file.read_bytes()[:-20])
+            elif name == "arms.parquet":
+                pl.read_parquet(file).drop("code").write_parquet(file)
+            else:
+                file.write_text('{"hungarian": {"played": {}}}')
+            with pytest.raises(RunError, match=re.escape(name)):
+                load(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
+def test_evidence_of_another_shape_is_refused(tmp_path):
+    for change, says in [
         (lambda found: found["hungarian"]["silos"]["cleveland"].update(verdict="maybe"), "maybe"),
         (lambda found: found["hungarian"]["silos"]["cleveland"].pop("n"), "'n'"),
         (lambda found: found.update(hungarian=[]), "evidence.json"),
-    ],
-    ids=["unknown verdict", "no count", "a list"],
-)
-def test_evidence_of_another_shape_is_refused(tmp_path, change, says):
-    folder = make_silo_run(tmp_path / "run", seeds=1, rounds=1)
-    changed(folder, "evidence.json", change)
-    with pytest.raises(RunError, match=re.escape(says)):
-        load(folder)
+    ]:
+        folder = make_silo_run(tmp_path / "run", seeds=1, rounds=1)
+        changed(folder, "evidence.json", change)
+        with pytest.raises(RunError, match=re.escape(says)):
+            load(folder)
 
 
 def test_tables_of_silos_go_into_json(one):
@@ -350,29 +346,28 @@ def test_tables_of_silos_go_into_json(one):
 # -- what the page says first ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("difference", "first"),
-    [
+def test_the_page_begins_with_the_plain_model_only_where_that_is_better(tmp_path):
+    for difference, first in [
         ((-0.132, -0.2, -0.06), True),
         ((0.02, -0.01, 0.05), False),
         ((0.05, 0.01, 0.09), False),
         ((-0.02, -0.05, 0.01), False),
-    ],
-)
-def test_the_page_begins_with_the_plain_model_only_where_that_is_better(tmp_path, difference, first):
-    folder = make_silo_run(tmp_path / "run", seeds=3, rounds=2)
-    mean, low, high = difference
-    way = {
-        "title": "alone, logistic regression",
-        "kind": "baseline",
-        "mean": 0.9,
-        "difference": dict(mean=mean, low=low, high=high),
-    }
-    about = {"rows": 185.0, "recommended": ["alone"] * 3, "best": "alone", "ways": {"alone": way}}
-    (folder / "sceptic.json").write_text(json.dumps({"hungarian": about}))
-    sentence = silo_opening.opening_of(load(folder), []).sentence
-    assert sentence.startswith("Use “alone, logistic regression”") == first
-    reached = f"{silo_tables.mean_interval(list(silo_tables.best_test(load(folder), 'hungarian').values())).mean:.3f}"
-    for number in ("0.900", reached, "185 rows", "0.040 above training alone"):
-        assert number in sentence
-    assert (f"{abs(mean):.3f} better" in sentence) == (low > 0 or high < 0)
+    ]:
+        folder = make_silo_run(tmp_path / "run", seeds=3, rounds=2)
+        mean, low, high = difference
+        way = {
+            "title": "alone, logistic regression",
+            "kind": "baseline",
+            "mean": 0.9,
+            "difference": dict(mean=mean, low=low, high=high),
+        }
+        about = {"rows": 185.0, "recommended": ["alone"] * 3, "best": "alone", "ways": {"alone": way}}
+        (folder / "sceptic.json").write_text(json.dumps({"hungarian": about}))
+        sentence = silo_opening.opening_of(load(folder), []).sentence
+        assert sentence.startswith("Use “alone, logistic regression”") == first
+        reached = (
+            f"{silo_tables.mean_interval(list(silo_tables.best_test(load(folder), 'hungarian').values())).mean:.3f}"
+        )
+        for number in ("0.900", reached, "185 rows", "0.040 above training alone"):
+            assert number in sentence
+        assert (f"{abs(mean):.3f} better" in sentence) == (low > 0 or high < 0)

@@ -143,14 +143,14 @@ def test_extreme_explore_with_late_rewards_is_two_messages_a_silo():
     np.testing.assert_array_equal(one.asked[:, 1], np.tile([True, False, False], (ROUNDS, 1)))
 
 
-@pytest.mark.parametrize("target", range(SILOS))
-def test_an_arm_asks_its_silos_and_the_target_judges(target):
-    one = run(make_rule("fixed", fixed=2), target=target)
-    helper = [silo for silo in range(SILOS) if silo != target][1]
-    train, judge, judge_all = (one.asked[:, index] for index in range(3))
-    np.testing.assert_array_equal(train, np.tile(np.isin(range(SILOS), [target, helper]), (ROUNDS, 1)))
-    np.testing.assert_array_equal(judge, np.tile(np.arange(SILOS) == target, (ROUNDS, 1)))
-    assert not judge_all.any()
+def test_an_arm_asks_its_silos_and_the_target_judges():
+    for target in range(SILOS):
+        one = run(make_rule("fixed", fixed=2), target=target)
+        helper = [silo for silo in range(SILOS) if silo != target][1]
+        train, judge, judge_all = (one.asked[:, index] for index in range(3))
+        np.testing.assert_array_equal(train, np.tile(np.isin(range(SILOS), [target, helper]), (ROUNDS, 1)))
+        np.testing.assert_array_equal(judge, np.tile(np.arange(SILOS) == target, (ROUNDS, 1)))
+        assert not judge_all.any()
 
 
 @pytest.mark.parametrize("silos", [2, 3, 4, 6])
@@ -322,9 +322,8 @@ def test_with_drop_outs_the_simulator_that_answers_only_for_who_is_asked_does_th
 # settings
 
 
-@pytest.mark.parametrize(
-    "settings, words",
-    [
+def test_settings_that_make_no_protocol_are_refused():
+    for settings, words in [
         ({"target": SILOS}, "target"),
         ({"silos": 1}, "2"),
         ({"arms": "clusters", "clusters": SILOS}, "clusters"),
@@ -335,11 +334,9 @@ def test_with_drop_outs_the_simulator_that_answers_only_for_who_is_asked_does_th
         ({"rule": "fixed", "fixed": 3}, "fixed"),
         ({"crossing": "local"}, "batch norm"),
         ({"measure": "accuracy"}, "measure"),
-    ],
-)
-def test_settings_that_make_no_protocol_are_refused(settings, words):
-    with pytest.raises(ConfigError, match=words):
-        tiny_bandit(**settings)
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            tiny_bandit(**settings)
 
 
 def test_data_that_does_not_fit_is_refused():

@@ -302,25 +302,25 @@ def test_copies_are_told_where_one_column_alone_varies():
     assert all(len(set(fold[group == one])) == 1 for one in range(60))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_column_alone_with_values_that_are_equal_by_chance_has_no_copies(seed):
-    rng = np.random.default_rng(seed)
-    for rows in (40, 150, 1000):
-        age = rng.integers(18, 100, rows)
-        for values in (
-            rng.standard_normal(rows),
-            age,
-            age**2,
-            np.log(age),
-            np.round(rng.normal(4, 0.5, rows), 1),  # potassium
-            np.round(rng.lognormal(4, 0.5, rows)),
-            np.round(rng.normal(75, 12, rows) * 2) / 2,
-            rng.poisson(20, rows),
-            np.where(rng.random(rows) < 0.4, 0, rng.standard_normal(rows)),  # a dose, often none
-            rng.integers(0, rows * 3 // 4, rows),
-            rng.choice(np.sort(rng.integers(10_000, 99_999, 30)), rows),  # postal codes
-        ):
-            assert copies(np.asarray(values, float)[:, None]) is None
+def test_a_column_alone_with_values_that_are_equal_by_chance_has_no_copies():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        for rows in (40, 150, 1000):
+            age = rng.integers(18, 100, rows)
+            for values in (
+                rng.standard_normal(rows),
+                age,
+                age**2,
+                np.log(age),
+                np.round(rng.normal(4, 0.5, rows), 1),  # potassium
+                np.round(rng.lognormal(4, 0.5, rows)),
+                np.round(rng.normal(75, 12, rows) * 2) / 2,
+                rng.poisson(20, rows),
+                np.where(rng.random(rows) < 0.4, 0, rng.standard_normal(rows)),  # a dose, often none
+                rng.integers(0, rows * 3 // 4, rows),
+                rng.choice(np.sort(rng.integers(10_000, 99_999, 30)), rows),  # postal codes
+            ):
+                assert copies(np.asarray(values, float)[:, None]) is None
 
 
 def test_copies_are_in_one_fold_and_one_of_them_judges():
@@ -363,14 +363,14 @@ def test_coin_tosses_that_stand_twice_at_every_silo_are_alarmed_and_worth_nothin
     assert abs(np.mean(reached) - 0.5) < 3 * np.std(reached) / 8**0.5 + 0.02 and np.mean(reached) < 0.62
 
 
-@pytest.mark.parametrize("seed", [1, 10, 11])
-def test_the_headlines_numbers_are_those_of_the_tables_row(seed):
-    made = answer(table_of(federation(seed, (60, 200, 90))[0]), 0, ways=QUICK)
-    (row,) = [row for row in made.rows if row.way == made.use]
-    assert f"AUC {row.auc.value:.3f}" in made.headline() and made.as_json()["auc"]["value"] == row.auc.value
-    assert made.reached == row.auc and made.over_own == row.over_alone
-    assert made.gain.value == pytest.approx(row.auc.value - made.row(made.rival).auc.value)
-    assert "nested_auc" in made.as_json()
+def test_the_headlines_numbers_are_those_of_the_tables_row():
+    for seed in [1, 10, 11]:
+        made = answer(table_of(federation(seed, (60, 200, 90))[0]), 0, ways=QUICK)
+        (row,) = [row for row in made.rows if row.way == made.use]
+        assert f"AUC {row.auc.value:.3f}" in made.headline() and made.as_json()["auc"]["value"] == row.auc.value
+        assert made.reached == row.auc and made.over_own == row.over_alone
+        assert made.gain.value == pytest.approx(row.auc.value - made.row(made.rival).auc.value)
+        assert "nested_auc" in made.as_json()
 
 
 @pytest.mark.slow

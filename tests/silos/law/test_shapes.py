@@ -50,7 +50,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_shape_or_type_is_refused(what):
-    with pytest.raises(TypeCheckError):
-        WRONG[what]()
+def test_a_wrong_shape_or_type_is_refused():
+    for what in WRONG:
+        with pytest.raises(TypeCheckError):
+            WRONG[what]()

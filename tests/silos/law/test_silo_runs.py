@@ -143,9 +143,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
             assert (tmp_path / "run" / name).read_bytes() == (folder / name).read_bytes(), name
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
+def test_what_cannot_be_is_said():
+    for changed, said in [
         ({"sillos.target": "x"}, "no setting named 'sillos'"),
         ({"personal.evidence": 2.0}, "personal means nothing to this protocol; it is a setting of"),
         ({"protocol": "fedavg"}, "bandit means nothing to this protocol; it is a setting of bandit-fedavg"),
@@ -158,14 +157,12 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
         ({"silos.label": "ill"}, "silos.label is about a file"),
         ({"evaluation.baselines": ["MSE"]}, "no baseline of silos named 'MSE'"),
         ({"network.crossing": "local", "network.norm": "layer"}, "batch norm"),
-    ],
-)
-def test_what_cannot_be_is_said(changed, said):
-    config = SMALL
-    with pytest.raises((ConfigError, DataError), match=said):
-        for key, value in changed.items():
-            config = with_setting(config, key, value)
-        TASK.build(config.resolved())
+    ]:
+        config = SMALL
+        with pytest.raises((ConfigError, DataError), match=said):
+            for key, value in changed.items():
+                config = with_setting(config, key, value)
+            TASK.build(config.resolved())
 
 
 @pytest.mark.slow

@@ -128,18 +128,17 @@ def test_the_same_seed_divides_alike_and_another_differently():
     assert many.train.x.shape == (2, 3, 6, 3) and (many.train.x[0] != many.train.x[1]).any()
 
 
-@pytest.mark.parametrize("positive", [3, 17, 50])
-def test_stratified_parts_have_the_share_of_positive_rows_up_to_one_row(positive):
-    x = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
-    made = SiloTable("made", (Silo("a", x, (np.arange(100) < positive).astype(np.int8)),), ("x",), "yes")
-    for seed in range(20):
-        for part in split(made, seed, Sizes(20, 0.4, "rest"), stratified=True):
-            assert abs(part.y.sum() - positive * part.n[0] / 100) <= 1
+def test_stratified_parts_have_the_share_of_positive_rows_up_to_one_row():
+    for positive in [3, 17, 50]:
+        x = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
+        made = SiloTable("made", (Silo("a", x, (np.arange(100) < positive).astype(np.int8)),), ("x",), "yes")
+        for seed in range(20):
+            for part in split(made, seed, Sizes(20, 0.4, "rest"), stratified=True):
+                assert abs(part.y.sum() - positive * part.n[0] / 100) <= 1
 
 
-@pytest.mark.parametrize(
-    ("sizes", "rows", "expected"),
-    [
+def test_sizes():
+    for sizes, rows, expected in [
         (Sizes(), 1000, (10, 400, 590)),
         (Sizes(0.01, 0.4, "rest"), 1000, (10, 400, 590)),
         (Sizes.counts(40), 139, (40, 40, 59)),
@@ -148,21 +147,19 @@ def test_stratified_parts_have_the_share_of_positive_rows_up_to_one_row(positive
         (Sizes(4, 5, 6), 100, (4, 5, 6)),
         (Sizes(4, 5, "rest"), 100, (4, 5, 91)),
         (Sizes(0.1, 0.2, 0.7), 15, (2, 3, 10)),
-    ],
-)
-def test_sizes(sizes, rows, expected):
-    assert sizes.of(rows) == expected
+    ]:
+        assert sizes.of(rows) == expected
 
 
-@pytest.mark.parametrize("n", [100, 101, 250, 997])
-def test_shares_that_add_up_to_one_use_every_row(n):
-    assert sum(Sizes().of(n)) == n and sum(Sizes(0.1, 0.2, 0.7).of(n)) == n and sum(Sizes.counts(40).of(n)) == n
+def test_shares_that_add_up_to_one_use_every_row():
+    for n in [100, 101, 250, 997]:
+        assert sum(Sizes().of(n)) == n and sum(Sizes(0.1, 0.2, 0.7).of(n)) == n and sum(Sizes.counts(40).of(n)) == n
 
 
-@pytest.mark.parametrize("bad", [(0, 0.4, 0.5), (1.0, 0.4, 0.5), (0.5, 0.4, 0.2), (0.1, 0.4, "all"), (-3, 0.4, 0.5)])
-def test_sizes_out_of_range_are_refused(bad):
-    with pytest.raises(ConfigError, match=r"rows of a silo must|must add up"):
-        Sizes(*bad)
+def test_sizes_out_of_range_are_refused():
+    for bad in [(0, 0.4, 0.5), (1.0, 0.4, 0.5), (0.5, 0.4, 0.2), (0.1, 0.4, "all"), (-3, 0.4, 0.5)]:
+        with pytest.raises(ConfigError, match=r"rows of a silo must|must add up"):
+            Sizes(*bad)
 
 
 def test_too_few_rows_name_the_silo_and_what_was_asked():

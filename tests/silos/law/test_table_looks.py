@@ -36,25 +36,22 @@ def said(table, column):
     return [note for note in table.notes if repr(column) in note]
 
 
-@pytest.mark.parametrize(
-    ("column", "why", "mends"),
-    [
+def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path):
+    for column, why, mends in [
         (lambda row, label: 5000 + row, "identifier", "drop: odd"),
         (lambda row, label: 2 + 3 * label + row % 2 / 10, "tells the label", "drop: odd"),
         (lambda row, label: -9 if row % 11 == 0 else 40 + row % 30, "is -9 in 9 rows", "missing: -9"),
         (lambda row, label: 999 if row % 11 == 0 else 40 + row % 30, "is 999 in 9 rows", "missing: 999"),
         (lambda row, label: 1e30 if row == 4 else row % 17, "flattens the column", "drop: odd"),
-    ],
-)
-def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path, column, why, mends):
-    table = read_silos(written(tmp_path, odd=column))
-    (note,) = said(table, "odd")
-    assert why in note and mends in note and not said(table, "pressure")
-    if mends.startswith("missing"):
-        mended = read_silos(tmp_path / "mine.csv", missing=(mends.split(": ")[1],))
-        assert not said(mended, "odd")
-        gaps = sum(int(np.isnan(silo.features[:, 1]).sum()) for silo in mended.silos)
-        assert gaps == 9
+    ]:
+        table = read_silos(written(tmp_path, odd=column))
+        (note,) = said(table, "odd")
+        assert why in note and mends in note and not said(table, "pressure")
+        if mends.startswith("missing"):
+            mended = read_silos(tmp_path / "mine.csv", missing=(mends.split(": ")[1],))
+            assert not said(mended, "odd")
+            gaps = sum(int(np.isnan(silo.features[:, 1]).sum()) for silo in mended.silos)
+            assert gaps == 9
 
 
 def test_an_outlier_does_not_hide_a_code_for_a_missing_value(tmp_path):
@@ -82,12 +79,12 @@ def test_dates_are_refused_by_name_and_may_be_dropped(tmp_path):
     assert read_silos(path, drop=("seen",)).feature_names == ("pressure",)
 
 
-@pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_decimal_commas_and_separators_are_recognised(tmp_path, separator):
-    path = written(tmp_path, separator=separator, dose=lambda row, label: f"{row % 7},{row % 10}")
-    table = read_silos(path)
-    assert table.feature_names == ("pressure", "dose") and "decimal commas" in said(table, "dose")[0]
-    assert table.silos[0].features[:3, 1].tolist() == pytest.approx([0.0, 3.3, 6.6])
+def test_decimal_commas_and_separators_are_recognised(tmp_path):
+    for separator in [";", "\t", "|"]:
+        path = written(tmp_path, separator=separator, dose=lambda row, label: f"{row % 7},{row % 10}")
+        table = read_silos(path)
+        assert table.feature_names == ("pressure", "dose") and "decimal commas" in said(table, "dose")[0]
+        assert table.silos[0].features[:3, 1].tolist() == pytest.approx([0.0, 3.3, 6.6])
 
 
 @pytest.mark.parametrize(

@@ -174,18 +174,18 @@ def test_the_world_tells_arms_apart():
     assert (np.abs(run.watched["increments"]) > 0.01).any(axis=0)[1:].all()
 
 
-@pytest.mark.parametrize("target", range(SILOS))
-@pytest.mark.parametrize("arm", range(3))
-def test_a_fixed_arm_is_algorithm_7(arm, target):
-    run = played(BY_PAIRS, ARRAYS, make_rule("fixed", fixed=arm), ROUNDS, target)
-    assert_same(run, algorithm_7(Federation(run.fresh, target, PAIRS), arm))
+def test_a_fixed_arm_is_algorithm_7():
+    for arm in range(3):
+        for target in range(SILOS):
+            run = played(BY_PAIRS, ARRAYS, make_rule("fixed", fixed=arm), ROUNDS, target)
+            assert_same(run, algorithm_7(Federation(run.fresh, target, PAIRS), arm))
 
 
-@pytest.mark.parametrize("target", range(SILOS))
-@pytest.mark.parametrize("seed", range(3))
-def test_extreme_explore_over_pairs_is_the_best_of_all_averages_in_every_round(seed, target):
-    run = played(BY_PAIRS, ARRAYS, make_rule("extreme-explore"), ROUNDS, target, seed)
-    assert_same(run, algorithm_7(Federation(run.fresh, target, PAIRS)))
+def test_extreme_explore_over_pairs_is_the_best_of_all_averages_in_every_round():
+    for seed in range(3):
+        for target in range(SILOS):
+            run = played(BY_PAIRS, ARRAYS, make_rule("extreme-explore"), ROUNDS, target, seed)
+            assert_same(run, algorithm_7(Federation(run.fresh, target, PAIRS)))
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.02])

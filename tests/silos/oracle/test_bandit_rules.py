@@ -81,12 +81,12 @@ def test_chance_decides_between_equally_good_arms(kind):
     assert_drawn_from(frequencies(make_rule(kind, epsilon=0.0), known), [1 / 3, 1 / 3, 0, 1 / 3])
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ucb_is_the_estimate_plus_its_bonus(seed):
-    random = np.random.default_rng(seed)
-    value, pulls, c = random.normal(0, 0.1, ARMS), random.integers(1, 30, ARMS), random.choice([0.01, 0.1, 1.0])
-    wanted = np.argmax(value + c * np.sqrt(2 * np.log(pulls.sum()) / pulls))
-    assert choose_one(make_rule("ucb", c=c), estimates(value=value, pulls=pulls)) == wanted
+def test_ucb_is_the_estimate_plus_its_bonus():
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        value, pulls, c = random.normal(0, 0.1, ARMS), random.integers(1, 30, ARMS), random.choice([0.01, 0.1, 1.0])
+        wanted = np.argmax(value + c * np.sqrt(2 * np.log(pulls.sum()) / pulls))
+        assert choose_one(make_rule("ucb", c=c), estimates(value=value, pulls=pulls)) == wanted
 
 
 def test_ucb_first_plays_every_arm_that_may_be_played_once():
@@ -167,16 +167,16 @@ def test_the_stationary_estimate_is_the_mean_of_the_rewards_and_forgets_its_star
     assert known.time == len(rounds)
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.75, 1.0])
-def test_the_recency_weighted_estimate_is_the_thesis_sum(alpha):
+def test_the_recency_weighted_estimate_is_the_thesis_sum():
     """q = (1 − α)^N q₁ + Σ α (1 − α)^(N − i) Rᵢ, so a larger α, not a smaller one, favours recent rewards."""
-    rounds = plays(2)
-    known = updated(make_rule("epsilon-greedy", initial=0.05, alpha=alpha), rounds)
-    for arm in range(ARMS):
-        seen = np.array([increments[arm] for increments, observed in rounds if observed[arm]])
-        weights = alpha * (1 - alpha) ** np.arange(len(seen))[::-1]
-        wanted = (1 - alpha) ** len(seen) * 0.05 + weights @ seen
-        np.testing.assert_allclose(known.value[arm], wanted, rtol=1e-5, atol=1e-7)
+    for alpha in [0.25, 0.75, 1.0]:
+        rounds = plays(2)
+        known = updated(make_rule("epsilon-greedy", initial=0.05, alpha=alpha), rounds)
+        for arm in range(ARMS):
+            seen = np.array([increments[arm] for increments, observed in rounds if observed[arm]])
+            weights = alpha * (1 - alpha) ** np.arange(len(seen))[::-1]
+            wanted = (1 - alpha) ** len(seen) * 0.05 + weights @ seen
+            np.testing.assert_allclose(known.value[arm], wanted, rtol=1e-5, atol=1e-7)
 
 
 def test_a_larger_alpha_is_nearer_to_the_last_reward():
@@ -212,14 +212,14 @@ def test_a_round_that_observes_many_arms_discounts_once():
     assert known.time == 7
 
 
-@pytest.mark.parametrize("increment, observed", [(0.4, False), (np.nan, True), (np.inf, True)])
-def test_no_observation_changes_nothing_and_does_not_discount(increment, observed):
-    rule = make_rule("thompson", threshold=0.02, gamma=0.5, alpha=0.5)
-    before = updated(rule, plays(4))
-    after = bandits.update(rule, before, np.full(ARMS, increment, np.float32), np.full(ARMS, observed))
-    assert float(before.wins.sum() + before.losses.sum()) > 0
-    for left, right in zip(before, after, strict=True):
-        np.testing.assert_array_equal(left, right)
+def test_no_observation_changes_nothing_and_does_not_discount():
+    for increment, observed in [(0.4, False), (np.nan, True), (np.inf, True)]:
+        rule = make_rule("thompson", threshold=0.02, gamma=0.5, alpha=0.5)
+        before = updated(rule, plays(4))
+        after = bandits.update(rule, before, np.full(ARMS, increment, np.float32), np.full(ARMS, observed))
+        assert float(before.wins.sum() + before.losses.sum()) > 0
+        for left, right in zip(before, after, strict=True):
+            np.testing.assert_array_equal(left, right)
 
 
 def test_counts_of_wins_need_a_threshold():
@@ -230,13 +230,13 @@ def test_counts_of_wins_need_a_threshold():
 # Extreme-Explore rounds
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_extreme_explore_rounds_are_all_those_that_are_due_or_none(kind):
-    rounds, each = np.arange(8, dtype=np.int32), keys(8, 1)
-    always = "extreme" in kind
-    np.testing.assert_array_equal(bandits.explores(make_rule(kind, threshold=0.0), rounds, each), [always] * 8)
-    due = np.asarray(bandits.explores(make_rule(kind, threshold=0.0, every=3), rounds, each))
-    np.testing.assert_array_equal(due, [always or t in (0, 3, 6) for t in range(8)])
+def test_extreme_explore_rounds_are_all_those_that_are_due_or_none():
+    for kind in KINDS:
+        rounds, each = np.arange(8, dtype=np.int32), keys(8, 1)
+        always = "extreme" in kind
+        np.testing.assert_array_equal(bandits.explores(make_rule(kind, threshold=0.0), rounds, each), [always] * 8)
+        due = np.asarray(bandits.explores(make_rule(kind, threshold=0.0, every=3), rounds, each))
+        np.testing.assert_array_equal(due, [always or t in (0, 3, 6) for t in range(8)])
 
 
 def test_a_round_explores_with_the_chance_asked_for():
@@ -245,23 +245,20 @@ def test_a_round_explores_with_the_chance_asked_for():
     assert stats.binomtest(often, DRAWS, 0.3).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(
-    "threshold, value, increments, observed, arm",
-    [
+def test_the_best_arm_is_that_of_the_highest_reward_then_increment_then_estimate():
+    for threshold, value, increments, observed, arm in [
         (None, (0, 0, 0, 0), (0.1, 0.3, 0.2, 0.9), (1, 1, 1, 0), 1),
         (0.0, (0, 9, 0, 0), (0.1, 0.2, 0.3, -0.1), (1, 1, 1, 1), 2),  # three rewards of 1: the increment decides
         (0.5, (0.1, 0.3, 0.2, 0), (0.1, 0.1, 0.1, 0.1), (1, 1, 1, 1), 1),  # equal increments: the estimate decides
         (None, (0, 0, 0, 0), (0.1, 0.1, 0.1, 0.1), (0, 1, 1, 1), 1),  # all equal: the first
         (None, (0, 0, 0, 0), (np.nan, -0.3, -0.2, np.nan), (1, 1, 1, 1), 2),  # undefined is not observed
         (None, (0.1, 0.2, 0.4, 0.3), (9, 9, 9, 9), (0, 0, 0, 0), 2),  # nothing observed: the estimate
-    ],
-)
-def test_the_best_arm_is_that_of_the_highest_reward_then_increment_then_estimate(
-    threshold, value, increments, observed, arm
-):
-    rule = make_rule("extreme-explore", threshold=threshold)
-    found = bandits.best(rule, estimates(value=value), np.asarray(increments, np.float32), np.asarray(observed, bool))
-    assert found == arm
+    ]:
+        rule = make_rule("extreme-explore", threshold=threshold)
+        found = bandits.best(
+            rule, estimates(value=value), np.asarray(increments, np.float32), np.asarray(observed, bool)
+        )
+        assert found == arm
 
 
 # making rules
@@ -273,9 +270,8 @@ def test_every_arm_starts_optimistic_and_unseen():
     assert not known.pulls.any() and not known.wins.any() and not known.losses.any() and known.time == 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_a_setting_out_of_range_is_refused_by_name():
+    for settings in [
         {"kind": "epsilon-greedy", "epsilon": 1.1},
         {"kind": "ucb", "c": -0.1},
         {"kind": "ucb", "alpha": 0.0},
@@ -286,12 +282,10 @@ def test_every_arm_starts_optimistic_and_unseen():
         {"kind": "ucb", "chance": 2.0},
         {"kind": "fixed", "fixed": -1},
         {"kind": "thompson", "threshold": 0.1, "gamma": 0.0},
-    ],
-)
-def test_a_setting_out_of_range_is_refused_by_name(settings):
-    (wrong,) = (name for name in settings if name not in ("kind", "threshold" if len(settings) > 2 else "kind"))
-    with pytest.raises(ConfigError, match=f"^{wrong} of the decision rule {settings['kind']} must be"):
-        make_rule(**settings)
+    ]:
+        (wrong,) = (name for name in settings if name not in ("kind", "threshold" if len(settings) > 2 else "kind"))
+        with pytest.raises(ConfigError, match=f"^{wrong} of the decision rule {settings['kind']} must be"):
+            make_rule(**settings)
 
 
 @pytest.mark.parametrize("kind", ["thompson", "bayesian-extreme-explore"])

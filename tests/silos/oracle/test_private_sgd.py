@@ -204,21 +204,18 @@ def test_what_a_target_tells_has_the_epsilon_of_gaussian_noise():
         assert told[0] == told[1], "an AUC of rows of one label is one half, with noise"
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_wrong_settings_are_refused():
+    for settings, said in [
         ({"epsilon": 0.0}, "above 0"),
         ({"delta": 0.5}, "below 0.1"),
         ({"clip": 0.0}, "clip"),
         ({"trainings": 0}, "trainings"),
         ({"network": TabularNetwork(4, (3,), "batch")}, "layer"),
         ({"network": TabularNetwork(4, (3000, 3000), "none"), "epsilon": 1.0, "trainings": 100}, "too large"),
-    ],
-)
-def test_wrong_settings_are_refused(settings, said):
-    network = settings.pop("network", NETWORK)
-    with pytest.raises(ConfigError, match=said):
-        PrivateSgd(network, **settings).for_rows({ROWS})
+    ]:
+        network = settings.pop("network", NETWORK)
+        with pytest.raises(ConfigError, match=said):
+            PrivateSgd(network, **settings).for_rows({ROWS})
 
 
 @pytest.mark.parametrize(

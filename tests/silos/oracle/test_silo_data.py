@@ -209,9 +209,8 @@ IDS = "\n".join(f"{'ab'[k % 2]},p{k},{k % 3 % 2}" for k in range(60))
 TYPO = "\n".join(f"{'ab'[k % 2]},{k if k != 7 else '7o'},{k % 3 % 2}" for k in range(60))
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
+def test_files_that_cannot_be_used_say_why(tmp_path):
+    for text, error, message in [
         ("", FormatError, "the file is empty"),
         ("silo,x,label\n", FormatError, "no rows"),
         ("silo,x,label\na,1,0\na,2\n", FormatError, r"mine.csv:3: expected 3 values as in the first line, got 2"),
@@ -236,11 +235,9 @@ TYPO = "\n".join(f"{'ab'[k % 2]},{k if k != 7 else '7o'},{k % 3 % 2}" for k in r
             r"'id' is text with 60 levels, more than 50. Drop it \(drop='id'\)",
         ),
         (f"silo,age,label\n{TYPO}\n", DataError, "1 of 60 values are no plain numbers, the first in row 8: '7o'"),
-    ],
-)
-def test_files_that_cannot_be_used_say_why(tmp_path, text, error, message):
-    with pytest.raises(error, match=message):
-        read_silos(written(tmp_path, text))
+    ]:
+        with pytest.raises(error, match=message):
+            read_silos(written(tmp_path, text))
 
 
 def test_settings_that_do_not_fit_a_file_say_why(tmp_path):

@@ -89,12 +89,12 @@ def masks():
     return {"all": np.ones(ROWS, bool), "first five": np.arange(ROWS) < 5, "every other": np.arange(ROWS) % 2 == 0}
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_sizes_are_those_counted_by_hand(norm):
-    net = network(norm)
-    assert net.trainable == TRAINABLE[norm]
-    assert net.statistics == (14 if norm == "batch" else 0)
-    assert net.size == net.trainable + net.statistics == net.initial(key(0)).shape[0]
+def test_sizes_are_those_counted_by_hand():
+    for norm in NORMS:
+        net = network(norm)
+        assert net.trainable == TRAINABLE[norm]
+        assert net.statistics == (14 if norm == "batch" else 0)
+        assert net.size == net.trainable + net.statistics == net.initial(key(0)).shape[0]
 
 
 def test_the_thesis_network_has_four_linear_layers_and_three_normalisations():
@@ -132,17 +132,17 @@ def test_gradient_and_statistics_of_a_batch_are_those_of_the_network_written_out
     assert np.abs(wanted).max() > 0.05
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_the_gradients_of_many_models_are_those_of_each(norm):
+def test_the_gradients_of_many_models_are_those_of_each():
     """Also where all rows of a batch are batches by themselves, of one model: a view of it."""
-    weights, (x, y) = np.stack([vector(norm, seed) for seed in range(3)]), table(rows=6)
-    xs, ys = x.reshape(3, 2, -1), y.reshape(3, 2)
-    each = [gradient_of(norm, *one)[0] for one in zip(weights, xs, ys, strict=True)]
-    np.testing.assert_allclose(Gradient(network(norm), weights)(xs, ys > 0.5), each, rtol=1e-5, atol=1e-6)
-    if norm != "batch":
-        views = np.broadcast_to(weights[:, None], (3, 2, weights.shape[1]))
-        rows = Gradient(network(norm), views)(xs[:, :, None], ys[:, :, None] > 0.5)
-        np.testing.assert_allclose(rows.mean(1), each, rtol=1e-4, atol=1e-6)
+    for norm in NORMS:
+        weights, (x, y) = np.stack([vector(norm, seed) for seed in range(3)]), table(rows=6)
+        xs, ys = x.reshape(3, 2, -1), y.reshape(3, 2)
+        each = [gradient_of(norm, *one)[0] for one in zip(weights, xs, ys, strict=True)]
+        np.testing.assert_allclose(Gradient(network(norm), weights)(xs, ys > 0.5), each, rtol=1e-5, atol=1e-6)
+        if norm != "batch":
+            views = np.broadcast_to(weights[:, None], (3, 2, weights.shape[1]))
+            rows = Gradient(network(norm), views)(xs[:, :, None], ys[:, :, None] > 0.5)
+            np.testing.assert_allclose(rows.mean(1), each, rtol=1e-4, atol=1e-6)
 
 
 def test_recalibrated_statistics_are_those_of_the_rows_layer_by_layer_and_nothing_else_changes():
@@ -161,13 +161,13 @@ def test_without_batch_norm_there_is_nothing_to_recalibrate(norm):
     np.testing.assert_array_equal(network(norm).recalibrate(weights, x, np.ones(ROWS, bool)), weights)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_a_batch_of_one_row_and_constant_features_give_finite_numbers(norm):
-    weights, (x, y) = vector(norm), table()
-    for rows, labels in ((x[:1], y[:1]), (np.broadcast_to(x[:1], x.shape), y)):
-        gradient, statistics = gradient_of(norm, weights, rows, labels)
-        assert np.isfinite(gradient).all()
-        np.testing.assert_allclose(statistics, written_out(weights, rows, norm)[1], rtol=1e-4, atol=1e-5)
+def test_a_batch_of_one_row_and_constant_features_give_finite_numbers():
+    for norm in NORMS:
+        weights, (x, y) = vector(norm), table()
+        for rows, labels in ((x[:1], y[:1]), (np.broadcast_to(x[:1], x.shape), y)):
+            gradient, statistics = gradient_of(norm, weights, rows, labels)
+            assert np.isfinite(gradient).all()
+            np.testing.assert_allclose(statistics, written_out(weights, rows, norm)[1], rtol=1e-4, atol=1e-5)
 
 
 def test_tensors_are_the_vector_cut_in_the_documented_order():
@@ -222,17 +222,14 @@ def test_initial_weights_are_normal_with_variance_two_by_inputs_and_normalisatio
     assert not np.array_equal(other, net.initial(key(3)))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_settings_that_make_no_network_are_refused():
+    for settings in [
         {"n_features": 0},
         {"n_features": 2, "widths": (3, 0)},
         {"n_features": 2, "norm": "group"},
         {"n_features": 2, "momentum": 0.0},
         {"n_features": 2, "momentum": 1.5},
-    ],
-)
-def test_settings_that_make_no_network_are_refused(settings):
-    with pytest.raises(Exception) as error:
-        TabularNetwork(**settings)
-    assert isinstance(error.value, ConfigError) or "norm" in settings  # types are checked before the name is
+    ]:
+        with pytest.raises(Exception) as error:
+            TabularNetwork(**settings)
+        assert isinstance(error.value, ConfigError) or "norm" in settings  # types are checked before the name is

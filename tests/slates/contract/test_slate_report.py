@@ -313,33 +313,30 @@ def test_one_seed_has_no_interval(tmp_path):
     assert "(one seed, no interval)" in slate_tables.verdicts(run)[0]
 
 
-@pytest.mark.parametrize("name", ["slates.json", "baselines.json"])
-@pytest.mark.parametrize("trouble", ["missing", "cut"])
-def test_a_bad_file_is_named(tmp_path, name, trouble):
-    folder = make_slate_run(tmp_path / "run", seeds=1, users=20)
-    if trouble == "missing":
-        (folder / name).unlink()
-    else:
-        (folder / name).write_bytes((folder / name).read_bytes()[:-20])
-    with pytest.raises(RunError, match=re.escape(name)):
-        load(folder)
+def test_a_bad_file_is_named(tmp_path):
+    for trouble in ["missing", "cut"]:
+        for name in ["slates.json", "baselines.json"]:
+            folder = make_slate_run(tmp_path / "run", seeds=1, users=20)
+            if trouble == "missing":
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes((folder / name).read_bytes()[:-20])
+            with pytest.raises(RunError, match=re.escape(name)):
+                load(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "says"),
-    [
+def test_a_file_of_another_schema_says_what_it_must_hold(tmp_path):
+    for name, change, says in [
         ("slates.json", lambda s: s.pop("world"), "must hold 'platforms', 'feedback', 'world'"),
         ("slates.json", lambda s: s.pop("results"), "at the end 'results'"),
         ("slates.json", lambda s: s.update(feedback=[True]), "1 feedback of 2 platforms"),
         ("baselines.json", lambda b: b["baselines"][0]["runs"].pop(), "runs of random are 1, not 2"),
         ("baselines.json", lambda b: b["baselines"][0].update(runs=[[1.0], [2.0]]), "must hold for each policy"),
-    ],
-)
-def test_a_file_of_another_schema_says_what_it_must_hold(tmp_path, name, change, says):
-    folder = make_slate_run(tmp_path / "run", seeds=2, users=20)
-    changed(folder, name, change)
-    with pytest.raises(RunError, match=re.escape(says)):
-        load(folder)
+    ]:
+        folder = make_slate_run(tmp_path / "run", seeds=2, users=20)
+        changed(folder, name, change)
+        with pytest.raises(RunError, match=re.escape(says)):
+            load(folder)
 
 
 # -- several runs, terminals, machines ---------------------------------------------------------------------------------

@@ -87,18 +87,15 @@ def test_short_sight_serves_by_each_platforms_own_sensitivity():
     assert slates.tolist() == best == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_settings_that_make_no_sense():
+    for change, said in [
         ({"sensitivities": (0.1, 0.2)}, "one a platform, 3"),
         ({"sensitivities": (0.1, -0.2, 0.3)}, "not negative"),
         ({"drift": 8.0}, "within ±7"),
         ({"drift": float("nan")}, "within ±7"),
-    ],
-)
-def test_settings_that_make_no_sense(change, said):
-    with pytest.raises(ConfigError, match=said):
-        Satisfaction(**{**vars(WORLD), **change})
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            Satisfaction(**{**vars(WORLD), **change})
 
 
 def test_an_optimum_that_is_not_known_is_refused():

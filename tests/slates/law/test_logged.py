@@ -160,9 +160,8 @@ def test_logs_are_read_plain_packed_and_from_folders(tmp_path):
     assert mixed.item_ids[mixed.items].tolist() == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "said"),
-    [
+def test_logs_that_are_none(tmp_path):
+    for text, error, said in [
         ("", FormatError, "empty"),
         ("item_id,click\n1,0\n", FormatError, "no propensity_score"),
         ("item_id,click,propensity_score\n", FormatError, "no row"),
@@ -172,12 +171,10 @@ def test_logs_are_read_plain_packed_and_from_folders(tmp_path):
         ("item_id,click,propensity_score\n1,yes,0.5\n", FormatError, "click must have numbers"),
         ("item_id,click,propensity_score\n1,inf,0.5\n", DataError, "click must be finite"),
         ("item_id,click,propensity_score\n1,0,0.5,7,8\n", FormatError, "no table"),
-    ],
-)
-def test_logs_that_are_none(tmp_path, text, error, said):
-    (tmp_path / "log.csv").write_text(text)
-    with pytest.raises(error, match=said):
-        read_logs([tmp_path / "log.csv"])
+    ]:
+        (tmp_path / "log.csv").write_text(text)
+        with pytest.raises(error, match=said):
+            read_logs([tmp_path / "log.csv"])
 
 
 def test_no_logs(tmp_path):
@@ -187,9 +184,8 @@ def test_no_logs(tmp_path):
         read_logs([])
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_policies_that_are_none(tmp_path):
+    for text, said in [
         ("item_id,chance\n1,1\n", "no probability"),
         ("item_id,probability\n7,1\n", "7 is not in the logs"),
         ("item_id,probability\nx,1\n", "whole numbers"),
@@ -198,12 +194,10 @@ def test_no_logs(tmp_path):
         ("item_id,probability\n0,1.5\n1,-0.5\n", "at least 0"),
         ("item_id,position,probability\n0,0,1\n", "sums 1, 0"),
         ("item_id,probability\n0,\n", "no cell may be empty"),
-    ],
-)
-def test_policies_that_are_none(tmp_path, text, said):
-    (tmp_path / "mine.csv").write_text(text)
-    with pytest.raises(FormatError, match=said):
-        read_policy(tmp_path / "mine.csv", ITEMS, POSITIONS)
+    ]:
+        (tmp_path / "mine.csv").write_text(text)
+        with pytest.raises(FormatError, match=said):
+            read_policy(tmp_path / "mine.csv", ITEMS, POSITIONS)
 
 
 def test_a_policy_from_a_file(tmp_path):

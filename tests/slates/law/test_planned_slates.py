@@ -297,20 +297,17 @@ def test_users_by_whom_the_clip_is_found_add_nothing_to_the_sums():
     assert int(own.norms.sum()) == 1 and own.sums.any()
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
+def test_settings_that_make_no_sense_are_refused():
+    for settings, says in [
         ({"rounds": 60}, "rounds must be at least 61"),
         ({"rounds": 122, "slates": {"explorers": 3}}, "to the 2 users of this run, got 3"),
         ({"slates": {"hold": 0.0}}, "slates.hold"),
         ({"sharing": {"epsilon": 0.0}}, "sharing.epsilon"),
         ({"learning_rate": 0.1}, "learning_rate"),
         ({"slates": {"discount": 0.9}}, "discount"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings, says):
-    with pytest.raises(ConfigError, match=says):
-        from_dict({"protocol": "planned-slates"} | settings).resolved()
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            from_dict({"protocol": "planned-slates"} | settings).resolved()
 
 
 @pytest.mark.slow
@@ -362,12 +359,12 @@ def test_what_satisfaction_says_is_weighted_by_precision():
     assert float(alone) == pytest.approx(0.04, rel=1e-5) and float(precision) == pytest.approx(0.04**-2, rel=1e-5)
 
 
-@pytest.mark.parametrize("mean", [-0.5, 0.5, -0.7])
-def test_what_is_no_satisfaction_says_nothing(mean):
+def test_what_is_no_satisfaction_says_nothing():
     """Observed on average 0, 1, or below 0: engagement alone counts."""
-    given = jnp.float32(0.04), jnp.float32(0.03**-2), jnp.asarray([mean, 0.3]), jnp.float32(0.01), jnp.float32(2.0)
-    found, precision = with_observed(*given)
-    assert float(found) == pytest.approx(0.04, rel=1e-6) and float(precision) == pytest.approx(0.03**-2, rel=1e-6)
+    for mean in [-0.5, 0.5, -0.7]:
+        given = jnp.float32(0.04), jnp.float32(0.03**-2), jnp.asarray([mean, 0.3]), jnp.float32(0.01), jnp.float32(2.0)
+        found, precision = with_observed(*given)
+        assert float(found) == pytest.approx(0.04, rel=1e-6) and float(precision) == pytest.approx(0.03**-2, rel=1e-6)
 
 
 def _sums(s, weights, satisfaction, rounds):
@@ -440,19 +437,19 @@ def test_platforms_that_differ_by_chance_share_a_weight_and_others_keep_their_ow
     )
 
 
-@pytest.mark.parametrize("turns", ["in-order", "shuffled"])
-@pytest.mark.parametrize("fresh", [True, False])
-def test_what_a_click_does_to_engagement_and_to_what_is_observed(turns, fresh):
+def test_what_a_click_does_to_engagement_and_to_what_is_observed():
     """Against an exposure that is pushed by 1 at one platform's tick, and fades by 0.9 a tick."""
-    world = Satisfaction(candidates=3, slate=2, platforms=3, time_budget=9, turns=turns, fresh=fresh)
-    orders = list(permutations(range(3))) if turns == "shuffled" else [(0, 1, 2)]
-    for number in range(3):
-        seen, engaged = [], []
-        for first, second in product(orders, repeat=2):
-            over = 0.9 ** (2 - first.index(number))
-            seen.append(over if fresh else 1.0)
-            engaged.append(over * 0.9 ** second.index(number))
-        assert visible_share(world, 0.9**3, number) == pytest.approx(np.mean(engaged) / np.mean(seen))
+    for fresh in [True, False]:
+        for turns in ["in-order", "shuffled"]:
+            world = Satisfaction(candidates=3, slate=2, platforms=3, time_budget=9, turns=turns, fresh=fresh)
+            orders = list(permutations(range(3))) if turns == "shuffled" else [(0, 1, 2)]
+            for number in range(3):
+                seen, engaged = [], []
+                for first, second in product(orders, repeat=2):
+                    over = 0.9 ** (2 - first.index(number))
+                    seen.append(over if fresh else 1.0)
+                    engaged.append(over * 0.9 ** second.index(number))
+                assert visible_share(world, 0.9**3, number) == pytest.approx(np.mean(engaged) / np.mean(seen))
 
 
 def test_a_platform_plans_by_its_own_weight_and_the_mean_of_the_others():

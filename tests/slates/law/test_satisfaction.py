@@ -250,9 +250,8 @@ def test_both_semantics_are_one_world_in_terms_of_chocolate():
         assert float(pull / (sweet - lean)) == pytest.approx(slope)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_worlds_that_cannot_be_are_refused():
+    for settings, message in [
         ({"slate": 11}, "slate of 11 items cannot be filled from 10"),
         ({"slate": 0}, "slate of at least 1"),
         ({"candidates": 70_000}, "at most 65,536"),
@@ -266,11 +265,9 @@ def test_both_semantics_are_one_world_in_terms_of_chocolate():
         ({"semantics": "code"}, "recsim-code, paper"),
         ({"turns": "random"}, "in-order, shuffled"),
         ({"candidate": 5}, "no setting candidate"),
-    ],
-)
-def test_worlds_that_cannot_be_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        preset("recsim", **settings)
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            preset("recsim", **settings)
 
 
 def test_presets_differ_where_they_say():

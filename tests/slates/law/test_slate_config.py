@@ -144,9 +144,8 @@ def test_a_configuration_of_platforms_survives_a_file(tmp_path):
     assert read_config(tmp_path / "c.toml") == config == from_dict(as_dict(config))
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_settings_that_mean_nothing_or_cannot_be_are_refused():
+    for settings, said in [
         ({"clients": 7}, "clients"),
         ({"devices": {"dropout": 0.5}}, "devices"),
         ({"protocol": "slateq", "sharing": {"clip": 1.0}}, "sharing means nothing to this protocol.*vertical-slate"),
@@ -179,12 +178,10 @@ def test_a_configuration_of_platforms_survives_a_file(tmp_path):
         ({"sharing": {"mechanism": "laplace"}}, "sharing.mechanism means nothing without sharing.epsilon"),
         ({"sharing": {"centre": 2.0}}, "sharing.centre means nothing without sharing.clip"),
         ({"evaluation": {"episodes": 1}}, "evaluation.episodes must be in 2"),
-    ],
-)
-def test_settings_that_mean_nothing_or_cannot_be_are_refused(settings, said):
-    with pytest.raises(FedrankError, match=said) as failed:
-        _config(**settings)
-    assert "\n" not in str(failed.value)
+    ]:
+        with pytest.raises(FedrankError, match=said) as failed:
+            _config(**settings)
+        assert "\n" not in str(failed.value)
 
 
 @pytest.mark.parametrize(

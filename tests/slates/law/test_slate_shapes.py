@@ -33,10 +33,10 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("wrong", CALLS)
-def test_arrays_of_another_shape_are_refused(wrong):
-    with pytest.raises(TypeCheckError):
-        CALLS[wrong]()
+def test_arrays_of_another_shape_are_refused():
+    for wrong in CALLS:
+        with pytest.raises(TypeCheckError):
+            CALLS[wrong]()
 
 
 def test_right_shapes_are_taken():

@@ -115,30 +115,27 @@ def test_the_account_is_that_of_the_plain_mechanism_and_says_who_sees_what():
     assert not none.promises and "total of 5 numbers over all explorers of 3 platforms" in none.not_covered[0]
 
 
-@pytest.mark.parametrize("platforms", [3, 5, 26])
-def test_noise_of_the_others_is_enough_for_what_they_put_into_a_total(platforms):
+def test_noise_of_the_others_is_enough_for_what_they_put_into_a_total():
     """A platform takes its own sums and noise off the total: n − 1 clips and n − 1 shares are left."""
-    s = settings(True, [True] * platforms, epsilon=1.0)
-    promised = platforms * gaussian_rho(s.sigma, s.sensitivity)
-    seen = gaussian_rho(s.sigma * (platforms - 1) ** 0.5, s.sensitivity * (platforms - 1), platforms - 1, 5)
-    everybody = gaussian_rho(s.sigma * platforms**0.5, s.sensitivity * platforms, platforms, 5)
-    assert seen < everybody == pytest.approx(promised)
-    assert seen == pytest.approx(promised * (platforms - 1) / platforms)
+    for platforms in [3, 5, 26]:
+        s = settings(True, [True] * platforms, epsilon=1.0)
+        promised = platforms * gaussian_rho(s.sigma, s.sensitivity)
+        seen = gaussian_rho(s.sigma * (platforms - 1) ** 0.5, s.sensitivity * (platforms - 1), platforms - 1, 5)
+        everybody = gaussian_rho(s.sigma * platforms**0.5, s.sensitivity * platforms, platforms, 5)
+        assert seen < everybody == pytest.approx(promised)
+        assert seen == pytest.approx(promised * (platforms - 1) / platforms)
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
+def test_what_cannot_be_summed_in_secret_is_refused():
+    for given, says in [
         ({"differ": True}, "shows no platform's own sums"),
         ({"feedback": [True, True]}, "3 platforms with feedback or more, got 2"),
         ({"feedback": [True, False, False]}, "3 platforms with feedback or more, got 1"),
         ({"feedback": [True] * 3, "explorers": (50_000,)}, "at most 43,690 users"),
         ({"feedback": [True] * 3, "epsilon": 1e-5}, "larger epsilon"),
-    ],
-)
-def test_what_cannot_be_summed_in_secret_is_refused(given, says):
-    with pytest.raises(ConfigError, match=says):
-        settings(**given)
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            settings(**given)
 
 
 def test_the_setting_is_the_protocols():

@@ -69,19 +69,19 @@ def test_no_test_of_randomised_response_beats_the_bound_and_one_reaches_it():
         assert private_advantage(epsilon, delta) == pytest.approx(delta + (1 - delta) * (2 * true - 1))
 
 
-@pytest.mark.parametrize("sigma", [0.0, 2.0, 20.0])
-def test_the_ceiling_of_a_linear_channel_is_that_of_normal_distributions(sigma):
+def test_the_ceiling_of_a_linear_channel_is_that_of_normal_distributions():
     """y = w·c + e with independent c of variances v: R² = Σ (w v)² / (v + σ²) / var(y)."""
-    rng = np.random.default_rng(1)
-    w, v, rest = np.array([1.0, -2.0, 0.0]), np.array([4.0, 1.0, 9.0]), 3.0
-    c = rng.normal(0, np.sqrt(v), (40_000, 3))
-    y = c @ w + rng.normal(0, np.sqrt(rest), len(c))
-    expected = np.sum((w * v) ** 2 / (v + sigma**2)) / (w**2 @ v + rest)
-    assert channel_r2(c, y, sigma) == pytest.approx(expected, abs=0.01)
-    # What is fitted by chance is taken off: with 60 users and 30 numbers that say nothing.
-    chance = [channel_r2(rng.normal(size=(60, 30)), rng.normal(size=60), 0.0) for _ in range(30)]
-    assert np.mean(chance) < 0.1
-    assert channel_r2(np.zeros((5, 2)), rng.normal(size=5), sigma) == 0.0
+    for sigma in [0.0, 2.0, 20.0]:
+        rng = np.random.default_rng(1)
+        w, v, rest = np.array([1.0, -2.0, 0.0]), np.array([4.0, 1.0, 9.0]), 3.0
+        c = rng.normal(0, np.sqrt(v), (40_000, 3))
+        y = c @ w + rng.normal(0, np.sqrt(rest), len(c))
+        expected = np.sum((w * v) ** 2 / (v + sigma**2)) / (w**2 @ v + rest)
+        assert channel_r2(c, y, sigma) == pytest.approx(expected, abs=0.01)
+        # What is fitted by chance is taken off: with 60 users and 30 numbers that say nothing.
+        chance = [channel_r2(rng.normal(size=(60, 30)), rng.normal(size=60), 0.0) for _ in range(30)]
+        assert np.mean(chance) < 0.1
+        assert channel_r2(np.zeros((5, 2)), rng.normal(size=5), sigma) == 0.0
 
 
 # -- attackers, where the answer is known -------------------------------------------------------------------------
@@ -200,9 +200,8 @@ def test_of_several_releases_the_suite_reads_all_and_a_blind_platforms_users_are
     assert "ε allows 0.762" in private["coordinator", THERE, ALONE].words
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "says"),
-    [
+def test_what_cannot_be_attacked_is_refused_at_once():
+    for settings, error, says in [
         ({"set": ("world.preset",)}, ConfigError, "--set must be NAME=VALUE"),
         ({"set": ("sharing.epsilon=2",)}, ConfigError, "--release-epsilons"),
         ({"set": ("slates.explorer=3",)}, UnknownNameError, "slates.explorer"),
@@ -210,11 +209,9 @@ def test_of_several_releases_the_suite_reads_all_and_a_blind_platforms_users_are
         ({"release_epsilons": (0.0,)}, ConfigError, "sharing.epsilon"),
         ({"targets": 3}, ConfigError, "targets must be at least 8"),
         ({"set": ("slates.explorers=3",), "modes": ("corrected",)}, ConfigError, "--set is for the modes"),
-    ],
-)
-def test_what_cannot_be_attacked_is_refused_at_once(settings, error, says):
-    with pytest.raises(error, match=says):
-        attack_slates(dataclasses.replace(TINY, **settings))
+    ]:
+        with pytest.raises(error, match=says):
+            attack_slates(dataclasses.replace(TINY, **settings))
 
 
 # -- audits -------------------------------------------------------------------------------------------------------

@@ -408,13 +408,13 @@ def test_without_b_only_a_learns():
     assert same(one(after.weights, 1), one(own.weights, 1))
 
 
-@pytest.mark.parametrize("nonsense", [np.nan, np.inf, -3e38])
-@pytest.mark.parametrize("liar", range(K))
-def test_nonsense_that_a_platform_sends_leaves_everybody_else_finite(liar, nonsense):
-    state, own = before_learning()
-    told, after = learnt(state, own, sent=[nonsense if p == liar else 0.0 for p in range(K)])
-    assert finite((told.weights, told.optimiser, told.choice))
-    assert finite(one(after, 1 - liar))
+def test_nonsense_that_a_platform_sends_leaves_everybody_else_finite():
+    for liar in range(K):
+        for nonsense in [np.nan, np.inf, -3e38]:
+            state, own = before_learning()
+            told, after = learnt(state, own, sent=[nonsense if p == liar else 0.0 for p in range(K)])
+            assert finite((told.weights, told.optimiser, told.choice))
+            assert finite(one(after, 1 - liar))
 
 
 def finite(tree):

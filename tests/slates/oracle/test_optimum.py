@@ -230,12 +230,10 @@ def test_who_looks_no_further_than_now_never_moderates():
     assert kale_threshold(Satisfaction(platforms=1), 0.0) == math.inf
 
 
-@pytest.mark.parametrize(
-    "call", [lambda: solve(TINY, grid=3), lambda: solve(TINY, samples=1), lambda: kale_threshold(TINY, 1.5)]
-)
-def test_settings_without_sense_are_refused(call):
-    with pytest.raises(ConfigError):
-        call()
+def test_settings_without_sense_are_refused():
+    for call in [lambda: solve(TINY, grid=3), lambda: solve(TINY, samples=1), lambda: kale_threshold(TINY, 1.5)]:
+        with pytest.raises(ConfigError):
+            call()
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,12 @@ def last_choices(model, scores):
     return jax.vmap(lambda one: model.choose(one, jnp.float32(1 - 2**-24)))(scores)
 
 
-@pytest.mark.parametrize(("model", "expected"), EXACT, ids=[str(model) for model, _ in EXACT])
-def test_probabilities_are_those_of_the_formula_and_choices_follow_them(model, expected):
-    found, slots = jax.device_get(judge(model, SCORES, ((np.arange(GRID) + 0.5) / GRID).astype(np.float32)))
-    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-7)
-    assert np.all(np.diff(slots) >= 0)  # the distribution function is inverted in slot order
-    np.testing.assert_allclose(np.bincount(slots, minlength=5), GRID * expected, atol=1.01)
+def test_probabilities_are_those_of_the_formula_and_choices_follow_them():
+    for model, expected in EXACT:
+        found, slots = jax.device_get(judge(model, SCORES, ((np.arange(GRID) + 0.5) / GRID).astype(np.float32)))
+        np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-7)
+        assert np.all(np.diff(slots) >= 0)  # the distribution function is inverted in slot order
+        np.testing.assert_allclose(np.bincount(slots, minlength=5), GRID * expected, atol=1.01)
 
 
 def test_what_has_no_probability_is_never_chosen_at_the_ends_of_the_interval():
@@ -99,15 +99,12 @@ def test_models_are_found_by_name_and_say_whether_they_always_click():
         CHOICES.get("multinomal")
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_settings_that_are_no_probabilities_are_refused():
+    for make, message in [
         (lambda: Cascade(attention=1.2), "attention"),
         (lambda: Cascade(scaling=-1.0), "scaling"),
         (lambda: Cascade(score="linear"), "exponential"),
         (lambda: Proportional(minimum=1.0, no_click=0.0), "at least the minimum"),
-    ],
-)
-def test_settings_that_are_no_probabilities_are_refused(make, message):
-    with pytest.raises(ConfigError, match=message):
-        make()
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            make()

@@ -217,9 +217,8 @@ def test_mish_and_its_slope_are_the_formulas_at_every_magnitude():
     np.testing.assert_allclose(got, slope, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
+def test_settings_that_make_no_network_are_refused():
+    for make in [
         lambda: ItemQ(0, 1),
         lambda: ItemQ(1, 0),
         lambda: ItemQ(1, 1, (4, 0)),
@@ -229,8 +228,6 @@ def test_mish_and_its_slope_are_the_formulas_at_every_magnitude():
         lambda: ItemHead((0,)),
         lambda: ItemHead(share=1.5),
         lambda: ItemLinearHead(share=-0.1),
-    ],
-)
-def test_settings_that_make_no_network_are_refused(make):
-    with pytest.raises(ConfigError, match="got"):
-        make()
+    ]:
+        with pytest.raises(ConfigError, match="got"):
+            make()

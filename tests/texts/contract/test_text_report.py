@@ -341,33 +341,30 @@ def test_progress_counts_rows_and_has_no_value_before_the_first_evaluation(capsy
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["federation.json", "methods.parquet", "gate.json"])
-@pytest.mark.parametrize("trouble", ["missing", "cut"])
-def test_a_bad_file_is_named(tmp_path, name, trouble):
-    folder = make_text_run(tmp_path / "run", names=("a",))
-    if trouble == "missing":
-        (folder / name).unlink()
-    else:
-        (folder / name).write_bytes((folder / name).read_bytes()[:-20])
-    with pytest.raises(RunError, match=re.escape(name)):
-        load(folder)
+def test_a_bad_file_is_named(tmp_path):
+    for trouble in ["missing", "cut"]:
+        for name in ["federation.json", "methods.parquet", "gate.json"]:
+            folder = make_text_run(tmp_path / "run", names=("a",))
+            if trouble == "missing":
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes((folder / name).read_bytes()[:-20])
+            with pytest.raises(RunError, match=re.escape(name)):
+                load(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "says"),
-    [
+def test_a_file_of_another_shape_is_refused(tmp_path):
+    for name, change, says in [
         ("federation.json", lambda f: f.update(mode="secret"), "'secret', not one of publish-once"),
         ("federation.json", lambda f: f.pop("sketch"), "must hold 'silos', 'mode', 'sketch'"),
         ("federation.json", lambda f: f["silos"][0].update(documents=None), "must hold 'silos'"),
         ("federation.json", lambda f: f["silos"][0].update(name="z"), "'a' is in methods.parquet or gate.json"),
         ("gate.json", lambda g: g["decisions"][0].pop("vali"), "'decisions', each with seed"),
-    ],
-)
-def test_a_file_of_another_shape_is_refused(tmp_path, name, change, says):
-    folder = make_text_run(tmp_path / "run", names=("a", "b"))
-    changed(folder, name, change)
-    with pytest.raises(RunError, match=re.escape(says)):
-        load(folder)
+    ]:
+        folder = make_text_run(tmp_path / "run", names=("a", "b"))
+        changed(folder, name, change)
+        with pytest.raises(RunError, match=re.escape(says)):
+            load(folder)
 
 
 def test_values_without_the_federation_s_ranker_or_of_an_unknown_scope_are_refused(tmp_path):

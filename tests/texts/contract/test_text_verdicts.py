@@ -3,7 +3,6 @@
 import json
 
 import polars as pl
-import pytest
 from text_pages import (
     about,
     one,  # noqa: F401 - a fixture
@@ -22,27 +21,34 @@ from fedrank.texts.report import verdicts as texts_verdicts
 from fedrank.texts.report.verdicts import direction, verdicts
 
 
-@pytest.mark.parametrize(
-    ("ours", "bm25", "says", "not_says"),
-    [
+def test_a_federation_helps_only_where_it_beats_all_that_a_silo_has_without_it(tmp_path):
+    for ours, bm25, says, not_says in [
         (0.05, 0.02, "The federation helps.", "plain BM25"),
-        (0.05, 0.08, "It is better than Local, but plain BM25, which needs no training, no labels and no federation, "
-         "does better.", "helps"),
+        (
+            0.05,
+            0.08,
+            "It is better than Local, but plain BM25, which needs no training, no labels and no federation, "
+            "does better.",
+            "helps",
+        ),
         (0.05, 0.05, "is not told apart from it by these seeds.", "as well"),
-        (-0.05, 0.05, "The federation harms: plain BM25, which needs no training, no labels and no federation, does "
-         "better; so does", "helps"),
+        (
+            -0.05,
+            0.05,
+            "The federation harms: plain BM25, which needs no training, no labels and no federation, does "
+            "better; so does",
+            "helps",
+        ),
         (0.0, 0.05, "Plain BM25, which needs no training, no labels and no federation, does better.", "helps"),
         (-0.05, -0.1, "It is better than BM25, but a silo’s own ranker does better.", "helps"),
-    ],
-)  # fmt: skip
-def test_a_federation_helps_only_where_it_beats_all_that_a_silo_has_without_it(tmp_path, ours, bm25, says, not_says):
-    worth = {"CS-F-LTR": (ours, 0.1), "BM25": (bm25, 0.06)}
-    run = load(make_text_run(tmp_path / "run", worth=worth, noise=0.002, seeds=4))
-    said = about(verdicts(run), "Ranking a silo’s own documents")
-    assert says in said and not_says not in said
-    values = {m: run.details.values(m, "nDCG@10") for m in ("CS-F-LTR", "BM25")}
-    mean = sum(values["CS-F-LTR"][s] - values["BM25"][s] for s in range(4)) / 4
-    assert f"minus BM25 {mean:+.3f}".replace("-", "−") in said
+    ]:
+        worth = {"CS-F-LTR": (ours, 0.1), "BM25": (bm25, 0.06)}
+        run = load(make_text_run(tmp_path / "run", worth=worth, noise=0.002, seeds=4))
+        said = about(verdicts(run), "Ranking a silo’s own documents")
+        assert says in said and not_says not in said
+        values = {m: run.details.values(m, "nDCG@10") for m in ("CS-F-LTR", "BM25")}
+        mean = sum(values["CS-F-LTR"][s] - values["BM25"][s] for s in range(4)) / 4
+        assert f"minus BM25 {mean:+.3f}".replace("-", "−") in said
 
 
 def test_a_search_s_gain_is_parted_into_what_the_search_gives_and_what_training_adds(tmp_path):

@@ -18,21 +18,23 @@ def test_a_folder_has_a_document_a_file(tmp_path):
     assert list(read_documents(tmp_path)) == [first, second]
 
 
-@pytest.mark.parametrize(("length", "there"), [(1, True), (LONGEST_TITLE, True), (LONGEST_TITLE + 1, False)])
-def test_what_is_too_long_for_a_title_is_text(tmp_path, length, there):
-    line = "x" * length
-    (tmp_path / "a.txt").write_text(f"{line}\nthe body\n")
-    (tmp_path / "b.jsonl").write_text(json.dumps({"id": "a.txt", "title": line, "text": "the body"}))
-    expected = Document("a.txt", line, "the body") if there else Document("a.txt", "", f"{line}\nthe body")
-    assert list(read_documents(tmp_path)) == list(read_documents(tmp_path / "b.jsonl")) == [expected]
-    assert document_of_row("a.txt", line, "the body") == expected
+def test_what_is_too_long_for_a_title_is_text(tmp_path):
+    for length, there in [(1, True), (LONGEST_TITLE, True), (LONGEST_TITLE + 1, False)]:
+        line = "x" * length
+        (tmp_path / "a.txt").write_text(f"{line}\nthe body\n")
+        (tmp_path / "b.jsonl").write_text(json.dumps({"id": "a.txt", "title": line, "text": "the body"}))
+        expected = Document("a.txt", line, "the body") if there else Document("a.txt", "", f"{line}\nthe body")
+        assert list(read_documents(tmp_path)) == list(read_documents(tmp_path / "b.jsonl")) == [expected]
+        assert document_of_row("a.txt", line, "the body") == expected
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.md"])
-@pytest.mark.parametrize("length", [3, 3000])
-def test_a_file_of_one_line_has_a_text_and_no_title(tmp_path, name, length):
-    (tmp_path / name).write_text("\ufeff\n" + "x" * length + "\n\n", encoding="utf-8")
-    assert list(read_documents(tmp_path)) == [Document(name, "", "x" * length)]
+def test_a_file_of_one_line_has_a_text_and_no_title(tmp_path):
+    for length in [3, 3000]:
+        for name in ["a.txt", "a.md"]:
+            folder = tmp_path / f"{length}{name}"
+            folder.mkdir()
+            (folder / name).write_text("\ufeff\n" + "x" * length + "\n\n", encoding="utf-8")
+            assert list(read_documents(folder)) == [Document(name, "", "x" * length)]
 
 
 def test_lines_may_be_those_of_beir(tmp_path):
@@ -46,9 +48,8 @@ def test_lines_may_be_those_of_beir(tmp_path):
     assert list(read_documents(path)) == [Document("1", "T", "x"), Document("2", "", "y"), Document("3", "", "z")]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_line_that_is_no_document_is_named(tmp_path):
+    for line in [
         "{",
         "[]",
         "3",
@@ -60,13 +61,11 @@ def test_lines_may_be_those_of_beir(tmp_path):
         json.dumps({"id": "é" * 65, "text": "x"}),
         '{"id": "\\ud800", "text": "x"}',
         "[" * 100_000,
-    ],
-)
-def test_a_line_that_is_no_document_is_named(tmp_path, line):
-    path = tmp_path / "d.jsonl"
-    path.write_text('{"id": "first", "text": "x"}\n' + line)
-    with pytest.raises(FormatError, match=r"d\.jsonl:2: "):
-        list(read_documents(path))
+    ]:
+        path = tmp_path / "d.jsonl"
+        path.write_text('{"id": "first", "text": "x"}\n' + line)
+        with pytest.raises(FormatError, match=r"d\.jsonl:2: "):
+            list(read_documents(path))
 
 
 def test_what_is_not_there_or_no_text_is_named(tmp_path):

@@ -37,13 +37,13 @@ def agree(silos=4, gone_before=(), gone_after=(), stored=False):
     return {n: p.secret(delivered[n]) for n, p in parties.items()}, (keys, sealed)
 
 
-@pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize(("before", "after"), [((), ()), ((1,), ()), ((), (0,)), ((3,), (1,))])
-def test_all_who_stay_have_one_secret(before, after, stored):
-    secrets_, _ = agree(4, before, after, stored)
-    assert set(secrets_) == set(range(4)) - {*before, *after}
-    assert len(set(secrets_.values())) == 1
-    assert all(len(secret) == 32 for secret in secrets_.values())
+def test_all_who_stay_have_one_secret():
+    for before, after in [((), ()), ((1,), ()), ((), (0,)), ((3,), (1,))]:
+        for stored in [False, True]:
+            secrets_, _ = agree(4, before, after, stored)
+            assert set(secrets_) == set(range(4)) - {*before, *after}
+            assert len(set(secrets_.values())) == 1
+            assert all(len(secret) == 32 for secret in secrets_.values())
 
 
 def test_every_agreement_has_another_secret_and_every_contribution_counts():

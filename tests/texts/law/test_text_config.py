@@ -53,9 +53,8 @@ def test_paper_mode_is_refused_unless_somebody_knows_what_it_does():
     assert known.method.sketch.epsilon == 0.5 and known.method.sketch.z > 0 < known.method.sketch.w
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_settings_that_mean_nothing_or_are_no_settings_are_refused():
+    for settings, said in [
         ({"i_know": True}, "i_know means nothing without sketch.mode = 'paper'"),
         ({"sketch": {"mode": "plain", "epsilon": 1.0}}, "has no noise, so that sketch.epsilon means nothing"),
         ({"sketch": {"z1": 4}}, "sketch.z1 means nothing without sketch.mode"),
@@ -76,12 +75,10 @@ def test_paper_mode_is_refused_unless_somebody_knows_what_it_does():
         ({"training": {"loss": "hinge"}}, "training.loss"),
         ({"training": {"labels": "loud"}}, "training.labels"),
         ({"texts": {"docs": 3}}, "docs"),
-    ],
-)
-def test_settings_that_mean_nothing_or_are_no_settings_are_refused(settings, said):
-    with pytest.raises(FedrankError, match=said) as failed:
-        _config(**settings)
-    assert "\n" not in str(failed.value)
+    ]:
+        with pytest.raises(FedrankError, match=said) as failed:
+            _config(**settings)
+        assert "\n" not in str(failed.value)
 
 
 def test_a_resolved_configuration_is_read_again_as_it_was():

@@ -30,9 +30,8 @@ def test_right_shapes_are_taken():
     assert _bm25().shape == (5, 2) and _step().shape == (LEARNER.size,)
 
 
-@pytest.mark.parametrize(
-    ("call", "argument"),
-    [
+def test_wrong_shapes_are_refused_by_name():
+    for call, argument in [
         (lambda: row_error(np.ones((2, 3), int), 8), "counts"),
         (lambda: _bm25(documents=4), "lengths"),
         (lambda: LEARNER.scores(jnp.zeros((2, LEARNER.size)), jnp.ones((4, 3))), "model"),
@@ -41,8 +40,6 @@ def test_right_shapes_are_taken():
         (lambda: scale_of(3.0, np.zeros(4), np.zeros(5)), "squares"),
         (lambda: SketchNoise("publish-once", 1.0, 3).publish(np.zeros((2, 3))), "sketches"),
         (lambda: gate({}, np.zeros((2, 3), np.int8), "nDCG@10", [0], ["a"]), "part"),
-    ],
-)
-def test_wrong_shapes_are_refused_by_name(call, argument):
-    with pytest.raises(TypeCheckError, match=f"parameter '{argument}'"):
-        call()
+    ]:
+        with pytest.raises(TypeCheckError, match=f"parameter '{argument}'"):
+            call()

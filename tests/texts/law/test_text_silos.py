@@ -55,21 +55,21 @@ def test_a_part_has_its_own_words_and_judgements_and_nothing_else(data):
     np.testing.assert_array_equal(part.distinct, whole.distinct[documents])
 
 
-@pytest.mark.parametrize("how", CUTS)
-@pytest.mark.parametrize("silos", [2, 5])
-def test_a_cut_gives_every_document_and_query_to_one_silo(how, silos):
-    whole = collection()
-    federation = cut(whole, silos, how, seed=3)
-    assert federation.n_silos == silos and federation.names[0] == "silo-1" and federation.generated
-    np.testing.assert_array_equal(np.sort(np.concatenate(federation.documents)), np.arange(whole.n_documents))
-    np.testing.assert_array_equal(np.sort(np.concatenate(federation.queries)), np.arange(whole.n_queries))
-    for silo, documents in zip(federation.silos, federation.documents, strict=True):
-        assert silo.document_ids == tuple(whole.document_ids[d] for d in documents)
-    # What is relevant at home, and what is not counted as foreign, are the same pairs.
-    home = sum(int((silo.grades > 0).sum()) for silo in federation.silos)
-    assert federation.foreign_share() == pytest.approx(1 - home / (whole.grades > 0).sum())
-    again = cut(whole, silos, how, seed=3)
-    assert all(np.array_equal(a, b) for a, b in zip(federation.documents, again.documents, strict=True))
+def test_a_cut_gives_every_document_and_query_to_one_silo():
+    for silos in [2, 5]:
+        for how in CUTS:
+            whole = collection()
+            federation = cut(whole, silos, how, seed=3)
+            assert federation.n_silos == silos and federation.names[0] == "silo-1" and federation.generated
+            np.testing.assert_array_equal(np.sort(np.concatenate(federation.documents)), np.arange(whole.n_documents))
+            np.testing.assert_array_equal(np.sort(np.concatenate(federation.queries)), np.arange(whole.n_queries))
+            for silo, documents in zip(federation.silos, federation.documents, strict=True):
+                assert silo.document_ids == tuple(whole.document_ids[d] for d in documents)
+            # What is relevant at home, and what is not counted as foreign, are the same pairs.
+            home = sum(int((silo.grades > 0).sum()) for silo in federation.silos)
+            assert federation.foreign_share() == pytest.approx(1 - home / (whole.grades > 0).sum())
+            again = cut(whole, silos, how, seed=3)
+            assert all(np.array_equal(a, b) for a, b in zip(federation.documents, again.documents, strict=True))
 
 
 def test_a_random_cut_is_even_and_makes_most_relevant_documents_foreign():
@@ -229,14 +229,11 @@ def test_a_generated_silo_of_poor_quality_shows_less_of_what_its_documents_are_a
     assert dcg_share(texts.silos[1])[0] < dcg_share(texts.silos[0])[0]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_settings_out_of_range_are_refused():
+    for given_settings, message in [
         ({"documents": 10}, "documents of a generated collection must be at least 20"),
         ({"topics": 1}, "topics of a generated collection must be at least 2"),
         ({"words": 10}, "words of a generated collection must be at least 500"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        generate_texts(**settings)
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            generate_texts(**given_settings)

@@ -73,21 +73,21 @@ def test_who_asks_reads_the_words_that_he_asks_about_and_no_others(held):
     assert every.share.mean() > 0.9 * share_beyond_a_guess(held)
 
 
-@pytest.mark.parametrize(("mode", "settings", "readable"), [
-    ("plain", {}, True),
-    ("publish-once", {"epsilon": 0.05}, False),
-    ("per-query", {"epsilon": 0.5, "limit": 8.0, "z1": 3}, False),
-])  # fmt: skip
-def test_a_run_says_what_another_silo_reads_of_its_documents(mode, settings, readable):
-    found = insider_reads(setup_of(mode, **settings), small_federation())
-    assert 0 <= found.low <= found.share <= found.high <= 1 and found.documents == 22
-    assert found.found_low <= found.found <= found.found_high and found.texts == 44
-    assert (found.share > 0.05) == readable and (found.found > 0.9) == (found.found_low > 0.6) == readable
-    if readable:  # five wide rows: whatever is no guess is read
-        whole, own, other = small_federation().whole.counts[0], *small_federation().documents[:2]
-        there = whole.toarray() > 0
-        rare = np.maximum(there[own].sum(axis=0), 0.5) / (len(own) + 1) < 0.5
-        assert found.share == pytest.approx(((there[other] & rare).sum(axis=1) / there[other].sum(axis=1)).mean())
+def test_a_run_says_what_another_silo_reads_of_its_documents():
+    for mode, settings, readable in [
+        ("plain", {}, True),
+        ("publish-once", {"epsilon": 0.05}, False),
+        ("per-query", {"epsilon": 0.5, "limit": 8.0, "z1": 3}, False),
+    ]:
+        found = insider_reads(setup_of(mode, **settings), small_federation())
+        assert 0 <= found.low <= found.share <= found.high <= 1 and found.documents == 22
+        assert found.found_low <= found.found <= found.found_high and found.texts == 44
+        assert (found.share > 0.05) == readable and (found.found > 0.9) == (found.found_low > 0.6) == readable
+        if readable:  # five wide rows: whatever is no guess is read
+            whole, own, other = small_federation().whole.counts[0], *small_federation().documents[:2]
+            there = whole.toarray() > 0
+            rare = np.maximum(there[own].sum(axis=0), 0.5) / (len(own) + 1) < 0.5
+            assert found.share == pytest.approx(((there[other] & rare).sum(axis=1) / there[other].sum(axis=1)).mean())
 
 
 def test_the_default_of_a_run_is_attacked_where_nothing_is_chosen(held):
@@ -180,12 +180,10 @@ def test_a_guess_is_not_reading(held):
     assert read.share[0] == pytest.approx((len(true) - 1) / len(true)) and read.precision[0] == 1.0
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"sketch_epsilon": 0.0}, {"known": 0.6}, {"step": -1.0}, {"owners": 1}, {"sketch_mode": "secret"}]
-)
-def test_settings_out_of_range_are_refused(wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        DocumentAttack(**wrong)
+def test_settings_out_of_range_are_refused():
+    for wrong in [{"sketch_epsilon": 0.0}, {"known": 0.6}, {"step": -1.0}, {"owners": 1}, {"sketch_mode": "secret"}]:
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            DocumentAttack(**wrong)
 
 
 def test_few_documents_are_refused():

@@ -30,9 +30,8 @@ def test_vectors_are_those_of_transformers():
     assert encoder.encode([]).shape == (0, 8)
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
+def test_what_is_no_encoder_is_refused(tmp_path):
+    cases = [
         ("config.json", b"{"),
         ("config.json", b"{}"),
         ("config.json", b'{"model_type": "gpt2", "num_hidden_layers": 2, "num_attention_heads": 2}'),
@@ -42,17 +41,16 @@ def test_vectors_are_those_of_transformers():
         ("tokenizer.json", b"{}"),
         ("model.safetensors", b"nothing"),
         ("model.safetensors", None),
-    ],
-)
-def test_what_is_no_encoder_is_refused(tmp_path, file, content):
-    folder = tmp_path / "model"
-    shutil.copytree(KEPT, folder)
-    if content is None:
-        (folder / file).unlink()
-    else:
-        (folder / file).write_bytes(content)
-    with pytest.raises(ConfigError, match="model"):
-        Encoder(folder)
+    ]
+    for number, (file, content) in enumerate(cases):
+        folder = tmp_path / f"model{number}"
+        shutil.copytree(KEPT, folder)
+        if content is None:
+            (folder / file).unlink()
+        else:
+            (folder / file).write_bytes(content)
+        with pytest.raises(ConfigError, match="model"):
+            Encoder(folder)
 
 
 def test_an_owner_gives_the_cosine_of_query_and_document(tmp_path):

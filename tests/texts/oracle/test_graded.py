@@ -140,24 +140,24 @@ def test_a_loss_and_a_step_are_those_of_the_formulas(kind, soft):
     np.testing.assert_allclose(after, model - RATE * _gradient(objective, model), rtol=2e-5, atol=5e-6)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
-def test_what_padding_holds_moves_no_model(kind):
-    model, (x, grades, where), cross = _case(kind, soft=False)
-    other = np.where(where[..., None], x, 1e3)
-    assert (x != other).any()
-    first, second = (_ran(kind, model, (values, grades, where), cross, 0.0) for values in (x, other))
-    assert first[0] == second[0]
-    np.testing.assert_array_equal(first[1], second[1])
+def test_what_padding_holds_moves_no_model():
+    for kind in LOSSES:
+        model, (x, grades, where), cross = _case(kind, soft=False)
+        other = np.where(where[..., None], x, 1e3)
+        assert (x != other).any()
+        first, second = (_ran(kind, model, (values, grades, where), cross, 0.0) for values in (x, other))
+        assert first[0] == second[0]
+        np.testing.assert_array_equal(first[1], second[1])
 
 
-@pytest.mark.parametrize("kind", LOSSES)
-def test_with_nothing_to_learn_from_weights_shrink_and_intercepts_stay(kind):
+def test_with_nothing_to_learn_from_weights_shrink_and_intercepts_stay():
     """A step of the penalty alone multiplies a weight by 1 - 2 eta lambda."""
-    model, (x, grades, where), _ = _case(kind, soft=False)
-    nothing = x, grades, np.zeros_like(where)
-    value, after = _ran(kind, model, nothing, nothing, 0.7)
-    assert value == 0
-    np.testing.assert_allclose(after, model * (1 - 2 * RATE * L2 * _penalised(kind)), rtol=1e-6)
+    for kind in LOSSES:
+        model, (x, grades, where), _ = _case(kind, soft=False)
+        nothing = x, grades, np.zeros_like(where)
+        value, after = _ran(kind, model, nothing, nothing, 0.7)
+        assert value == 0
+        np.testing.assert_allclose(after, model * (1 - 2 * RATE * L2 * _penalised(kind)), rtol=1e-6)
 
 
 def test_scores_are_the_mean_grade_or_the_line():
@@ -174,17 +174,17 @@ def test_scores_are_the_mean_grade_or_the_line():
         np.testing.assert_allclose(scores, x @ model[:FEATURES] + model[FEATURES], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["classification", "pairwise", "listwise"])
-def test_guesses_of_a_classifier_are_its_likeliest_grade_or_its_distribution(kind):
-    model, (x, _, _), _ = _case(kind, soft=False, seed=4)
-    weights, intercepts = _classifier(model)
-    chances = _softmax(x @ weights + intercepts)
-    given = jnp.asarray(model, jnp.float32), jnp.asarray(x, jnp.float32)
-    hard = np.asarray(GradedLearner(FEATURES, GRADES, kind).labels(*given))
-    np.testing.assert_array_equal(hard, np.eye(GRADES)[chances.argmax(axis=-1)])
-    assert len(set(hard.argmax(axis=-1).reshape(-1).tolist())) > 1
-    soft = GradedLearner(FEATURES, GRADES, kind, guess="soft").labels(*given)
-    np.testing.assert_allclose(soft, chances, rtol=1e-5)
+def test_guesses_of_a_classifier_are_its_likeliest_grade_or_its_distribution():
+    for kind in ["classification", "pairwise", "listwise"]:
+        model, (x, _, _), _ = _case(kind, soft=False, seed=4)
+        weights, intercepts = _classifier(model)
+        chances = _softmax(x @ weights + intercepts)
+        given = jnp.asarray(model, jnp.float32), jnp.asarray(x, jnp.float32)
+        hard = np.asarray(GradedLearner(FEATURES, GRADES, kind).labels(*given))
+        np.testing.assert_array_equal(hard, np.eye(GRADES)[chances.argmax(axis=-1)])
+        assert len(set(hard.argmax(axis=-1).reshape(-1).tolist())) > 1
+        soft = GradedLearner(FEATURES, GRADES, kind, guess="soft").labels(*given)
+        np.testing.assert_allclose(soft, chances, rtol=1e-5)
 
 
 def test_guesses_of_a_regression_are_the_nearest_grade_or_keep_its_value():
@@ -204,9 +204,7 @@ def test_grades_beyond_the_scale_count_as_its_largest():
     np.testing.assert_array_equal(made, np.eye(3)[[0, 2, 2]])
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"loss": "hinge"}, {"guess": "firm"}, {"grades": 1}, {"l2": -1.0}, {"learning_rate": 0.0}]
-)
-def test_wrong_settings_are_refused_by_name(wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong)).replace("guess", "guessed labels")):
-        GradedLearner(**{"features": FEATURES, "grades": GRADES} | wrong)
+def test_wrong_settings_are_refused_by_name():
+    for wrong in [{"loss": "hinge"}, {"guess": "firm"}, {"grades": 1}, {"l2": -1.0}, {"learning_rate": 0.0}]:
+        with pytest.raises(ConfigError, match=next(iter(wrong)).replace("guess", "guessed labels")):
+            GradedLearner(**{"features": FEATURES, "grades": GRADES} | wrong)

@@ -84,21 +84,22 @@ def test_encoding_is_the_sparse_product(kind):
     assert np.array_equal(encode_totals(totals, hashes, shape), by_hand.sum(axis=0))
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
-@pytest.mark.parametrize(("z", "w"), [(1, 7), (2, 7), (5, 7), (10, 7)])
-def test_the_kernel_equals_numpys_median_of_signed_cells(z, w, dtype):
-    shape = SketchShape(z, w)
-    hashes = hash_terms(TERMS, shape, SECRET)
-    sketches = (np.random.default_rng(1).normal(0, 30, (700, z, w))).astype(dtype)  # two blocks of documents
-    cells = Cells(sketches)
-    wanted = np.median(
-        sketches.astype(np.float32)[:, np.arange(z), hashes.rows].transpose(1, 0, 2) * hashes.signs[:, None], axis=-1
-    ).astype(np.float32)
-    assert np.array_equal(counts_of(cells, hashes, shape, at_least=-np.inf), wanted)
-    assert np.array_equal(counts_of(cells, hashes, shape), np.maximum(wanted, 0))
-    answers = cells.look_up(hashes.rows)
-    assert np.array_equal(answers[3, 650], sketches[650, np.arange(z), hashes.rows[3]].astype(answers.dtype))
-    assert np.array_equal(estimate(answers, hashes.signs[:, None]), wanted)
+def test_the_kernel_equals_numpys_median_of_signed_cells():
+    for z, w in [(1, 7), (2, 7), (5, 7), (10, 7)]:
+        for dtype in [np.int32, np.int64, np.float32, np.float64]:
+            shape = SketchShape(z, w)
+            hashes = hash_terms(TERMS, shape, SECRET)
+            sketches = (np.random.default_rng(1).normal(0, 30, (700, z, w))).astype(dtype)  # two blocks of documents
+            cells = Cells(sketches)
+            wanted = np.median(
+                sketches.astype(np.float32)[:, np.arange(z), hashes.rows].transpose(1, 0, 2) * hashes.signs[:, None],
+                axis=-1,
+            ).astype(np.float32)
+            assert np.array_equal(counts_of(cells, hashes, shape, at_least=-np.inf), wanted)
+            assert np.array_equal(counts_of(cells, hashes, shape), np.maximum(wanted, 0))
+            answers = cells.look_up(hashes.rows)
+            assert np.array_equal(answers[3, 650], sketches[650, np.arange(z), hashes.rows[3]].astype(answers.dtype))
+            assert np.array_equal(estimate(answers, hashes.signs[:, None]), wanted)
 
 
 def test_count_min_takes_the_smallest_cell():
@@ -122,17 +123,17 @@ def test_only_the_terms_own_positions_are_used():
         assert np.array_equal(found[t], np.median(values, axis=1))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 10, 15, 30])
-def test_the_network_finds_the_middle_of_every_arrangement_of_zeros_and_ones(size):
-    # The 0-1 principle (Knuth volume 3, 5.3.4, theorem Z): what is right for zeros and ones is right for all numbers.
-    few = size <= 10
-    cases = np.arange(2**size) if few else np.random.default_rng(3).integers(0, 2**size, 3000)
-    values = (cases[:, None] >> np.arange(size)) & 1
-    steps, low, high = network(size, False)
-    work = values.copy()
-    for i, j in steps:
-        work[:, i], work[:, j] = np.minimum(work[:, i], work[:, j]), np.maximum(work[:, i], work[:, j])
-    assert np.array_equal((work[:, low] + work[:, high]) / 2, np.median(values, axis=1))
+def test_the_network_finds_the_middle_of_every_arrangement_of_zeros_and_ones():
+    for size in [1, 2, 3, 4, 7, 8, 10, 15, 30]:
+        # The 0-1 principle (Knuth volume 3, 5.3.4, theorem Z): right for zeros and ones is right for all numbers.
+        few = size <= 10
+        cases = np.arange(2**size) if few else np.random.default_rng(3).integers(0, 2**size, 3000)
+        values = (cases[:, None] >> np.arange(size)) & 1
+        steps, low, high = network(size, False)
+        work = values.copy()
+        for i, j in steps:
+            work[:, i], work[:, j] = np.minimum(work[:, i], work[:, j]), np.maximum(work[:, i], work[:, j])
+        assert np.array_equal((work[:, low] + work[:, high]) / 2, np.median(values, axis=1))
 
 
 def test_the_sign_matters_as_both_papers_omit_it():

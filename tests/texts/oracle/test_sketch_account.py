@@ -82,13 +82,13 @@ def test_the_papers_noise_promises_nothing_beside_the_published_number():
     assert plain.epsilon_round == math.inf and plain.details["scale"] is None and "no noise" in plain.words[-1]
 
 
-@pytest.mark.parametrize("mode", ["publish-once", "per-query", "paper", "plain"])
-def test_every_report_is_json_and_says_what_it_does_not_cover(mode):
-    report = sketch_account(SketchNoise(mode, None if mode == "plain" else 1.0, 10), answers=2)
-    content = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert content["promises"][0]["unit"] == "occurrence of a word" and len(content["words"]) == 1
-    assert any("Whole documents" in line for line in content["not_covered"])
-    assert any("simulat" in line for line in content["not_covered"])
+def test_every_report_is_json_and_says_what_it_does_not_cover():
+    for mode in ["publish-once", "per-query", "paper", "plain"]:
+        report = sketch_account(SketchNoise(mode, None if mode == "plain" else 1.0, 10), answers=2)
+        content = json.loads(json.dumps(report.as_json(), allow_nan=False))
+        assert content["promises"][0]["unit"] == "occurrence of a word" and len(content["words"]) == 1
+        assert any("Whole documents" in line for line in content["not_covered"])
+        assert any("simulat" in line for line in content["not_covered"])
 
 
 def test_models_trained_on_own_documents_leave_a_round_without_a_bound():

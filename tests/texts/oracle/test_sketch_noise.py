@@ -73,24 +73,24 @@ def test_in_the_other_modes_an_answer_costs_epsilon_and_sizes_and_statistics_as_
     assert SketchNoise("plain", None, 30).scale() is None
 
 
-@pytest.mark.parametrize("rng", [None, np.random.default_rng(3)], ids=["system", "simulated"])
-@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
-def test_published_and_answered_cells_have_noise_of_the_scale_each_its_own(rng, mechanism):
-    noise = SketchNoise("publish-once", 2.0, 6, mechanism)
-    sketches = np.arange(6 * 8 * 400, dtype=np.int32).reshape(400, 6, 8)
-    published = noise.publish(sketches, rng)
-    assert published.dtype == np.int32 and published.shape == sketches.shape
-    _has_scale(published - sketches, noise.scale(), mechanism)
-    sizes = np.full((4000, 2), 300)
-    _has_scale(noise.sizes(sizes, rng) - 300, noise.scale("sizes"), mechanism)
-    _has_scale(statistics_noise(noise, (5000,), rng), noise.scale("statistics"), mechanism)
-    asking = SketchNoise("per-query", 2.0, 6, mechanism)
-    answers = asking.answer(np.full((10, 400, 6), 9, np.int32), rng) - 9
-    _has_scale(answers, asking.scale(), mechanism)
-    for one in (answers, published - sketches):
-        flat = one.reshape(-1, 6)
-        cross = np.corrcoef(flat.T) - np.eye(6)
-        assert np.abs(cross).max() < 8 / math.sqrt(len(flat))  # no two cells share their noise
+def test_published_and_answered_cells_have_noise_of_the_scale_each_its_own():
+    for mechanism in ["laplace", "gaussian"]:
+        for rng in [None, np.random.default_rng(3)]:
+            noise = SketchNoise("publish-once", 2.0, 6, mechanism)
+            sketches = np.arange(6 * 8 * 400, dtype=np.int32).reshape(400, 6, 8)
+            published = noise.publish(sketches, rng)
+            assert published.dtype == np.int32 and published.shape == sketches.shape
+            _has_scale(published - sketches, noise.scale(), mechanism)
+            sizes = np.full((4000, 2), 300)
+            _has_scale(noise.sizes(sizes, rng) - 300, noise.scale("sizes"), mechanism)
+            _has_scale(statistics_noise(noise, (5000,), rng), noise.scale("statistics"), mechanism)
+            asking = SketchNoise("per-query", 2.0, 6, mechanism)
+            answers = asking.answer(np.full((10, 400, 6), 9, np.int32), rng) - 9
+            _has_scale(answers, asking.scale(), mechanism)
+            for one in (answers, published - sketches):
+                flat = one.reshape(-1, 6)
+                cross = np.corrcoef(flat.T) - np.eye(6)
+                assert np.abs(cross).max() < 8 / math.sqrt(len(flat))  # no two cells share their noise
 
 
 def _has_scale(sample, scale, mechanism):
@@ -146,9 +146,8 @@ def test_what_does_not_fit_32_bits_is_cut_and_does_not_wrap():
     assert (published == 2**31 - 1).mean() == pytest.approx(0.5, abs=0.05) and published.min() > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_settings_that_contradict_are_refused():
+    for arguments, says in [
         (dict(mode="once", epsilon=1.0, z=2), "mode must be"),
         (dict(mode="publish-once", epsilon=1.0, z=2, mechanism="cauchy"), "mechanism one of"),
         (dict(mode="publish-once", epsilon=None, z=2), "must be given"),
@@ -160,11 +159,9 @@ def test_what_does_not_fit_32_bits_is_cut_and_does_not_wrap():
         (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 0.9, "sizes": 0.1, "statistics": 0.1}), "sum"),
         (dict(mode="paper", epsilon=1.0, z=2, mechanism="gaussian"), "as printed"),
         (dict(mode="publish-once", epsilon=1.0, z=2, statistics_change=0), "statistics_change"),
-    ],
-)
-def test_settings_that_contradict_are_refused(arguments, says):
-    with pytest.raises(ConfigError, match=says):
-        SketchNoise(**arguments)
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            SketchNoise(**arguments)
 
 
 def test_what_a_mode_does_not_do_is_refused():

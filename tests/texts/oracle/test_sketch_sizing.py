@@ -73,14 +73,14 @@ def test_a_rows_distribution_is_that_of_all_hashes_enumerated():
     assert variance == pytest.approx(row_variance(np.array(counts), w)) == pytest.approx(11 / 3)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4])
-def test_the_mean_of_a_median_is_that_of_all_draws_enumerated(rows):
-    chances = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
-    wanted = sum(
-        np.prod(chances[list(draw)]) * abs(np.median(np.array(draw) - 2))
-        for draw in itertools.product(range(5), repeat=rows)
-    )
-    assert mean_median(chances, rows) == pytest.approx(wanted)
+def test_the_mean_of_a_median_is_that_of_all_draws_enumerated():
+    for rows in [1, 2, 3, 4]:
+        chances = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
+        wanted = sum(
+            np.prod(chances[list(draw)]) * abs(np.median(np.array(draw) - 2))
+            for draw in itertools.product(range(5), repeat=rows)
+        )
+        assert mean_median(chances, rows) == pytest.approx(wanted)
 
 
 def test_noise_on_a_cell_covers_the_z_cells_that_an_occurrence_changes():

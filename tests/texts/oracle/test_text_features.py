@@ -70,15 +70,15 @@ def features_of_all(texts, as_published=False):
     ]  # one [documents, 16] a query
 
 
-@pytest.mark.parametrize("as_published", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_all_sixteen_are_those_of_a_loop_over_documents_and_words(as_published, seed):
-    texts = drawn_texts(seed=seed)
-    documents = [(body.split(), title.split()) for body, title in zip(texts.bodies, texts.titles, strict=True)]
-    plain = PlainFeatures(documents)
-    for values, query in zip(features_of_all(texts, as_published), texts.queries, strict=True):
-        expected = [plain.of(query.split(), document, as_published) for document in documents]
-        np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-6)
+def test_all_sixteen_are_those_of_a_loop_over_documents_and_words():
+    for seed in [0, 1]:
+        for as_published in [False, True]:
+            texts = drawn_texts(seed=seed)
+            documents = [(body.split(), title.split()) for body, title in zip(texts.bodies, texts.titles, strict=True)]
+            plain = PlainFeatures(documents)
+            for values, query in zip(features_of_all(texts, as_published), texts.queries, strict=True):
+                expected = [plain.of(query.split(), document, as_published) for document in documents]
+                np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_printed_variant_is_another():
@@ -164,20 +164,20 @@ def mended(counts, lengths, distinct, statistics):
     return counts, lengths, distinct, Statistics(n, frequency, collection, tokens)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_noisy_inputs_give_finite_features_within_their_ranges(seed):
-    spoilt = noisy(seed)
-    values = text_features(*spoilt)
-    assert np.isfinite(values).all()
-    np.testing.assert_allclose(values, text_features(*mended(*spoilt)), rtol=1e-12)
-    for name, column in zip(NAMES, values.T, strict=True):
-        if "LMIR" in name:
-            assert (column <= 1e-12).all()  # logarithms of chances
-        else:
-            assert (column >= 0).all()
-        if name.endswith(" TF"):
-            assert (column <= 5).all()  # each of five words at most 1
-    assert np.isfinite(text_features(*spoilt, as_published=True)).all()
+def test_noisy_inputs_give_finite_features_within_their_ranges():
+    for seed in range(5):
+        spoilt = noisy(seed)
+        values = text_features(*spoilt)
+        assert np.isfinite(values).all()
+        np.testing.assert_allclose(values, text_features(*mended(*spoilt)), rtol=1e-12)
+        for name, column in zip(NAMES, values.T, strict=True):
+            if "LMIR" in name:
+                assert (column <= 1e-12).all()  # logarithms of chances
+            else:
+                assert (column >= 0).all()
+            if name.endswith(" TF"):
+                assert (column <= 5).all()  # each of five words at most 1
+        assert np.isfinite(text_features(*spoilt, as_published=True)).all()
 
 
 def test_nothing_at_all_gives_finite_features():

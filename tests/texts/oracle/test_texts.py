@@ -95,9 +95,8 @@ def test_smart_layouts_differ_in_their_columns(tmp_path):
         assert texts.bodies[0].startswith("wings in a slipstream . an experimental")
 
 
-@pytest.mark.parametrize(
-    ("changed", "content", "message"),
-    [
+def test_smart_faults_are_named_with_file_and_line(tmp_path):
+    for changed, content, message in [
         (
             "judgements",
             b"1 1 1\n1 1 2\n",
@@ -110,12 +109,10 @@ def test_smart_layouts_differ_in_their_columns(tmp_path):
         ("documents", b"<DOC>\n", r"documents:1: expected a record"),
         ("documents", b".I 1\nhello\n", r"documents:2: expected a section"),
         ("queries", b"\n\n", r"queries: there is no record"),
-    ],
-)
-def test_smart_faults_are_named_with_file_and_line(tmp_path, changed, content, message):
-    contents = {"documents": DOCUMENTS, "queries": QUERIES, "judgements": b"1 1 1\n", changed: content}
-    with pytest.raises(FormatError, match=message):
-        read_smart("x", *written(tmp_path, **contents), LAYOUTS["cranfield"])
+    ]:
+        contents = {"documents": DOCUMENTS, "queries": QUERIES, "judgements": b"1 1 1\n", changed: content}
+        with pytest.raises(FormatError, match=message):
+            read_smart("x", *written(tmp_path, **contents), LAYOUTS["cranfield"])
 
 
 TREC = {
@@ -145,9 +142,8 @@ def test_trec_and_the_original_files_of_npl_say_the_same(tmp_path):
     assert judged(npl) == {("1", "20"): 1, ("1", "1"): 1}
 
 
-@pytest.mark.parametrize(
-    ("reader", "changed", "content", "message"),
-    [
+def test_faults_of_trec_and_npl_are_named_with_file_and_line(tmp_path):
+    for reader, changed, content, message in [
         (read_trec, "documents", b"<DOC>\n<DOCNO>1</DOCNO>\na\n", r"documents:1: .*not closed"),
         (read_trec, "documents", b"<DOC>\na\n</DOC>\n", r"documents:3: .*closes nothing that has a number"),
         (
@@ -162,12 +158,10 @@ def test_trec_and_the_original_files_of_npl_say_the_same(tmp_path):
         (read_npl, "documents", b"1\na\n/\n1\nb\n/\n", r"documents:4: document '1' stands twice"),
         (read_npl, "documents", b"1\na\n", r"documents:1: .*not closed"),
         (read_npl, "documents", b"a\n1\n", r"documents:1: expected a number"),
-    ],
-)
-def test_faults_of_trec_and_npl_are_named_with_file_and_line(tmp_path, reader, changed, content, message):
-    contents = {**(TREC if reader is read_trec else NPL), changed: content}
-    with pytest.raises(FormatError, match=message):
-        reader("x", *written(tmp_path, **contents))
+    ]:
+        contents = {**(TREC if reader is read_trec else NPL), changed: content}
+        with pytest.raises(FormatError, match=message):
+            reader("x", *written(tmp_path, **contents))
 
 
 def test_words_are_lower_case_stemmed_and_without_stop_words():
@@ -204,9 +198,8 @@ def test_a_corpus_counts_what_a_person_counts():
     assert corpus.notes == ("Documents without a word: 1.", "Queries without a word: 1.")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_texts_that_do_not_fit_are_refused():
+    for changes, message in [
         ({"document_ids": ("a", "b", "b")}, "document id 'b' stands twice"),
         ({"titles": ("heat",)}, "one title and one body a document"),
         ({"queries": ("heat",)}, "3 query ids and 1 queries"),
@@ -217,12 +210,10 @@ def test_a_corpus_counts_what_a_person_counts():
         ({"grades": np.array([1, 1, 1], np.int64)}, "must be int32"),
         ({"topics": np.zeros(2, np.int32)}, r"topics of 'tiny' must be \[3\]"),
         ({"query_ids": (), "queries": ()}, "has no query"),
-    ],
-)
-def test_texts_that_do_not_fit_are_refused(changes, message):
-    good = tiny()
-    with pytest.raises(DataError, match=message):
-        Texts(**{**{name: getattr(good, name) for name in good.__dataclass_fields__}, **changes})
+    ]:
+        good = tiny()
+        with pytest.raises(DataError, match=message):
+            Texts(**{**{name: getattr(good, name) for name in good.__dataclass_fields__}, **changes})
 
 
 def test_an_edited_or_absent_collection_is_refused(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from typing import Any
 
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import planned, read_paper
+from fedrank.engine.study import plan_runs, read_paper
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import Variation
 
@@ -140,7 +140,7 @@ def main() -> None:
         return
     settings = {name: json.loads(value) for name, _, value in (text.partition("=") for text in given.set)}
     for name in given.only or studies:
-        for variation in planned(studies[name]):
+        for variation in plan_runs(studies[name]):
             case = str(variation.where["case"])
             if given.cases and case not in given.cases:
                 continue

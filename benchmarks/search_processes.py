@@ -105,7 +105,7 @@ def look(federation: Federation, answer: Answer, query: Text, ids: dict[tuple[st
     for rank, hit in enumerate(answer.hits[:10]):
         grade = 2 * min(1, query.grades.get(ids[hit.owner, hit.title], 0))
         if rng.random() < user.click[grade]:
-            federation.clicked(answer, rank)
+            federation.report_click(answer, rank)
             if rng.random() < user.stop[grade]:
                 return
 

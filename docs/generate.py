@@ -185,30 +185,30 @@ def registries() -> list[Registry]:
 
 def data_sets() -> str:
     """The shapes and terms of the data sets; the summaries stand in the table before."""
-    from fedrank.data.catalogue import described
+    from fedrank.data.catalogue import list_data_sets
 
     rows = []
-    for name, e in ((entry.name, entry.obj) for entry in described("ranking")):
+    for name, e in ((entry.name, entry.obj) for entry in list_data_sets("ranking")):
         rows.append((f"`{name}`", f"{e.queries:,}", f"{e.documents:,}", e.features, e.grades, e.folds, e.terms))
     return _table(("name", "queries", "documents", "features", "grades", "folds", "terms"), rows)
 
 
 def silo_data_sets() -> str:
     """The shapes, terms and traps of the tables of silos."""
-    from fedrank.data.catalogue import described
+    from fedrank.data.catalogue import list_data_sets
 
     rows = []
-    for name, e in ((entry.name, entry.obj) for entry in described("silos")):
+    for name, e in ((entry.name, entry.obj) for entry in list_data_sets("silos")):
         rows.append((f"`{name}`", e.silos, f"{e.rows:,}", e.features, " ".join(e.notes), e.terms))
     return _table(("name", "silos", "rows", "features", "know", "terms"), rows)
 
 
 def text_data_sets() -> str:
     """The sizes, terms and traps of the text collections."""
-    from fedrank.data.catalogue import described
+    from fedrank.data.catalogue import list_data_sets
 
     rows = []
-    for name, e in ((entry.name, entry.obj) for entry in described("texts")):
+    for name, e in ((entry.name, entry.obj) for entry in list_data_sets("texts")):
         numbers = (f"{n:,}" for n in (e.documents, e.queries, e.judged, e.judgements))
         rows.append((f"`{name}`", *numbers, f"0 to {e.grades - 1}", " ".join(e.notes), e.terms))
     return _table(("name", "documents", "queries", "judged", "judged pairs", "grades", "know", "terms"), rows)

@@ -56,7 +56,7 @@ def _hub(path: str, port: int, cache: str) -> None:
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(path)
-    with home.locked():
+    with home.lock():
         run_hub(home, Listen("127.0.0.1", port), lambda url: None)
 
 
@@ -243,7 +243,7 @@ def _jumping_hub(path: str, port: int) -> None:
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(path)
-    with home.locked():
+    with home.lock():
         run_hub(home, Listen("127.0.0.1", port), lambda url: None)
 
 

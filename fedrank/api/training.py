@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrank.api.flat_settings import nested
 from fedrank.api.result import Result
-from fedrank.core.errors import ModelError
+from fedrank.core.errors import ConfigError, ModelError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model, read_model, read_model_of_run
@@ -18,7 +17,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run import config_of
 from fedrank.engine.run import resume as resume_run
 from fedrank.engine.run import run as run_experiment
-from fedrank.engine.settings import defaults
+from fedrank.engine.settings import defaults, setting_names
 
 #: Settings that take objects in place of names.
 _OBJECTS = ("ranker", "clicks", "aggregate")
@@ -57,9 +56,9 @@ def run(
         Interrupted: Ctrl-C; a run in a folder of the caller's can be resumed.
     """
     if isinstance(protocol, str):
-        settings = nested(settings, defaults(protocol))
+        settings = nest_settings(settings, defaults(protocol))
     elif isinstance(protocol, Protocol):
-        settings = nested(settings, config_of(protocol, {}))
+        settings = nest_settings(settings, config_of(protocol, {}))
     objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
     own = objects.get("ranker", getattr(protocol, "ranker", None))
     own = None if isinstance(own, str) else own  # a configuration has the name of its ranker
@@ -170,3 +169,37 @@ def protocols() -> Mapping[str, str]:
     from fedrank.engine.methods import method, method_names
 
     return {name: method(name).summary for name in method_names()}
+
+
+def nest_settings(settings: dict[str, Any], base: Any) -> dict[str, Any]:
+    """The settings as a nested dictionary, for :func:`fedrank.engine.settings.from_dict`.
+
+    Args:
+        settings: By name: a setting at the top, a table as a dictionary, a dotted name with ``__`` for the dot
+            (``privacy__p``), or a table's setting by its last name alone, where only one table has it.
+        base: A configuration of the run's protocol.
+
+    Raises:
+        ConfigError: Several tables have a setting of that name; says which.
+    """
+    dotted = setting_names(base)
+    tables = {name.partition(".")[0] for name in dotted if "." in name}
+    out: dict[str, Any] = {
+        name: dict(value) if isinstance(value, dict) else value for name, value in settings.items() if name in tables
+    }
+    for name, value in settings.items():
+        if name in tables:
+            continue
+        full = name.replace("__", ".")
+        found = [full] if full in dotted else [one for one in dotted if one.endswith(f".{full}")]
+        if len(found) > 1:
+            raise ConfigError(
+                f"{name} may be {' or '.join(found)}; say which: {found[0].replace('.', '__')}=… or "
+                f"{found[0].rpartition('.')[0]}=dict({name}=…)."
+            )
+        *path, last = (found[0] if found else full).split(".")  # an unknown one is refused where it is read
+        table = out
+        for step in path:
+            table = table.setdefault(step, {})
+        table[last] = value
+    return out

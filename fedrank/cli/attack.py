@@ -203,7 +203,7 @@ def _print_values(console: rich.console.Console, found: Sequence[Any], title: st
     columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
     shown, heading = table(*columns, numbers=columns[1:], title=title), ""
     for one in found:
-        heading = _headed(shown, heading, one)
+        heading = _add_heading(shown, heading, one)
         m = one.measures
         told = "r2" in m
         shown.add_row(
@@ -227,7 +227,7 @@ def _print_sums(console: rich.console.Console, found: Sequence[Any], title: str)
     columns = ("by", "found \\[95 %]", "best attacker", "ε allows")
     shown, heading = table(*columns, numbers=columns[1:], title=title), ""
     for one in found:
-        heading = _headed(shown, heading, one)
+        heading = _add_heading(shown, heading, one)
         m = one.measures
         measured = f"R² {_interval(m['r2'])}" if "r2" in m else f"advantage {_interval(m['advantage'])}"
         best = f"{m['ceiling'].mean:.3f}" if "ceiling" in m else ""
@@ -240,7 +240,7 @@ def _print_sums(console: rich.console.Console, found: Sequence[Any], title: str)
     )
 
 
-def _headed(shown: Any, before: str, one: Any) -> str:
+def _add_heading(shown: Any, before: str, one: Any) -> str:
     """The heading of a finding, which a table gets where it is not the one before."""
     if before != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
         shown.add_section()

@@ -11,7 +11,7 @@ from fedrank.cli.flags import AsJson, Quiet
 from fedrank.cli.terminal import print_json
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.privacy_report import DELTA
-from fedrank.privacy.audit import AUDITS, Audited, audited
+from fedrank.privacy.audit import AUDITS, Audited, audit_mechanism
 
 
 def audit(
@@ -44,7 +44,7 @@ def audit(
         if name not in AUDITS.names() and Path(name).is_dir():
             found.append(_run_audited(Path(name), trials, confidence))
         else:
-            found.append(audited(AUDITS.get(name)(epsilon=epsilon, delta=delta), trials, confidence))
+            found.append(audit_mechanism(AUDITS.get(name)(epsilon=epsilon, delta=delta), trials, confidence))
     broken = [one for one in found if one.broken and one.holds]
     if as_json:
         print_json([{**asdict(one), "broken": one.broken} for one in found])
@@ -68,7 +68,7 @@ def _run_audited(folder: Path, trials: int | None, confidence: float) -> Audited
             "the run has not written what it promises yet" if privacy is None else f"its noise is: {privacy.mechanism}"
         )
         raise ConfigError(f"{folder}: there is nothing to audit, {said}. Name a mechanism: fedrank audit piecewise.")
-    found = audited(AUDITS.get(privacy.audit.name)(**privacy.audit.settings), trials, confidence)
+    found = audit_mechanism(AUDITS.get(privacy.audit.name)(**privacy.audit.settings), trials, confidence)
     write_atomically(folder / "audit.json", (json.dumps(asdict(found), indent=2) + "\n").encode())
     write_page(load(folder))
     return found

@@ -42,7 +42,7 @@ _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 @app.command(name="list")
 def list_(*, as_json: AsJson = False) -> None:
     """List the data sets that are known by name, and which of them are on this machine."""
-    from fedrank.data.catalogue import CATALOGUE, described, is_described
+    from fedrank.data.catalogue import CATALOGUE, is_described, list_data_sets
     from fedrank.data.folders import place_of
 
     rows: list[dict[str, Json]] = [
@@ -58,7 +58,7 @@ def list_(*, as_json: AsJson = False) -> None:
             "get": _how_to_get(entry.obj),
         }
         for kind in _COLUMNS
-        for entry in described(kind)
+        for entry in list_data_sets(kind)
     ]
     installed = [
         {"name": entry.name, "kind": "", "title": entry.name, "summary": entry.summary, "here": True}

@@ -1,4 +1,4 @@
-"""``fedrank serve``, ``simulate-fleet``, ``replay``: learning from people who are there."""
+"""``fedrank serve``, ``simulate-fleet``, ``replay``: learning from real users."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ def serve(
         print(f"linking  {_linking(home)}")
         print(f"privacy  {_promise(home)}", flush=True)
         warn_without_tls("tokens", host, certificate)
-        for warning in filter(None, (_unheard(home), _fastest_decide(home))):
+        for warning in filter(None, (_explain_silence(home), _fastest_decide(home))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
-    with home.locked():
+    with home.lock():
         home.prepare(settings)
         run_hub(home, Listen(host, port, certificate, key, tuple(proxies or ()), public), ready)
 
@@ -135,7 +135,7 @@ def _fastest_decide(home: Any) -> str:
     )
 
 
-def _unheard(home: Any) -> str:
+def _explain_silence(home: Any) -> str:
     """The reason why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
     from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, read_settings
     from fedrank.privacy.caps import MOST_EPSILON, MOST_SEARCH_EPSILON
@@ -176,7 +176,7 @@ def _promise(home: Any) -> str:
     search, message, life = terms.epsilon_interaction, terms.epsilon_message, terms.epsilon_life
     promised = f"ε = {search:.3g} of a search, {message:.3g} of a message, "
     promised += "no limit to all of a device's messages" if math.isinf(life) else f"{life:.3g} of all of a device's"
-    if _unheard(home) or life <= LIFETIME_EPSILON:
+    if _explain_silence(home) or life <= LIFETIME_EPSILON:
         return promised
     return f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
 

@@ -133,7 +133,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
     known = Annotated[cls, Parameter(name="*")]
     default = cls()
 
-    def configured(flags: Any) -> Any:
+    def make_config(flags: Any) -> Any:
         values = as_dict(flags)
         make_room(values, given, base)
         return from_dict(values, base.unchanged())
@@ -160,7 +160,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         """
         from fedrank.engine.run import run as run_experiment
 
-        experiment = configured(config)
+        experiment = make_config(config)
         folder = out or _free(_RUNS / task_of(protocol).folder_name(experiment))
         _say_if_slow(experiment, quiet)
         run_experiment(experiment, folder, listener=_listener(quiet, track=track or ()))
@@ -218,7 +218,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             stem = Path(source).stem if source.endswith(".toml") else protocol
             place = out or _RUNS / f"search-{stem}"
             best = search_settings(
-                configured(config),
+                make_config(config),
                 vary or [],
                 place,
                 trials=trials,
@@ -234,7 +234,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         if source.endswith(".toml"):
             _, in_file, cases = read_sweep(source)
             lists = lists or in_file
-        todo = variations(configured(config), lists, cases)
+        todo = variations(make_config(config), lists, cases)
         folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
         with executor(engine, workers, address) as computing:
             runs = run_sweep(
@@ -304,9 +304,9 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
 
 def _say_if_slow(config: RunConfig, quiet: bool) -> None:
     """Say that a run would be faster with compiled kernels, where its protocol has them and they are not installed."""
-    from fedrank.core.optional import installed
+    from fedrank.core.optional import is_installed
 
-    if not quiet and not installed("numba") and getattr(getattr(config, "compute", None), "kernels", None) == "auto":
+    if not quiet and not is_installed("numba") and getattr(getattr(config, "compute", None), "kernels", None) == "auto":
         print(
             "fedrank: without Numba rankings run in pure JAX, on a CPU about fifteen times slower. "
             "Install it: pip install 'fedrank[fast]'",

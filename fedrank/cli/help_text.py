@@ -50,7 +50,7 @@ def _lines(panel: Any, width: int) -> Iterator[str]:
     for table, entries in tables.items():
         if table:
             yield f"[{table}]"
-        yield from (_described(entry, column, width) for entry in entries)
+        yield from (_describe_entry(entry, column, width) for entry in entries)
     if any("." in next(iter(entry.negative_names), "") for entry in panel.entries):
         yield textwrap.fill(_NEGATIVE, width)
 
@@ -60,10 +60,10 @@ def _names(entry: Any) -> str:
     return " ".join((*entry.positive_names, *entry.positive_shorts)) or str(entry.positional_label or "")
 
 
-def _described(entry: Any, column: int, width: int) -> str:
+def _describe_entry(entry: Any, column: int, width: int) -> str:
     """The lines of one entry: its names, what it means, what it can be, and what it is where nothing is said."""
     said = " ".join(_words(entry.description))
-    about = [*filter(None, (" | ".join(entry.choices or ()), _typed(entry.default)))]
+    about = [*filter(None, (" | ".join(entry.choices or ()), _format_default(entry.default)))]
     sentence = f"{said} [{'; default '.join(about)}]" if about else said
     return textwrap.fill(
         f"{sentence} [required]" if entry.required and entry.positive_names else sentence,
@@ -80,7 +80,7 @@ def _words(description: Any) -> list[str]:
     return str(getattr(text, "plain", text) or "").split()
 
 
-def _typed(default: Any) -> str:
+def _format_default(default: Any) -> str:
     """A default as one types it: the values of a list without quotes and brackets; a switch that is off has none."""
     said = "" if default is None else str(default)
     if said in ("True", "False"):

@@ -100,7 +100,7 @@ def witness(
             watcher.close()
         return
     _log_to_stderr()
-    with home.locked():
+    with home.lock():
         home.prepare(name, logs or ())
         watcher, stop = Witness(home), threading.Event()
 

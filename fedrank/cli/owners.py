@@ -126,7 +126,7 @@ def serve_search(
     refuse_half_tls(certificate, key)
     _log_to_stderr()
     home = OwnerFolder(folder)
-    with home.locked():
+    with home.lock():
         home.prepare()
         chosen = (("reveals", reveals), ("fetch", fetch), ("encoder", encoder))
         chosen = (*chosen, ("engine", engine), ("table", table), ("columns", columns))

@@ -198,7 +198,7 @@ def coordinate(
         planned = coordinate_plans(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
         ledger = ledger_of(planned)
         print(
-            f"{len(planned.informed)} of {terms.platforms} platforms plan; platforms sent "
+            f"{len(planned.informed_platforms)} of {terms.platforms} platforms plan; platforms sent "
             f"{ledger.bytes_from('parties'):,} bytes, the coordinator {ledger.bytes_from('server'):,}; see "
             f"{folder}/ledger.jsonl"
         )

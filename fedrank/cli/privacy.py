@@ -91,11 +91,11 @@ def mechanisms(
     import numpy as np
 
     from fedrank.metrics.online import REWARDS
-    from fedrank.privacy.comparison import compared
+    from fedrank.privacy.comparison import compare_mechanisms
 
     metric = REWARDS.get(reward)(10)
     values = np.asarray(metric.values, np.float64) / max(metric.values)
-    rows = {one: compared(one, interactions, values) for one in epsilon}
+    rows = {one: compare_mechanisms(one, interactions, values) for one in epsilon}
     if as_json:
         print_json([{"epsilon": one, **asdict(row)} for one, found in rows.items() for row in found])
         return
@@ -132,12 +132,12 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
     """
     from fedrank.engine.methods import method
     from fedrank.engine.promises import all_promised
-    from fedrank.privacy.audit import AUDITS, audited
+    from fedrank.privacy.audit import AUDITS, audit_mechanism
 
     rows = []
     for one in all_promised(protocols):
         first, by = one.first, one.report.audit
-        found = audited(AUDITS.get(by.name)(**by.settings), trials) if audit and by is not None else None
+        found = audit_mechanism(AUDITS.get(by.name)(**by.settings), trials) if audit and by is not None else None
         rows.append(
             {
                 "protocol": one.protocol,

@@ -181,7 +181,7 @@ def private(
         names, sent = [one.silo for one in received], [one.statistics for one in received]
         spent = [{"epsilon": one.epsilon, "delta": one.delta} for one in received]
     else:
-        silos, ranges = _simulated(data, meaning, range_, levels, clip)
+        silos, ranges = _load_silos(data, meaning, range_, levels, clip)
         if len(silos) < 2:
             raise ConfigError("there is one silo only; give what others sent with --messages.")
         if target and target not in silos:
@@ -234,7 +234,7 @@ def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str])
     return out
 
 
-def _simulated(
+def _load_silos(
     data: str, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None
 ) -> tuple[dict[str, Any], Any]:
     """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""

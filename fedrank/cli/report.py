@@ -58,7 +58,7 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
     from fedrank.report import compare as comparison
     from fedrank.report.tables import to_json
 
-    labelled = comparison.labelled(runs)
+    labelled = comparison.load_runs(runs)
     spent = comparison.privacy_table(labelled, "run")
     differs = comparison.changed_settings(labelled)
     page = comparison.write_comparison(runs, out) if out is not None else None

@@ -69,7 +69,7 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
     from fedrank.report.study import StudyRuns
 
     try:
-        if (compute := study.computed) is not None:
+        if (compute := study.program_function) is not None:
             tables, charts = compute(study, fraction, listener(quiet, study.name))
             return StudyRuns(study, (), fraction, tables, charts=charts)
         done = run_study(study, folder, fraction, lambda name: listener(quiet, f"{study.name}: {name}"))

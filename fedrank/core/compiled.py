@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from fedrank.core.errors import MissingExtraError
-from fedrank.core.optional import installed
+from fedrank.core.optional import is_installed
 
 #: Whether Numba is installed (extra ``fast``), so that kernels can be compiled.
-COMPILES = installed("numba")
+COMPILES = is_installed("numba")
 
 
 def _without_numba(function: Callable[..., Any] | None = None, **_: Any) -> Callable[..., Any]:

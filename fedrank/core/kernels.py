@@ -38,7 +38,7 @@ _BLOCK = 64
 _GROUP = 64
 
 
-def fixed(array: Any, dtype: Any) -> Shaped[np.ndarray, "..."]:
+def freeze(array: Any, dtype: Any) -> Shaped[np.ndarray, "..."]:
     """The array contiguous and read-only, copied only if it must be.
 
     Numba compiles a kernel once for each combination of its arguments' types, and whether an array may be written to is
@@ -96,14 +96,14 @@ class Cohort:
         Args:
             weights: float [..., n], the same for all parties of a run.
         """
-        models = fixed(weights, np.float32).reshape(-1, weights.shape[-1])
+        models = freeze(weights, np.float32).reshape(-1, weights.shape[-1])
         run = np.broadcast_to(np.arange(len(models)).reshape(weights.shape[:-1]), self.lead).reshape(self.parties)
-        return models, fixed(run, np.int64)
+        return models, freeze(run, np.int64)
 
     def flat(self, array: Shaped[AnyArray, "..."], dtype: Any) -> Shaped[np.ndarray, "parties ..."]:
         """An argument with its leading axes made one: [parties, ...]."""
         inner = array.shape[len(self.lead) :]
-        return fixed(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
+        return freeze(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
 
 
 @njit(inline="always")
@@ -208,7 +208,7 @@ def party_words(
     """
     out = np.empty((len(keys), parties, (words + 15) // 16 * 16), np.uint32)
     with ONE_AT_A_TIME:
-        _party_words(fixed(keys, np.uint32), np.uint32(number), np.uint32(first), fixed(folds, np.uint32), out)
+        _party_words(freeze(keys, np.uint32), np.uint32(number), np.uint32(first), freeze(folds, np.uint32), out)
     return out[..., :words]
 
 
@@ -250,7 +250,7 @@ def normal_of(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shap
     """Standard normal numbers made from uniform words: ``jax.random.normal``'s but for the rounding of the quantile."""
     unit = uniforms(words)
     out = np.empty(unit.size, np.float32)
-    _fill_normals(fixed(unit.ravel(), np.float32), np.nextafter(np.float32(-1), np.float32(0)), out)
+    _fill_normals(freeze(unit.ravel(), np.float32), np.nextafter(np.float32(-1), np.float32(0)), out)
     return out.reshape(words.shape)
 
 
@@ -326,14 +326,14 @@ def host_weighted_sum(
         made: float32 [runs · messages or more, size], the perturbations in the order of the seeds, where whoever asks
             has them; None: they are made again. The sum is the same to the last bit.
     """
-    seeds, coefficients = fixed(seeds, np.uint32), fixed(coefficients, np.float32)
+    seeds, coefficients = freeze(seeds, np.uint32), freeze(coefficients, np.float32)
     lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
     flat = (-1, lead[-1])
-    seeds = fixed(np.broadcast_to(seeds, lead).reshape(flat), np.uint32)
-    coefficients = fixed(np.broadcast_to(coefficients, lead).reshape(flat), np.float32)
+    seeds = freeze(np.broadcast_to(seeds, lead).reshape(flat), np.uint32)
+    coefficients = freeze(np.broadcast_to(coefficients, lead).reshape(flat), np.float32)
     chunks = max(1, -(-lead[-1] // _BLOCK))
     partial = np.zeros((seeds.shape[0], chunks, size), np.float32)
-    known = fixed(np.empty((0, size)) if made is None else made, np.float32)
+    known = freeze(np.empty((0, size)) if made is None else made, np.float32)
     check_shapes(made=(known[: seeds.size], (0 if made is None else seeds.size, size)))
     with ONE_AT_A_TIME:
         _weighted_sums(seeds, coefficients, normal_table(), known, partial)

@@ -23,7 +23,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import NotNativeError as NotNativeError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import INIT
-from fedrank.core.streams import folded
+from fedrank.core.streams import fold_words
 
 
 class NativeRounds(abc.ABC):
@@ -117,21 +117,21 @@ class CohortRounds(NativeRounds):
         def each(leaf):
             return np.broadcast_to(np.asarray(leaf), (len(keys), *np.shape(leaf)))
 
-        states = [self.protocol.init(key) for key in folded(keys, INIT)]
-        return mapped(lambda *leaves: np.stack(leaves), *states), mapped(each, parties.own)
+        states = [self.protocol.init(key) for key in fold_words(keys, INIT)]
+        return map_trees(lambda *leaves: np.stack(leaves), *states), map_trees(each, parties.own)
 
     @override
     def round(self, state, own, keys, number, arrived, chunk):
         parties, answers = arrived.shape[1], []
         request = self.exchange.ask(state)
         for first in range(0, parties, chunk):
-            part = mapped(lambda leaf, at=first: leaf[:, at : at + chunk], own)
+            part = map_trees(lambda leaf, at=first: leaf[:, at : at + chunk], own)
             answers.append(self.cohort.answer(request, part, keys, number, first))
         kept, replies = zip(*answers, strict=True)
         if len(kept) == 1:
             own, reply = kept[0], replies[0]
         else:
-            own = mapped(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
+            own = map_trees(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
             fields = [f.name for f in dataclasses.fields(replies[0])]
             reply = type(replies[0])(*(np.concatenate([getattr(r, f) for r in replies], axis=1) for f in fields))
         lived = self.protocol.experience(Party((), own))
@@ -139,14 +139,14 @@ class CohortRounds(NativeRounds):
         return self.exchange.tell(state, reply, arrived), own, means
 
 
-def mapped(function: Callable[..., Any], *trees: Any) -> Any:
+def map_trees(function: Callable[..., Any], *trees: Any) -> Any:
     """A function of the arrays at the same places of some trees of tuples: ``jax.tree.map`` without JAX."""
     first = trees[0]
     if first is None:
         return None
     if not isinstance(first, tuple):
         return function(*trees)
-    fields = (mapped(function, *each) for each in zip(*trees, strict=True))
+    fields = (map_trees(function, *each) for each in zip(*trees, strict=True))
     return first._make(fields) if hasattr(first, "_make") else tuple(fields)  # type: ignore[attr-defined]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fedrank.core.errors import MissingExtraError
 
 
-def installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """True if a package can be imported; it is not imported."""
     return find_spec(package) is not None
 
@@ -27,7 +27,7 @@ def require(extra: str, why: str, *packages: str) -> None:
         MissingExtraError: One of them is not installed.
     """
     for package in packages:
-        if not installed(package):
+        if not is_installed(package):
             raise MissingExtraError(package, extra, why)
 
 

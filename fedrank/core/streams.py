@@ -34,12 +34,12 @@ def run_words(seeds: Iterable[int | np.integer]) -> UInt32[np.ndarray, "runs 2"]
     return np.stack([np.zeros_like(low), low], axis=-1)
 
 
-def typed(words: UInt32[AnyArray, "*keys 2"]) -> Key[Array, "*keys"]:
+def wrap_keys(words: UInt32[AnyArray, "*keys 2"]) -> Key[Array, "*keys"]:
     """Keys of JAX of both words of each; nothing is compiled."""
     return jax.random.wrap_key_data(words, impl="threefry2x32")  # type: ignore[arg-type] - arrays of NumPy do, too
 
 
-def folded(
+def fold_words(
     keys: UInt32[np.ndarray, "*keys 2"], *folds: int | Integer[AnyArray, "*#keys"]
 ) -> UInt32[np.ndarray, "*keys 2"]:
     """``jax.random.fold_in`` one after another, for both words of each key.
@@ -58,7 +58,7 @@ def folded(
 
 def split(keys: UInt32[np.ndarray, "*keys 2"], number: int) -> UInt32[np.ndarray, "*keys {number} 2"]:
     """``jax.random.split`` of each key, both words of each."""
-    return folded(np.broadcast_to(keys[..., None, :], (*keys.shape[:-1], number, 2)), np.arange(number))
+    return fold_words(np.broadcast_to(keys[..., None, :], (*keys.shape[:-1], number, 2)), np.arange(number))
 
 
 def stream(keys: UInt32[np.ndarray, "*keys 2"], words: int) -> UInt32[np.ndarray, "*keys {words}"]:
@@ -88,12 +88,12 @@ def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
 
 def key_of(words: UInt32[AnyArray, "2"]) -> AnyKey:
     """The key of two words: a typed one of words of JAX; words of NumPy are one as they are."""
-    return words if isinstance(words, np.ndarray) else typed(words)
+    return words if isinstance(words, np.ndarray) else wrap_keys(words)
 
 
 def fold(key: AnyKey, number: AnyInt) -> AnyKey:
     """``jax.random.fold_in`` of a key of either kind."""
-    return folded(key, number) if isinstance(key, np.ndarray) else jax.random.fold_in(key, number)
+    return fold_words(key, number) if isinstance(key, np.ndarray) else jax.random.fold_in(key, number)
 
 
 def uniform(key: AnyKey, shape: tuple[int, ...]) -> Float32[AnyArray, "..."]:

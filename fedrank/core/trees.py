@@ -23,10 +23,10 @@ def flat(values: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Js
             yield prefix + key, value
 
 
-def nested(values: Mapping[str, Json]) -> dict[str, Json]:
+def nest(values: Mapping[str, Json]) -> dict[str, Json]:
     """Nested dictionaries from values with dotted keys: the inverse of :func:`flat`.
 
-    >>> nested({"rounds": 3, "privacy.p": 0.9})
+    >>> nest({"rounds": 3, "privacy.p": 0.9})
     {'rounds': 3, 'privacy': {'p': 0.9}}
     """
     out: dict[str, Json] = {}

@@ -9,10 +9,10 @@ import re
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A number and a noun in its number.
 
-    >>> counted(1, "round"), counted(2000, "round")
+    >>> format_count(1, "round"), format_count(2000, "round")
     ('1 round', '2,000 rounds')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

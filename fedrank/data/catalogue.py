@@ -152,7 +152,7 @@ class Catalogue(Registry["DataSet | Callable[[], Any]"]):
 CATALOGUE = Catalogue("data set", "fedrank.data")
 
 
-def described(kind: str) -> list[Entry[DataSet]]:
+def list_data_sets(kind: str) -> list[Entry[DataSet]]:
     """The data sets of one kind that have a description, in the order in which they were registered."""
     return [
         Entry(e.name, e.obj, e.summary, e.citation) for e in CATALOGUE if is_described(e.obj) and e.obj.kind == kind

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedrank.core.errors import ChecksumError, ConfigError
-from fedrank.data.lines import stored
+from fedrank.data.lines import read_pieces
 
 _KINDS = {"md5": hashlib.md5, "sha256": hashlib.sha256, "git": hashlib.sha1}
 
@@ -66,5 +66,5 @@ def verify(path: Path, expected: Sequence[str]) -> bool:
 
 
 def _content(path: Path, unix: bool) -> Iterator[bytes]:
-    for line in stored(path):
+    for line in read_pieces(path):
         yield line[:-2] + b"\n" if unix and line.endswith(b"\r\n") else line

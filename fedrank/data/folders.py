@@ -88,7 +88,7 @@ def locate(folder: Path, fold: int = 1, prefix: str = "") -> Located:
         splits = _splits(folds[fold], "")
         if "train" not in splits:
             raise MissingDataError("there is no file to train on (train.txt, also packed).", folds[fold])
-        return Located({split: {split: path} for split, path in splits.items()}, fold, _absent(splits))
+        return Located({split: {split: path} for split, path in splits.items()}, fold, _list_absent_parts(splits))
     parts = _parts(folder)
     if parts:
         return _from_parts(folder, parts, fold)
@@ -101,7 +101,7 @@ def locate(folder: Path, fold: int = 1, prefix: str = "") -> Located:
         )
     if fold != 1:
         raise ConfigError(f"{folder} has one division only, not folds; fold must be 1, got {fold}.")
-    return Located({split: {split: path} for split, path in splits.items()}, None, _absent(splits))
+    return Located({split: {split: path} for split, path in splits.items()}, None, _list_absent_parts(splits))
 
 
 def stem(path: Path) -> str:
@@ -144,7 +144,7 @@ def _from_parts(folder: Path, parts: dict[str, Path], fold: int) -> Located:
 _TITLES = {"vali": "The validation part", "test": "The test part"}
 
 
-def _absent(splits: dict[str, Path]) -> tuple[str, ...]:
+def _list_absent_parts(splits: dict[str, Path]) -> tuple[str, ...]:
     return tuple(f"{title} is not here." for split, title in _TITLES.items() if split not in splits)
 
 

@@ -29,7 +29,7 @@ _DOCUMENT = re.compile(rb"#[^\n]*?\bdocid\s*=\s*(\S+)")
 _WIDE = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
-def unpacked(path: Path) -> Iterator[bytes]:
+def read_lines(path: Path) -> Iterator[bytes]:
     """The lines of a plain, .gz, .bz2 or .xz file; what it is, its first bytes say, not its name.
 
     A line ends with a line feed, a carriage return, or both; it is yielded with a line feed. A byte-order mark of UTF-8
@@ -39,7 +39,7 @@ def unpacked(path: Path) -> Iterator[bytes]:
         MissingDataError: There is no such file.
         FormatError: It is empty, an archive of several files, UTF-16, or a packed file that is cut or damaged.
     """
-    for number, line in enumerate(stored(path)):
+    for number, line in enumerate(read_pieces(path)):
         if number == 0:
             wide = next((name for mark, name in _WIDE.items() if line.startswith(mark)), None)
             if wide is not None:
@@ -52,8 +52,8 @@ def unpacked(path: Path) -> Iterator[bytes]:
             yield part.rstrip(b"\r\n") + b"\n" if part.endswith((b"\r", b"\n")) else part
 
 
-def stored(path: Path) -> Iterator[bytes]:
-    """The bytes of a plain, .gz, .bz2 or .xz file, each piece up to a line feed; errors as :func:`unpacked`."""
+def read_pieces(path: Path) -> Iterator[bytes]:
+    """The bytes of a plain, .gz, .bz2 or .xz file, each piece up to a line feed; errors as :func:`read_lines`."""
     if not path.is_file():
         what = "this is a folder, not a file" if path.is_dir() else "there is no such file"
         raise MissingDataError(f"{what}; give the path of a LETOR file.", path)
@@ -114,7 +114,7 @@ class Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         query = b""
-        for line in unpacked(self.path):
+        for line in read_lines(self.path):
             self.number += 1
             head = line.split(None, 2)
             if not head or head[0].startswith(b"#"):

@@ -144,7 +144,7 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
             return reader.generated()
         if source.lower() in CATALOGUE:
             with _shadowing(source):
-                return _named(source.lower(), reader, None if folder is None else Path(folder))
+                return _read_from_catalogue(source.lower(), reader, None if folder is None else Path(folder))
     if isinstance(source, str | os.PathLike):
         return reader.path(_found(source, reader))
     frame = as_frame(source)
@@ -198,7 +198,7 @@ def _shadowing(name: str) -> Iterator[None]:
         )
 
 
-def _named(name: str, reader: Reader[Any], folder: Path | None) -> Any:
+def _read_from_catalogue(name: str, reader: Reader[Any], folder: Path | None) -> Any:
     entry = CATALOGUE.entry(name)
     found = entry.obj
     if not is_described(found):

@@ -96,7 +96,7 @@ class ServedFolder:
                     path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Make the folder and use it exclusively; the lock of a process that was killed is free again.
 
         Raises:

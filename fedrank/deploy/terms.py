@@ -20,7 +20,7 @@ from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
 from fedrank.deploy.exclusions import OF_TERMS, refuse_excluded
-from fedrank.metrics.online import REWARDS, OnlineMetric, discretised
+from fedrank.metrics.online import REWARDS, OnlineMetric, discretise
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import epsilon
 from fedrank.ranking.on_device.messages import Request
@@ -198,7 +198,7 @@ class Terms(Agreement):
     def metric(self) -> OnlineMetric:
         """Metric of an interaction's clicks, in integer units, whose values are sent."""
         metric = REWARDS.get(self.reward)(self.depth)
-        return metric if self.reward_values is None else discretised(metric, self.reward_values)
+        return metric if self.reward_values is None else discretise(metric, self.reward_values)
 
     @property
     def per_half(self) -> int:

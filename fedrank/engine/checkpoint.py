@@ -76,10 +76,10 @@ def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
         tree: Arrays.
         about: What it is, JSON-able; must be the same when it is loaded.
     """
-    write_atomically(path, packed(tree, about))
+    write_atomically(path, pack_arrays(tree, about))
 
 
-def packed(tree: PyTree, about: dict[str, Json]) -> bytes:
+def pack_arrays(tree: PyTree, about: dict[str, Json]) -> bytes:
     """The bytes that :func:`save` writes."""
     leaves = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
     buffer = io.BytesIO()
@@ -93,7 +93,7 @@ def _plain(leaf: PyTree) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _keyed(found: np.ndarray, like: PyTree) -> PyTree:
+def _restore_key(found: np.ndarray, like: PyTree) -> PyTree:
     if not _is_key(like):
         return found
     return jax.random.wrap_key_data(jax.numpy.asarray(found), impl=jax.random.key_impl(like))
@@ -116,17 +116,17 @@ def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Json]]:
     Raises:
         RunError: Cut, damaged, of another version or of another shape.
     """
-    return unpacked(path, like, str(path))
+    return unpack_arrays(path, like, str(path))
 
 
-def unpacked(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree, dict[str, Json]]:
+def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[PyTree, dict[str, Json]]:
     """As :func:`load`, from a file or from bytes that messages call ``path``."""
     try:
         with np.load(source, allow_pickle=False) as file:
             about = json.loads(bytes(file["header"]))
             leaves, structure = jax.tree.flatten(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-            found = [_keyed(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
+            found = [_restore_key(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
     # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
     except (
         OSError,

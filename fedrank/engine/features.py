@@ -53,7 +53,7 @@ def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Fl
     need_names(n_features, names)
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        raise DataError(f"the data frame lacks {len(missing)} of the model's features: {listed(missing)}.")
+        raise DataError(f"the data frame lacks {len(missing)} of the model's features: {list_names(missing)}.")
     return features_of(frame, names)
 
 
@@ -108,7 +108,7 @@ def in_single_precision(
     return table
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def list_names(names: Sequence[str], most: int = 5) -> str:
     """Names for an error message, the first few of them."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(repr, names[:most])) + more

@@ -12,10 +12,10 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import AnswerError, ConfigError
-from fedrank.core.native import NativeRounds, NotNativeError, mapped, native_rounds
+from fedrank.core.native import NativeRounds, NotNativeError, map_trees, native_rounds
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import FATE, INIT
-from fedrank.core.streams import folded, run_words, stream, uniforms
+from fedrank.core.streams import fold_words, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
 from fedrank.engine.simulator import selective
@@ -63,16 +63,18 @@ class NativeSimulator(Rounds):
     ) -> tuple[PyTree, PyTree, dict[str, Any]]:
         seen: list[dict[str, Any]] = []
         for number in range(first_round, first_round + rounds):
-            arrived = self._arrived(keys, number, own[0].shape[1])
+            arrived = self._draw_arrivals(keys, number, own[0].shape[1])
             states, own, told = self.native.round(states, own, keys, number, arrived, self.chunk)
             seen.append(told)
-        return states, own, _stacked(seen) if seen else {}
+        return states, own, _stack_rounds(seen) if seen else {}
 
-    def _arrived(self, keys: UInt32[np.ndarray, "runs 2"], number: int, parties: int) -> Bool[np.ndarray, "runs n"]:
+    def _draw_arrivals(
+        self, keys: UInt32[np.ndarray, "runs 2"], number: int, parties: int
+    ) -> Bool[np.ndarray, "runs n"]:
         """The parties whose replies arrive, bool [runs, parties]: the draws of ``jax.random.bernoulli``."""
         arrived = np.ones((len(keys), parties), bool)
         if self.conditions.dropout:
-            words = stream(folded(keys, number, FATE), parties)
+            words = stream(fold_words(keys, number, FATE), parties)
             arrived = ~(uniforms(words) < np.float32(self.conditions.dropout))
         if self.conditions.absent:
             arrived &= ~np.asarray(self.conditions.absent)
@@ -105,16 +107,16 @@ class BatchedRounds(NativeRounds):
 
     @override
     def begin(self, keys, parties):
-        own = mapped(lambda leaf: np.broadcast_to(leaf, (len(keys), *np.shape(leaf))), parties.own)
-        return stacked([self.protocol.init(key) for key in folded(keys, INIT)]), own
+        own = map_trees(lambda leaf: np.broadcast_to(leaf, (len(keys), *np.shape(leaf))), parties.own)
+        return stack_states([self.protocol.init(key) for key in fold_words(keys, INIT)]), own
 
     @override
     def round(self, state, own, keys, number, arrived, chunk):
         exchanges, (runs, parties) = self.protocol.exchanges, arrived.shape
         at_once = 1 if self._debug else chunk * runs
-        states = [mapped(lambda leaf, run=run: leaf[run], state) for run in range(runs)]
+        states = [map_trees(lambda leaf, run=run: leaf[run], state) for run in range(runs)]
         crossed = np.zeros((runs, len(exchanges), 2), np.int32)
-        keys = folded(keys, number)
+        keys = fold_words(keys, number)
         with np.errstate(all="ignore"):  # numbers of models that diverged
             for index, exchange in enumerate(exchanges):
                 if not exchange.due(number):
@@ -124,8 +126,8 @@ class BatchedRounds(NativeRounds):
                 requests = [exchange.ask(one) for one in states]
                 request = _with_fields(requests[0], lambda name, r=requests: np.stack([getattr(x, name) for x in r]))
                 run, party = np.nonzero(asked)
-                mine = folded(keys[run], party)
-                mine = mine if len(exchanges) == 1 else folded(mine, index)
+                mine = fold_words(keys[run], party)
+                mine = mine if len(exchanges) == 1 else fold_words(mine, index)
                 parts = []
                 for first in range(0, max(1, len(run)), at_once):
                     here = slice(first, first + at_once)
@@ -138,7 +140,7 @@ class BatchedRounds(NativeRounds):
                         return old  # a large memory that no answer changes is not copied
                     return _put(np.array(old), at, np.concatenate(after))
 
-                own = mapped(keep, own, *befores, *afters)
+                own = map_trees(keep, own, *befores, *afters)
                 heard = arrived & asked
                 for one in range(runs):
                     at = run == one
@@ -157,13 +159,13 @@ class BatchedRounds(NativeRounds):
             told["watched"] = {name: np.stack([one[name] for one in watched]) for name in watched[0]}
         if selective(self.protocol):
             told["crossed"] = crossed
-        return stacked(states, state), own, told
+        return stack_states(states, state), own, told
 
     def _answer(
         self, exchange: Exchange, number: int, request: Any, own: PyTree, keys: Any, run: Any, party: Any
     ) -> tuple[PyTree, PyTree, Any]:
         """State of the answering parties before and after, and their replies: leading axis [parties that answer]."""
-        mine = Party(self._shared, mapped(lambda leaf: leaf[run, party], own))
+        mine = Party(self._shared, map_trees(lambda leaf: leaf[run, party], own))
         arguments = (_with_fields(request, lambda name: getattr(request, name)[run]), mine, keys)
         try:
             after, reply = exchange.answer(*arguments)
@@ -176,7 +178,7 @@ class BatchedRounds(NativeRounds):
     @override
     def models(self, state: PyTree) -> PyTree:
         runs = len(state[0])
-        each = [self.protocol.weights(mapped(lambda leaf, run=run: leaf[run], state)) for run in range(runs)]
+        each = [self.protocol.weights(map_trees(lambda leaf, run=run: leaf[run], state)) for run in range(runs)]
         return np.stack(each)
 
 
@@ -190,15 +192,15 @@ def _put(into: np.ndarray, at: Any, new: np.ndarray) -> np.ndarray:
     return into
 
 
-def stacked(states: Sequence[PyTree], like: PyTree | None = None) -> PyTree:
+def stack_states(states: Sequence[PyTree], like: PyTree | None = None) -> PyTree:
     """States of runs as one with a leading axis, of the types of numbers of ``like``."""
     if like is None:
-        return mapped(lambda *leaves: np.stack(leaves), *states)
-    return mapped(lambda old, *leaves: np.stack(leaves).astype(old.dtype, copy=False), like, *states)
+        return map_trees(lambda *leaves: np.stack(leaves), *states)
+    return map_trees(lambda old, *leaves: np.stack(leaves).astype(old.dtype, copy=False), like, *states)
 
 
-def _stacked(rounds: Sequence[Any]) -> Any:
+def _stack_rounds(rounds: Sequence[Any]) -> Any:
     """Arrays [rounds, ...] of what was told of each round, in dictionaries as deep as they are."""
     if isinstance(rounds[0], dict):
-        return {name: _stacked([one[name] for one in rounds]) for name in rounds[0]}
+        return {name: _stack_rounds([one[name] for one in rounds]) for name in rounds[0]}
     return np.stack(rounds)

@@ -43,7 +43,7 @@ class Listener:
     def stage(self, text: str) -> None:
         """Report that a step that takes a while begins, such as loading the data."""
 
-    def started(self, folder: Path, config: RunConfig, done: int) -> None:
+    def start(self, folder: Path, config: RunConfig, done: int) -> None:
         """Report that the rounds begin.
 
         Args:
@@ -52,7 +52,7 @@ class Listener:
             done: Rounds that were done before: 0 in a new run, those of the checkpoint in one that is resumed.
         """
 
-    def measured(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: pl.DataFrame) -> None:
         """Report what was measured since the last report: rows with the columns of ``metrics.parquet``.
 
         The first report of a run that is resumed has the rows up to its checkpoint once more.

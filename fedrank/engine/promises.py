@@ -45,7 +45,7 @@ class Promised:
         return next(iter(ranked), None)
 
 
-def promised(protocol: str, settings: Mapping[str, Json] | None = None) -> tuple[int, PrivacyReport]:
+def rounds_and_promise(protocol: str, settings: Mapping[str, Json] | None = None) -> tuple[int, PrivacyReport]:
     """The rounds of a run with these settings, and what it promises.
 
     The run is set up and not begun, on generated data unless the settings name other data.
@@ -75,4 +75,4 @@ def all_promised(protocols: Sequence[str] = ()) -> Iterator[Promised]:
     """
     for name in [method(name).name for name in protocols] or method_names():
         for mode in (DEFAULTS, *method(name).modes):
-            yield Promised(name, mode, *promised(name, mode.settings))
+            yield Promised(name, mode, *rounds_and_promise(name, mode.settings))

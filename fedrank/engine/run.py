@@ -76,7 +76,7 @@ def run(
     experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
-    with home.locked():
+    with home.lock():
         return runner.run()
 
 
@@ -143,8 +143,8 @@ def resume(
     home = RunFolder(folder)
     task = None if protocol is None else plugins.get("fedrank.tasks", protocol.task)
     config = home.reopen(None if protocol is None else config_of(protocol, {}))
-    with home.locked():
-        if home.finished:
+    with home.lock():
+        if home.is_finished:
             return home.path
         listener.stage("Loading the data")
         task = task or task_of(config.protocol)

@@ -40,7 +40,7 @@ from fedrank import __version__
 from fedrank.core.backends import device_kind
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
-from fedrank.core.optional import installed
+from fedrank.core.optional import is_installed
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json, flat
 from fedrank.engine.checkpoint import write_atomically
@@ -97,7 +97,7 @@ class RunFolder:
         return self.path / "checkpoint" / "state.npz"
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True if the run came to its end."""
         return (self.path / "done.json").exists()
 
@@ -173,7 +173,7 @@ class RunFolder:
             raise ConfigError(f"{self.config}: {error}") from error
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """One process writes to a run at a time; the lock of a process that was killed is free again.
 
         Raises:
@@ -296,7 +296,7 @@ class RunFolder:
         self.json("messages.json", {layout.name: list(layout.describe()) for layout in layouts})
 
 
-def described(exchanges: Iterable[Exchange]) -> dict[str, list]:
+def describe_messages(exchanges: Iterable[Exchange]) -> dict[str, list]:
     """The fields of every message type, by its name; one that has several sizes is told by its exchange, too."""
     layouts = [(exchange.name, layout) for exchange in exchanges for layout in (exchange.request, exchange.reply)]
     sizes: dict[str, set[int]] = {}
@@ -358,7 +358,7 @@ def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) ->
         "python": platform.python_version(),
         "jax": version("jax"),
         "numpy": np.__version__,
-        "numba": version("numba") if installed("numba") else None,
+        "numba": version("numba") if is_installed("numba") else None,
         "platform": platform.platform(terse=True),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -23,7 +23,7 @@ from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
-from fedrank.metrics.discounted import discounted_cumulative
+from fedrank.metrics.returns import discounted_cumulative
 
 #: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
 _PER_CALL = 4_000_000
@@ -144,7 +144,7 @@ class Runner(abc.ABC):
         else:
             self.write_known()
             self.evaluate(states, own, 0)
-        self.listener.started(self.home.path, self.config, done)
+        self.listener.start(self.home.path, self.config, done)
         try:
             with _StopOnCtrlC(self.stop):
                 states, own, done = self._loop(keys, states, own, done, started - before)
@@ -199,7 +199,7 @@ class Runner(abc.ABC):
     def _tell_measured(self, known: int) -> None:
         """Report the rows of the frames after the first ``known``."""
         if len(self.frames) > known:
-            self.listener.measured(pl.concat(self.frames[known:]))
+            self.listener.report_values(pl.concat(self.frames[known:]))
 
     def _tell(self, done: int, name: str, value: float) -> None:
         rate = self.counted / self.measured if self.measured else float("nan")

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part, settings_of
-from fedrank.core.trees import Json, flat, nested
+from fedrank.core.trees import Json, flat, nest
 from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import known_by, method
 
@@ -345,7 +345,7 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
     if key == "protocol":
         if config.protocol == value:
             return config
-        return from_dict(nested({**changes(config), "protocol": value}))
+        return from_dict(nest({**changes(config), "protocol": value}))
     values = as_dict(config)
     make_room(values, (key,), config)
     *path, last = key.split(".")
@@ -431,7 +431,7 @@ def to_toml(config: Any) -> str:
 
 def given_toml(config: Any) -> str:
     """The protocol and the settings that differ from its defaults, as TOML text with one comment a setting."""
-    return _commented(nested({"protocol": config.protocol, **changes(config)}), config)
+    return _commented(nest({"protocol": config.protocol, **changes(config)}), config)
 
 
 def _commented(settings: dict[str, Json], config: Any) -> str:

@@ -61,11 +61,11 @@ def run_setup(
         arrived = np.array([reply is not None for reply in replies])
         ledger.record(0, exchange.name, exchange.request, sender="server", messages=int(asked.sum()))
         ledger.record(0, exchange.name, exchange.reply, sender="parties", messages=int(arrived.sum()))
-        state = exchange.tell(state, stacked(exchange.reply, replies), arrived)
+        state = exchange.tell(state, stack_replies(exchange.reply, replies), arrived)
     return state, parties, ledger
 
 
-def stacked(layout: Layout, replies: list[PyTree]) -> PyTree:
+def stack_replies(layout: Layout, replies: list[PyTree]) -> PyTree:
     """Replies as one message whose leaves have a leading axis of parties; zeros for who was not heard."""
     first = next((reply for reply in replies if reply is not None), None)
 

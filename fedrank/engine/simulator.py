@@ -24,8 +24,7 @@ from fedrank.core.errors import AnswerError, ConfigError
 from fedrank.core.lazy import jax, jit, jnp, register_waiting
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import ATTACK, FATE, INIT, WORLD, party_key
-from fedrank.core.streams import run_words, typed
-from fedrank.engine.chunks import in_chunks, leading
+from fedrank.core.streams import run_words, wrap_keys
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.rounds import Rounds
 
@@ -51,7 +50,7 @@ def run_keys(seeds: Sequence[int] | range | Integer[AnyArray, " runs"]) -> Key[A
     Args:
         seeds: Integers [runs].
     """
-    return typed(run_words(np.asarray(seeds).tolist()))
+    return wrap_keys(run_words(np.asarray(seeds).tolist()))
 
 
 def selective(protocol: Protocol) -> bool:
@@ -149,7 +148,7 @@ class _Answered:
             mine, reply = self._answer(*arguments) if there else (arguments[1], None)
             after.append(mine)
             replies.append(_silence(lambda of=arguments: self._answer(*of)[1]) if reply is None else reply)
-        return _stacked(after), _stacked(replies)
+        return _stack_trees(after), _stack_trees(replies)
 
     def _answer(self, request: PyTree, own: PyTree, party: AnyInt, late: Bool[AnyArray, ""]) -> tuple[PyTree, PyTree]:
         """The new state of one party, and its reply.
@@ -385,11 +384,11 @@ class Simulator(Rounds):
                     states = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), states, state)
                     own = jax.tree.map(lambda all_, one, run=run: all_.at[run].set(one), own, mine)
                     row.append(seen)
-                history.append(_stacked(row))
-        return states, own, _stacked(history) if history else {}
+                history.append(_stack_trees(row))
+        return states, own, _stack_trees(history) if history else {}
 
 
-def _stacked(trees: list[PyTree]) -> PyTree:
+def _stack_trees(trees: list[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
@@ -408,3 +407,38 @@ def _advance_(simulator, rounds, keys, states, shared, own, first_round):
 _advance = jit(_advance_, static_argnums=(0, 1))
 _advance_quick = jit(_advance_, quick=True, static_argnums=(0, 1))
 _advance_wide = jit(_advance_, wide=True, static_argnums=(0, 1))
+
+
+def leading(tree: PyTree) -> int:
+    """Length of the leading axis of a pytree's leaves."""
+    return jax.tree.leaves(tree)[0].shape[0]
+
+
+def in_chunks(
+    answers: Callable[..., tuple[PyTree, PyTree]],
+    own: PyTree,
+    late: Bool[Array, " parties"],
+    chunk: int,
+    numbers: UInt32[Array, " parties"] | None = None,
+) -> tuple[PyTree, PyTree]:
+    """Map ``answers`` over the parties, ``chunk`` at a time, with a smaller chunk at the end where one is left."""
+    parties = leading(own)
+    numbers = jnp.arange(parties, dtype=jnp.uint32) if numbers is None else numbers
+    whole = parties // chunk * chunk
+    if parties <= chunk:
+        return answers(own, numbers, late)
+
+    def split(leaf):
+        return leaf[:whole].reshape(whole // chunk, chunk, *leaf.shape[1:])
+
+    def join(leaf):
+        return leaf.reshape(whole, *leaf.shape[2:])
+
+    _, done = jax.lax.scan(
+        lambda carry, part: (carry, answers(*part)), None, (jax.tree.map(split, own), split(numbers), split(late))
+    )
+    done = jax.tree.map(join, done)
+    if whole == parties:
+        return done
+    rest = answers(jax.tree.map(lambda leaf: leaf[whole:], own), numbers[whole:], late[whole:])
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), done, rest)

@@ -50,7 +50,7 @@ class Study:
         title: Headline.
         path: The file.
         program: What computes the tables of a study that is no sweep: a function's dotted name, as
-            ``package.module:function``, called as :attr:`computed` says; empty: a sweep.
+            ``package.module:function``, called as :attr:`program_function` says; empty: a sweep.
         text: What it shows, for a reader.
         found: What came out where it differs, in words.
         measures: (split, measure) of the table's rows.
@@ -77,7 +77,7 @@ class Study:
     all_of: tuple[str, ...] = ()
 
     @property
-    def computed(self) -> Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]] | None:
+    def program_function(self) -> Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]] | None:
         """The function that ``program`` names: of a study, a fraction of its rounds and a listener; None: a sweep.
 
         It returns tables (:class:`fedrank.report.tables.Table`) and figures by name.
@@ -186,12 +186,12 @@ def read_study(path: Path) -> Study:
     return Study(name=path.stem, path=path, **values)  # type: ignore[arg-type] - keys are checked above
 
 
-def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
+def plan_runs(study: Study, fraction: float = 1.0) -> list[Variation]:
     """The runs of a study.
 
     Args:
         study: A sweep.
-        fraction: Part of the rounds and of the seeds that are run, in (0, 1], as :func:`shortened` takes it.
+        fraction: Part of the rounds and of the seeds that are run, in (0, 1], as :func:`shorten_run` takes it.
 
     Raises:
         ConfigError: A setting is wrong, or the fraction out of range.
@@ -205,14 +205,14 @@ def planned(study: Study, fraction: float = 1.0) -> list[Variation]:
         raise ConfigError(f"{study.path}: {error}") from error
     if fraction == 1:
         return todo
-    return [Variation(v.name, shortened(v.config, fraction), v.where) for v in todo]
+    return [Variation(v.name, shorten_run(v.config, fraction), v.where) for v in todo]
 
 
 def run_study(
     study: Study, folder: Path, fraction: float, listener: Callable[[str], Listener]
 ) -> list[tuple[Variation, Path]]:
     """Run what has not finished yet; each run has a directory below ``folder``."""
-    todo = planned(study, fraction)
+    todo = plan_runs(study, fraction)
     return list(zip(todo, run_sweep(todo, folder, listener=listener), strict=True))
 
 
@@ -240,7 +240,7 @@ def expected_value(
     return None
 
 
-def shortened(config: Config, fraction: float) -> Config:
+def shorten_run(config: Config, fraction: float) -> Config:
     """A configuration with a part of its rounds and seeds, for a quick look.
 
     Args:

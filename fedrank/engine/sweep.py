@@ -56,7 +56,7 @@ def run_sweep(
             _run_or_resume(variation.config, home, listener(variation.name))
             for variation, home in zip(todo, homes, strict=True)
         ]
-    left = [place for place, home in enumerate(homes) if not home.finished]
+    left = [place for place, home in enumerate(homes) if not home.is_finished]
     pieces = [_Piece.of(todo[place], homes[place], executor.shares_files) for place in left]
     total = listener(Path(folder).name)
     try:

@@ -39,12 +39,12 @@ class Csv(Listener):
     """Adds rows to ``metrics.csv`` in the run's folder: the columns of ``metrics.parquet``, a row a value."""
 
     @override
-    def started(self, folder: Path, config: RunConfig, done: int) -> None:
+    def start(self, folder: Path, config: RunConfig, done: int) -> None:
         self._file = folder / "metrics.csv"
         self._file.unlink(missing_ok=True)  # all rows up to the checkpoint come again
 
     @override
-    def measured(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: pl.DataFrame) -> None:
         first = not self._file.exists()
         with open(self._file, "a", encoding="utf-8") as file:
             file.write(rows.write_csv(include_header=first))
@@ -67,12 +67,12 @@ class TensorBoard(Listener):
         self._writers: dict[str, Any] = {}
 
     @override
-    def started(self, folder: Path, config: RunConfig, done: int) -> None:
+    def start(self, folder: Path, config: RunConfig, done: int) -> None:
         self._home = folder / FOLDER / "tensorboard"
         self._written = done if self._home.exists() else -1
 
     @override
-    def measured(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: pl.DataFrame) -> None:
         rows = rows.filter(pl.col("round") > self._written)
         for (seed,), mine in rows.partition_by("seed", as_dict=True).items():
             self._write(f"seed{seed}", mine)
@@ -114,13 +114,13 @@ class MlFlow(Listener):
         self._mlflow: Any = mlflow  # its names are made at run time
 
     @override
-    def started(self, folder: Path, config: RunConfig, done: int) -> None:
+    def start(self, folder: Path, config: RunConfig, done: int) -> None:
         address = os.environ.get("MLFLOW_TRACKING_URI")
         if not address:
             (folder / FOLDER).mkdir(exist_ok=True)
             address = f"sqlite:///{(folder / FOLDER / 'mlflow.db').resolve()}"
         self._client = self._mlflow.MlflowClient(tracking_uri=address)
-        remembered = _remembered(folder)
+        remembered = _load_remembered(folder)
         self._last: dict[str, int] = {}
         self._rounds, self._reached = config.rounds, done
         if "mlflow_run" not in remembered:
@@ -145,7 +145,7 @@ class MlFlow(Listener):
         return made
 
     @override
-    def measured(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: pl.DataFrame) -> None:
         now = int(time.time() * 1000)
         metrics = []
         for split, measure, round_, value in _means(rows).iter_rows():
@@ -184,14 +184,14 @@ class Listeners(Listener):
             member.stage(text)
 
     @override
-    def started(self, folder: Path, config: RunConfig, done: int) -> None:
+    def start(self, folder: Path, config: RunConfig, done: int) -> None:
         for member in self.members:
-            member.started(folder, config, done)
+            member.start(folder, config, done)
 
     @override
-    def measured(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: pl.DataFrame) -> None:
         for member in self.members:
-            member.measured(rows)
+            member.report_values(rows)
 
     @override
     def progress(self, progress: Progress) -> None:
@@ -212,9 +212,9 @@ class _Remembering(Listeners):
         self.names = tuple(names)
 
     @override
-    def started(self, folder: Path, config: RunConfig, done: int) -> None:
-        _remember(folder, {**_remembered(folder), "track": list(self.names)})
-        super().started(folder, config, done)
+    def start(self, folder: Path, config: RunConfig, done: int) -> None:
+        _remember(folder, {**_load_remembered(folder), "track": list(self.names)})
+        super().start(folder, config, done)
 
 
 def track(names: Sequence[str], beside: Listener | None = None) -> Listener:
@@ -239,10 +239,10 @@ def track(names: Sequence[str], beside: Listener | None = None) -> Listener:
 
 def tracked_before(folder: str | os.PathLike[str]) -> list[str]:
     """The names of what followed a run until now; empty if nothing did."""
-    return list(_remembered(Path(folder)).get("track", ()))
+    return list(_load_remembered(Path(folder)).get("track", ()))
 
 
-def _remembered(folder: Path) -> dict[str, Json]:
+def _load_remembered(folder: Path) -> dict[str, Json]:
     file = folder / REMEMBERED
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

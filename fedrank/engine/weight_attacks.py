@@ -207,7 +207,7 @@ class FangKrum(_OnWeights):
         # Krum's k + c − k − 2 neighbours, and at least one.
         neighbours = jnp.maximum(count - 2, 1)
 
-        def picked(step, copies):
+        def would_pick(step, copies):
             to, ascending = distances(start - step * direction, attackers)
             # Its own copies are at distance 0. One of the others finds q copies among its neighbours, all at one
             # distance, before or after its fellow attackers.
@@ -226,7 +226,7 @@ class FangKrum(_OnWeights):
 
         def go_on(state):
             step, copies = state
-            return (copies < count) & ~picked(step, copies)
+            return (copies < count) & ~would_pick(step, copies)
 
         def shrink(state):
             step, copies = state

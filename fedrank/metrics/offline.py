@@ -70,7 +70,7 @@ class _Ranked(NamedTuple):
         return upto_last - jnp.take_along_axis(before, self.last - self.size + 1, axis=-1)
 
 
-def _ranked(scores: Scores, labels: Labels, where: Where, ties: str, key: Key | None) -> _Ranked:
+def _rank_lists(scores: Scores, labels: Labels, where: Where, ties: str, key: Key | None) -> _Ranked:
     """The lists sorted by score, highest first, with padding last and ties treated as asked."""
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
@@ -140,7 +140,7 @@ def ndcg(
     >>> round(float(value), 4)
     0.659
     """
-    return _ndcg(_gain, _ranked(scores, labels, where, ties, key), k)
+    return _ndcg(_gain, _rank_lists(scores, labels, where, ties, key), k)
 
 
 def linear_ndcg(
@@ -152,7 +152,7 @@ def linear_ndcg(
     >>> round(float(value), 4)
     0.6697
     """
-    return _ndcg(lambda found: found.astype(jnp.float32), _ranked(scores, labels, where, ties, key), k)
+    return _ndcg(lambda found: found.astype(jnp.float32), _rank_lists(scores, labels, where, ties, key), k)
 
 
 def _ndcg(gain_of: Callable[[Array], Array], ranked: _Ranked, k: int | None) -> Values:
@@ -178,7 +178,7 @@ def reciprocal_rank(
     Under ``ties="expected"``: given that no rank above holds a relevant document, rank o + 1 of a tie group
     of m documents, R of them relevant, holds one with probability R / (m − o). Other arguments: see module.
     """
-    ranked = _ranked(scores, labels, where, ties, key)
+    ranked = _rank_lists(scores, labels, where, ties, key)
     hits = ranked.group_sum((ranked.labels >= relevant).astype(jnp.float32))
     # With fewer than R documents left in the group one was met before: no reader gets here, any chance up to 1 will do.
     chance = jnp.minimum(hits / (ranked.size - ranked.offset), 1.0)
@@ -216,7 +216,7 @@ def err(
     """
     if ties == "expected":
         raise ConfigError("ERR has no ties='expected'. Use ties='random' with a key, and average over several keys.")
-    ranked = _ranked(scores, labels, where, ties, key)
+    ranked = _rank_lists(scores, labels, where, ties, key)
     chance = _gain(jnp.minimum(ranked.labels, max_label)) / 2.0**max_label
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
 
@@ -241,7 +241,7 @@ def average_precision(
     relevant, holds a relevant one with probability R / m, and then (R − 1) / (m − 1) of the o ranks above it
     in the group do. Other arguments: see module.
     """
-    ranked = _ranked(scores, labels, where, ties, key)
+    ranked = _rank_lists(scores, labels, where, ties, key)
     hit = (ranked.labels >= relevant).astype(jnp.float32)
     hits = ranked.group_sum(hit)
     before = jnp.take_along_axis(jnp.cumsum(hit, axis=-1), ranked.last, axis=-1) - hits
@@ -293,7 +293,7 @@ def map_jos(
     """
     if k is not None or ties == "expected":
         raise ConfigError("MAP-JOS has neither a cutoff nor ties='expected'; AP has both and is what to report.")
-    ranked = _ranked(scores, labels, where, ties, key)
+    ranked = _rank_lists(scores, labels, where, ties, key)
     # Padding has label 0 and is last, so a stable sort keeps it behind the documents.
     ideal = jnp.argsort(-ranked.labels, axis=-1, stable=True)
     rank = jnp.argsort(ideal, axis=-1) + 1

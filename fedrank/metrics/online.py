@@ -94,7 +94,7 @@ def max_rr(depth: int = 10) -> OnlineMetric:
 _STEPS = 10_000
 
 
-def _clicked(depth: int) -> Integer[np.ndarray, "patterns {depth}"]:
+def _click_patterns(depth: int) -> Integer[np.ndarray, "patterns {depth}"]:
     """1 where a click pattern has a click at a rank, else 0: int [2**depth, depth]."""
     return (np.arange(1 << depth)[:, None] >> np.arange(depth)) & 1
 
@@ -119,7 +119,7 @@ def click_dcg(depth: int = 10) -> OnlineMetric:
     relevant results, so that this reward can fall while the ranking improves.
     """
     _check_depth("DCG", depth)
-    return _in_steps("DCG", depth, _clicked(depth) @ _gains(depth) * _STEPS)
+    return _in_steps("DCG", depth, _click_patterns(depth) @ _gains(depth) * _STEPS)
 
 
 @REWARDS.register(
@@ -134,7 +134,7 @@ def click_ndcg(depth: int = 10) -> OnlineMetric:
     ranking.
     """
     _check_depth("nDCG", depth)
-    clicked, gains = _clicked(depth), _gains(depth)
+    clicked, gains = _click_patterns(depth), _gains(depth)
     ideal = np.concatenate([[1.0], np.cumsum(gains)])[clicked.sum(axis=1)]
     return _in_steps("nDCG", depth, clicked @ gains / ideal * _STEPS)
 
@@ -145,13 +145,13 @@ def click_ndcg(depth: int = 10) -> OnlineMetric:
 def mean_rr(depth: int = 10) -> OnlineMetric:
     """Mean over the clicked results of 1/rank, in steps of 1/10,000; 0 without a click."""
     _check_depth("MeanRR", depth)
-    clicked, scale = _clicked(depth), math.lcm(*range(1, depth + 1))
+    clicked, scale = _click_patterns(depth), math.lcm(*range(1, depth + 1))
     # In whole numbers: ranks 4, 5, 8, 10 make half a step, and no machine's sums may decide which way that goes.
     whole = clicked @ (scale // np.arange(1, depth + 1))
     return _in_steps("MeanRR", depth, whole * _STEPS / (scale * np.maximum(clicked.sum(axis=1), 1)))
 
 
-def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:
+def discretise(metric: OnlineMetric, n: int) -> OnlineMetric:
     """The metric rounded to the nearest of ``n`` evenly spaced values from 0 to its largest.
 
     Fewer values need less noise for the same privacy: at equal p, ε of randomised response grows with log(n − 1). What
@@ -161,7 +161,7 @@ def discretised(metric: OnlineMetric, n: int) -> OnlineMetric:
         metric: An online metric.
         n: Number of values, at least 2.
 
-    >>> discretised(max_rr(10), 3).values
+    >>> discretise(max_rr(10), 3).values
     array([0. , 0.5, 1. ])
     """
     if n < 2:

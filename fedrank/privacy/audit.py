@@ -104,7 +104,7 @@ class Audited:
         return self.shown > self.promised
 
 
-def audited(audit: Audit, trials: int | None = None, confidence: float = 0.99) -> Audited:
+def audit_mechanism(audit: Audit, trials: int | None = None, confidence: float = 0.99) -> Audited:
     """Audit a mechanism.
 
     Args:
@@ -122,7 +122,7 @@ def audited(audit: Audit, trials: int | None = None, confidence: float = 0.99) -
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"confidence must be in (0, 1), got {confidence}.")
     half = trials // 2
-    learnt, measured = (_counted(_drawn(audit, 0, n), _drawn(audit, 1, n)) for n in (half, trials - half))
+    learnt, measured = (_count_messages(_drawn(audit, 0, n), _drawn(audit, 1, n)) for n in (half, trials - half))
     if audit.ordered and learnt[0].shape[1] != 1:
         raise ConfigError(f"messages of an ordered audit are one number each, got {learnt[0].shape[1]}.")
     bound = gaussian_distance if audit.gaussian else pure_bound
@@ -199,7 +199,7 @@ def _drawn(audit: Audit, world: int, trials: int) -> Int64[np.ndarray, "trials k
     return np.concatenate([np.asarray(part, np.int64).reshape(len(part), -1) for part in parts])
 
 
-def _counted(
+def _count_messages(
     first: Int64[np.ndarray, "n k"], second: Int64[np.ndarray, "n k"]
 ) -> tuple[Int64[np.ndarray, "kinds k"], Int64[np.ndarray, "kinds 2"]]:
     """Each message that was seen, sorted, and how often in each world."""

@@ -41,7 +41,9 @@ class Compared:
     nbytes: int
 
 
-def compared(epsilon: float, interactions: int, values: Sequence[float] | Float[np.ndarray, " n"]) -> list[Compared]:
+def compare_mechanisms(
+    epsilon: float, interactions: int, values: Sequence[float] | Float[np.ndarray, " n"]
+) -> list[Compared]:
     """All mechanisms at one ε, the smallest mean variance first.
 
     Args:
@@ -52,7 +54,7 @@ def compared(epsilon: float, interactions: int, values: Sequence[float] | Float[
     Raises:
         ConfigError: B is odd or not positive, or ε out of the mechanisms' range.
 
-    >>> [one.name for one in compared(1.0, 4, [0.0, 0.5, 1.0])][0]
+    >>> [one.name for one in compare_mechanisms(1.0, 4, [0.0, 0.5, 1.0])][0]
     'piecewise, best of its family (3 reports)'
     """
     if interactions < 2 or interactions % 2:

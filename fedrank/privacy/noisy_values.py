@@ -127,7 +127,7 @@ class ValueNoise:
         sampler = exact_laplace if self.mechanism == "laplace" else exact_gaussian
         return jnp.asarray(sampler(self.scale(shape[-1]), shape), jnp.int32)
 
-    def applied(self, values: Float32[Array, "*shape"], noise: Int32[Array, "*shape"]) -> Float32[Array, "*shape"]:
+    def apply(self, values: Float32[Array, "*shape"], noise: Int32[Array, "*shape"]) -> Float32[Array, "*shape"]:
         """Values as they leave the platform: cut to the range, rounded to the grid, and with their noise.
 
         Args:

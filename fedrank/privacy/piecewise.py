@@ -148,7 +148,7 @@ class Piecewise:
         far = far + xp.where(far >= position, self.inside, 0)  # skip the window
         return xp.where(inside, near, far).astype(xp.int32)
 
-    def privatised(
+    def privatise(
         self, value: Integer[ArrayT, "*shape"], largest: int, words: UInt32[AnyArray, "*shape 3"], xp: ModuleType
     ) -> Integer[ArrayT, "*shape"]:
         """The report about a whole number from −largest to largest: :meth:`position`, then :meth:`respond`.

@@ -116,7 +116,7 @@ def expected_value(truth: Numbers, values: Values, p: float) -> Numbers:
     return truth * slope + constant
 
 
-def debiased(reported: Numbers, values: Values, p: float) -> Numbers:
+def debias(reported: Numbers, values: Values, p: float) -> Numbers:
     """The inverse of :func:`expected_value`: an unbiased estimate of the true mean from a mean of reports.
 
     Args:

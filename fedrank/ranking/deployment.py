@@ -15,7 +15,7 @@ from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, part_of
 from fedrank.engine.run_folder import RunFolder
-from fedrank.metrics.online import REWARDS, discretised
+from fedrank.metrics.online import REWARDS, discretise
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON
 from fedrank.ranking.build import Experiment, bounds_of, build
 from fedrank.ranking.config import RankingRun
@@ -137,7 +137,7 @@ def device_terms(config: RankingRun) -> dict[str, Json]:
     config = config.resolved()
     _refuse_simulated(config)
     metric = REWARDS.get(config.reward)(config.depth)
-    sent = metric if method.reward_values is None else discretised(metric, method.reward_values)
+    sent = metric if method.reward_values is None else discretise(metric, method.reward_values)
     privacy = method.privacy.bind(bounds_of(config), sent)
     return {
         "protocol": config.protocol,

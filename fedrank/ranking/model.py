@@ -17,7 +17,7 @@ from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.sources import is_known
-from fedrank.engine.features import listed, query_ids, table_of
+from fedrank.engine.features import list_names, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
 from fedrank.engine.model import MEASURES, Model, ModelParts, tensor
 from fedrank.engine.scoring import best_first
@@ -205,7 +205,7 @@ class RankingModel(Model):
             )
         if self.names and loaded.feature_names and loaded.feature_names != self.names:
             odd = [name for name in loaded.feature_names if name not in self.names]
-            what = f"the model does not know {listed(odd)}" if odd else "their order differs"
+            what = f"the model does not know {list_names(odd)}" if odd else "their order differs"
             raise DataError(f"the features of {loaded.name} are not the model's: {what}.")
         for part in loaded.parts().values():
             self._warn_of_lone(part)

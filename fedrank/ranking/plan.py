@@ -31,7 +31,7 @@ import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA
-from fedrank.core.trees import Json, nested
+from fedrank.core.trees import Json, nest
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
@@ -183,7 +183,7 @@ class Need:
             "rounds": choice.rounds,
             "clients": choice.clients,
             "interactions": choice.interactions,
-            **nested({self.way.rate: self.way.learning_rate}),
+            **nest({self.way.rate: self.way.learning_rate}),
             "population": self.devices,
             "participations": self.participations,
             "privacy": {"epsilon_user": self.epsilon, "delta": self.delta, **self.way.private},

@@ -14,7 +14,7 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.backends import on_cpu
 from fedrank.core.compiled import COMPILES, njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, freeze
 from fedrank.engine.scoring import blocks, scores
 from fedrank.ranking.rankers.base import Ranker
 
@@ -76,9 +76,9 @@ def row_scores(
         features: float32 [rows, f].
         hidden: Hidden units; 0 for the linear ranker.
     """
-    features = fixed(features, np.float32)
+    features = freeze(features, np.float32)
     out = np.empty(len(features), np.float32)
     check_shapes(weights=(weights, (hidden * (features.shape[1] + 2) if hidden else features.shape[1],)))
     with ONE_AT_A_TIME:
-        _fill(features, fixed(weights, np.float32), hidden, out)
+        _fill(features, freeze(weights, np.float32), hidden, out)
     return out

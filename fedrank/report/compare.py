@@ -21,19 +21,22 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
 from fedrank.report import describe, figures, sentences, svg, tables
 from fedrank.report.charts import Chart
-from fedrank.report.compare_opening import comparison_opening
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
-from fedrank.report.opening import Opening, head
+from fedrank.report.opening import MOST_NUMBERS, Number, Opening, head
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 
 #: More runs than this in one figure cannot be told apart; the table still has all of them.
 MOST_CURVES = 7
+#: Settings that the opening sentence of a page names; the table has all of them.
+MOST_SETTINGS = 4
+#: Beginnings of measures of which less is better: a page does not open with them.
+_LESS_IS_BETTER = ("log-loss", "MAP-JOS")
 
 
-def labelled(folders: Sequence[str | os.PathLike[str]], least: int = 2) -> dict[str, Run]:
+def load_runs(folders: Sequence[str | os.PathLike[str]], least: int = 2) -> dict[str, Run]:
     """The runs by a short name that tells them apart: the directory's, or as much of its path as is needed.
 
     Args:
@@ -148,7 +151,7 @@ def refusals(runs: Mapping[str, Run], *, pool: bool = False) -> dict[str, list[s
         pool: Take runs that differ in nothing but the fold together.
     """
     first, *others = _columns(runs, pool)
-    found = {one.label: _refused(one, first) for one in others}
+    found = {one.label: _find_obstacles(one, first) for one in others}
     return {label: why for label, why in found.items() if why}
 
 
@@ -156,7 +159,7 @@ def _columns(runs: Mapping[str, Run], pool: bool) -> list[Pool]:
     return pools(runs) if pool else [Pool(label, {label: run}) for label, run in runs.items()]
 
 
-def _refused(one: Pool, first: Pool) -> list[str]:
+def _find_obstacles(one: Pool, first: Pool) -> list[str]:
     """The reasons why no difference of two pools makes sense, one clause each."""
     out = []
     if one.data != first.data:
@@ -186,7 +189,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
     several = len({run.shown.subject(run) for run in runs.values()}) > 1
     columns = _columns(runs, pool)
 
-    def named(run: Run, split: str, measure: str) -> str:
+    def name_in_table(run: Run, split: str, measure: str) -> str:
         # The reward of other users, or the AUC of another target, is another question of the same name.
         return run.shown.qualified(run, split, measure) if several else measure
 
@@ -197,7 +200,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
         for run in runs.values():
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
                 if run.shown.summarised(run, measure) and (not most_telling or run.shown.telling(run, split, measure)):
-                    measures.setdefault(named(run, split, measure), {})[id(run)] = measure
+                    measures.setdefault(name_in_table(run, split, measure), {})[id(run)] = measure
         for measure in describe.order_measures(measures):
             names = measures[measure]
             having = (one.having(split, lambda run, names=names: names.get(id(run), "")) for one in columns)
@@ -237,18 +240,18 @@ def _rows(split: str, measure: str, columns: list[Pool], name: Callable[[Run], s
         against = columns[0] if reference is one else reference
         if against is not one:
             theirs = against.values(split, name)
-            refused = _refused(one, against) or ([] if values.keys() & theirs.keys() else ["no seed in common"])
+            refused = _find_obstacles(one, against) or ([] if values.keys() & theirs.keys() else ["no seed in common"])
             if refused:
                 row["method"] = f"none: {'; '.join(refused)}"
             else:
-                row["difference"] = _paired(values, theirs)
+                row["difference"] = _estimate_difference(values, theirs)
                 beside = "" if against is columns[0] else f", to {against.label}"
                 row["method"] = row["difference"].method + beside
         rows.append(row)
     return rows
 
 
-def _paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate:
+def _estimate_difference(values: Mapping[int, float], reference: Mapping[int, float]) -> Estimate:
     """The difference over the seeds that both have; without an interval where that is one."""
     common = values.keys() & reference.keys()
     return difference({seed: values[seed] for seed in common}, {seed: reference[seed] for seed in common})
@@ -294,7 +297,7 @@ def write_comparison(
         ConfigError: Fewer than two runs, or one twice.
         RunError: A directory is not a run that can be read.
     """
-    runs = _without(labelled(folders, least=1 if opening else 2), hidden)
+    runs = _without(load_runs(folders, least=1 if opening else 2), hidden)
     folder = Path(out)
     pooled = len(pools(runs)) < len(runs)
     own, spent = _charts(runs), privacy_table(runs, "run")
@@ -308,7 +311,7 @@ def write_comparison(
     top = drawn.get(opening.chart)
     first = None if top is None else svg.figure(top, opening.chart, opening.description)
     rest = {name: chart for name, chart in own.items() if name != opening.chart}
-    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.unsaid(run))
+    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.other_caveats(run))
     page = document(
         f"{opening.title} – fedrank",
         head(opening, _names(runs), caveats, first, _refusals(runs)),
@@ -428,3 +431,71 @@ def _curves(charts: dict[str, Chart], runs: dict[str, Run]) -> Html:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def comparison_opening(runs: Mapping[str, Run], table: Table, differs: Table, charts: Sequence[str]) -> Opening:
+    """Title, sentence, chart and numbers of a comparison.
+
+    Args:
+        runs: By label.
+        table: Final values, and differences where runs can be compared.
+        differs: The settings in which the runs differ.
+        charts: Names of the page's charts.
+    """
+    first, *others = runs
+    title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(others)} runs against {first}"
+    chart = (
+        (charts[0], f"Learning curves of {len(runs)} runs. The final values are in the table below.") if charts else ()
+    )
+    rows = _leading(table)
+    closing = _differing(differs)
+    closing += "".join(dict.fromkeys(sentences.closing(run) for run in runs.values()))
+    if not rows:
+        return Opening(title, f"The runs have no measure in common.{closing}", (), *chart)
+    digits = next(column.digits for column in table.columns if column.key == "value")
+    numbers = []
+    for row in rows[:MOST_NUMBERS]:
+        difference, half = row["difference"], row["value"].half
+        note = "" if half is None else f"± {half:.{digits}f}"
+        if difference is not None:
+            amount = describe.format_value(difference, signed=True, digits=digits)
+            note = f"{amount}: {sentences.interval_words(difference)}"
+        numbers.append(Number(str(row["run"]), describe.format_value(row["value"].mean, digits=digits), note))
+    named = f"{rows[0]['measure']} ({rows[0]['split']})"
+    compared = [row for row in rows if row["difference"] is not None]
+    if not compared:
+        sentence = f"No difference is given in {named}: see below what differs."
+    else:
+        best = max(compared, key=lambda row: row["difference"].mean)
+        amount = describe.format_value(best["difference"].mean, signed=True, digits=digits)
+        told = {"a gain": "a gain", "a loss": "a loss", "may be chance": "which may be chance"}
+        known = told.get(sentences.interval_words(best["difference"]), "without an interval")
+        reached = describe.format_value(best["value"].mean, digits=digits)
+        who = f"{best['run']} reaches" + (", most of what is compared," if len(compared) > 1 else "")
+        split = str(rows[0]["split"])
+        where = {"online": "In the users’ own sessions", "sum": "In the sum"}.get(split, f"On {split} data")
+        measure, other = rows[0]["measure"], rows[0]["run"]
+        sentence = f"{where}, {who} {measure} {reached}: {amount} against {other}, {known}."
+    return Opening(title, sentence + closing, tuple(numbers), *chart)
+
+
+def _differing(differs: Table) -> str:
+    """In which settings the runs differ, as a sentence."""
+    keys = [str(row["key"]) for row in differs.rows]
+    if not keys:
+        return " Their settings are the same."
+    some = keys if len(keys) <= MOST_SETTINGS else [*keys[: MOST_SETTINGS - 1], f"{len(keys) - MOST_SETTINGS + 1} more"]
+    return f" They differ in {describe.in_words(some)}."
+
+
+def _leading(table: Table) -> list[Mapping[str, Json]]:
+    """The rows of the most telling measure that two runs or more have, the first run's first; empty if none has."""
+    order = [describe.SPLIT_NAMES[split] for split in ("test", "vali", "train", "online", "total")]
+    groups: dict[tuple[str, str], list[Mapping[str, Json]]] = {}
+    for row in table.rows:
+        groups.setdefault((str(row["split"]), str(row["measure"])), []).append(row)
+    for split in order:
+        for (of, measure), rows in groups.items():
+            if of == split and len(rows) > 1 and not measure.startswith(_LESS_IS_BETTER):
+                return rows
+    return []

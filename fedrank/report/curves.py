@@ -104,7 +104,7 @@ class CurvesShown(Shown):
         final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
         return Page(
             self.opening_of(run),
-            sentences.unsaid(run),
+            sentences.other_caveats(run),
             (
                 Section("curves", "How it learnt", (_curves(run, charts, shown, self.opening_chart(run)[0]),)),
                 Section("final", "Final values", (tables.to_html(final), h("dl", *_tiles(run, final), class_="tiles"))),
@@ -174,11 +174,11 @@ def _tiles(run: Run, final: tables.Table) -> list[Html]:
             if best["ranker"].half is not None
             else "one seed, no interval"
         )
-        out.append(tile(f"{best['measure']}, {best['split']}", describe.measured(best["ranker"]), seeds))
+        out.append(tile(f"{best['measure']}, {best['split']}", describe.format_value(best["ranker"]), seeds))
         against = ""
         if best["difference"] is not None and run.baseline:
-            against = f"{describe.measured(best['difference'], signed=True)} against {run.baseline.label}"
-        out.append(tile("Gain over the start", describe.measured(best["gain"], signed=True), against))
+            against = f"{describe.format_value(best['difference'], signed=True)} against {run.baseline.label}"
+        out.append(tile("Gain over the start", describe.format_value(best["gain"], signed=True), against))
     rounds = run.shown.done_rounds(run)
     interactions = run.metrics["interactions"].max()
     out.append(tile("Interactions", describe.number(interactions), f"in {rounds:,} rounds, for one seed"))

@@ -101,19 +101,21 @@ def number(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
-def measured(value: float | Estimate | Interval | None, *, signed: bool = False, digits: int = 4) -> str:
+def format_value(value: float | Estimate | Interval | None, *, signed: bool = False, digits: int = 4) -> str:
     """A measure's value with ``digits`` decimals, and its interval if it has one.
 
-    >>> measured(Estimate(0.71234, 0.0041, 5)), measured(Estimate(0.0123, None, 1), signed=True), measured(None)
-    ('0.7123 ± 0.0041', '+0.0123', '–')
-    >>> measured(Interval(-0.02, -0.05, 0.0), signed=True), measured(Interval(0.7, 0.65, 0.72))
+    >>> format_value(Estimate(0.71234, 0.0041, 5)), format_value(Estimate(0.0123, None, 1), signed=True)
+    ('0.7123 ± 0.0041', '+0.0123')
+    >>> format_value(None)
+    '–'
+    >>> format_value(Interval(-0.02, -0.05, 0.0), signed=True), format_value(Interval(0.7, 0.65, 0.72))
     ('−0.0200 (−0.0500 to +0.0000)', '0.7000 (0.6500 to 0.7200)')
     """
     if value is None:
         return "–"
     if isinstance(value, Interval):
         known = (v for v in (value.mean, value.low, value.high) if v is not None)
-        mean, *ends = (measured(v, signed=signed, digits=digits) for v in known)
+        mean, *ends = (format_value(v, signed=signed, digits=digits) for v in known)
         return f"{mean} ({' to '.join(ends)})" if len(ends) == 2 else mean
     mean, half = (value.mean, value.half) if isinstance(value, Estimate) else (value, None)
     text = f"{mean:+.{digits}f}" if signed else f"{mean:.{digits}f}"

@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.optional import OptionalModule, installed
+from fedrank.core.optional import OptionalModule, is_installed
 from fedrank.report import describe
 from fedrank.report.charts import (
     INK,
@@ -184,7 +184,7 @@ def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> P
 
 def save_all(charts: Mapping[str, Chart], folder: Path) -> None:
     """Write figures by their names: PNG, or SVG where what makes PNG is not installed (the extra ``report``)."""
-    suffix = ".png" if installed("vl_convert") else ".svg"
+    suffix = ".png" if is_installed("vl_convert") else ".svg"
     for name, chart in charts.items():
         save(chart, folder / f"{name}{suffix}")
 
@@ -222,7 +222,7 @@ def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:
     kept = frame.filter((position % step == 0) | (position == count - 1))
     digits = describe.digits(run)
     notes = [
-        f"{r['series']}: {describe.measured(r['mean'], digits=digits)}"
+        f"{r['series']}: {describe.format_value(r['mean'], digits=digits)}"
         + ("" if r["low"] is None else f" ({r['low']:.{digits}f} to {r['high']:.{digits}f})")
         + (" at" if over == "round" else f" at {r['x']:,.6g} {_unit(run, over)},")
         + f" round {r['round']:,}"

@@ -83,7 +83,7 @@ def parquet(file: Path, columns: Mapping[str, str], nullable: tuple[str, ...] = 
     return frame.select(list(columns))
 
 
-def checked(file: Path, what: str, make: Callable[[], Any]) -> Any:
+def convert_content(file: Path, what: str, make: Callable[[], Any]) -> Any:
     """Convert a file's content by ``make``; an error of ``make`` becomes one that names the file.
 
     Args:

@@ -53,7 +53,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
         baselines=_baselines(path / "baselines.json", shown),
         ledger=Ledger.read(existing(ledger_file)) if finished or ledger_file.exists() else None,
         privacy=_privacy(path / "privacy.json", finished),
-        audited=_audited(path / "audit.json"),
+        audited=_load_audit(path / "audit.json"),
         model=json_object(path / "model.json", needed=finished) or None,
         messages=json_object(path / "messages.json", needed=False),
         shown=shown,
@@ -69,7 +69,7 @@ def _privacy(file: Path, needed: bool) -> PrivacyReport | None:
         raise RunError(f"{file}: not a report on privacy ({error!r}). Run again to restore it.") from error
 
 
-def _audited(file: Path) -> Audited | None:
+def _load_audit(file: Path) -> Audited | None:
     content = json_object(file, needed=False)
     try:
         return Audited(**content) if content else None

@@ -85,7 +85,7 @@ def search_opening(trials: Sequence[Trial], called: str, *, minimise: bool = Fal
     valued = [trial for trial in trials if trial.value is not None]
     failed = len(trials) - len(valued)
     settings = describe.in_words([f"{key} = {describe.number(value)}" for key, value in winner.settings.items()])
-    reached = describe.measured(winner.value)
+    reached = describe.format_value(winner.value)
     chosen = "low" if minimise else "high"
     sentence = (
         f"Of {len(trials)} trials the best is trial {winner.number} with {settings}: {called} {reached}. It is the "
@@ -94,7 +94,9 @@ def search_opening(trials: Sequence[Trial], called: str, *, minimise: bool = Fal
     first = valued[0]
     numbers = [
         Number(f"Best {called}", reached, f"trial {winner.number}"),
-        Number("Over the first trial", describe.measured((winner.value or 0.0) - (first.value or 0.0), signed=True)),
+        Number(
+            "Over the first trial", describe.format_value((winner.value or 0.0) - (first.value or 0.0), signed=True)
+        ),
         Number("Trials", f"{len(trials):,}", f"{failed} failed" if failed else ""),
     ]
     varied = describe.in_words(list(winner.settings))

@@ -43,10 +43,10 @@ def left(run: Run, *more: Html) -> Section:
 def privacy(run: Run) -> Section:
     """The privacy promises, with what they cover and what they do not."""
     statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
-    return Section("privacy", "Privacy", (statement, covered(run)))
+    return Section("privacy", "Privacy", (statement, list_coverage(run)))
 
 
-def covered(run: Run) -> Html | None:
+def list_coverage(run: Run) -> Html | None:
     """The two lists of what the promises about privacy cover and do not; None before the run wrote its statement."""
     if run.privacy is None:
         return None

@@ -83,12 +83,12 @@ def closing(run: Run) -> str:
     return said
 
 
-def unsaid(run: Run) -> tuple[str, ...]:
+def other_caveats(run: Run) -> tuple[str, ...]:
     """The caveats of a run but the one about generated data, which :func:`closing` says."""
     said = run.shown.generated_words() if run.shown.generated(run) else ""
     return tuple(caveat for caveat in describe.caveats(run) if caveat != said)
 
 
-def signed(value: float, digits: int = DIGITS) -> str:
+def format_difference(value: float, digits: int = DIGITS) -> str:
     """A difference with its sign."""
-    return describe.measured(value, signed=True, digits=digits)
+    return describe.format_value(value, signed=True, digits=digits)

@@ -39,13 +39,13 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
         reference = next((name for name, (is_reference, _) in members.items() if is_reference), None)
         per_query = {name: values for name, (_, values) in members.items() if values}
         if reference in per_query and len(per_query) > 1:
-            paired = _paired(per_query, per_query[reference])
+            paired = _pair_queries(per_query, per_query[reference])
             if any(name != reference for name in paired):
                 found.extend((about, row) for row in compare_per_query(paired, reference))
     if not found:
         return None
-    by_t = _adjusted([row.p_t for _, row in found])
-    by_randomisation = _adjusted([row.p_randomisation for _, row in found])
+    by_t = _adjust_p_values([row.p_t for _, row in found])
+    by_randomisation = _adjust_p_values([row.p_randomisation for _, row in found])
     table = [
         {
             "about": about,
@@ -105,7 +105,7 @@ def _together(old: dict, new: dict) -> dict:
     return {query: [*old.get(query, ()), *new.get(query, ())] for query in (*old, *(q for q in new if q not in old))}
 
 
-def _paired(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple[str, str], np.ndarray]]:
+def _pair_queries(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple[str, str], np.ndarray]]:
     """Arrays over queries, of each measure the same ones for all rankers that have it.
 
     A ranker need not have all measures: some are of a search that it does not do. Without any in common with the
@@ -145,7 +145,7 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
     return out
 
 
-def _adjusted(values: Sequence[float | None]) -> list[float | None]:
+def _adjust_p_values(values: Sequence[float | None]) -> list[float | None]:
     tested = [i for i, value in enumerate(values) if value is not None]
     adjusted = dict(zip(tested, adjust([values[i] for i in tested]).tolist(), strict=True))  # type: ignore[misc]
     return [adjusted.get(i) for i in range(len(values))]

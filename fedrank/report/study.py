@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
+
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, svg, tables
-from fedrank.report.budget import budget_table
 from fedrank.report.charts import Chart
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
@@ -77,7 +79,7 @@ def table(paper: Paper, shown: StudyRuns) -> Table:
                     "paper": None if printed is None else printed["value"],
                     "gap": None if printed is None else estimate.minus(printed["value"]),
                     "against": against,
-                    "pooled": ", ".join(_pooled(study, members, split, pattern)),
+                    "pooled": ", ".join(_describe_members(study, members, split, pattern)),
                 }
             )
         rows.extend(_baseline_rows(paper, shown, varied, split, pattern))
@@ -158,7 +160,7 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
         figures.save_all(drawn, folder / "figures")
         if first is None and drawn:
             name, chart = next(iter(drawn.items()))
-            first = svg.figure(chart, f"first-{name}", _described(name))
+            first = svg.figure(chart, f"first-{name}", _describe_chart(name))
         parts.append(_section(paper, one, drawn))
     text = json.dumps(results(paper, shown), indent=1, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
@@ -209,7 +211,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     if judged:
         far = max(judged, key=lambda gap: abs(gap.mean))
         numbers.append(Number("Printed numbers within our intervals", f"{met} of {len(judged)}"))
-        numbers.append(Number("Largest distance, ours − paper", describe.measured(far, signed=True)))
+        numbers.append(Number("Largest distance, ours − paper", describe.format_value(far, signed=True)))
     if seeds:
         runs = sum(len(one.runs) for one in shown)
         numbers.append(
@@ -219,7 +221,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     return Opening(f"{paper.title}: the paper’s numbers beside ours", sentence, tuple(numbers))
 
 
-def _described(name: str) -> str:
+def _describe_chart(name: str) -> str:
     return f"Learning curves: {name}. The final values are in the table below."
 
 
@@ -229,7 +231,7 @@ def _label(variation: Variation) -> str:
 
 def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html:
     study = shown.study
-    pictures = [svg.figure(chart, name, _described(name)) for name, chart in drawn.items()]
+    pictures = [svg.figure(chart, name, _describe_chart(name)) for name, chart in drawn.items()]
     return section(
         study.name,
         study.title,
@@ -290,7 +292,7 @@ def _short(pattern: str, config: RunConfig, varied: Sequence[str]) -> str:
     return named_measure(pattern, config)
 
 
-def _pooled(study: Study, members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> list[str]:
+def _describe_members(study: Study, members: Sequence[tuple[Variation, Run]], split: str, pattern: str) -> list[str]:
     return [
         " ".join(f"{key} {v.where[key]}" for key in study.pool if key in v.where)
         for v, run in members
@@ -391,3 +393,41 @@ def _slug(text: str) -> str:
     import re
 
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | None:
+    """Every run at the smallest number of bytes that all of them moved, in both directions; None if none moved any.
+
+    Args:
+        runs: By label.
+        measures: Test measures, such as ``"AUC, best so far"``.
+    """
+    moved = {label: run.shown.bytes_moved(run) for label, run in runs.items()}
+    ends = [float(by[-1]) for by in moved.values() if len(by) and by[-1] > 0]
+    if not ends:
+        return None
+    budget, rows = min(ends), []
+    for label, run in runs.items():
+        by = moved[label]
+        silent = not len(by) or by[-1] == 0
+        # Rounds that the budget pays for; of what moves nothing, all.
+        done = run.shown.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
+        if not run.shown.evaluated_every_round:  # the last evaluation that the budget pays for
+            seen = run.metrics.filter(pl.col("round") <= done)["round"]
+            done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
+        each = "0" if silent else describe.size(float(by[-1] / len(by)))
+        row: dict[str, Json] = {"run": label, "rounds": str(done), "round": each}
+        for i, measure in enumerate(measures):
+            values = run.metrics.filter(
+                (pl.col("split") == "test") & (pl.col("measure") == measure) & (pl.col("round") == done)
+            )
+            row[f"m{i}"] = mean_interval(values["value"].to_list()) if len(values) else None
+        rows.append(row)
+    columns = (
+        Column("run", "method"),
+        Column("round", "bytes a round, both ways", numeric=True),
+        Column("rounds", "rounds within the budget", numeric=True),
+        *(Column(f"m{i}", f"{measure}, test", numeric=True) for i, measure in enumerate(measures)),
+    )
+    note = f"{describe.size(budget)} both ways in one run: what the method that moves least moves in all of its rounds"
+    return Table("At equal communication", columns, tuple(rows), (f"{note}.",))

@@ -60,7 +60,9 @@ class Table:
         value = row.get(column.key)
         measure = isinstance(value, Estimate | Interval) or (isinstance(value, float) and column.numeric)
         return (
-            describe.measured(value, signed=column.signed, digits=column.digits) if measure else describe.number(value)
+            describe.format_value(value, signed=column.signed, digits=column.digits)
+            if measure
+            else describe.number(value)
         )
 
 

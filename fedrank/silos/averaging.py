@@ -48,7 +48,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.core.streams import folded, stream
+from fedrank.core.streams import fold_words, stream
 from fedrank.privacy.randomised_response import os_words
 from fedrank.silos.config import LocalNetwork, RecordPrivacy
 from fedrank.silos.data.splits import pool_training_rows
@@ -110,7 +110,9 @@ class PersonalisedProtocol(SiloProtocol):
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> PyTree:
         # The same network as MAB-FL's under the same key.
         assert key is not None
-        return ServerState(np.asarray(0, np.uint32), self.first_model(folded(key, 0)), np.zeros(self.silos, np.float32))
+        return ServerState(
+            np.asarray(0, np.uint32), self.first_model(fold_words(key, 0)), np.zeros(self.silos, np.float32)
+        )
 
     @override
     def weights(self, state: PyTree) -> Float[np.ndarray, "*models parameters"]:
@@ -346,7 +348,7 @@ class DrawNetwork(TrainAlone):
     @override
     def draw(self, key: UInt32[np.ndarray, "silos 2"]) -> PyTree:
         # A key of a network is two random words.
-        return super().draw(folded(key, 0)), stream(folded(key, 1), 2)
+        return super().draw(fold_words(key, 0)), stream(fold_words(key, 1), 2)
 
     @override
     def draw_from_os(self) -> PyTree:

@@ -44,10 +44,10 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.core.streams import folded
+from fedrank.core.streams import fold_words
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits import rules
 from fedrank.silos.config import RecordPrivacy
@@ -250,13 +250,13 @@ class BanditFedAvg(SiloProtocol):
         needed = evaluated_by(rule)
         if self.evaluates not in (needed, "either"):
             raise ConfigError(f"this rule needs evaluates = {needed!r}, the protocol is made with {self.evaluates!r}.")
-        weights = self.first_model(folded(key, 0))
+        weights = self.first_model(fold_words(key, 0))
         many = 1 if self.evaluates == "one" else self.n_arms
         kept = self.silos if self.bandit.delayed or self.bandit.probe else 0
         nan, zero, no = np.asarray(np.nan, np.float32), np.asarray(0, np.int32), np.asarray(False)
         state = ServerState(
             round=np.asarray(0, np.uint32),
-            key=folded(key, 1),
+            key=fold_words(key, 1),
             rule=rules.Rule(*(np.asarray(setting) for setting in rule)),
             target=np.asarray(target, np.int32),
             members=sets.members_of(self.table, target, self.silos),
@@ -287,10 +287,10 @@ class BanditFedAvg(SiloProtocol):
 
     def choose_arm(self, state: ServerState) -> ServerState:
         """Step 1 of Algorithm 7: the arm of the round, and whether all arms are tried."""
-        key = folded(state.key, state.round)
+        key = fold_words(state.key, state.round)
         arm = rules.choose(state.rule, state.estimates, self.playable(state), key)
         if self.evaluates == "either":
-            explore = rules.explores(state.rule, state.round.astype(np.int32), folded(key, 2))
+            explore = rules.explores(state.rule, state.round.astype(np.int32), fold_words(key, 2))
         else:
             explore = np.bool_(self.evaluates == "all")
         return state._replace(arm=arm, explore=explore)
@@ -576,7 +576,7 @@ class ServerState(NamedTuple):
 
 def freeze_if_stopped(before: ServerState, after: ServerState) -> ServerState:
     """The state after a step; the state before it where the run had stopped."""
-    return mapped(lambda old, new: np.where(before.stopped, old, new), before, after)
+    return map_trees(lambda old, new: np.where(before.stopped, old, new), before, after)
 
 
 def evaluated_by(rule: rules.Rule) -> str:

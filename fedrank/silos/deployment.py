@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.protocol import Party
 from fedrank.core.rng import INIT
-from fedrank.core.streams import folded, run_words
+from fedrank.core.streams import fold_words, run_words
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import (
@@ -245,7 +245,7 @@ class SilosServer(ServerSide):
 
     @override
     def state(self) -> PyTree:
-        words: Any = folded(run_words([self.config.seed])[0], INIT)
+        words: Any = fold_words(run_words([self.config.seed])[0], INIT)
         return self.protocol.init(words)
 
     @override
@@ -419,7 +419,7 @@ def silos_node(config: SiloRun, settings: NodeSettings) -> HeldParties:
     judged = getattr(protocol, "target", None) == number and protocol.measure == "auc"
     if judged and config.record_privacy is None:  # with an ε a refusal would tell of a record's label
         refuse_undefined(arrays, "of the target")
-    own = mapped(lambda leaf: leaf[number : number + 1], whole.parties.own)
+    own = map_trees(lambda leaf: leaf[number : number + 1], whole.parties.own)
     zero = np.zeros(1, np.int32)  # the only rows there are
     parties = Party(arrays, own._replace(number=zero, split=zero))
     held = Block(protocol, parties, range(number, number + 1), hash_of(names))

@@ -24,7 +24,7 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.streams import run_words
@@ -442,7 +442,7 @@ class Pretrain(SiloExchange, request=Model, reply=Ready):
 
 def some_of(party: Party, which: Any) -> Party:
     """Some of several silos, by an index of NumPy."""
-    return party._replace(own=mapped(lambda leaf: leaf[which], party.own))
+    return party._replace(own=map_trees(lambda leaf: leaf[which], party.own))
 
 
 def rows_of(party: Party, part: Part) -> Rows:

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.protocol import Party
 from fedrank.core.rng import INIT
-from fedrank.core.streams import folded, run_words
-from fedrank.engine.native import stacked
+from fedrank.core.streams import fold_words, run_words
+from fedrank.engine.native import stack_states
 from fedrank.metrics.auc import host_auc, host_log_loss
 from fedrank.silos.bandits.rules import Rule
 from fedrank.silos.data.splits import SiloArrays
@@ -35,10 +35,10 @@ def begin_runs(
         rules: The rule of each run, where a bandit plays several; None: the protocol's own.
     """
     keys = run_words(np.asarray(seeds).tolist())
-    each = folded(keys, INIT)
+    each = fold_words(keys, INIT)
     rules = [None] * len(keys) if rules is None else rules
     begun = zip(each, rules, np.asarray(targets).tolist(), strict=True)
-    return keys, stacked([protocol.begin(key, rule, target) for key, rule, target in begun])
+    return keys, stack_states([protocol.begin(key, rule, target) for key, rule, target in begun])
 
 
 def models_of_runs(
@@ -56,8 +56,8 @@ def models_of_runs(
     each = []
     with np.errstate(all="ignore"):  # numbers of models that diverged
         for run, silos in enumerate(targets):
-            party = Party(shared, mapped(lambda leaf, at=(run, silos): leaf[at], own))
-            each.append(protocol.models(mapped(lambda leaf, run=run: leaf[run], states), party))
+            party = Party(shared, map_trees(lambda leaf, at=(run, silos): leaf[at], own))
+            each.append(protocol.models(map_trees(lambda leaf, run=run: leaf[run], states), party))
     return {name: np.stack([one[name] for one in each]) for name in each[0]}
 
 

@@ -22,12 +22,12 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.runner import Runner
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.baselines import SiloBaseline, run_baselines
@@ -257,7 +257,7 @@ class SiloRunner(Runner):
                 "features": list(e.table.feature_names),
             },
         )
-        first = mapped(lambda leaf: np.asarray(leaf)[0], e.arrays)
+        first = map_trees(lambda leaf: np.asarray(leaf)[0], e.arrays)
         self.home.json(
             "silos.json",
             {
@@ -313,7 +313,9 @@ class SiloRunner(Runner):
             ledger.record(round_, name, exchange.request, sender="server", messages=requests)
             ledger.record(round_, name, exchange.reply, sender="parties", messages=replies)
         self.home.text("ledger.jsonl", ledger.text())
-        self.home.json("messages.json", described(exchange for exchange in exchanges.values() if not exchange.silent))
+        self.home.json(
+            "messages.json", describe_messages(exchange for exchange in exchanges.values() if not exchange.silent)
+        )
 
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:

@@ -44,7 +44,7 @@ import polars as pl
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.data.lines import unpacked
+from fedrank.data.lines import read_lines
 
 ITEM, POSITION, CLICK, PROPENSITY, TIME = "item_id", "position", "click", "propensity_score", "timestamp"
 #: Columns that a log must have.
@@ -158,7 +158,7 @@ def _logs_of(folder: Path) -> list[Path]:
     found = []
     for file in sorted(folder.iterdir()):
         if file.name.endswith(_ENDINGS) and file.is_file():
-            head = next(iter(unpacked(file)), b"").decode(errors="replace")
+            head = next(iter(read_lines(file)), b"").decode(errors="replace")
             if set(NEEDED) <= {name.strip().strip('"') for name in head.split(",")}:
                 found.append(file)
     if not found:
@@ -168,7 +168,7 @@ def _logs_of(folder: Path) -> list[Path]:
 
 def _frame(file: Path) -> pl.DataFrame:
     """The columns of a log in the order of time."""
-    text = b"".join(unpacked(file))
+    text = b"".join(read_lines(file))
     try:
         names = pl.read_csv(io.BytesIO(text), n_rows=0).columns
         wanted = [name for name in (TIME, ITEM, POSITION, CLICK, PROPENSITY) if name in names]

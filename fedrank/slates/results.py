@@ -21,7 +21,7 @@ import polars as pl
 from jaxtyping import Array, Float, Key, UInt32
 
 from fedrank.core.errors import FedrankWarning, RunError
-from fedrank.core.streams import folded, run_words, split
+from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, mean_interval, time_to_threshold
 from fedrank.slates.build import SlateExperiment
@@ -136,7 +136,7 @@ def fresh_users(keys: Key[Array, " runs"], episodes: int, rounds: int) -> StayKe
 
 
 def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: int) -> StayKeys:
-    return stay_keys(split(folded(keys, number), users), rounds)
+    return stay_keys(split(fold_words(keys, number), users), rounds)
 
 
 def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: int) -> list[SlateBaseline]:

@@ -28,7 +28,7 @@ from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator, run_keys
@@ -333,7 +333,7 @@ class SlateRunner(Runner):
                     for step, sender, layout in exchange.extra_messages(self.experiment.n_parties):
                         ledger.record(first, step, layout, sender=sender, messages=replies)
         self.home.text("ledger.jsonl", ledger.text())
-        self.home.json("messages.json", described(one for one in protocol.exchanges if not one.silent))
+        self.home.json("messages.json", describe_messages(one for one in protocol.exchanges if not one.silent))
 
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write networks, results and speed."""

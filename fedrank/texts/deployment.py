@@ -30,7 +30,7 @@ from fedrank.data.places import OWN
 from fedrank.data.sources import is_known as is_known_name
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide, ServerSide, SetupSide, hash_of
 from fedrank.engine.model import provenance
-from fedrank.engine.run_folder import RunFolder, described
+from fedrank.engine.run_folder import RunFolder, describe_messages
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.build import JOIN, TextExperiment, build_texts, parts_of
 from fedrank.texts.config import MODES, Texts, TextsRun
@@ -265,7 +265,7 @@ class TextsServer(ServerSide):
     def write_descriptions(self, home: RunFolder) -> None:
         protocol, learner = self._sketch, self._sketch.learner
         setup = () if self.setup is None else self.setup.exchanges
-        home.json("messages.json", described((*setup, *protocol.exchanges)))
+        home.json("messages.json", describe_messages((*setup, *protocol.exchanges)))
         home.json(
             "model.json",
             {

@@ -26,7 +26,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import SCHEMA, RunFolder, described, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
@@ -296,7 +296,7 @@ class TextRunner(Runner):
         protocol, setup = self.experiment.protocol, self.experiment.setup
         self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
         self.home.text("ledger.jsonl", self._ledger().text())
-        self.home.json("messages.json", described((*setup.exchanges, *protocol.exchanges)))
+        self.home.json("messages.json", describe_messages((*setup.exchanges, *protocol.exchanges)))
 
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:

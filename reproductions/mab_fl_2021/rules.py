@@ -23,7 +23,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Study, shortened
+from fedrank.engine.study import Study, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.report.charts import INK, OKABE_ITO, Chart, Entry, Panel, compose, decimal_labels, element, ticks
 from fedrank.report.figures import nice_domain
@@ -296,7 +296,7 @@ def reference_results(study: Study, fraction: float, listener: Listener) -> tupl
 def _experiment(study: Study, fraction: float) -> SiloExperiment:
     base, _, _ = read_sweep(study.path)
     config = from_dict(base).resolved()
-    return build_silos(config if fraction == 1 else shortened(config, fraction))
+    return build_silos(config if fraction == 1 else shorten_run(config, fraction))
 
 
 def _said(key: str, value: float | None) -> str:

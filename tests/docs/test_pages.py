@@ -132,14 +132,14 @@ def test_make_targets_exist():
 def test_configurations_are_accepted(tmp_path):
     """A ``toml`` block is a configuration or a study; what it leaves out has its default."""
     from fedrank.engine.settings import from_dict
-    from fedrank.engine.study import planned, read_study
+    from fedrank.engine.study import plan_runs, read_study
 
     for block in all_blocks("toml"):
         settings = tomllib.loads(block.text)
         if "study" in settings:
             path = tmp_path / "study.toml"
             path.write_text(block.text)
-            assert planned(read_study(path)), block
+            assert plan_runs(read_study(path)), block
             continue
         plain = from_dict({"protocol": settings.get("protocol", "foltr-es")})
         assert settings and (from_dict(settings) != plain or "protocol" in settings), f"{block} shows only defaults"

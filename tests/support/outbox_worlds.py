@@ -6,7 +6,7 @@ import numpy as np
 from fake_hub import HUB
 
 from fedrank.deploy.device.outbox import Outbox
-from fedrank.deploy.device.trial import Interaction, Trial, unranked
+from fedrank.deploy.device.trial import Interaction, Trial, keep_order
 from fedrank.deploy.terms import Terms
 
 FEATURES = 4
@@ -38,7 +38,7 @@ def message(box: Outbox, round_: int, terms: Terms = TERMS) -> None:
     """A round from its first interaction to its message."""
     trial = Trial(terms.hub, round_, 5)
     for _ in range(terms.interactions):
-        after, counts = box.add(terms, Interaction(unranked(3), trial, 0.0, 1), None, lying)
+        after, counts = box.add(terms, Interaction(keep_order(3), trial, 0.0, 1), None, lying)
         assert counts
         trial = after or trial
     assert after is None

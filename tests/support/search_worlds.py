@@ -36,7 +36,7 @@ def owner(folder, rows=(), *, federation=None, settings=None, port=0):
     home = OwnerFolder(folder)
     home.prepare(settings)
     documents = write_documents(folder / "given.jsonl", rows) if rows else None
-    with home.locked(), ThreadedServer(owner_app(home, federation, documents), port=port) as server:
+    with home.lock(), ThreadedServer(owner_app(home, federation, documents), port=port) as server:
         home.write_urls({"owner": server.url})
         try:
             yield home, server

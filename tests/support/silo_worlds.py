@@ -8,9 +8,9 @@ import dataclasses
 
 import numpy as np
 
-from fedrank.core.native import mapped
-from fedrank.core.streams import folded, run_words, split
-from fedrank.engine.native import stacked
+from fedrank.core.native import map_trees
+from fedrank.core.streams import fold_words, run_words, split
+from fedrank.engine.native import stack_states
 from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
 from fedrank.silos.bandits.rules import RuleSettings
 from fedrank.silos.config import Network
@@ -114,9 +114,9 @@ def _played(protocol, seed, rule, target, party, heard, broken):
     def exchanged(index, exchange, state, own, number, heard, broken):
         asked = exchange.asked(state, silos)
         asked = np.ones(silos, bool) if asked is None else asked
-        keys = split(folded(folded(key, number), index), silos)
+        keys = split(fold_words(fold_words(key, number), index), silos)
         after, replies = exchange.answer(for_all(exchange.ask(state), silos), party._replace(own=own), keys)
-        own = mapped(lambda new, old: np.where(_beside(asked, new), new, old), after.own, own)
+        own = map_trees(lambda new, old: np.where(_beside(asked, new), new, old), after.own, own)
         if hasattr(replies, "weights"):
             replies = dataclasses.replace(replies, weights=_garbage(replies.weights, broken))
         replies = fields_of(replies, lambda leaf: _garbage(leaf, ~(asked & heard)))
@@ -138,7 +138,7 @@ def _played(protocol, seed, rule, target, party, heard, broken):
             history.append((state, own.model, np.stack(asked), protocol.watch(state)))
     states, models, asked, watched = zip(*history, strict=True)
     watched = {name: np.stack([one[name] for one in watched]) for name in watched[0]}
-    return fresh, opened, (stacked(states), np.stack(models), np.stack(asked), watched)
+    return fresh, opened, (stack_states(states), np.stack(models), np.stack(asked), watched)
 
 
 class Played:

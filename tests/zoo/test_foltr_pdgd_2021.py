@@ -12,7 +12,7 @@ from worlds import FEATURES
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.core.rng import INIT
-from fedrank.core.streams import folded, run_words
+from fedrank.core.streams import fold_words, run_words
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import ServerState
 from fedrank.ranking.mechanisms import Bounds
@@ -58,7 +58,7 @@ def test_the_account_says_what_its_epsilon_is():
 
 
 def test_a_linear_ranker_starts_at_a_short_random_direction():
-    key = folded(run_words([1]), INIT)[0]
+    key = fold_words(run_words([1]), INIT)[0]
     found = [published().init(one).weights for one in (key, jax.random.wrap_key_data(key, impl="threefry2x32"))]
     np.testing.assert_array_equal(*found)
     assert np.linalg.norm(found[0]) == pytest.approx(0.01, rel=1e-5)

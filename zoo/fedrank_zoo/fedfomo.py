@@ -39,7 +39,7 @@ from fedrank.core.fields import setting
 from fedrank.core.messages import f4, message, u4
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.core.streams import folded, split, stream, uniforms
+from fedrank.core.streams import fold_words, split, stream, uniforms
 from fedrank.silos.averaging import PersonalisedProtocol
 from fedrank.silos.data.splits import SiloArrays
 from fedrank.silos.messages import SEEN, Model, Trained
@@ -171,11 +171,11 @@ class FedFomo(PersonalisedProtocol):
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> FomoState:
         assert key is not None
         k = self.silos
-        models = np.broadcast_to(self.first_model(folded(key, 0)), (k, self.parameters))
+        models = np.broadcast_to(self.first_model(fold_words(key, 0)), (k, self.parameters))
         pairs, rows = np.zeros((k, k), np.float32), np.zeros(k, np.float32)
         chosen = np.zeros((k, self.sent_models), np.int32)
         return self.choose_models(
-            FomoState(np.asarray(0, np.uint32), folded(key, 1), rows, models, models, pairs, chosen, pairs)
+            FomoState(np.asarray(0, np.uint32), fold_words(key, 1), rows, models, models, pairs, chosen, pairs)
         )
 
     def choose_models(self, state: FomoState) -> FomoState:
@@ -183,9 +183,9 @@ class FedFomo(PersonalisedProtocol):
         k, m = self.silos, self.sent_models
         if m == k:
             return state._replace(chosen=np.broadcast_to(np.arange(k, dtype=np.int32), (k, k)))
-        keys = split(folded(state.key, 1), k)
+        keys = split(fold_words(state.key, 1), k)
         chosen = [self._choose_for(state.affinity[silo], silo, keys[silo]) for silo in range(k)]
-        return state._replace(key=folded(state.key, 0), chosen=np.stack(chosen))
+        return state._replace(key=fold_words(state.key, 0), chosen=np.stack(chosen))
 
     def _choose_for(
         self, affinity: Float[np.ndarray, " silos"], silo: int, key: UInt32[np.ndarray, "2"]

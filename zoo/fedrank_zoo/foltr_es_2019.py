@@ -30,7 +30,7 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, part
-from fedrank.core.kernels import ONE_AT_A_TIME, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, freeze
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Party
@@ -183,7 +183,7 @@ def _host_sessions(
     parties = int(np.prod(lead, dtype=np.int64))
 
     def flat(array, dtype, *core):
-        return fixed(np.broadcast_to(np.asarray(array, dtype), (*lead, *core)).reshape(parties, *core), dtype)
+        return freeze(np.broadcast_to(np.asarray(array, dtype), (*lead, *core)).reshape(parties, *core), dtype)
 
     weights = np.asarray(weights, np.float32)
     out = np.zeros((parties, len(steps), each), np.int32)
@@ -191,8 +191,8 @@ def _host_sessions(
     with ONE_AT_A_TIME:
         _sessions(
             *kernel_arrays(blocks), blocks.n_features, hidden,
-            fixed(user.click, np.float64), fixed(user.stop, np.float64), user.depth,
-            *quality_tables(blocks, user.depth), steps, fixed(np.reshape(queries, -1), np.int32),
+            freeze(user.click, np.float64), freeze(user.stop, np.float64), user.depth,
+            *quality_tables(blocks, user.depth), steps, freeze(np.reshape(queries, -1), np.int32),
             flat(first, np.int32), flat(count, np.int32),
             flat(weights, np.float32, weights.shape[-1]), flat(seeds, np.uint32), out, quality,
         )  # fmt: skip
@@ -206,7 +206,7 @@ def _host_weighted_sum(seeds, coefficients, *, size: int) -> np.ndarray:
     for s, c in zip(seeds.reshape(-1, seeds.shape[-1]), coefficients.reshape(-1, seeds.shape[-1]), strict=True):
         partial = np.zeros((max(1, -(-s.size // 64)), size), np.float32)
         with ONE_AT_A_TIME:
-            _weighted_sums(fixed(s, np.uint32), fixed(c, np.float32), partial)
+            _weighted_sums(freeze(s, np.uint32), freeze(c, np.float32), partial)
         out.append(partial.sum(axis=0, dtype=np.float64).astype(np.float32))
     return np.stack(out).reshape(*seeds.shape[:-1], size)
 
@@ -249,7 +249,7 @@ def published_sessions(
         )
     _, hidden = kernel_shape(ranker)
     host = functools.partial(
-        _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=fixed(steps, np.float32)
+        _host_sessions, blocks=data, hidden=hidden, user=user, each=each, steps=freeze(steps, np.float32)
     )
     shapes = tuple(jax.ShapeDtypeStruct((len(steps), each), dtype) for dtype in (jnp.int32, jnp.float32))
     return SessionResults(

@@ -22,7 +22,7 @@ from fedrank.core.fields import bound, part, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Party
-from fedrank.core.streams import typed
+from fedrank.core.streams import wrap_keys
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity
 from fedrank.privacy.noise.discrete import enough_parties
@@ -107,7 +107,7 @@ class GammaShares(PublishedClip):
     @override
     def draw_from_os(self):
         """In floating point, never exact; from a generator with a key of the operating system."""
-        return gamma_shares(typed(jnp.asarray(os_words((2,)))), (self.size,), self.scale, self.enough)
+        return gamma_shares(wrap_keys(jnp.asarray(os_words((2,)))), (self.size,), self.scale, self.enough)
 
     @override
     def message(self, vector, amount, noise):
@@ -153,7 +153,7 @@ class FoltrPDGD2021(FoltrPDGD):
     @override
     def first_weights(self, key):
         """A random direction of length 0.01 for a linear ranker; small normal numbers for others."""
-        key = typed(jnp.asarray(key)) if isinstance(key, np.ndarray) else key
+        key = wrap_keys(jnp.asarray(key)) if isinstance(key, np.ndarray) else key
         weights = jnp.asarray(self.ranker.initial())
         noise = jax.random.normal(key, weights.shape, jnp.float32)
         linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0

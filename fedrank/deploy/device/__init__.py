@@ -31,7 +31,7 @@ from fedrank.deploy.device.connection import LONGEST_WAIT, Attest, Backoff, HubC
 from fedrank.deploy.device.conversation import POLL, Conversation
 from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
-from fedrank.deploy.device.trial import Limits, Ranking, Words, base_of, matrix_of, promise, unranked
+from fedrank.deploy.device.trial import Limits, Ranking, Words, base_of, keep_order, matrix_of, promise
 from fedrank.deploy.log.proof import Trust
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.privacy.randomised_response import os_words
@@ -65,9 +65,9 @@ def _never_raises(instead: Callable[..., R]) -> Callable[[Callable[..., R]], Cal
 
 def _data_order(features: Any = (), *_: Any, **__: Any) -> Ranking:
     try:
-        return unranked(len(features))
+        return keep_order(len(features))
     except Exception:
-        return unranked(0)
+        return keep_order(0)
 
 
 def _no(*_: Any, **__: Any) -> bool:

@@ -30,7 +30,7 @@ import numpy as np
 
 from fedrank.core.privacy_report import BASIC, DELTA, EVERYBODY, NOBODY, OF_A_DEVICE, SEED, PrivacyReport, Promise, Unit
 from fedrank.core.rng import perturbation
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.accounts.randomised_response import REWARDS
 from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, shuffled_epsilon
@@ -61,7 +61,7 @@ class Ranking:
     learning: bool = False
 
 
-def unranked(documents: int) -> Ranking:
+def keep_order(documents: int) -> Ranking:
     """The documents in the order in which the application gave them."""
     return _ranking(np.arange(documents), False)
 
@@ -213,10 +213,10 @@ class Round:
             base: float32 [documents]: scores that the model's are added to; None: none.
         """
         if not (learn and len(features)):
-            return _ranking(ranked(self.terms, self.weights, features, base), False)
+            return _ranking(rank_documents(self.terms, self.weights, features, base), False)
         trial = self.trial = self.trial or self._begun(words)
         halves = (0, 1) if self.terms.interleaved else (trial.half,)
-        lists = [ranked(self.terms, self._ranker(trial, half), features, base) for half in halves]
+        lists = [rank_documents(self.terms, self._ranker(trial, half), features, base) for half in halves]
         order, team = lists[0], None
         if len(lists) == 2:
             order, team = draft(lists[0], lists[1], self.terms.depth, int(words((1,))[0]))
@@ -235,7 +235,7 @@ class Round:
             return self.best if half else self.weights
         if self._v is None or self._v[0] != trial.seed:
             self._v = (trial.seed, perturbation(trial.seed, self.terms.size))
-        return perturbed(self.terms, self.weights, self._v[1], half)
+        return perturb(self.terms, self.weights, self._v[1], half)
 
     def click(self, ranking: Ranking, position: int, now: float) -> bool:
         """The user clicked at a position, from 0. Whether it counts: in the list that is open, down to ``depth``."""
@@ -252,7 +252,7 @@ def pair_of(best: Float32[np.ndarray, " parameters"]) -> int:
     return int.from_bytes(hashlib.sha256(best.astype("<f4").tobytes()).digest()[:4], "little")
 
 
-def perturbed(
+def perturb(
     terms: Terms, weights: Float32[np.ndarray, " parameters"], v: Float32[np.ndarray, " parameters"], half: int
 ) -> Float32[np.ndarray, " parameters"]:
     """θ + σv for half 0, θ − σv for half 1 (Section 3.2).
@@ -297,7 +297,7 @@ def base_of(base: Any, documents: int) -> Float32[np.ndarray, " documents"] | st
     return scores if np.isfinite(scores).all() else "base must be finite numbers in single precision"
 
 
-def ranked(
+def rank_documents(
     terms: Terms,
     weights: Float32[np.ndarray, " parameters"],
     features: Float32[np.ndarray, "documents features"],
@@ -406,7 +406,7 @@ def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
             + (
                 ""
                 if terms.participations is None
-                else f" This device sends at most {counted(terms.participations, 'message')}, ever: "
+                else f" This device sends at most {format_count(terms.participations, 'message')}, ever: "
                 f"ε = {terms.epsilon_life:.4g} over its life."
             )
         )
@@ -489,7 +489,7 @@ def channel_in_words(terms: Terms, relayed: bool) -> tuple[str, ...]:
     """Parties that could put messages of a device together, in a paragraph; none where the hub can."""
     if not terms.tokens:
         return ()
-    rounds = "a round" if terms.tokens == 1 else counted(terms.tokens, "round")
+    rounds = "a round" if terms.tokens == 1 else format_count(terms.tokens, "round")
     words = (
         f"A message is shown with a token that this device bought blindly, one for {rounds}: whoever sold it cannot "
         "tell whose it is, nor which messages are of one device."
@@ -498,8 +498,8 @@ def channel_in_words(terms: Terms, relayed: bool) -> tuple[str, ...]:
         return (words,)
     words += (
         " Everything goes through a relay, which sees this device's network address and nothing inside, while the hub "
-        f"sees what is inside and no address. The relay passes on at least {counted(terms.batch, 'report')} together. "
-        f"One has to trust {RELAY}."
+        f"sees what is inside and no address. The relay passes on at least {format_count(terms.batch, 'report')} "
+        f"together. One has to trust {RELAY}."
     )
     if (among := credit(terms, relayed)) is not None:
         words += (

@@ -26,7 +26,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
-from fedrank.core.streams import folded, run_words
+from fedrank.core.streams import fold_words, run_words
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.flower.kept_answers import (
     AnswersFile,
@@ -237,7 +237,7 @@ def answer_for(config: RunConfig, settings: NodeSettings, question: Question, st
             return Answer.of(number, np.ones(1, bool), side.columns)
         if question.setup:
             return setup_answer(side.setup, number, question, state.setup, state.shown)
-        remembered = Remembered.unpacked(state.setup.read()).own
+        remembered = Remembered.unpack(state.setup.read()).own
     else:
         remembered = {}
     block = side.block(remembered)
@@ -328,8 +328,8 @@ def _answers(
         own = jax.tree.map(lambda leaf, start=start: leaf[start : start + chunk], parties.own)
         if chance == "seed" and exchange.batched:
             which = numbers[start : start + chunk]
-            words = np.broadcast_to(folded(run_words([seed]), question.round), (len(which), 2))
-            words = folded(words, which, question.exchange) if several else folded(words, which)
+            words = np.broadcast_to(fold_words(run_words([seed]), question.round), (len(which), 2))
+            words = fold_words(words, which, question.exchange) if several else fold_words(words, which)
             draws = exchange.draw(words)  # type: ignore[arg-type] - words of keys, as a batched exchange takes them
         elif chance == "seed":
             which = numbers[start : start + chunk].astype(np.uint32)

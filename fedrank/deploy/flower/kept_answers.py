@@ -382,7 +382,7 @@ class Remembered:
     reply: bytes = b""
     own: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """The bytes of a NumPy archive."""
         about = {"done": self.done, "showing": self.showing, "asked": self.asked}
         arrays = {
@@ -395,8 +395,8 @@ class Remembered:
         return buffer.getvalue()
 
     @classmethod
-    def unpacked(cls, data: bytes | None) -> Remembered:
-        """The inverse of :meth:`packed`; None: nothing. Raises RunError where the bytes are damaged."""
+    def unpack(cls, data: bytes | None) -> Remembered:
+        """The inverse of :meth:`pack`; None: nothing. Raises RunError where the bytes are damaged."""
         if data is None:
             return cls()
         try:
@@ -429,7 +429,7 @@ def setup_answer(setup: SetupSide, number: int, question: Question, store: Store
     exchange = protocol.exchanges[index]
     party = setup.party()
     asked = hashlib.sha256(question.request).hexdigest()
-    before = Remembered.unpacked(store.read())
+    before = Remembered.unpack(store.read())
     if index == before.done - 1 and asked == before.asked:  # the answer was lost on its way
         setup.answered(index, before.reply)
         return Answer.of(number, np.ones(1, bool), before.reply)
@@ -446,14 +446,14 @@ def setup_answer(setup: SetupSide, number: int, question: Question, store: Store
     if index >= setup.first_shown and not before.showing:
         _count(shown, setup.max_shown)  # before anything leaves: a process that dies now has counted
         now = replace(before, showing=True)
-        store.write(replace(now, asked="", reply=b"").packed())
+        store.write(replace(now, asked="", reply=b"").pack())
     mine = party if index == 0 else party._replace(own=now.own)
     mine, reply = exchange.respond(exchange.request.decode(question.request), mine, setup.draws(index))
     sent = exchange.reply.encode(reply)
     own = mine.own
     if index == len(protocol.exchanges) - 1:  # keys and secrets of the setup are not needed any more
         own = {name: array for name, array in own.items() if setup.keeps(name)}
-    store.write(replace(now, done=index + 1, asked=asked, reply=sent, own=own).packed())
+    store.write(replace(now, done=index + 1, asked=asked, reply=sent, own=own).pack())
     setup.answered(index, sent)
     return Answer.of(number, np.ones(1, bool), sent)
 

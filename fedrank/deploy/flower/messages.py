@@ -2,9 +2,9 @@
 
 A question to a node holds the request's bytes, the same for all its parties. An answer holds the replies of many
 parties one after another, as :meth:`~fedrank.core.messages.Layout.encode_all` puts them, and one bit a party that says
-who they are from. A question without a request asks who is there: its answer has the bits, and instead of replies a
-short hash of what the columns of the parties' tables are called, or of how they cut texts into words, if they have
-their own tables or texts.
+who they are from. A question without a request asks which parties a node hosts: its answer has the bits, and instead
+of replies a short hash of what the columns of the parties' tables are called, or of how they cut texts into words, if
+they have their own tables or texts.
 """
 
 from __future__ import annotations

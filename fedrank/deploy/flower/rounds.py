@@ -390,11 +390,15 @@ def _everybody(block: Int64[np.ndarray, " parties"]) -> Bool[np.ndarray, " parti
 
 
 def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
-    return exchange.tell(state, replies, arrived) if exchange.batched else _compiled(exchange, state, replies, arrived)
+    return (
+        exchange.tell(state, replies, arrived)
+        if exchange.batched
+        else _tell_compiled(exchange, state, replies, arrived)
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _compiled(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
+def _tell_compiled(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)
 
 

@@ -75,7 +75,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
         home.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{home.path}: cannot be made ({error.strerror}); name another checkpoint-dir.") from error
-    with home.locked():
+    with home.lock():
         kept = Kept(server, home)
         found = kept.checkpoints.newest(state)
         first, state = found or (0, state)

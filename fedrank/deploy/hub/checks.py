@@ -50,7 +50,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import Halt, Judgement, Store
 from fedrank.deploy.terms import Terms
-from fedrank.privacy.randomised_response import debiased
+from fedrank.privacy.randomised_response import debias
 
 #: Parts of the largest bet that gamblers bet; with the largest, one number may cost them all they have.
 FRACTIONS = tuple(0.5**k for k in range(1, 9))
@@ -141,7 +141,7 @@ class Estimates:
         metric, p = self._terms.metric, self._terms.p
         rewards = [sums / (self._terms.per_half * metric.scale) for sums in (plus, minus)]
         if p < 1:
-            rewards = [np.asarray(debiased(each, metric.values, p)) for each in rewards]
+            rewards = [np.asarray(debias(each, metric.values, p)) for each in rewards]
         return (rewards[0] - rewards[1]) * metric.scale / metric.largest
 
 

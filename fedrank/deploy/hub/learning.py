@@ -30,7 +30,7 @@ from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.stages import Stage
 from fedrank.deploy.hub.store import Judgement, States, Store
 from fedrank.deploy.terms import Terms
-from fedrank.privacy.randomised_response import debiased
+from fedrank.privacy.randomised_response import debias
 from fedrank.ranking.foltr_es import FoltrES
 
 _log = logging.getLogger("fedrank.hub")
@@ -107,11 +107,11 @@ class Learning:
     def _update(self, state: PyTree, messages: Sequence[bytes], room: int) -> Any:
         replies = self.exchange.reply.decode_all(b"".join(messages))
 
-        def padded(leaf: Shaped[np.ndarray, "messages ..."]) -> Shaped[np.ndarray, "room ..."]:
+        def pad(leaf: Shaped[np.ndarray, "messages ..."]) -> Shaped[np.ndarray, "room ..."]:
             return np.concatenate([leaf, np.zeros((room - len(leaf), *leaf.shape[1:]), leaf.dtype)])
 
         arrived = np.arange(room) < len(messages)
-        return self._tell(state, jax.tree.map(padded, replies), jnp.asarray(arrived))
+        return self._tell(state, jax.tree.map(pad, replies), jnp.asarray(arrived))
 
 
 def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
@@ -126,7 +126,7 @@ def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
     if (p := protocol.clicks_to_reply.p) < 1:
         if p == 1 / protocol.metric.n:
             return Reward(None, None)
-        each = np.asarray(debiased(each, protocol.metric.values, p))
+        each = np.asarray(debias(each, protocol.metric.values, p))
     error = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None
     return Reward(float(each.mean()), error)
 

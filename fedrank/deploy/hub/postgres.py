@@ -477,7 +477,7 @@ class SharedStates:
     def save(self, round_: int, state: PyTree) -> None:
         """Write the state before a round, and drop the oldest; for the leader."""
         store, db = self._store, self._store._db
-        data = checkpoint.packed(state, {"of": self._about, "round": round_})
+        data = checkpoint.pack_arrays(state, {"of": self._about, "round": round_})
         try:
             with db.beginning(store._must_lead), transaction(db):
                 db.execute(
@@ -501,7 +501,7 @@ class SharedStates:
             ).fetchall()
         for number, data in rows:
             try:
-                state, about = checkpoint.unpacked(io.BytesIO(data), like, f"state of round {number}")
+                state, about = checkpoint.unpack_arrays(io.BytesIO(data), like, f"state of round {number}")
             except RunError as error:
                 _log.warning("%s; the one before it is used", error)
                 continue

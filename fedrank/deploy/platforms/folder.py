@@ -113,13 +113,13 @@ class KeyValueStore:
             raise RunError(f"{self.path}: cannot be used ({error}). Make room, or mend its permissions.") from error
 
 
-def packed(tree: PyTree) -> bytes:
+def pack_tree(tree: PyTree) -> bytes:
     """The arrays of a pytree, one after the other; of typed keys, their words."""
     return b"".join(np.asarray(_plain(leaf)).tobytes() for leaf in jax.tree.leaves(tree))
 
 
-def unpacked(data: bytes, like: PyTree) -> Any:
-    """The inverse of :func:`packed`.
+def unpack_tree(data: bytes, like: PyTree) -> Any:
+    """The inverse of :func:`pack_tree`.
 
     Args:
         data: The bytes.

@@ -33,7 +33,7 @@ from jaxtyping import Bool, Int64, Num, UInt32
 
 from fedrank.core.errors import RunError, SecureSumError, WireError
 from fedrank.core.messages import Layout
-from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
 from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
 from fedrank.deploy.platforms.terms import Terms, blank_message
@@ -73,7 +73,7 @@ class PlanningCoordinator(AnyCoordinator):
 
     Attributes:
         sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
-        informed: Numbers of the platforms that have been told the last model.
+        informed_platforms: Numbers of the platforms that have been told the last model.
     """
 
     def __init__(self, terms: Terms, peers: Sequence[Peer], store: KeyValueStore, **options: Any):
@@ -83,7 +83,7 @@ class PlanningCoordinator(AnyCoordinator):
         kept = store.get("state")
         self._over = 0  # exchanges of the schedule of which the state knows
         if kept is not None:
-            self._over, self.state = int.from_bytes(kept[:2], "little"), unpacked(kept[2:], self.state)
+            self._over, self.state = int.from_bytes(kept[:2], "little"), unpack_tree(kept[2:], self.state)
         self._replies: dict[int, dict[int, bytes]] = {place: {} for place in range(len(self._schedule))}
         for name, data in store.below("reply/"):
             place, k = name.split("/")
@@ -99,7 +99,7 @@ class PlanningCoordinator(AnyCoordinator):
         return self._over == len(self._schedule)
 
     @property
-    def informed(self) -> set[int]:
+    def informed_platforms(self) -> set[int]:
         """Numbers of the platforms that have been told the last model."""
         return set(self._replies[len(self._schedule) - 1])
 
@@ -159,17 +159,19 @@ class PlanningCoordinator(AnyCoordinator):
             )
         summed = from_vector(exchange.reply, total)
 
-        def placed(leaf: Num[np.ndarray, "*shape"]) -> Num[jax.Array, "platforms *shape"]:
+        def place_total(leaf: Num[np.ndarray, "*shape"]) -> Num[jax.Array, "platforms *shape"]:
             return jnp.zeros((len(self._peers), *leaf.shape), jnp.uint32).at[due.parties[0]].set(leaf)
 
-        return exchange.tell(self._state(due.round + 1), jax.tree.map(placed, summed), jnp.ones(len(self._peers), bool))
+        return exchange.tell(
+            self._state(due.round + 1), jax.tree.map(place_total, summed), jnp.ones(len(self._peers), bool)
+        )
 
     def _state(self, number: int) -> Any:
         return self.state._replace(round=jnp.uint32(number))
 
     def _end(self, at: int, state: Any) -> None:
         """Write that an exchange is over, and what is known from it."""
-        self._store.put({"state": (at + 1).to_bytes(2, "little") + packed(state)})
+        self._store.put({"state": (at + 1).to_bytes(2, "little") + pack_tree(state)})
         self._over, self.state = at + 1, state
 
     def _possible(self, due: Due, integers: Num[np.ndarray, " numbers"], platforms: int) -> bool:
@@ -265,7 +267,7 @@ class PlanningCoordinator(AnyCoordinator):
         waiting, said = {attempt(k): k for k in asked}, {}
         again = False
         while waiting and not self._stop.is_set() and not again:
-            if deadline.passed:
+            if deadline.is_over:
                 raise RunError(
                     f"a secure sum needs all {len(due.parties)} platforms with feedback, and of platform"
                     f"{'s' if len(waiting) > 1 else ''} {', '.join(map(str, sorted(waiting.values())))} nothing was "
@@ -301,7 +303,7 @@ class PlanningCoordinator(AnyCoordinator):
     # -- what crossed ------------------------------------------------------------------------------------------------
 
     @property
-    def crossed(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
+    def message_counts(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
         """First round of a part of the run, and requests and replies as int64 [exchanges, 2]; as a simulator's.
 
         Without those of secure sums, which :attr:`crossed_in_secret` has.
@@ -360,7 +362,7 @@ class _Deadline:
             self.begin()
 
     @property
-    def passed(self) -> bool:
+    def is_over(self) -> bool:
         """True if there has been no answer for longer."""
         return time.monotonic() > self._end
 

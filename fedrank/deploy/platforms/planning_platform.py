@@ -47,7 +47,7 @@ from jaxtyping import UInt32
 
 from fedrank.core.errors import FedrankWarning, RunError, SecureSumError
 from fedrank.core.trees import Json
-from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
 from fedrank.deploy.platforms.terms import (
     NotYetError,
@@ -164,7 +164,7 @@ class SecretSums:
                 secrets = self._store.get(f"{at}party")
                 if secrets is None:
                     raise RefusedError("sum-stopped")
-                party = Party.unpacked(agreed, secrets)
+                party = Party.unpack(agreed, secrets)
                 if step == _SHARES and not set(np.asarray(request.parties).tolist()) <= set(due.parties):
                     raise RefusedError("out-of-range")
                 if step == _SHARES:
@@ -181,7 +181,7 @@ class SecretSums:
         # After the last step its secrets are of no more use to anybody who keeps to the rules.
         gone = old if step == _KEYS else [f"{at}party"] if step == _UNMASKING else []
         if step != _UNMASKING:
-            pieces[f"{at}party"] = party.packed()
+            pieces[f"{at}party"] = party.pack()
         self._store.put(pieces, gone)
         return data
 
@@ -207,7 +207,7 @@ class PlanningPlatform:
         self._store, self._own = store, terms.platform_own(index, seeded)
         self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
         self.stays, self.cut_short = 0, 0
-        self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
+        self.stage, self._said = Stage.NO_USER, {"visit": "", "outcome": ""}
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
         sends = any(due.collects for due in self._schedule)
@@ -230,13 +230,13 @@ class PlanningPlatform:
         if not 0 <= number <= LAST_ROUND or 0 <= self.round < number - FURTHEST:
             raise RefusedError("out-of-range")
         documents = np.asarray(candidates, np.float32)
-        digest = hashlib.sha256(packed((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
+        digest = hashlib.sha256(pack_tree((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
         if number == self.round and digest == self._said["visit"]:
             return
         if number <= self.round:
             raise RefusedError("conflict" if number == self.round else "stale-round", round=self.next)
-        other = newcomer or self.stage is Stage.NOBODY
-        short = self.stage is not Stage.NOBODY and self.lived - self._came + 1 < self._s.world.rounds_per_episode
+        other = newcomer or self.stage is Stage.NO_USER
+        short = self.stage is not Stage.NO_USER and self.lived - self._came + 1 < self._s.world.rounds_per_episode
         came = number if other else self._came
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))
@@ -304,7 +304,7 @@ class PlanningPlatform:
         return self.round + (self.stage is not Stage.THERE)
 
     @property
-    def planned(self) -> bool:
+    def has_planned(self) -> bool:
         """True if the platform has been sent the last model, and has planned."""
         last = self._schedule[-1]
         return (last.round, last.place) in self._answers
@@ -388,7 +388,7 @@ class PlanningPlatform:
             "stage": self.stage.value,
             "alone": self.alone,
             "explores_until": self._s.release_round,
-            "planned": self.planned,
+            "planned": self.has_planned,
         }
 
     def warm(self) -> None:
@@ -473,7 +473,7 @@ class PlanningPlatform:
             )
         }
         pieces = pieces or {}
-        self._store.put({"own": packed(own), "now": json.dumps(now).encode(), **pieces})
+        self._store.put({"own": pack_tree(own), "now": json.dumps(now).encode(), **pieces})
         self._own = own
         self._answers |= _answers_in(pieces.items())
         for attribute, value in changes.items():
@@ -488,7 +488,7 @@ class PlanningPlatform:
         self.round, self.lived, self.alone, self._came = now["round"], now["lived"], now["alone"], now["came"]
         self.stage, self._said = Stage(now["stage"]), now["said"]
         self.stays, self.cut_short = now.get("stays", 0), now.get("cut_short", 0)  # folders of before have none
-        self._own = unpacked(self._store.get("own") or b"", self._own)
+        self._own = unpack_tree(self._store.get("own") or b"", self._own)
         self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
 
 

@@ -34,7 +34,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
-from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.terms import (
     NotYetError,
     RefusedError,
@@ -62,7 +62,7 @@ FURTHEST = 1_000_000
 class Stage(enum.StrEnum):
     """Stage of a platform's round."""
 
-    NOBODY = "nobody"  #: No user has come yet.
+    NO_USER = "nobody"  #: No user has come yet.
     THERE = "there"  #: A user is there and waits for a slate.
     SHOWN = "shown"  #: The slate has been made.
     LIVED = "lived"  #: The outcome is known.
@@ -91,7 +91,7 @@ class Platform:
         self._nothing = Turn(*nothing)
         self._turn, self._chose = self._nothing, self._own.choice
         self.round, self.lived, self.alone, self._ended = -1, -1, 0, 0
-        self.stage, self._said = Stage.NOBODY, {"visit": "", "outcome": ""}
+        self.stage, self._said = Stage.NO_USER, {"visit": "", "outcome": ""}
         self._numbers = np.full(self._s.memory, -1, np.int64)
         self._answers: dict[tuple[int, int], bytes] = {}
         self._written: dict[str, bytes] = {}
@@ -115,7 +115,7 @@ class Platform:
         if not 0 <= number <= LAST_ROUND or 0 <= self.round < number - FURTHEST:
             raise RefusedError("out-of-range")
         documents = np.asarray(candidates, np.float32)
-        digest = hashlib.sha256(packed((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
+        digest = hashlib.sha256(pack_tree((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
         if number == self.round and digest == self._said["visit"]:
             return
         if number <= self.round:
@@ -183,7 +183,7 @@ class Platform:
             item = jnp.asarray(self._own.slate[slot], jnp.int32)
             turn = Turn(jnp.int32(slot), item, jnp.float32(engagement), jnp.float32(0.0))
         own, row = finish(self._s, self._own, turn, jnp.int32(number))
-        pieces = {**self._transition(number, row), "turn": packed(turn), "chose": packed(own.choice)}
+        pieces = {**self._transition(number, row), "turn": pack_tree(turn), "chose": pack_tree(own.choice)}
         said = {**self._said, "outcome": digest}
         self._commit(own, pieces, stage=Stage.LIVED, lived=number, _said=said, _turn=turn, _chose=own.choice)
         self._numbers[number % self._s.memory] = number
@@ -317,13 +317,13 @@ class Platform:
         self._ended = max(self._ended, number)
 
     def _transition(self, number: int, row: Any) -> dict[str, bytes]:
-        return {f"transition/{number % self._s.memory:08}": number.to_bytes(8, "little") + packed(row)}
+        return {f"transition/{number % self._s.memory:08}": number.to_bytes(8, "little") + pack_tree(row)}
 
     def _commit(
         self, own: PlatformState, pieces: dict[str, bytes], without: Sequence[str] = (), **changes: Any
     ) -> None:
         """Write all changes in one transaction, and only then apply them in memory."""
-        parts = {f"own/{name}": packed(getattr(own, name)) for name in PlatformState._fields if name != "replay"}
+        parts = {f"own/{name}": pack_tree(getattr(own, name)) for name in PlatformState._fields if name != "replay"}
         now = {
             name: changes.get(attribute, getattr(self, attribute))
             for name, attribute in (
@@ -342,23 +342,23 @@ class Platform:
     def _load(self) -> None:
         kept = self._store.get("now")
         if kept is None:
-            self._commit(self._own, {"turn": packed(self._turn), "chose": packed(self._chose)})
+            self._commit(self._own, {"turn": pack_tree(self._turn), "chose": pack_tree(self._chose)})
             return
         now = json.loads(kept)
         self.round, self.lived, self.alone, self._ended = now["round"], now["lived"], now["alone"], now["ended"]
         self.stage, self._said = Stage(now["stage"]), now["said"]
         self._written = {f"own/{name}": data for name, data in self._store.below("own/")} | {"now": kept}
         own = {
-            name: unpacked(self._written[f"own/{name}"], getattr(self._own, name))
+            name: unpack_tree(self._written[f"own/{name}"], getattr(self._own, name))
             for name in PlatformState._fields
             if name != "replay"
         }
-        self._turn = unpacked(self._store.get("turn") or b"", self._turn)
-        self._chose = unpacked(self._store.get("chose") or b"", self._chose)
+        self._turn = unpack_tree(self._store.get("turn") or b"", self._turn)
+        self._chose = unpack_tree(self._store.get("chose") or b"", self._chose)
         replay = jax.tree.map(lambda leaf: np.array(leaf), self._own.replay)
         like = jax.tree.map(lambda leaf: leaf[0], self._own.replay)
         for name, data in self._store.below("transition/"):
-            place, row = int(name), unpacked(data[8:], like)
+            place, row = int(name), unpack_tree(data[8:], like)
             self._numbers[place] = int.from_bytes(data[:8], "little")
             jax.tree.map(lambda kept, new, at=place: kept.__setitem__(at, new), replay, row)
         self._own = PlatformState(replay=jax.tree.map(jnp.asarray, replay), **own)

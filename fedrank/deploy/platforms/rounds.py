@@ -42,7 +42,7 @@ from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import KeyValueStore, packed, unpacked
+from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.platform import LAST_ROUND
 from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms, blank_message
 from fedrank.slates.fedslate.exchanges import Batch, FormTargets, sample_without_replacement
@@ -449,18 +449,18 @@ class Coordinator(AnyCoordinator):
     def _keep(self, state: PyTree, number: int, crossed: Int64[np.ndarray, "exchanges 2"]) -> None:
         block = number // self._every
         counts = self._counts.get(block, 0) + crossed
-        self._store.put({"state": packed(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
+        self._store.put({"state": pack_tree(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
         self.state, self._counts[block] = state, counts
 
     def _load(self) -> None:
         kept = self._store.get("state")
         if kept is not None:
-            self.state = unpacked(kept, self.state)
+            self.state = unpack_tree(kept, self.state)
         for name, data in self._store.below("crossed/"):
             self._counts[int(name)] = np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
 
     @property
-    def crossed(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
+    def message_counts(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
         """First round, and requests and replies as int64 [exchanges, 2], of every ``evaluation.every`` rounds."""
         return [(block * self._every, counts) for block, counts in sorted(self._counts.items())]
 

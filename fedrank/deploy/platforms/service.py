@@ -323,7 +323,7 @@ def platform_servers(
         RunError: Something in the folder cannot be used.
         ConfigError: A port is taken, a token is too short, or a certificate cannot be used.
     """
-    with home.locked():
+    with home.lock():
         coordinator = home.token_or_new("coordinator", at.token_file)
         application = home.token_or_new("application")
         if coordinator == application:
@@ -414,7 +414,7 @@ def _coordinating(
     kind: type[AnyCoordinator], home: PlatformFolder, terms: Terms, asking: Asking, seeded: bool
 ) -> Iterator[Any]:
     """A coordinator in its locked folder, whose threads run; its results are written in the end."""
-    with home.locked():
+    with home.lock():
         store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
         try:
             peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
@@ -514,7 +514,7 @@ def _note(home: PlatformFolder, coordinator: Coordinator, seen: list[RoundSeen],
 def ledger_of(coordinator: Coordinator | PlanningCoordinator) -> Ledger:
     """The ledger of a run: one line an exchange for every ``evaluation.every`` rounds, as a simulator writes it."""
     ledger = Ledger()
-    for first, counts in coordinator.crossed:
+    for first, counts in coordinator.message_counts:
         for exchange, (requests, replies) in zip(coordinator.terms.exchanges, counts.tolist(), strict=True):
             if requests:
                 ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)

@@ -51,7 +51,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.search.learning import FixedRanker, Order, Ranker, base_and_features, clicked
+from fedrank.deploy.search.learning import FixedRanker, Order, Ranker, base_and_features, report_click
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import K1
@@ -301,7 +301,7 @@ class Answer:
         hits: Best first.
         missing: Owner → why it did not answer.
         own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
-        order: What a click is reported about, with :meth:`Federation.clicked`; None: nothing is learnt from it.
+        order: What a click is reported about, with :meth:`Federation.report_click`; None: nothing is learnt from it.
     """
 
     hits: tuple[Hit, ...]
@@ -409,7 +409,7 @@ class Federation:
         base, features = base_and_features([hit.score for hit in hits], numbers, comparable, self.file.ranking.cosine)
         return self.ranker.order(features, base)
 
-    def clicked(self, answer: Answer, rank: int) -> bool:
+    def report_click(self, answer: Answer, rank: int) -> bool:
         """Learn from a click.
 
         Args:
@@ -419,7 +419,7 @@ class Federation:
         Returns:
             Whether it counts: a ranker learns, it is about the newest list, and the rank is one that it looks at.
         """
-        return answer.order is not None and 0 <= rank < len(answer.hits) and clicked(answer.order, rank)
+        return answer.order is not None and 0 <= rank < len(answer.hits) and report_click(answer.order, rank)
 
     def fetch(self, hit: Hit) -> tuple[str, str]:
         """Title and text of a document that was found.

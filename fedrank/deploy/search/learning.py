@@ -161,7 +161,7 @@ class LearningRanker:
             device.close()
 
 
-def clicked(order: Order, rank: int) -> bool:
+def report_click(order: Order, rank: int) -> bool:
     """Report a click on the document at a rank, from 0; returns whether it counts."""
     return order.ranking is not None and order.ranking[0].log_click(order.ranking[1], rank)
 

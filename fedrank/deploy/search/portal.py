@@ -129,7 +129,7 @@ class PortalApp(HttpApp):
             title, text = await self._work(functools.partial(self._federation.fetch, hit))
         except RunError as error:
             return _refuse(502, str(error))
-        self._federation.clicked(answer, number)  # to open a document is to click on it
+        self._federation.report_click(answer, number)  # to open a document is to click on it
         return json_response(200, {"title": title, "body": text, "owner": hit.owner})
 
     async def _about(self, request: HttpRequest) -> HttpResponse:

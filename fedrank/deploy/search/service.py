@@ -221,12 +221,12 @@ def _add_given(engine: Engine, documents: Path) -> None:
     """Add the documents that are given at a start, and say how many others the index holds."""
     ids = set[int]()
 
-    def counted() -> Iterator[Document]:
+    def note_ids() -> Iterator[Document]:
         for document in read_documents(documents):
             ids.add(hash(document.id))
             yield document
 
-    _log.info("%d documents were added", engine.add(counted()))
+    _log.info("%d documents were added", engine.add(note_ids()))
     if others := len(engine) - len(ids):
         _log.warning(
             "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "
@@ -268,7 +268,7 @@ class Operator:
             return self._at_home(lambda engine: (engine.add(read_documents(documents)), len(engine)))
         added = total = 0
         for chunk in _chunks(read_documents(documents)):
-            found = self._asked("POST", "/v1/documents", chunk)
+            found = self._send_request("POST", "/v1/documents", chunk)
             added, total = added + found["documents"], found["all"]
         return added, total
 
@@ -277,13 +277,13 @@ class Operator:
         wanted = list(ids)
         if not self._is_served():
             return self._at_home(lambda engine: (engine.remove(wanted), len(engine)))
-        found = self._asked("DELETE", "/v1/documents", "\n".join(wanted).encode())
+        found = self._send_request("DELETE", "/v1/documents", "\n".join(wanted).encode())
         return found["documents"], found["all"]
 
     def status(self) -> dict[str, Any]:
         """Numbers of the owner."""
         if self._is_served():
-            return self._asked("GET", "/status.json", None)
+            return self._send_request("GET", "/status.json", None)
         askers = self._home.askers()
         rows = [{"name": name, "searched": s, "fetched": f} for name, s, f in askers.rows()]
         askers.close()
@@ -312,14 +312,14 @@ class Operator:
             return False
 
     def _at_home(self, act: Callable[[Engine], R]) -> R:
-        with self._home.locked():
+        with self._home.lock():
             engine = self._home.engine(self._home.encoder())
             try:
                 return act(engine)
             finally:
                 engine.close()
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+    def _send_request(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         assert self._client is not None
         try:
             found = self._client.request(method, path, self._home.token("admin"), body=body, limit=1 << 20)

@@ -36,7 +36,7 @@ class Failure:
     stopped: bool = False
 
 
-def guarded(job: tuple[Callable[[Any], Any], Any]) -> Any:
+def run_job(job: tuple[Callable[[Any], Any], Any]) -> Any:
     """The result of a function for its argument, or a :class:`Failure`."""
     function, argument = job
     try:
@@ -49,8 +49,8 @@ def guarded(job: tuple[Callable[[Any], Any], Any]) -> Any:
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-def opened(result: Any) -> Any:
-    """The result that :func:`guarded` returned, unless it is a failure.
+def unwrap_result(result: Any) -> Any:
+    """The result that :func:`run_job` returned, unless it is a failure.
 
     Raises:
         RunError: The piece of work failed; says how.
@@ -105,7 +105,7 @@ class Here(Executor):
             yield place, function(argument)
 
 
-def died(what: str) -> RunError:
+def repeated_death_error(what: str) -> RunError:
     """The error of work whose processes died again and again."""
     return RunError(
         f"{what} died {RETRIES + 1} times in a row while they computed the same work. If one crashed, its trace stands "

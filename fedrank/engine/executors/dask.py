@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import RunError
 from fedrank.core.optional import require
-from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
+from fedrank.engine.executors.base import RETRIES, Executor, repeated_death_error, run_job, unwrap_result
 from fedrank.engine.executors.processes import cpus
 
 
@@ -58,7 +58,7 @@ class DaskExecutor(Executor):
         from distributed.scheduler import KilledWorker  # pyright: ignore[reportMissingImports]
 
         futures = {
-            self.client.submit(guarded, (function, argument), pure=False): place
+            self.client.submit(run_job, (function, argument), pure=False): place
             for place, argument in enumerate(arguments)
         }
         try:
@@ -66,8 +66,8 @@ class DaskExecutor(Executor):
                 try:
                     result = future.result()
                 except KilledWorker as error:
-                    raise died("the workers") from error
-                yield futures[future], opened(result)
+                    raise repeated_death_error("the workers") from error
+                yield futures[future], unwrap_result(result)
         finally:
             self.client.cancel(list(futures))
 

@@ -16,8 +16,8 @@ from typing import Any
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, report_crashes
-from fedrank.core.optional import installed
-from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
+from fedrank.core.optional import is_installed
+from fedrank.engine.executors.base import RETRIES, Executor, repeated_death_error, run_job, unwrap_result
 
 
 def cpus() -> int:
@@ -51,11 +51,11 @@ class Processes(Executor):
                 for place, result in self._until_one_dies(function, left):
                     deaths = 0
                     del left[place]
-                    yield place, opened(result)
+                    yield place, unwrap_result(result)
             except BrokenProcessPool as error:
                 deaths += 1
                 if deaths > RETRIES:
-                    raise died("the processes") from error
+                    raise repeated_death_error("the processes") from error
 
     def _until_one_dies(self, function: Callable[[Any], Any], left: dict[int, Any]) -> Iterator[tuple[int, Any]]:
         """Results in the order in which they are ready.
@@ -76,7 +76,7 @@ class Processes(Executor):
         def fill() -> None:
             # No more than there are processes: what is not begun needs no stopping.
             for place, argument in waiting:
-                running[pool.submit(guarded, (function, argument))] = place
+                running[pool.submit(run_job, (function, argument))] = place
                 if len(running) >= self.workers:
                     return
 
@@ -112,7 +112,7 @@ def _begin(threads: int) -> None:
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(threads)
-    if installed("numba"):
+    if is_installed("numba"):
         import numba
 
         numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]

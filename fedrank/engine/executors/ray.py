@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import RunError
 from fedrank.core.optional import require
-from fedrank.engine.executors.base import RETRIES, Executor, died, guarded, opened
+from fedrank.engine.executors.base import RETRIES, Executor, repeated_death_error, run_job, unwrap_result
 from fedrank.engine.executors.processes import cpus
 
 
@@ -52,7 +52,7 @@ class RayExecutor(Executor):
         ray = _library()
         from ray.exceptions import WorkerCrashedError  # pyright: ignore[reportMissingImports]
 
-        remote = ray.remote(max_retries=RETRIES, num_cpus=1)(guarded)
+        remote = ray.remote(max_retries=RETRIES, num_cpus=1)(run_job)
         left = {remote.remote((function, argument)): place for place, argument in enumerate(arguments)}
         try:
             while left:
@@ -60,8 +60,8 @@ class RayExecutor(Executor):
                 try:
                     result = ray.get(ready)
                 except WorkerCrashedError as error:
-                    raise died("the workers") from error
-                yield left.pop(ready), opened(result)
+                    raise repeated_death_error("the workers") from error
+                yield left.pop(ready), unwrap_result(result)
         finally:
             for reference in left:
                 ray.cancel(reference, force=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import OF_A_RUN, SINGLE, PrivacyReport, Promise, Unit
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.privacy.noise.correlated import column_norm
 
@@ -45,7 +45,7 @@ def correlated_account(
         f"Over all of training, whatever a user did changes what anybody but the server sees by a factor of at most "
         f"e^{user:.3g}, but for δ = {delta:.0e}. The server is trusted: it reads what each device sends, clips it, "
         "adds Gaussian noise to the sum of a round, and takes some of that noise back in later rounds. A device takes "
-        f"part in at most {counted(times, 'round')}."
+        f"part in at most {format_count(times, 'round')}."
     )
     return PrivacyReport(
         mechanism="Gaussian noise of the server, correlated between rounds",

@@ -22,7 +22,7 @@ from fedrank.core.privacy_report import (
     Unit,
     remark,
 )
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.privacy.accounts.composition import basis_of, three_losses_epsilon
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
@@ -169,17 +169,17 @@ def _among_others(hidden: Promise | None, anonymity: Anonymity | None) -> tuple[
 
 
 def _paragraph(mechanism: Piecewise, each: int, messages: int, user: float, participations: int | None) -> str:
-    over = "Over all of training" if participations is not None else f"Over {counted(messages, 'message')}"
+    over = "Over all of training" if participations is not None else f"Over {format_count(messages, 'message')}"
     factor = f"{math.exp(user):,.3g}" if user < 500 else "∞"
     limit = (
-        f"A device sends at most {counted(participations, 'message')}, ever."
+        f"A device sends at most {format_count(participations, 'message')}, ever."
         if participations is not None
         else "Nothing limits how many messages a device sends; every further one adds its ε."
     )
     return (
         f"{over}, whatever a user did changes what anybody sees by a factor of at most e^{user:.4g} = {factor}, "
         f"without any trust in the server.{remark(user)} A message is the seed of a perturbation and one of "
-        f"{mechanism.reports} numbers about {counted(each, 'interaction')} together, drawn so that each is at most "
-        f"e^{mechanism.epsilon:.4g} times as likely for one user as for any other (piecewise mechanism). "
+        f"{mechanism.reports} numbers about {format_count(each, 'interaction')} together, drawn so that each is at "
+        f"most e^{mechanism.epsilon:.4g} times as likely for one user as for any other (piecewise mechanism). "
         f"{limit}{AND_NOT}"
     )

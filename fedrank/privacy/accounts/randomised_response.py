@@ -25,7 +25,7 @@ from fedrank.core.privacy_report import (
     Unit,
     remark,
 )
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.privacy.accounts.composition import basis_of, three_losses_epsilon
 from fedrank.privacy.randomised_response import check, epsilon
 
@@ -110,7 +110,7 @@ _COVERS = (
 
 
 def _paragraph(p: float, n: int, each: int, rounds: int, basic: float, composed: float, delta: float) -> str:
-    interactions, one = counted(each, "interaction"), epsilon(p, n)
+    interactions, one = format_count(each, "interaction"), epsilon(p, n)
     if one == math.inf:
         return (
             "Every value is sent as it is (p = 1). There is no differential privacy: whoever reads a message learns "
@@ -122,7 +122,7 @@ def _paragraph(p: float, n: int, each: int, rounds: int, basic: float, composed:
         f"values (randomised response). One interaction is protected with ε = {one:.3g}, without any trust in the "
         f"server: whatever it was, no message becomes more than {math.exp(one):,.3g} times as likely. A message tells "
         f"about {interactions} and has ε = {each * one:.3g} if all of them change. A user who sends "
-        f"{counted(rounds, 'message')} has, over the run, ε = {basic:.4g} by basic composition, and "
+        f"{format_count(rounds, 'message')} has, over the run, ε = {basic:.4g} by basic composition, and "
         f"ε = {composed:.4g} at δ = {delta:.0e}.{size}"
         f"{' The protection to rely on is the one per interaction.' if size else ''}{AND_NOT}"
     )

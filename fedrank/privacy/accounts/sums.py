@@ -36,7 +36,7 @@ from fedrank.core.privacy_report import (
     Unit,
     remark,
 )
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.privacy.calibration import (
     LAPLACE_ROUNDS,
     concentrated_epsilon,
@@ -150,8 +150,9 @@ def _bounds(promises: tuple[Promise, Promise, Promise], rounds: int, published: 
     return (
         " Protected is a party's whole vector of a round: whatever else it had sent, no sum becomes more than e^ε "
         f"times as likely{' (but for δ)' if at else ''}, with ε = {one.epsilon:.3g}{at}.{stated} A party that takes "
-        f"part in {counted(rounds, 'round')} has, over the run, ε = {basic.epsilon:.4g} by basic composition{at}, and "
-        f"ε = {over_run.epsilon:.4g} at δ = {over_run.delta:.0e} ({over_run.basis}).{remark(over_run.epsilon)}{AND_NOT}"
+        f"part in {format_count(rounds, 'round')} has, over the run, ε = {basic.epsilon:.4g} by basic composition"
+        f"{at}, and ε = {over_run.epsilon:.4g} at δ = {over_run.delta:.0e} ({over_run.basis})."
+        f"{remark(over_run.epsilon)}{AND_NOT}"
     )
 
 

@@ -76,7 +76,7 @@ def exact_laplace(scale: Fraction | float, size: int | tuple[int, ...]) -> Int64
     Raises:
         ConfigError: The scale is out of range.
     """
-    parts = _laplace_parts(_checked("scale", scale))
+    parts = _laplace_parts(_check_scale("scale", scale))
     return _blocks(functools.partial(_laplace_block, parts), size)
 
 
@@ -94,7 +94,7 @@ def exact_gaussian(sigma: Fraction | float, size: int | tuple[int, ...]) -> Int6
     Raises:
         ConfigError: σ is out of range.
     """
-    exact = _checked("sigma", sigma)
+    exact = _check_scale("sigma", sigma)
     if exact > _LARGEST_SIGMA:
         return discrete_gaussian(exact, math.prod(_shape(size))).reshape(_shape(size))
     return _blocks(functools.partial(_gaussian_block, _gaussian_parts(exact)), size)
@@ -117,7 +117,7 @@ def drawn(
     Raises:
         ConfigError: The mechanism is unknown or the scale out of range.
     """
-    value, shape = float(_checked("scale", scale)), _shape(size)
+    value, shape = float(_check_scale("scale", scale)), _shape(size)
     if mechanism == "laplace":
         p = -math.expm1(-1.0 / value)
         return rng.geometric(p, shape) - rng.geometric(p, shape)
@@ -139,16 +139,16 @@ class _Part(NamedTuple):
 
 
 def _laplace_block(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
-    sizes, negative = _inverted(parts, n), _signs(n)
+    sizes, negative = _draw_by_inversion(parts, n), _signs(n)
     again = np.flatnonzero((sizes == 0) & negative)
     while again.size:  # else zero would come twice as often
-        sizes[again], negative[again] = _inverted(parts, again.size), _signs(again.size)
+        sizes[again], negative[again] = _draw_by_inversion(parts, again.size), _signs(again.size)
         again = again[(sizes[again] == 0) & negative[again]]
     return np.where(negative, -sizes, sizes)
 
 
 def _gaussian_block(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
-    sizes = _inverted(parts, n)
+    sizes = _draw_by_inversion(parts, n)
     return np.where(_signs(n), -sizes, sizes)  # the table is that of |X|: no zero comes twice
 
 
@@ -172,19 +172,19 @@ def _part(thresholds: Thresholds, step: int) -> _Part:
     return _Part(thresholds, np.array(thresholds(_BITS), np.uint32), step)
 
 
-def _inverted(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
+def _draw_by_inversion(parts: tuple[_Part, ...], n: int) -> Int64[np.ndarray, "{n}"]:
     """Draws of the sum of the parts. Of each: how many of its thresholds are at most U."""
     total = np.zeros(n, np.int64)
     for thresholds, table, step in parts:
         words = np.frombuffer(os.urandom(4 * n), np.uint32)
         found = np.searchsorted(table, words, side="left")
         for tie in np.flatnonzero(table[np.minimum(found, table.size - 1)] == words):
-            found[tie] = _resolved(thresholds, int(words[tie]))
+            found[tie] = _resolve_tie(thresholds, int(words[tie]))
         total += step * found
     return total
 
 
-def _resolved(thresholds: Thresholds, word: int) -> int:
+def _resolve_tie(thresholds: Thresholds, word: int) -> int:
     """The draw where the first bits of U are those of a threshold: more bits until they differ."""
     bits = _BITS
     while True:
@@ -269,7 +269,7 @@ def _shape(size: int | tuple[int, ...]) -> tuple[int, ...]:
     return (size,) if isinstance(size, int) else size
 
 
-def _checked(name: str, scale: Fraction | float) -> Fraction:
+def _check_scale(name: str, scale: Fraction | float) -> Fraction:
     if not 0 < scale <= LARGEST_SCALE:
         raise ConfigError(f"{name} of noise must be in (0, 2**30] steps, got {scale}.")
     return Fraction(scale)

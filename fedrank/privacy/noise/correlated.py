@@ -23,7 +23,7 @@ from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import normals
 from fedrank.core.lazy import jax, jnp
-from fedrank.core.streams import folded
+from fedrank.core.streams import fold_words
 
 
 def coefficients(band: int) -> Float[np.ndarray, " band"]:
@@ -77,7 +77,7 @@ def next_noise(
     """
     before, d = past.shape[-2:]
     if module_of(key, past) is np:
-        fresh = normals(folded(np.asarray(key), round_), d)
+        fresh = normals(fold_words(np.asarray(key), round_), d)
         taken_back = np.einsum("b,...bn->...n", coefficients(before + 1)[1:].astype(np.float32), past)
         noise = fresh - taken_back
         return noise, np.concatenate([noise[..., None, :], past], axis=-2)[..., :before, :]

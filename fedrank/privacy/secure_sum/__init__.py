@@ -32,7 +32,7 @@ out. False, changed or repeated shares and messages of other sessions are refuse
   neighbourhood, the sum runs. There is no round in which parties compare what they were told.
 - A server that chooses who is whose neighbour. With few neighbours the graph must be drawn by chance, and dense enough
   for the survivors who keep to the protocol to stay connected; Bell et al. compute how dense. A party sees its own
-  neighbourhood only: how many stayed in the whole cohort, and so added their noise, it has to believe.
+  neighbourhood only: how many remaining_parties in the whole cohort, and so added their noise, it has to believe.
 - A party that sends a wrong vector, or stops every sum by sending false shares.
 - What the sum itself says. The sum of two vectors tells each of the two the other's; hide that with noise.
 - Whoever measures how long a device computes: vectors and masks are added by NumPy, secrets split in plain Python.
@@ -108,14 +108,14 @@ def secure_sum(
     wire = _Wire(message_sizes(terms.length, terms.neighbours), count)
     server, parties = Server(terms), [Party(terms, number) for number in range(count)]
 
-    def stayed(*gone: Collection[int]) -> list[int]:
+    def remaining_parties(*gone: Collection[int]) -> list[int]:
         return [number for number in range(count) if not any(number in who for who in gone)]
 
     keys = [wire.up(0, i, parties[i].advertise(wire.down(0, i, server.invitation()))) for i in range(count)]
     rosters = server.rosters(keys)
-    there = stayed(dropped_before_sharing)
+    there = remaining_parties(dropped_before_sharing)
     deliveries = server.deliveries([wire.up(1, i, parties[i].share(wire.down(1, i, rosters[i]))) for i in there])
-    there = stayed(dropped_before_sharing, dropped_before_masking)
+    there = remaining_parties(dropped_before_sharing, dropped_before_masking)
     masked = [wire.up(2, i, parties[i].mask(wire.down(2, i, deliveries[i]), vectors[i])) for i in there]
     requests = server.unmask_requests(masked)
     last = [i for i in there if i not in dropped_after_masking]

@@ -115,7 +115,7 @@ class Party:
                 f"{list(vector.shape)}. Use fedrank.privacy.quantise for numbers with a point."
             )
         self._enter("mask", delivery.session)
-        present = self._marked(delivery.present)
+        present = self._find_marked_neighbours(delivery.present)
         self._check_enough(len(present) + 1, "sent shares")
         sealed = dict(zip(sorted(self._seal_keys), rows(delivery.sealed, SEALED), strict=True))
         self._held: dict[int, tuple[bytes, bytes]] = {}
@@ -138,7 +138,7 @@ class Party:
                 shares of one neighbour never leave both.
         """
         self._enter("unmask", request.session)
-        survived = self._marked(request.survived)
+        survived = self._find_marked_neighbours(request.survived)
         if strangers := [other for other in survived if other not in self._held]:
             self._refuse(f"the server says that {strangers} survived, who were gone before vectors were sent")
         self._check_enough(len(survived) + 1, "survived")
@@ -148,7 +148,7 @@ class Party:
             shares.append(seed_share if other in survived else key_share)
         return UnmaskReply(request.session, np.uint32(self.number), to_array(self._own_share), to_rows(shares))
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """Everything that the party has to remember between two steps: its secrets, in the clear.
 
         For a party whose process ends in between. Whoever reads it can take off the party's masks.
@@ -168,8 +168,8 @@ class Party:
         return json.dumps(kept).encode()
 
     @classmethod
-    def unpacked(cls, terms: Terms, kept: bytes) -> Party:
-        """The party as it was when it was :meth:`packed`."""
+    def unpack(cls, terms: Terms, kept: bytes) -> Party:
+        """The party as it was when it was :meth:`pack`."""
         values = json.loads(kept)
         party = cls(terms, values["number"])
         party._done, party._session = values["done"], bytes.fromhex(values["session"])
@@ -192,7 +192,7 @@ class Party:
             self._refuse(f"asked to {step} in another session than the one it takes part in")
         self._done += 1
 
-    def _marked(self, flags: Integer[AnyArray, " neighbours"]) -> list[int]:
+    def _find_marked_neighbours(self, flags: Integer[AnyArray, " neighbours"]) -> list[int]:
         """Numbers of the neighbours whose flag is set."""
         return [other for other, flag in zip(sorted(self._seal_keys), np.asarray(flags).tolist(), strict=True) if flag]
 

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, FormatError, MissingDataError
 from fedrank.core.trees import Json
-from fedrank.data.lines import unpacked
+from fedrank.data.lines import read_lines
 from fedrank.ranking.clicks.browsing import attraction
 from fedrank.ranking.clicks.cascade import CascadeUser
 
@@ -89,7 +89,7 @@ def read_sessions(path: str | Path) -> Sessions:
         FormatError: Columns are missing, or a session is none; with its line.
     """
     path = Path(path)
-    lines = (line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in unpacked(path))
+    lines = (line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in read_lines(path))
     header = next(lines)
     missing = [name for name in ("query_id", "url_ids", "clicks") if name not in header]
     if missing:

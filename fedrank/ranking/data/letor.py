@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError
-from fedrank.data.lines import Lines, explain, shown, unpacked
+from fedrank.data.lines import Lines, explain, read_lines, shown
 from fedrank.ranking.data.queries import QuerySet
 
 Source = str | os.PathLike[str]
@@ -226,7 +226,7 @@ def _check(file: _Parsed, max_label: int) -> None:
 def _apply_groups(lines: Lines, path: Path) -> None:
     """Give the rows their queries from a file of sizes: one number a line."""
     size = 0
-    for number, text in enumerate(unpacked(path), start=1):
+    for number, text in enumerate(read_lines(path), start=1):
         token = text.strip()
         if not token:
             continue

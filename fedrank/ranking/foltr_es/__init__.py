@@ -53,7 +53,7 @@ from fedrank.core.native import Cohort, NotNativeError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.data.places import OWN
-from fedrank.metrics.online import OnlineMetric, discretised
+from fedrank.metrics.online import OnlineMetric, discretise
 from fedrank.privacy.noise.parties import PartyNoise
 from fedrank.privacy.piecewise import WORDS
 from fedrank.privacy.randomised_response import os_words
@@ -199,7 +199,7 @@ class FoltrES(RankingProtocol):
 
     @override
     def bind(self, parts: Parts) -> Any:
-        sent = parts.metric if self.reward_values is None else discretised(parts.metric, self.reward_values)
+        sent = parts.metric if self.reward_values is None else discretise(parts.metric, self.reward_values)
         byzantine = max(1, parts.attackers) if self.byzantine is None else self.byzantine
         made = super().bind(dataclasses.replace(parts, metric=sent))
         return dataclasses.replace(made, observed=parts.metric, byzantine=byzantine, rule=parts.aggregate)

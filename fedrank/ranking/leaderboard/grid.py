@@ -16,8 +16,8 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 from fedrank.core.registry import Registry
-from fedrank.core.trees import Json, flat, nested
-from fedrank.data.catalogue import CATALOGUE, described
+from fedrank.core.trees import Json, flat, nest
+from fedrank.data.catalogue import CATALOGUE, list_data_sets
 from fedrank.data.folders import place_of
 from fedrank.engine.cells import Cell
 from fedrank.engine.methods import Method, method, method_names
@@ -291,7 +291,7 @@ def parts_here(names: Sequence[str] = (), *, divisions: int = 1) -> list[Part]:
         wanted = ("mq2008", "clueweb09-ltr", "mslr-sample") if not names else None
         here = [
             entry.name
-            for entry in described("ranking")
+            for entry in list_data_sets("ranking")
             if (wanted is None or entry.name in wanted) and _is_ranking_set_here(entry)
         ]
         names = sorted(here, key=wanted.index) if wanted else here
@@ -375,7 +375,7 @@ def configuration(entrant: Entrant, block: Block, part: Part, terms: Terms) -> A
     if refused:
         return refused
     try:
-        config = from_dict(nested({"protocol": entrant.protocol, **settings})).resolved()
+        config = from_dict(nest({"protocol": entrant.protocol, **settings})).resolved()
     except ConfigError as error:
         return str(error)
     return config

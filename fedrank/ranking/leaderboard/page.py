@@ -249,7 +249,7 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
             and t.survives
         }
         level = [row.method for row in rows[1:] if row.method not in worse]
-        best = describe.measured(rows[0].estimate(), digits=4)
+        best = describe.format_value(rows[0].estimate(), digits=4)
         rest = f"not told apart from it: {describe.in_words(level)}" if level else "all others are below it"
         said.append(f"{data_title(data)}: {rows[0].method} leads with {best}; {rest}")
     out[FIRST] = ". ".join(said) + "." if said else ""
@@ -271,7 +271,7 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
 
 
 def _describe_contrast(test: Contrast) -> str:
-    return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.measured(test.seeds.mean, signed=True)}"
+    return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.format_value(test.seeds.mean, signed=True)}"
 
 
 def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:

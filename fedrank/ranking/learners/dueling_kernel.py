@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, check_shapes, fill_perturbation, fixed, scratch_words
+from fedrank.core.kernels import ONE_AT_A_TIME, Cohort, check_shapes, fill_perturbation, freeze, scratch_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -197,7 +197,7 @@ def _host_duels(
     learned = np.empty((cohort.parties, models.shape[1]), np.float32)
     patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
     tables = (normal_table(), rank_weights(int(blocks.length.max())), *quality_tables(blocks, click.shape[1]))
-    by_seed, by_rank, ideal, discounts, gains = (fixed(table, table.dtype) for table in tables)
+    by_seed, by_rank, ideal, discounts, gains = (freeze(table, table.dtype) for table in tables)
     took_place = flat(active, np.bool_)
     seeds, sides, picks, chances = (flat(bits, np.uint32) for bits in (directions, assign, pick, clicks))
     per_rank = (*queries.shape, click.shape[1])

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError
-from fedrank.data.lines import stored
+from fedrank.data.lines import read_pieces
 from fedrank.ranking.data.letor import read
 from fedrank.ranking.data.queries import QuerySet
 
@@ -136,7 +136,7 @@ def _lines_of(folder: Path, qids: set[str], users: int, without: tuple[str, ...]
     wanted = {qid.encode() for qid in qids}
     unfinished = target.with_suffix(".part")
     with open(unfinished, "wb") as out:
-        for number, line in enumerate(stored(source), start=1):
+        for number, line in enumerate(read_pieces(source), start=1):
             words = line.split(b" ", 2)
             if len(words) < 3 or not words[1].startswith(b"qid:"):
                 if line.strip():

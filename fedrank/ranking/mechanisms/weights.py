@@ -16,7 +16,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.core.streams import folded
+from fedrank.core.streams import fold_words
 from fedrank.privacy.accounts.correlated import correlated_account
 from fedrank.privacy.calibration import gaussian_sigma, replacement_sensitivity
 from fedrank.privacy.noise.correlated import column_norm, next_noise
@@ -196,7 +196,7 @@ class ServerNoised(ClearWeights):
     def init(self, key):
         # Nothing that is published may be drawn from the key of the noise.
         if isinstance(key, np.ndarray):
-            key, secret = folded(key, 0), folded(key, 1)
+            key, secret = fold_words(key, 0), fold_words(key, 1)
             return key, ServerNoise(secret, np.zeros((self.band - 1, self.size), np.float32))
         key, secret = jax.random.split(key)
         words = jax.random.key_data(secret).astype(jnp.uint32)

@@ -139,7 +139,7 @@ class ClicksToReply:
         if self.piecewise is not None:
             most = self.largest_difference
             difference = xp.clip(xp.asarray(sums[0] - sums[1], xp.int32), -most, most)
-            return PrivateReply(seed, self.piecewise.privatised(difference, most, noise, xp))
+            return PrivateReply(seed, self.piecewise.privatise(difference, most, noise, xp))
         if self.noisy:
             sums = xp.clip(sums + noise, -(2**31), 2**31 - 1)
             return NoisyReply(seed, sums[0], sums[1])

@@ -73,7 +73,9 @@ class RankingShown(CurvesShown):
         gain = mean_interval([final[seed] - start[seed] for seed in final])
         parts = [sentences.against(gain, first.mean, "the one it started as")]
         numbers = [
-            Number(f"{short} {self.where[split]}", describe.measured(reached.mean, digits=3), sentences.spread(reached))
+            Number(
+                f"{short} {self.where[split]}", describe.format_value(reached.mean, digits=3), sentences.spread(reached)
+            )
         ]
         known = [one for one in run.baselines if (split, measure) in one.values]
         if known:  # the strongest: what a sceptic would choose
@@ -86,7 +88,9 @@ class RankingShown(CurvesShown):
                 if difference.half is not None
                 else "one seed"
             )
-            numbers.append(Number(f"Against {best.name}, trained on labels", sentences.signed(difference.mean), note))
+            numbers.append(
+                Number(f"Against {best.name}, trained on labels", sentences.format_difference(difference.mean), note)
+            )
         sentence = (
             f"From clicks alone, {who} taught a ranker that, {self.where[split]}, is {describe.in_words(parts)}."
             f"{sentences.closing(run)}"

@@ -7,7 +7,7 @@ from typing import Any
 from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Study, named_measure, shortened
+from fedrank.engine.study import Study, named_measure, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import build
 from fedrank.ranking.personal import train, worth
@@ -61,7 +61,7 @@ def unlearning_results(study: Study, fraction: float, listener: Listener) -> tup
     for case in cases or ({"name": study.title},):
         config = from_dict({**base, **{k: v for k, v in case.items() if k != "name"}})
         if fraction < 1:
-            config = shortened(config, fraction)
+            config = shorten_run(config, fraction)
         ways = unlearn(config, float(study.settings["share"]), int(study.settings["tune"]), listener)
         measures = [(split, named_measure(pattern, config)) for split, pattern in study.measures]
         target = next(way for way in ways if way.name == "retraining")
@@ -137,7 +137,7 @@ def own_ranker_results(study: Study, fraction: float, listener: Listener) -> tup
             listener.stage(f"{case['name']}: {method['name']}")
             settings = {**base, **{k: v for table in (case, method) for k, v in table.items() if k != "name"}}
             config = from_dict(settings)
-            experiment = build(shortened(config, fraction) if fraction < 1 else config)
+            experiment = build(shorten_run(config, fraction) if fraction < 1 else config)
             trained = train(experiment)
             for group, values in worth(experiment, trained).items():
                 row: dict[str, Any] = {"method": method["name"], "group": group}

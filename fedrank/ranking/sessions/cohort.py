@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, Shaped, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.compiled import njit
-from fedrank.core.kernels import check_shapes, fixed
+from fedrank.core.kernels import check_shapes, freeze
 from fedrank.metrics.online import OnlineMetric
 from fedrank.privacy.randomised_response import threshold
 from fedrank.ranking.on_device.reply import ClicksToReply
@@ -39,9 +39,9 @@ def drawn_queries(
     """:func:`fedrank.ranking.sessions.devices.draw_queries` for a cohort."""
     rows = _rows(words)
     out = np.empty(rows.shape, np.int32)
-    first, count = (fixed(np.asarray(leaf).reshape(-1), np.int32) for leaf in (device.first, device.count))
+    first, count = (freeze(np.asarray(leaf).reshape(-1), np.int32) for leaf in (device.first, device.count))
     check_shapes(first=(first, (len(rows),)), count=(count, (len(rows),)))
-    _fill_queries(fixed(held, np.int32), first, count, rows, out)
+    _fill_queries(freeze(held, np.int32), first, count, rows, out)
     return out.reshape(words.shape)
 
 
@@ -67,8 +67,8 @@ def record_cohort_experience(
     lead = sessions.patterns.shape[:2]
     reward, ndcg = np.empty((2, lead[0] * lead[1]), np.float32)
     values = metric.values.astype(np.float32)[metric.index]
-    patterns, quality = fixed(_rows(sessions.patterns), np.int32), fixed(_rows(sessions.ndcg), np.float32)
-    took_place, shape = fixed(_rows(active), np.bool_), (reward.size, patterns.shape[1])
+    patterns, quality = freeze(_rows(sessions.patterns), np.int32), freeze(_rows(sessions.ndcg), np.float32)
+    took_place, shape = freeze(_rows(active), np.bool_), (reward.size, patterns.shape[1])
     check_shapes(patterns=(patterns, shape), quality=(quality, shape), active=(took_place, shape))
     _fill_experience(values, patterns, quality, took_place, reward, ndcg)
     return device._replace(reward=reward.reshape(lead), ndcg=ndcg.reshape(lead))
@@ -108,19 +108,19 @@ def private_sums(
     Raises:
         ValueError: p < 1, and the words are missing or not two an interaction.
     """
-    metric, rows = to_reply.metric, fixed(_rows(patterns), np.int32)
+    metric, rows = to_reply.metric, freeze(_rows(patterns), np.int32)
     out, lies = np.zeros((len(rows), patterns.shape[2]), np.int32), to_reply.p < 1
-    bits = fixed(_rows(words), np.uint32) if lies and words is not None else np.empty((0, 0), np.uint32)
-    took_place = fixed(_rows(active), np.bool_)
+    bits = freeze(_rows(words), np.uint32) if lies and words is not None else np.empty((0, 0), np.uint32)
+    took_place = freeze(_rows(active), np.bool_)
     check_shapes(active=(took_place, rows.shape))
     if lies:
         check_shapes(words=(bits, (len(rows), 2 * rows.shape[1])))
     _fill_sums(
         rows,
-        fixed(bits, np.uint32),
+        freeze(bits, np.uint32),
         took_place,
-        fixed(metric.index, np.int32),
-        fixed(metric.numerators, np.int32),
+        freeze(metric.index, np.int32),
+        freeze(metric.numerators, np.int32),
         lies,
         threshold(to_reply.p, metric.n) if lies else 2**32,
         out,

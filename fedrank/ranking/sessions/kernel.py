@@ -26,7 +26,7 @@ from fedrank.core.kernels import (
     check_range,
     check_shapes,
     fill_perturbation,
-    fixed,
+    freeze,
     scratch_words,
 )
 from fedrank.core.lazy import jax, jnp
@@ -221,7 +221,7 @@ def click_tables(users: tuple[CascadeUser, ...]) -> tuple[np.ndarray, np.ndarray
     click, leave = decision_tables(users)
     if all(user.cascades for user in users):
         click, leave = click[:, :, :1], leave[:, :, :1]
-    return fixed(click, np.float32), fixed(leave, np.float32)
+    return freeze(click, np.float32), freeze(leave, np.float32)
 
 
 @njit(forceinline=True, nogil=True)
@@ -249,7 +249,7 @@ def quality_tables(data: FeatureBlocks, depth: int) -> tuple[np.ndarray, np.ndar
     for query, (first, length) in enumerate(zip(data.label_start, data.length, strict=True)):
         best = np.sort(data.labels[first : first + length])[::-1][:depth]
         ideal[query] = gains[best] @ discounts[: len(best)]
-    return fixed(ideal, np.float32), fixed(discounts, np.float32), fixed(gains, np.float32)
+    return freeze(ideal, np.float32), freeze(discounts, np.float32), freeze(gains, np.float32)
 
 
 def asked_by(
@@ -271,8 +271,8 @@ def kernel_arrays(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Values, start, stride, labels, label_start and length, as kernels take them."""
     return (
-        fixed(data.values, np.float32), fixed(data.start, np.int64), fixed(data.stride, np.int32),
-        fixed(data.labels, np.int32), fixed(data.label_start, np.int64), fixed(data.length, np.int32),
+        freeze(data.values, np.float32), freeze(data.start, np.int64), freeze(data.stride, np.int32),
+        freeze(data.labels, np.int32), freeze(data.label_start, np.int64), freeze(data.length, np.int32),
     )  # fmt: skip
 
 
@@ -470,7 +470,7 @@ def run_sessions(
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
     bits = (queries, click_bits, tie_bits)
-    out = _call(_sessions, ranker, users, user_index, data, center, seed, fixed(steps, np.float32), random_ties, *bits)
+    out = _call(_sessions, ranker, users, user_index, data, center, seed, freeze(steps, np.float32), random_ties, *bits)
     return SessionResults(*out)
 
 
@@ -518,9 +518,9 @@ class HostSessions:
         click, leave = click_tables(users)
         self._known = (
             *kernel_arrays(data), data.n_features, kernel_shape(ranker)[1], click, leave, random_ties,
-            fixed(normal_table(), np.float32), *quality_tables(data, users[0].depth),
+            freeze(normal_table(), np.float32), *quality_tables(data, users[0].depth),
         )  # fmt: skip
-        self._steps, self._depth = fixed(steps, np.float32), click.shape[1]
+        self._steps, self._depth = freeze(steps, np.float32), click.shape[1]
         self._click, self._data = click, data
         self._size, self._noise = ranker.size, np.empty((0, ranker.size), np.float32)
         self._made = np.empty(0, np.uint32)  # whose perturbations are in self._noise

@@ -21,7 +21,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.errors import DataError
-from fedrank.core.streams import folded, run_words, split
+from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.silos.attacks.settings import MODES, RecordAttack
 from fedrank.silos.glm.sums import moments_of
@@ -206,8 +206,8 @@ def _networks(
     for first in range(0, len(used), at_once):
         key, rows = keys[first : first + at_once], chosen[first : first + at_once]
         held = Rows(x[rows], y[rows], np.full(len(rows), size, np.int32))
-        draws = sgd.draw(folded(key, 1), sgd.rng_shape(size))
-        made = sgd.train(sgd.network.initial(folded(key, 0)), held, draws)
+        draws = sgd.draw(fold_words(key, 1), sgd.rng_shape(size))
+        made = sgd.train(sgd.network.initial(fold_words(key, 0)), held, draws)
         out += [_by_label(scores, own.y) for scores in sgd.network.scores(made, x[None]).astype(float)]
     return np.array(out)
 

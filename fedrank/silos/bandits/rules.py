@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int, UInt32
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
-from fedrank.core.streams import folded, stream, uniforms
+from fedrank.core.streams import fold_words, stream, uniforms
 
 Kind: TypeAlias = Literal["epsilon-greedy", "ucb", "thompson", "extreme-explore", "bayesian-extreme-explore", "fixed"]
 
@@ -251,7 +251,7 @@ def _posterior_draws(
     """
     parameters = np.stack([rule.wins0 + estimates.wins, rule.losses0 + estimates.losses], -2).astype(float)
     parameters = np.broadcast_to(parameters, (*key.shape[:-1], *parameters.shape[-2:]))
-    logs, words = np.empty(parameters.shape), folded(key, 1).astype(np.uint64)
+    logs, words = np.empty(parameters.shape), fold_words(key, 1).astype(np.uint64)
     for run in np.ndindex(key.shape[:-1]):
         random, a = np.random.Generator(np.random.Philox(key=words[run])), parameters[run]
         logs[run] = np.log(random.standard_gamma(a + 1)) + np.log1p(-random.random(a.shape)) / a

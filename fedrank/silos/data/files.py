@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
-from fedrank.data.lines import stored, unpacked
+from fedrank.data.lines import read_lines, read_pieces
 from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
 from fedrank.silos.data.looks import copies, looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -279,14 +279,14 @@ def _csv(path: Path) -> dict[str, list[str | None]]:
 
 def _text(path: Path) -> Iterator[str]:
     """The lines of a CSV file as text: UTF-8, or UTF-16 with a byte-order mark, as spreadsheets write it."""
-    if next(stored(path), b"").startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if next(read_pieces(path), b"").startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
-            text = b"".join(stored(path)).decode("utf-16")
+            text = b"".join(read_pieces(path)).decode("utf-16")
         except UnicodeDecodeError as cause:
             raise FormatError("the text is not the UTF-16 that it begins as; save the file as UTF-8.", path) from cause
         yield from io.StringIO(text, newline=None)
         return
-    for number, line in enumerate(unpacked(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         if b"\0" in line:
             raise FormatError("this is neither CSV text nor a parquet file.", path, number)
         try:

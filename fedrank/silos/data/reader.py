@@ -18,7 +18,7 @@ from fedrank.core.errors import ConfigError, DataError, FormatError, MissingData
 from fedrank.core.registry import Entry
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
-from fedrank.data.lines import unpacked
+from fedrank.data.lines import read_lines
 from fedrank.data.places import find
 from fedrank.data.sources import Reader
 from fedrank.silos.data.coding import Coding
@@ -246,7 +246,7 @@ def _files(entry: DataSet, folder: Path | None) -> dict[str, Path]:
 def _numbers(path: Path) -> Float[np.ndarray, "rows 14"]:
     """The rows of a UCI file: numbers between commas, ``?`` where one is missing (NaN)."""
     rows = []
-    for number, line in enumerate(unpacked(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
             values = [np.nan if cell.strip() == b"?" else float(cell) for cell in line.split(b",")]
         except ValueError as cause:

@@ -36,7 +36,7 @@ from jaxtyping import Float, Float32, Int32, UInt32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.streams import folded, normals, stream
+from fedrank.core.streams import fold_words, normals, stream
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.privacy.randomised_response import os_words
@@ -268,8 +268,8 @@ class PrivateSgd(LocalSgd):
     @override
     def draw(self, keys: UInt32[np.ndarray, "silos 2"], shape: tuple[int, int]) -> Draws:
         steps, rows = self.steps(shape[1], shape[0] // self.epochs), shape[1]
-        bits = stream(folded(keys, 0), steps * rows).reshape(-1, steps, rows)
-        return Draws(bits, simulated_noise(folded(keys, 1), (steps, self.network.trainable)))
+        bits = stream(fold_words(keys, 0), steps * rows).reshape(-1, steps, rows)
+        return Draws(bits, simulated_noise(fold_words(keys, 1), (steps, self.network.trainable)))
 
     @override
     def draw_from_os(self, shape: tuple[int, int]) -> Draws:

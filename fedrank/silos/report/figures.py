@@ -309,7 +309,7 @@ def _cells(silos: Silos) -> tuple[list[_Cell], float]:
                 cells.append(_Cell(target, name, f"{name} for {target}: not compared"))
                 continue
             value, below = one.difference.mean, ""
-            note = f"{name} for {target}: {describe.measured(one.difference, signed=True)}, {one.verdict}"
+            note = f"{name} for {target}: {describe.format_value(one.difference, signed=True)}, {one.verdict}"
             if one.visible is not None and one.verdict == "no evidence":
                 below = f"seen from −{one.visible:.3f}"
                 note += f"; a harm of more than {one.visible:.3f} would have been seen"

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.trees import Json
-from fedrank.report.files import checked, json_object, parquet
+from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.report.statistics import Interval
 
 #: Columns of ``arms.parquet`` and what each may hold.
@@ -169,7 +169,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     if not (expected or file.exists() or evidence_file.exists() or arms_file.exists()):
         return None
     raw = json_object(file)
-    arms = checked(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
+    arms = convert_content(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
@@ -178,9 +178,11 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
         )
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
-    findings = checked(evidence_file, what, lambda: {t: _findings(one, has_arms) for t, one in evidence.items()})
+    findings = convert_content(
+        evidence_file, what, lambda: {t: _findings(one, has_arms) for t, one in evidence.items()}
+    )
     what = "'silos', 'targets' and 'rows'"
-    return checked(
+    return convert_content(
         file,
         what,
         lambda: Silos(

@@ -202,7 +202,7 @@ def _sent(run: Run) -> Number | None:
 def _note(value: Interval) -> str:
     if value.low is None or value.high is None:
         return "difference of means, no interval"
-    ends = " to ".join(describe.measured(end, signed=True, digits=DIGITS) for end in (value.low, value.high))
+    ends = " to ".join(describe.format_value(end, signed=True, digits=DIGITS) for end in (value.low, value.high))
     return f"{ends}: {sentences.interval_words(value)}"
 
 
@@ -211,7 +211,7 @@ def _seeds(run: Run) -> str:
 
 
 def _sign(value: Interval) -> str:
-    return describe.measured(value.mean, signed=True, digits=DIGITS)
+    return describe.format_value(value.mean, signed=True, digits=DIGITS)
 
 
 def _data(run: Run) -> str:

@@ -71,7 +71,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         drawn: From :func:`charts`.
     """
     silos = _silos(run)
-    unsaid = [said for said in sentences.unsaid(run) if said != UNDEFINED]
+    unsaid = [said for said in sentences.other_caveats(run) if said != UNDEFINED]
     more = (tables.to_html(tables.final_table(run)), h("dl", *_tiles(run), class_="tiles"))
     return Page(
         opening_of(run, harmful(run)),
@@ -237,7 +237,7 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
 
 
 def _number(value: Interval) -> str:
-    return describe.measured(value, signed=True, digits=silo_tables.DIGITS)
+    return describe.format_value(value, signed=True, digits=silo_tables.DIGITS)
 
 
 def _rest(run: Run) -> str:

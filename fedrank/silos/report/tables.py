@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fedrank.core.ledger import Ledger
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.metrics.p_values import p_is, p_value
 from fedrank.report import describe
 from fedrank.report.run import Run
@@ -46,20 +46,20 @@ def ledger_words(run: Run) -> list[str]:
         for flow in (flow for flow in lines if flow.exchange == exchange):
             who = "the server sent" if flow.sender == "server" else "silos sent"
             holds = models_in(models, flow)
-            inside = f" with {counted(holds, 'model')} each" if holds else ""
+            inside = f" with {format_count(holds, 'model')} each" if holds else ""
             size = f"{describe.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
-            parts.append(f"{who} {counted(flow.messages, 'message')} {flow.message}{inside}, {size}")
+            parts.append(f"{who} {format_count(flow.messages, 'message')} {flow.message}{inside}, {size}")
         turns = len({entry.round for entry in ledger if entry.exchange == exchange})
-        when = "" if exchange in SETUP else f", in {counted(turns, 'round')}"
+        when = "" if exchange in SETUP else f", in {format_count(turns, 'round')}"
         said = EXCHANGES.get(exchange)
         out.append(f"Exchange “{exchange}”{f' ({said})' if said else ''}: {'; '.join(parts)}{when}.")
     count, transfers = sum(f.messages for f in lines), sum(f.messages * models_in(models, f) for f in lines)
     up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
-    of_models = f", {counted(transfers, 'transfer')} of a model" if transfers else ""
+    of_models = f", {format_count(transfers, 'transfer')} of a model" if transfers else ""
     seeds = "" if len(run.seeds) == 1 else "; other seeds may ask other silos, and move more or less"
     which = f", target {run.details.targets[0]}" if len(run.details.targets) > 1 else ""
     out.append(
-        f"{counted(rounds, 'round')} made {counted(count, 'message')}{of_models}, {describe.size(up)} up and "
+        f"{format_count(rounds, 'round')} made {format_count(count, 'message')}{of_models}, {describe.size(up)} up and "
         f"{describe.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
     )
     return out
@@ -287,7 +287,7 @@ def warning(run: Run, target: str, helper: Helper) -> str:
     mean, low, high = ("–",) * 3
     if helper.difference is not None:
         ends = (helper.difference.mean, helper.difference.low, helper.difference.high)
-        mean, low, high = (describe.measured(end, signed=True, digits=DIGITS) for end in ends)
+        mean, low, high = (describe.format_value(end, signed=True, digits=DIGITS) for end in ends)
     p = p_is(helper.p)
     said = (
         f"averaging with it changes {target}’s {measured_by(run)} by {mean} (95 % interval over seeds {low} to "

@@ -31,7 +31,7 @@ def _values(mechanism: str, epsilon: float, delta: float) -> Audit:
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
         shape = (trials, _CANDIDATES)
-        sent = noise.applied(jnp.full(shape, 2.0 * world - 1.0, jnp.float32), noise.draw_from_os(shape))
+        sent = noise.apply(jnp.full(shape, 2.0 * world - 1.0, jnp.float32), noise.draw_from_os(shape))
         steps = np.rint(np.asarray(sent, np.float64) * noise.steps)
         # What lies beyond the range says no more than its end with Laplace noise, and more with Gaussian noise.
         said = np.clip(steps, -noise.steps, noise.steps) if mechanism == "laplace" else steps

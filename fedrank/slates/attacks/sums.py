@@ -48,7 +48,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of
 from fedrank.core.lazy import jit
 from fedrank.core.protocol import Exchange, Party
-from fedrank.core.trees import Json, nested
+from fedrank.core.trees import Json, nest
 from fedrank.engine.settings import defaults, from_dict
 from fedrank.engine.variations import read_value
 from fedrank.slates.attacks.leak import Leak, accuracy, interval, linear_guesser
@@ -350,7 +350,7 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
         given[name] = values if name in listed else read_value(value)
     if epsilon is not None:
         given["sharing.epsilon"] = epsilon
-    protocol: Any = experiment_of(from_dict({**nested(given), "protocol": mode}).resolved()).protocol
+    protocol: Any = experiment_of(from_dict({**nest(given), "protocol": mode}).resolved()).protocol
     if protocol.secure_sum:
         raise ConfigError(
             "--set sharing.secure_sum=true: attackers here read the sums of each platform, which a secure sum hides "

@@ -107,7 +107,7 @@ class SlateExchange(Exchange):
 
     def privatise(self, values: Float[Array, "*shape"], noise: Any) -> Float[Array, "*shape"]:
         """Values as they leave the platform: clipped and with noise, if the settings say so."""
-        return values if self.settings.noise is None else self.settings.noise.applied(values, noise)
+        return values if self.settings.noise is None else self.settings.noise.apply(values, noise)
 
 
 @dataclass(frozen=True)

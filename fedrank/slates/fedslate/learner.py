@@ -218,7 +218,7 @@ class ValueLearner(SlateLearner):
     @override
     def join_values(self, shared, values, key):
         noise = self.settings.noise
-        sent = values if noise is None else noise.applied(values, noise.draw(key, values.shape))
+        sent = values if noise is None else noise.apply(values, noise.draw(key, values.shape))
         return federated_values(self.settings, shared, sent)
 
     @override

@@ -20,7 +20,7 @@ import polars as pl
 from fedrank.core.trees import Json
 from fedrank.report import figures
 from fedrank.report.charts import Chart
-from fedrank.report.files import checked, json_object
+from fedrank.report.files import convert_content, json_object
 from fedrank.report.html import Html, h
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
@@ -222,9 +222,13 @@ def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> 
     raw = json_object(file)
     known = json_object(marks_file, needed=finished)
     what = "for each policy 'values', 'episodes' and 'runs' of as many platforms as slates.json has"
-    marks = checked(marks_file, what, lambda: _marks(known["baselines"] if known else (), raw["platforms"], seeds))
+    marks = convert_content(
+        marks_file, what, lambda: _marks(known["baselines"] if known else (), raw["platforms"], seeds)
+    )
     what = "'platforms', 'feedback', 'world' and at the end 'results' as fedrank writes them"
-    made = checked(file, what, lambda: _made(raw, (*marks, *_copying_policy(raw, seeds)), given, needed=finished))
+    made = convert_content(
+        file, what, lambda: _made(raw, (*marks, *_copying_policy(raw, seeds)), given, needed=finished)
+    )
     return replace(made, stays=read_stays(folder))
 
 
@@ -344,7 +348,7 @@ def read_stays(folder: Path) -> dict[str, Stay]:
         return {}
     raw = json_object(file)
     what = "for each policy 'kale' of as many rounds a platform as 'satisfaction' has"
-    return checked(file, what, lambda: {str(name): _stay(one) for name, one in raw.items()})
+    return convert_content(file, what, lambda: {str(name): _stay(one) for name, one in raw.items()})
 
 
 def _stay(raw: Mapping[str, Json]) -> Stay:

@@ -76,7 +76,7 @@ def opening_of(run: Run) -> Opening:
     if more is not None:
         sentence = f"After {users:,} users, slates of {names} bring {_more(more, ours.mean - more.mean)}{_far(run)}."
         note = "one seed" if more.half is None else f"± {more.half:.{DIGITS}f}: {sentences.interval_words(more)}"
-        numbers.append(Number("Against random slates", sentences.signed(more.mean, DIGITS), note))
+        numbers.append(Number("Against random slates", sentences.format_difference(more.mean, DIGITS), note))
     sentence += _blind(run, slates)
     if not users:
         sentence = f"{done:,} rounds are less than one user’s stay ({slates.stay}): too few to learn from."
@@ -126,7 +126,7 @@ def _blind(run: Run, slates: SlateRun) -> str:
                 "gain": "gains from the others",
                 "loss": "loses by it",
                 "neither": "has no measurable gain",
-                "unknown": f"has {sentences.signed(found.mean, DIGITS)} in one seed",
+                "unknown": f"has {sentences.format_difference(found.mean, DIGITS)} in one seed",
             }[direction(found)]
             said += f" {name}, which sees no feedback, {known}."
     return said
@@ -217,7 +217,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
     return Page(
         opening_of(run),
-        sentences.unsaid(run),
+        sentences.other_caveats(run),
         (
             _stay(run, drawn),
             Section("found", "What was found", found),
@@ -245,7 +245,7 @@ def _tiles(run: Run) -> list[Html]:
         notes = ["" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval over {ours.n} seeds"]
         if more is not None:
             notes.append(
-                f"{describe.measured(more, signed=True, digits=DIGITS)} against random: {_TOLD[direction(more)]}"
+                f"{describe.format_value(more, signed=True, digits=DIGITS)} against random: {_TOLD[direction(more)]}"
             )
         title = (
             "A user’s engagement, all together" if not place else f"On {slate_tables.measure_owner(slates, measure)}"

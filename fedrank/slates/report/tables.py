@@ -480,7 +480,7 @@ def _describe(found: Estimate) -> str:
 
 
 def _sign(value: float) -> str:
-    return describe.measured(value, signed=True, digits=DIGITS)
+    return describe.format_value(value, signed=True, digits=DIGITS)
 
 
 def _half(slates: SlateRun) -> str:

@@ -33,7 +33,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jit
-from fedrank.core.streams import run_words, typed
+from fedrank.core.streams import run_words, wrap_keys
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
 from fedrank.slates.world.policies import Policy, expected_exposure
@@ -120,7 +120,7 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     own = type(world) is not Satisfaction  # whose methods may be others
     shape = world if own else Satisfaction(**{name: getattr(world, name) for name in kept})
-    series, total, error = _solve(shape, samples, _operators(world, grid), typed(run_words([seed])[0]))
+    series, total, error = _solve(shape, samples, _operators(world, grid), wrap_keys(run_words([seed])[0]))
     return Solution(series, np.asarray(_bound(world), np.float32), total, error)
 
 

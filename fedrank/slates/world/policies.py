@@ -25,7 +25,7 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import dataclass_of_arrays, jax, jit, jnp
 from fedrank.core.registry import Registry
-from fedrank.core.streams import split, typed
+from fedrank.core.streams import split, wrap_keys
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.satisfaction import NEUTRAL, Satisfaction, Scene, Turn
 
@@ -120,7 +120,7 @@ def rollout(world: Satisfaction, policy: Policy, key: Key[Array, ""] | StayKeys)
 
     def one_round(carry, keys):
         memory, scene = carry
-        for_world, for_policy = map(typed, keys) if isinstance(keys, tuple) else jax.random.split(keys)
+        for_world, for_policy = map(wrap_keys, keys) if isinstance(keys, tuple) else jax.random.split(keys)
         slates = policy.act(memory, scene, for_policy)
         after, turns, _ = world.round(scene, slates, world.draw(for_world))
         clicked = jnp.take_along_axis(scene.documents, jnp.maximum(turns.item, 0)[:, None], axis=1)[:, 0]
@@ -129,7 +129,7 @@ def rollout(world: Satisfaction, policy: Policy, key: Key[Array, ""] | StayKeys)
         return (policy.notice(memory, scene, slates, turns), after), row
 
     if isinstance(key, StayKeys):
-        first, rounds = typed(key.first), (key.world, key.policy)
+        first, rounds = wrap_keys(key.first), (key.world, key.policy)
     else:
         first, rest = jax.random.split(key)
         rounds = jax.random.split(rest, world.rounds_per_episode)

@@ -55,7 +55,7 @@ from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.frames import as_frame
-from fedrank.data.lines import unpacked
+from fedrank.data.lines import read_lines
 from fedrank.data.places import find
 from fedrank.data.sources import Reader
 from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
@@ -97,7 +97,7 @@ def qrels(path: Path) -> Iterator[Judgement]:
     Raises:
         FormatError: A line has not four columns, or the grade is no whole number.
     """
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         cells = raw.decode("utf-8", "backslashreplace").split()
         if not cells:
             continue
@@ -117,7 +117,7 @@ def qrels(path: Path) -> Iterator[Judgement]:
 def _read_marked(path: Path, mark: str, number: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
     """Each element's line, id and text."""
     first, inside = 0, []
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         text = raw.decode(_ENCODING)
         lower = text.strip().lower()
         if lower == f"<{mark}>":
@@ -142,7 +142,7 @@ def _read_marked(path: Path, mark: str, number: re.Pattern[str]) -> Iterator[tup
 def _read_slashed(path: Path) -> Iterator[tuple[int, str, str]]:
     """Each record's line, number and text."""
     first, number, inside = 0, "", []
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         text = raw.decode(_ENCODING).strip()
         if text == "/":
             if number:  # the last record is followed by one more slash
@@ -237,7 +237,7 @@ def _records(path: Path) -> Iterator[tuple[str, int, dict[str, list[str]]]]:
     """Each record: its number without leading zeros, its line, and for each letter the sections' texts."""
     number, first, letter = "", 0, ""
     sections: dict[str, list[str]] = {}
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         text = raw.decode(_ENCODING).rstrip("\r\n")
         record, section = _RECORD.fullmatch(text), _SECTION.fullmatch(text)
         if record:
@@ -271,7 +271,7 @@ def _without(title: str, body: str) -> str:
 
 def _smart_judgements(path: Path, layout: SmartLayout) -> Iterator[Judgement]:
     needed = 1 + max(layout.document_column, layout.grade_column or 0)
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         cells = raw.decode(_ENCODING).split()
         if not cells:
             continue
@@ -382,7 +382,7 @@ def _judgement_files(folder: Path, needed: bool) -> list[Path]:
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
     """Each line that is not blank, as an object."""
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         if not raw.strip():
             continue
         try:
@@ -425,12 +425,12 @@ def _text(row: dict[str, Json], keys: tuple[str, ...], path: Path, line: int, ne
 
 def _has_tabs(path: Path) -> bool:
     """True if the first line has BEIR's three columns between tabs; TREC's are four, between anything."""
-    first = next(iter(unpacked(path))).decode("utf-8-sig", "backslashreplace").rstrip("\r\n").split("\t")
+    first = next(iter(read_lines(path))).decode("utf-8-sig", "backslashreplace").rstrip("\r\n").split("\t")
     return len(first) == len(_HEADER)
 
 
 def _beir(path: Path) -> Iterator[Judgement]:
-    for line, raw in enumerate(unpacked(path), start=1):
+    for line, raw in enumerate(read_lines(path), start=1):
         cells = [cell.strip() for cell in raw.decode("utf-8-sig", "backslashreplace").split("\t")]
         if cells == [""] or (line == 1 and tuple(cells) == _HEADER):
             continue

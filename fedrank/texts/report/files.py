@@ -15,7 +15,7 @@ import polars as pl
 
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.report.files import checked, json_object, parquet
+from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.texts.attacks.settings import FOUND, READABLE
 from fedrank.texts.config import MODES
 
@@ -270,10 +270,12 @@ def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[s
     gate_file = folder / "gate.json"
     gate = json_object(gate_file, needed=finished)
     what = "'decisions', each with seed, silo, vali, test, adopted and kept"
-    decisions = checked(gate_file, what, lambda: tuple(map(_decision, gate["decisions"] if gate else ())))
+    decisions = convert_content(gate_file, what, lambda: tuple(map(_decision, gate["decisions"] if gate else ())))
     ordered = [str(gate["measure"])] if gate.get("measure") else [m for m in measures if m in set(methods["measure"])]
     what = "'silos', 'mode', 'sketch', 'statistics', 'count_error' and 'beta' as fedrank writes them"
-    made = checked(file, what, lambda: _made(raw, methods, ordered[0] if ordered else methods["measure"][0], decisions))
+    made = convert_content(
+        file, what, lambda: _made(raw, methods, ordered[0] if ordered else methods["measure"][0], decisions)
+    )
     strange = sorted({*methods["silo"].unique(), *(one.silo for one in decisions)} - set(made.names))
     if strange:
         raise RunError(

@@ -89,10 +89,12 @@ def _search_values(run: Run) -> tuple[str, list[Number]]:
         f"Searching all {len(texts.silos)} silos’ documents is "
         f"{sentences.against(from_home, home, 'searching only one’s own with BM25')}"
     )
-    numbers = [Number(f"{measure} against BM25 at home", sentences.signed(from_home.mean), _note(from_home))]
+    numbers = [Number(f"{measure} against BM25 at home", sentences.format_difference(from_home.mean), _note(from_home))]
     if trained is not None:
         sentence += f"; the trained ranker is {sentences.against(trained, plain, 'plain BM25 in the same search')}"
-        numbers.append(Number("Training against BM25 in that search", sentences.signed(trained.mean), _note(trained)))
+        numbers.append(
+            Number("Training against BM25 in that search", sentences.format_difference(trained.mean), _note(trained))
+        )
     return f"{sentence}.", numbers
 
 
@@ -115,7 +117,7 @@ def _own(run: Run) -> tuple[str, list[Number]]:
     for name, value, said in ((BM25, over_bm25, "plain BM25"), (LOCAL, over_local, "one trained by the silo alone")):
         if value is not None:
             parts.append(sentences.against(value, _mean(run, name, "own"), said))
-            numbers.append(Number(f"{measure} against {name}", sentences.signed(value.mean), _note(value)))
+            numbers.append(Number(f"{measure} against {name}", sentences.format_difference(value.mean), _note(value)))
     if not parts:
         reached = _mean(run, FEDERATED, "own")
         return f"On its own documents a silo reaches {measure} {reached:.3f}; there is nothing to compare with.", []
@@ -204,7 +206,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     )
     return Page(
         opening_of(run),
-        tuple(said for said in sentences.unsaid(run) if said not in warned),
+        tuple(said for said in sentences.other_caveats(run) if said not in warned),
         (
             Section("found", "What was found", found),
             Section("methods", "Methods", methods),
@@ -278,7 +280,7 @@ def _gain_tile(label: str, value: Estimate, *notes: str) -> Html:
 
 
 def _with_minus(value: float) -> str:
-    return describe.measured(value, signed=True, digits=DIGITS)
+    return describe.format_value(value, signed=True, digits=DIGITS)
 
 
 def _warning(run: Run) -> Html | None:
@@ -318,7 +320,7 @@ def _privacy(run: Run) -> Section:
     content = (
         *statement,
         *(tables.to_html(table) for table in shown if table is not None),
-        sections.covered(run),
+        sections.list_coverage(run),
     )
     return Section("privacy", "Privacy of documents", content)
 

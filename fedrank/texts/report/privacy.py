@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedrank.core.privacy_report import Unit
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.report import describe, words
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
@@ -60,7 +60,7 @@ def reading_words(run: Run) -> str | None:
     name = "readable" if found.readable else "not readable"
     return (
         f"Documents are {name} to other silos: one that has documents too reads {share} % of the words of "
-        f"another’s (99 % interval {low} to {high}, {counted(found.documents, 'document')}; readable is more than "
+        f"another’s (99 % interval {low} to {high}, {format_count(found.documents, 'document')}; readable is more than "
         f"{100 * READABLE:.0f} %).{_found_words(found)}"
     )
 
@@ -73,7 +73,7 @@ def _found_words(read: Insider) -> str:
     says = "tells" if read.finds else "does not tell"
     return (
         f" It {says} whether a text is among them: AUC {area} (99 % interval {low} to {high}, "
-        f"{counted(read.texts, 'text')}; 0.5 is chance)."
+        f"{format_count(read.texts, 'text')}; 0.5 is chance)."
     )
 
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
-from fedrank.core.words import counted
+from fedrank.core.words import format_count
 from fedrank.report import describe, figures, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, ticks
 from fedrank.report.files import parquet
@@ -103,8 +103,8 @@ def ledger_words(run: Run) -> list[str]:
     up, down, count = ledger.bytes_from("parties"), ledger.bytes_from("server"), sum(e.messages for e in ledger)
     seeds = "" if len(run.seeds) == 1 else "; other seeds are cut otherwise, and messages have the same size"
     out.append(
-        f"In all: {counted(count, 'message')}, {describe.size(up)} up from {silos} silos and {describe.size(down)} "
-        f"down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+        f"In all: {format_count(count, 'message')}, {describe.size(up)} up from {silos} silos and "
+        f"{describe.size(down)} down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
     )
     return out
 
@@ -448,8 +448,8 @@ def gate_figure(run: Run) -> Any | None:
     for one in found:
         note = (
             f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
-            f"test {describe.measured(one.test, signed=True, digits=DIGITS)}, held out "
-            f"{describe.measured(one.vali, signed=True, digits=DIGITS)}"
+            f"test {describe.format_value(one.test, signed=True, digits=DIGITS)}, held out "
+            f"{describe.format_value(one.vali, signed=True, digits=DIGITS)}"
         )
         x, y = panel.x(one.test), (list(texts.names).index(one.silo) + 0.5) * panel.height / len(texts.names)
         if one.adopted:

@@ -50,7 +50,7 @@ def gate_verdict(run: Run) -> list[str]:
     gained, lost = sum(one.test > 0 for one in adopted), sum(one.test < 0 for one in adopted)
     spared = sum(one.test < 0 for one in refused)
     kept, offered = (sum(getattr(one, key) for one in decisions) / len(decisions) for key in ("kept", "test"))
-    with_gate, without = (describe.measured(v, signed=True, digits=DIGITS) for v in (kept, offered))
+    with_gate, without = (describe.format_value(v, signed=True, digits=DIGITS) for v in (kept, offered))
     return [
         f"Do no harm: of {many}, each against {against(decisions)}, {len(adopted)} adopt the federation’s ranker; on "
         f"test queries {gained} of these gained and {lost} lost. {len(refused)} of the decisions keep what the silo "
@@ -174,10 +174,10 @@ def verdicts(run: Run) -> list[str]:
 
 def ends(estimate: Estimate) -> str:
     """A difference with the ends of its interval, as text."""
-    mean = describe.measured(estimate.mean, signed=True, digits=DIGITS)
+    mean = describe.format_value(estimate.mean, signed=True, digits=DIGITS)
     if estimate.low is None:
         return f"{mean} (one seed, no interval)"
-    low, high = (describe.measured(end, signed=True, digits=DIGITS) for end in (estimate.low, estimate.high))
+    low, high = (describe.format_value(end, signed=True, digits=DIGITS) for end in (estimate.low, estimate.high))
     return f"{mean} (95 % interval {low} to {high})"
 
 

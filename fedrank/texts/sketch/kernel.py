@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32, Int32, Int64, Integer, Real, Shaped
 
 from fedrank.core.compiled import njit, prange
-from fedrank.core.kernels import ONE_AT_A_TIME, check_range, check_shapes, fixed
+from fedrank.core.kernels import ONE_AT_A_TIME, check_range, check_shapes, freeze
 
 #: Documents handled together: 30 rows of them fit into a core's first cache.
 _BLOCK = 512
@@ -62,8 +62,8 @@ def build(
     check_range("lines", lines, cells)
     with ONE_AT_A_TIME:
         _build(
-            fixed(starts, np.int64), fixed(terms, np.int32), fixed(values, np.int32),
-            fixed(lines, np.int32), fixed(signs, np.int32), out,
+            freeze(starts, np.int64), freeze(terms, np.int32), freeze(values, np.int32),
+            freeze(lines, np.int32), freeze(signs, np.int32), out,
         )  # fmt: skip
     return out
 
@@ -83,7 +83,7 @@ def transpose(array: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, "
     """The transposed matrix, as a contiguous copy."""
     out = np.empty(array.shape[::-1], array.dtype)
     with ONE_AT_A_TIME:
-        _transpose(fixed(array, array.dtype), out)
+        _transpose(freeze(array, array.dtype), out)
     return out
 
 
@@ -99,7 +99,7 @@ def network(size: int, minimum: bool) -> tuple[Int64[np.ndarray, "steps 2"], int
         Pairs of places i < j to put in order, one after another; and the two places whose mean is the result.
     """
     if minimum:
-        return fixed([(0, j) for j in range(1, size)] or np.empty((0, 2)), np.int64), 0, 0
+        return freeze([(0, j) for j in range(1, size)] or np.empty((0, 2)), np.int64), 0, 0
     steps, low, high = [], (size - 1) // 2, size // 2
     top = p = 1 << max((size - 1).bit_length() - 1, 0)
     while p and size > 1:
@@ -115,7 +115,7 @@ def network(size: int, minimum: bool) -> tuple[Int64[np.ndarray, "steps 2"], int
         if needed & set(step):
             needed |= set(step)
             kept.append(step)
-    return fixed(kept[::-1] or np.empty((0, 2)), np.int64), low, high
+    return freeze(kept[::-1] or np.empty((0, 2)), np.int64), low, high
 
 
 @njit(cache=True, nogil=True, parallel=True)
@@ -165,7 +165,7 @@ def counts(
     steps, low, high = network(lines.shape[1], minimum)
     with ONE_AT_A_TIME:
         _counts(
-            fixed(cells, cells.dtype), fixed(lines, np.int64), fixed(signs, np.float32),
+            freeze(cells, cells.dtype), freeze(lines, np.int64), freeze(signs, np.float32),
             steps, low, high, _f32(at_least), out,
         )  # fmt: skip
     return out

@@ -14,7 +14,7 @@ import pytest
 from short_settings import run_of
 
 import fedrank
-from fedrank.api.flat_settings import nested
+from fedrank.api.training import nest_settings
 from fedrank.core.errors import ConfigError, ModelError, RunError, UnknownNameError
 
 FEATURES, QUERIES, DOCUMENTS = 5, 12, 4
@@ -131,11 +131,13 @@ def test_a_result_shows_itself_and_draws(result):
 
 
 def test_settings_of_tables_are_found_by_their_last_name():
-    assert nested({"p": 0.5, "rounds": 3}, run_of("foltr-es")) == {"privacy": {"p": 0.5}, "rounds": 3}
-    assert nested({"privacy__p": 0.5}, run_of("foltr-es")) == {"privacy": {"p": 0.5}}
-    assert nested({"privacy": {"p": 0.5}, "delta": 0.1}, run_of("foltr-es")) == {"privacy": {"p": 0.5, "delta": 0.1}}
+    assert nest_settings({"p": 0.5, "rounds": 3}, run_of("foltr-es")) == {"privacy": {"p": 0.5}, "rounds": 3}
+    assert nest_settings({"privacy__p": 0.5}, run_of("foltr-es")) == {"privacy": {"p": 0.5}}
+    assert nest_settings({"privacy": {"p": 0.5}, "delta": 0.1}, run_of("foltr-es")) == {
+        "privacy": {"p": 0.5, "delta": 0.1}
+    }
     of_rows = {"label": "ill", "target": "a"}
-    assert nested(of_rows, run_of("bandit-fedavg")) == {"silos": of_rows}
+    assert nest_settings(of_rows, run_of("bandit-fedavg")) == {"silos": of_rows}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Outer:
 
 def test_a_name_that_two_tables_have_is_refused_with_both():
     with pytest.raises(ConfigError, match=r"attack\.share or other\.share"):
-        nested({"share": 0.1}, Outer())
+        nest_settings({"share": 0.1}, Outer())
 
 
 def test_what_is_misspelt_is_refused_before_anything_runs(tmp_path):

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from fedrank.core.errors import MissingExtraError
-from fedrank.core.optional import OptionalModule, installed, require
+from fedrank.core.optional import OptionalModule, is_installed, require
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_package_is_there_or_not():
-    assert installed("json") and not installed("no_such_package")
+    assert is_installed("json") and not is_installed("no_such_package")
 
 
 def test_what_is_missing_is_named_with_its_extra():

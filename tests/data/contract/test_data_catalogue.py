@@ -7,7 +7,7 @@ import pytest
 from fedrank.core import plugins
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import UnknownNameError
-from fedrank.data.catalogue import CATALOGUE, described, names_of, read_sets, rotation
+from fedrank.data.catalogue import CATALOGUE, list_data_sets, names_of, read_sets, rotation
 
 KINDS = ("ranking", "silos", "texts")
 LENGTHS = {"md5": 32, "git": 40, "sha256": 64}
@@ -62,7 +62,9 @@ def test_entry_of_a_text_collection():
 def test_every_set_is_of_one_kind_and_none_is_lost():
     assert {"heart-disease", "health-insurance"} <= set(names_of("silos")) and "cranfield" in names_of("texts")
     assert sorted(CATALOGUE.names()) == sorted(name for kind in KINDS for name in names_of(kind))
-    assert all(entry.obj.kind == kind and entry.obj.name == entry.name for kind in KINDS for entry in described(kind))
+    assert all(
+        entry.obj.kind == kind and entry.obj.name == entry.name for kind in KINDS for entry in list_data_sets(kind)
+    )
 
 
 def test_a_package_names_its_sets_by_one_entry_point(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_pat
     assert np.abs(expected).max() > 0.01, "something was learnt"
     for number in range(SILOS):
         (path,) = (tmp_path / f"node{number}").glob("setup-*.npz")
-        rows = Remembered.unpacked(path.read_bytes()).own
+        rows = Remembered.unpack(path.read_bytes()).own
         for name in ("x", "y", "cross_x"):
             np.testing.assert_allclose(
                 rows[f"rows.{name}"], np.asarray(getattr(seen.arrays.rows, name))[0, 0, number], rtol=1e-5, atol=1e-5

@@ -28,7 +28,7 @@ from fedrank.deploy.draws import beacon_of, drawn, key_of, word  # noqa: E402
 from fedrank.deploy.hub.app import report_check  # noqa: E402
 from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
-from fedrank.metrics.online import REWARDS, discretised  # noqa: E402
+from fedrank.metrics.online import REWARDS, discretise  # noqa: E402
 from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
 from fedrank.ranking.foltr_es import Draws  # noqa: E402
 from fedrank.ranking.on_device.interleave import credit_clicks, draft  # noqa: E402
@@ -72,7 +72,7 @@ def test_tables_of_rewards():
     for reward in VECTORS["rewards"]:
         metric = REWARDS.get(reward["reward"])(reward["depth"])
         if reward["reward_values"] is not None:
-            metric = discretised(metric, reward["reward_values"])
+            metric = discretise(metric, reward["reward_values"])
         table = np.asarray(metric.numerators, "<u4")[metric.index]
         found = {"n": metric.n, "scale": metric.scale, "largest": metric.largest}
         found["sha256_of_patterns"] = hashlib.sha256(table.tobytes()).hexdigest()
@@ -112,8 +112,8 @@ def test_a_device_of_the_package_makes_the_report(case, monkeypatch):
         assert tried.half == (0 if terms.interleaved else i % 2) and not tried.complete(terms)
         features = np.array(search["features"], np.float32)
         for half in (0, 1):
-            weights = trial.perturbed(terms, model.weights, v, half)
-            assert trial.ranked(terms, weights, features).tolist() == search["orders"][half]
+            weights = trial.perturb(terms, model.weights, v, half)
+            assert trial.rank_documents(terms, weights, features).tolist() == search["orders"][half]
         words, team = np.array(search["words"], np.uint32), None
         if terms.interleaved:
             shared, team = draft(*map(np.array, search["orders"]), terms.depth, search["toss"])

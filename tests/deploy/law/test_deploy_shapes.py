@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.deploy.device.trial import Ranking, Round, perturbed, ranked
+from fedrank.deploy.device.trial import Ranking, Round, perturb, rank_documents
 from fedrank.deploy.fleet_device import Person
 from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.rounds import Holders
@@ -31,9 +31,9 @@ def round_of() -> Round:
 
 WRONG = {
     "scores are of a matrix of features": lambda: portable_scores(WEIGHTS, FEATURES[0], 0),
-    "features are in single precision": lambda: ranked(TERMS, WEIGHTS, FEATURES.astype(np.float64)),
-    "weights are a vector": lambda: ranked(TERMS, WEIGHTS[None], FEATURES),
-    "a perturbation is as long as the weights": lambda: perturbed(TERMS, WEIGHTS, WEIGHTS[:2], 0),
+    "features are in single precision": lambda: rank_documents(TERMS, WEIGHTS, FEATURES.astype(np.float64)),
+    "weights are a vector": lambda: rank_documents(TERMS, WEIGHTS[None], FEATURES),
+    "a perturbation is as long as the weights": lambda: perturb(TERMS, WEIGHTS, WEIGHTS[:2], 0),
     "a list is of numbers of documents": lambda: Ranking(WEIGHTS),
     "a device shows documents of one query": lambda: round_of().show(FEATURES[None], False, words, 0.0),
     "labels of the documents that are shown": lambda: Person.clicks(None, np.zeros((1, 2), np.int32)),
@@ -54,6 +54,8 @@ def test_a_wrong_shape_or_type_is_refused():
 
 
 def test_right_shapes_are_taken():
-    assert ranked(TERMS, WEIGHTS, FEATURES).tolist() == round_of().show(FEATURES, False, words, 0.0).order.tolist()
+    assert (
+        rank_documents(TERMS, WEIGHTS, FEATURES).tolist() == round_of().show(FEATURES, False, words, 0.0).order.tolist()
+    )
     assert QUESTION.to(WHOM).whom(2).tolist() == Question(0, 0, b"", b"\1").whom(2).tolist() == [True, False]
     assert Answer.of(0, WHOM, b"").numbers(2).tolist() == [0] and Holders().introduce(1, SILOS)

@@ -94,7 +94,7 @@ def test_a_silo_answers_each_question_once_and_another_in_its_place_not_at_all(w
         assert stat.S_IMODE(store.path.stat().st_mode) == 0o600, "keys are nobody else's business"
     end = noisy(store, 2, 2)
     assert noisy(store, 2, 2) == end
-    kept = Remembered.unpacked(store.read())
+    kept = Remembered.unpack(store.read())
     assert (kept.showing, set(kept.own)) == (True, {"value"}), "what is not needed any more is gone"
     with pytest.raises(RunError, match="a second time"):
         noisy(store, 1, 2)

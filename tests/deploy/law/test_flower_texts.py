@@ -42,7 +42,7 @@ def everybody(values, folders, folder, **told):
 
 def remembered(folder, number):
     (path,) = (folder / f"node{number}").glob("setup-*.npz")
-    return Remembered.unpacked(path.read_bytes())
+    return Remembered.unpack(path.read_bytes())
 
 
 def names_of(values):
@@ -161,7 +161,7 @@ def test_a_silos_rows_alone_are_its_part_of_everybodys(folders, tmp_path):
     whole = experiment_of(values, folders).setup_results().arrays.rows
     for number in range(SILOS):
         mine = rows_after_setup(
-            Remembered.unpacked(FileStore(next((tmp_path / f"node{number}").glob("setup-*.npz"))).read()).own
+            Remembered.unpack(FileStore(next((tmp_path / f"node{number}").glob("setup-*.npz"))).read()).own
         )
         for name in SketchRows._fields:
             one, other = getattr(mine, name)[0, 0, 0], np.asarray(getattr(whole, name))[0, 0, number]

@@ -11,7 +11,7 @@ from hub_apps import served
 from hub_worlds import play
 from hubs import enrolled, make, opened, running, some_messages
 
-from fedrank.cli.deploy import _fastest_decide, _unheard
+from fedrank.cli.deploy import _explain_silence, _fastest_decide
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.device import Device, State
@@ -203,7 +203,7 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
 
 def test_one_process_serves_a_hub(tmp_path):
     home = make(tmp_path / "hub")
-    with home.locked(), pytest.raises(RunError, match="another process"), HubFolder(home.path).locked():
+    with home.lock(), pytest.raises(RunError, match="another process"), HubFolder(home.path).lock():
         pass
 
 
@@ -234,7 +234,7 @@ def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path)
     home.prepare(HubSettings(n_features=3, cohort=1, least=1))
     terms = home.open()[0].terms()
     assert (terms.epsilon_interaction, terms.epsilon_message, LIFETIME_EPSILON / terms.epsilon_message) == (1, 1, 8)
-    assert _unheard(home) == ""
+    assert _explain_silence(home) == ""
     with served(home) as hub, Device("http://127.0.0.1:9", home.token("enrolment"), tmp_path / "device") as device:
         device._connection.request = hub.device(tmp_path / "other")._connection.request
         assert device.sync().state is State.OK
@@ -259,7 +259,7 @@ def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path)
 def test_a_hub_whose_devices_would_send_nothing_says_so(tmp_path, settings):
     home = HubFolder(tmp_path / "hub")
     home.prepare(HubSettings(n_features=3, **settings))
-    assert bool(_unheard(home)) == ("relay" not in settings)
+    assert bool(_explain_silence(home)) == ("relay" not in settings)
 
 
 def test_a_hub_says_that_the_fastest_decide_by_what_it_keeps(tmp_path):

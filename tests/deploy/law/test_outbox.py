@@ -13,7 +13,7 @@ from outbox_worlds import FEATURES, LIE, TERMS, lying, message, pages  # noqa: F
 
 from fedrank.deploy.device import Device
 from fedrank.deploy.device.outbox import FILE, Outbox
-from fedrank.deploy.device.trial import Interaction, Trial, unranked
+from fedrank.deploy.device.trial import Interaction, Trial, keep_order
 from fedrank.deploy.terms import Terms
 
 LAPLACE = Terms(hub=HUB, n_features=FEATURES, mechanism="laplace", p=1.0, epsilon=1.0)
@@ -164,7 +164,7 @@ def test_a_step_that_fails_halfway_has_not_happened(tmp_path):
         raise OSError
 
     with pytest.raises(OSError):
-        box.add(TERMS, Interaction(unranked(3), Trial(HUB, 0, 5), 0.0, 1), None, no_words)
+        box.add(TERMS, Interaction(keep_order(3), Trial(HUB, 0, 5), 0.0, 1), None, no_words)
     assert box.trial(HUB, 0) is None
     message(box, 0)  # nothing is left locked
 

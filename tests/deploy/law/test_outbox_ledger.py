@@ -14,7 +14,7 @@ from outbox_worlds import FEATURES, LIE, TERMS, lying, message, pages  # noqa: F
 from fedrank.deploy.device import Device
 from fedrank.deploy.device import outbox as module
 from fedrank.deploy.device.outbox import FILE, Outbox
-from fedrank.deploy.device.trial import Interaction, Trial, unranked
+from fedrank.deploy.device.trial import Interaction, Trial, keep_order
 from fedrank.deploy.terms import Terms
 
 
@@ -38,7 +38,7 @@ def test_two_devices_make_one_message_together(tmp_path):
 def test_a_half_has_its_interactions_and_no_more(tmp_path):
     """Three processes all showed a list of the same half: the third comes too late, though the message is not full."""
     box = Outbox(tmp_path)
-    shown = [Interaction(unranked(3), Trial(HUB, 0, 5), 0.0, 1) for _ in range(3)]
+    shown = [Interaction(keep_order(3), Trial(HUB, 0, 5), 0.0, 1) for _ in range(3)]
     assert [box.add(TERMS, over, None, lying)[1] for over in shown] == [True, True, False]
     assert box.trial(HUB, 0) == Trial(HUB, 0, 5, (0, 0), (2, 0)) and not box.waiting()
 

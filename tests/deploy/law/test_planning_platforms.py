@@ -73,8 +73,8 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
     # Five sums of four bytes of each, and two who have done so; both are told four weights. A byte begins a message.
     assert ledger.bytes_from("parties") == 2 * (1 + 20 + 1) and ledger.bytes_from("server") == 2 * (1 + 4 + 1 + 16)
     crossed = seen["crossed"][:, 0].sum(axis=0)
-    np.testing.assert_array_equal(again.crossed[0][1][1:], crossed[1:])
-    assert [first for first, _ in again.crossed] == [LAST // 5 * 5]
+    np.testing.assert_array_equal(again.message_counts[0][1][1:], crossed[1:])
+    assert [first for first, _ in again.message_counts] == [LAST // 5 * 5]
 
 
 def test_a_hundredth_of_fedslates_bytes(agreed):
@@ -172,7 +172,7 @@ def test_without_a_plan_a_platform_goes_on_exploring_and_counts_nothing_more(tmp
     np.testing.assert_array_equal(layout.decode(platform.answer(LAST, RELEASE, body)).sums, sums)
     platform.visit(LAST + 1 + STAY, [0.1, 0.9, 0.5, 0.3], 0.5, True)
     platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.array([1.0, 0.5, 0.1, 0.1], np.float32)))
-    assert platform.planned and len(platform.slate(LAST + 1 + STAY)) == 2, "who waits gets the plan's"
+    assert platform.has_planned and len(platform.slate(LAST + 1 + STAY)) == 2, "who waits gets the plan's"
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
     holder[1].answer(LAST, RELEASE, question(both, RELEASE, round=LAST))
     with coordinator_in(tmp_path, both, peers, patience=0.1) as again:
         again.run()
-    assert again.done and not again.heard[1] and holder[1].planned
+    assert again.done and not again.heard[1] and holder[1].has_planned
     np.testing.assert_array_equal(holder[1]._own.model, coordinator.state.model)
 
 
@@ -248,7 +248,7 @@ def test_without_the_sums_of_a_platform_with_feedback_there_is_no_model(tmp_path
 
     with coordinator_in(tmp_path, agreed, peers, patience=0.01, stop=stop) as coordinator:
         coordinator.run(step)
-    assert not coordinator.informed and not np.any(coordinator.state.model)
+    assert not coordinator.informed_platforms and not np.any(coordinator.state.model)
     explore(holder[0], LAST + 1)
     with coordinator_in(tmp_path, agreed, peers, patience=0.01) as again:
         again.run()
@@ -269,7 +269,7 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
 
     with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
         coordinator.run()
-    assert not coordinator.sums and set(attempts) == {RELEASE} and not coordinator.informed
+    assert not coordinator.sums and set(attempts) == {RELEASE} and not coordinator.informed_platforms
 
 
 def test_other_protocols_have_no_terms():

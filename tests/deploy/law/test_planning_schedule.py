@@ -121,7 +121,7 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, secret):
     ledger, crossed = ledger_of(last), np.asarray(seen["crossed"])[:, 0].sum(axis=0)
     assert crossed[1:].tolist() == [[K, K], [K, K], [2 * K, 2 * K], [2 * K, 2 * K]]
     if not secret:
-        np.testing.assert_array_equal(sum(counts for _, counts in last.crossed)[1:], crossed[1:])
+        np.testing.assert_array_equal(sum(counts for _, counts in last.message_counts)[1:], crossed[1:])
         return
     exchanges = agreed.exchanges
     for sender, side in (("parties", "reply"), ("server", "request")):

@@ -29,7 +29,7 @@ from platform_worlds import (
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.http.client import ClientResponse
 from fedrank.deploy.platforms.client import PlatformClient, visits
-from fedrank.deploy.platforms.folder import PlatformFolder, packed
+from fedrank.deploy.platforms.folder import PlatformFolder, pack_tree
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.rounds import Silence
 from fedrank.deploy.platforms.service import Asking, coordinate
@@ -173,8 +173,10 @@ def test_a_coordinator_that_is_killed_in_a_round_asks_again_and_everything_is_as
     with cut:
         assert cut.done == 3
         list(cut.run(ROUNDS))
-    assert packed(cut.state) == packed(whole.state)
-    assert [counts.tolist() for _, counts in cut.crossed] == [counts.tolist() for _, counts in whole.crossed]
+    assert pack_tree(cut.state) == pack_tree(whole.state)
+    assert [counts.tolist() for _, counts in cut.message_counts] == [
+        counts.tolist() for _, counts in whole.message_counts
+    ]
 
 
 def test_who_is_not_heard_counts_as_nothing_and_is_asked_nothing_more_in_the_round(tmp_path):
@@ -192,9 +194,9 @@ def test_without_a_target_nobody_learns(tmp_path):
     coordinator, (a, b) = coordinated(tmp_path)
     a.deaf = lambda number, place: place == TARGETS
     with coordinator:
-        before = packed(coordinator.state.weights)
+        before = pack_tree(coordinator.state.weights)
         assert list(coordinator.run(4))[-1].learnt is False
-    assert packed(coordinator.state.weights) == before
+    assert pack_tree(coordinator.state.weights) == before
     assert {place for _, place in b.asked} == {LOOK, RECOMMEND, BATCHES}
 
 

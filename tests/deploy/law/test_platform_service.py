@@ -28,7 +28,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.platforms import rounds as peer_module
 from fedrank.deploy.platforms import service
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.folder import KeyValueStore, PlatformFolder, packed
+from fedrank.deploy.platforms.folder import KeyValueStore, PlatformFolder, pack_tree
 from fedrank.deploy.platforms.platform import Platform
 from fedrank.deploy.platforms.service import Asking, coordinate
 from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
@@ -88,7 +88,7 @@ def test_a_platform_that_is_killed_after_every_step_is_the_same_as_one_that_is_n
     one, replies = learns(one, 7)
     other, others = learns(other, 7, killed)
     assert replies == others
-    assert packed(one._own) == packed(other._own) and one.about() == other.about()
+    assert pack_tree(one._own) == pack_tree(other._own) and one.about() == other.about()
 
 
 def test_chance_from_the_system_is_drawn_once_for_a_question(tmp_path):
@@ -125,7 +125,7 @@ def refusal_of(act):
 
 def test_what_is_no_question_of_this_round_is_refused_and_changes_nothing(shown):
     ask = lambda number, place, body: refusal_of(lambda: shown.answer(number, place, body))  # noqa: E731
-    look, before = question(shown, LOOK, round=np.uint32(4)), packed(shown._own)
+    look, before = question(shown, LOOK, round=np.uint32(4)), pack_tree(shown._own)
     values = np.float32([1, 2, 3])
     recommend = question(shown, RECOMMEND, round=np.uint32(4), values=values)
     assert ask(4, LOOK, look + b"\0") == ask(4, LOOK, look[:-1]) == ask(4, LOOK, b"") == "malformed"
@@ -137,7 +137,7 @@ def test_what_is_no_question_of_this_round_is_refused_and_changes_nothing(shown)
     assert ask(1, LOOK, question(shown, LOOK, round=np.uint32(1))) == "stale-round"
     assert ask(4, BATCHES, question(shown, BATCHES, round=np.uint32(5), ages=np.uint32([1, 2]))) == "not-due"
     assert ask(5, LOOK, question(shown, LOOK, round=np.uint32(5))) == "early-round"
-    assert packed(shown._own) == before and shown.about()["stage"] == "there"
+    assert pack_tree(shown._own) == before and shown.about()["stage"] == "there"
 
 
 def test_moments_that_a_platform_does_not_have_are_refused(shown):

@@ -43,7 +43,7 @@ def test_without_weights_the_order_is_that_of_the_scores(tmp_path):
         turned = learned(asked, FixedRanker([0.0, 100.0])).search("boundary layer of a wing")
         shares = [hit.features[1] for hit in turned.hits]
         assert shares == sorted(shares, reverse=True) and shares[0] > shares[-1]
-        assert not asked.clicked(plain, 0) and not asked.clicked(turned, 0)
+        assert not asked.report_click(plain, 0) and not asked.report_click(turned, 0)
 
 
 def test_with_an_encoder_the_order_is_that_of_score_and_cosine(tmp_path):
@@ -64,13 +64,13 @@ def test_clicks_become_messages_of_a_device(tmp_path):
         ranker = LearningRanker(hub.url, ENROLMENT, tmp_path / "devices", **ANYTHING)
         federation = learned(asked, ranker)
         before = federation.search("boundary layer of a wing")
-        assert not federation.clicked(before, 0)  # no model yet
+        assert not federation.report_click(before, 0)  # no model yet
         assert [hit.score for hit in before.hits] == sorted((hit.score for hit in before.hits), reverse=True)
         ranker.sync()
         b = hub.terms.interactions
         for _ in range(b):
             answer = federation.search("boundary layer of a wing")
-            assert federation.clicked(answer, 0) and not federation.clicked(answer, 99)
+            assert federation.report_click(answer, 0) and not federation.report_click(answer, 99)
         federation.search("wing")  # ends the last interaction
         ranker.sync()
         (message,) = hub.reports.values()
@@ -106,7 +106,7 @@ def test_opening_a_document_in_the_portal_is_a_click(tmp_path):
 
     with search_world(tmp_path) as (asked, _, _):
         federation = learned(asked, Ranker([0.0] * NUMBERS))
-        federation.clicked = lambda answer, rank: seen.append(rank)
+        federation.report_click = lambda answer, rank: seen.append(rank)
         with ThreadedServer(PortalApp(federation)) as portal:
             found = post(portal.url + "/v1/search", {"query": "wing"})
             assert post(portal.url + "/v1/fetch", {"answer": found["answer"], "hit": 1})["body"]
@@ -190,7 +190,7 @@ def test_a_hub_of_four_numbers_teaches_nothing_and_leaves_the_lists(tmp_path, ca
         ranker.sync()
         answer = federation.search("boundary layer of a wing")
         assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
-        assert not federation.clicked(answer, 0)
+        assert not federation.report_click(answer, 0)
         assert any("[documents, 4]" in one.getMessage() for one in caplog.records)
         ranker.close()
 

@@ -15,7 +15,7 @@ from fedrank.core.privacy_report import Unit
 from fedrank.core.rng import perturbation, perturbation_jax
 from fedrank.deploy.device import Device, trial
 from fedrank.deploy.terms import Terms
-from fedrank.metrics.online import click_dcg, discretised, max_rr
+from fedrank.metrics.online import click_dcg, discretise, max_rr
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import cascade
@@ -31,7 +31,7 @@ RANKERS = {"linear": (Linear(FEATURES), {}), "mlp": (TwoLayer(FEATURES, 3), {"ra
 REWARDS = {
     "MaxRR": (max_rr(10), {}),
     "DCG": (click_dcg(10), {"reward": "DCG"}),
-    "DCG in 7 values": (discretised(click_dcg(10), 7), {"reward": "DCG", "reward_values": 7}),
+    "DCG in 7 values": (discretise(click_dcg(10), 7), {"reward": "DCG", "reward_values": 7}),
     "MaxRR at 3": (max_rr(3), {"depth": 3}),
 }
 
@@ -84,7 +84,7 @@ def test_the_lists_are_those_of_the_protocol(kind, tmp_path):
 def test_equal_scores_keep_the_order_of_the_data_and_nonsense_ranks_last():
     terms = Terms(hub=HUB, n_features=1)
     scores = np.float32([0.0, math.nan, 2.0, -0.0, -math.inf, 2.0, math.inf, 0.0, math.nan, -1.0])
-    got = trial.ranked(terms, np.ones(1, np.float32), scores[:, None])
+    got = trial.rank_documents(terms, np.ones(1, np.float32), scores[:, None])
     words = jnp.zeros((), jnp.uint32)
     expected = rank(jnp.asarray(scores), jnp.ones(10, bool), tie_breakers(words, 10, False), 10)
     assert got.tolist() == np.asarray(expected).tolist() == [6, 2, 5, 0, 3, 7, 9, 1, 4, 8]
@@ -163,7 +163,9 @@ def test_an_interleaved_rounds_message_is_made_of_the_clicks_that_each_ranker_is
         for (toss,) in tosses:
             features = random.random((9, FEATURES)).astype(np.float32)
             v = perturbation(seed, terms.size)
-            first, second = (trial.ranked(terms, trial.perturbed(terms, weights, v, half), features) for half in (0, 1))
+            first, second = (
+                trial.rank_documents(terms, trial.perturb(terms, weights, v, half), features) for half in (0, 1)
+            )
             order, team = draft(first, second, 4, int(toss))
             ranking = device.rank(features)
             assert ranking.order.tolist() == order.tolist()
@@ -177,7 +179,7 @@ def test_an_interleaved_rounds_message_is_made_of_the_clicks_that_each_ranker_is
         assert device.sync().sent == 1
     assert terms.metric.scale == 12 and sums[0] != sums[1]  # of four ranks
     most = round(0.1 * 5 * 12)
-    report = Piecewise(1.5).privatised(np.clip(np.int32(sums[0] - sums[1]), -most, most), most, last, np)
+    report = Piecewise(1.5).privatise(np.clip(np.int32(sums[0] - sums[1]), -most, most), most, last, np)
     assert list(hub.reports.values()) == [bytes([0x25]) + seed.to_bytes(4, "little") + bytes([int(report)])]
     assert not words.left
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.engine.chunks import in_chunks
-from fedrank.engine.simulator import run_keys
+from fedrank.engine.simulator import in_chunks, run_keys
 from fedrank.engine.weight_attacks import FangKrum, Lie
 
 KEYS, LATE, WEIGHTS = jax.random.split(jax.random.key(0)), jnp.ones(5, bool), jnp.ones((5, 3))

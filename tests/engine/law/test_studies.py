@@ -10,7 +10,7 @@ import pytest
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import expected_value, papers, planned, read_paper, read_study, shortened
+from fedrank.engine.study import expected_value, papers, plan_runs, read_paper, read_study, shorten_run
 from fedrank.report.load import load
 from fedrank.report.statistics import final_values
 
@@ -158,16 +158,16 @@ def test_a_wrong_study_is_named(tmp_path, change, error, says):
     assert text != STUDY.format(data='"generated"')
     path.write_text(text)
     with pytest.raises(error, match=says):
-        planned(read_study(path))
+        plan_runs(read_study(path))
 
 
 def test_a_quick_look_has_fewer_rounds_and_seeds(paper):
-    (first, *_) = planned(read_study(paper / "one.toml"))
+    (first, *_) = plan_runs(read_study(paper / "one.toml"))
     config = with_setting(with_setting(first.config, "rounds", 1000), "seeds", 10)
     for fraction, rounds, seeds in ((1.0, 1000, 10), (0.5, 500, 5), (0.01, 10, 2), (1e-9, 1, 2)):
-        quick = shortened(config, fraction)
+        quick = shorten_run(config, fraction)
         assert (quick.rounds, quick.seeds) == (rounds, seeds) and quick.evaluation.every <= rounds
-    assert shortened(with_setting(config, "seeds", 1), 0.5).seeds == 1
+    assert shorten_run(with_setting(config, "seeds", 1), 0.5).seeds == 1
 
 
 def test_a_study_may_be_computed_by_a_function_of_ones_own(paper, tmp_path, monkeypatch, capsys):
@@ -188,16 +188,16 @@ def test_a_study_may_be_computed_by_a_function_of_ones_own(paper, tmp_path, monk
     for wrong in (f"{name}:lost", "no_such_package_here:count", "json:__name__", "not a name"):
         (mine / "one.toml").write_text(f'data = "generated"\n[study]\ntitle = "T"\nprogram = "{wrong}"\n')
         with pytest.raises(ConfigError, match="program"):
-            _ = read_study(mine / "one.toml").computed
+            _ = read_study(mine / "one.toml").program_function
 
 
 def test_the_papers_that_come_with_it_are_in_order():
     assert set(papers()) == {"foltr-es", "foltr-study", "mab-fl", "cs-f-ltr", "fedslate", "private-foltr-es"}
     for name in papers():
         paper = read_paper(name)
-        plans = {study.name: planned(study) for study in paper.studies if not study.program}
+        plans = {study.name: plan_runs(study) for study in paper.studies if not study.program}
         for study in paper.studies:
-            assert (study.computed is None) == (study.name in plans)
+            assert (study.program_function is None) == (study.name in plans)
             if not study.program:
                 todo = plans[study.name]
                 assert len({v.name for v in todo}) == len(todo) > 1

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.metrics.discounted import discounted_cumulative
-from fedrank.metrics.online import REWARDS, click_dcg, click_ndcg, discretised, max_rr, mean_rr
+from fedrank.metrics.online import REWARDS, click_dcg, click_ndcg, discretise, max_rr, mean_rr
+from fedrank.metrics.returns import discounted_cumulative
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
 
 DEPTH = 10
@@ -57,7 +57,7 @@ def test_discretised_is_the_nearest_of_evenly_spaced_values():
     for name in ["MaxRR", "DCG", "nDCG"]:
         for n in [2, 3, 7]:
             metric = REWARDS.get(name)(DEPTH)
-            coarse = discretised(metric, n)
+            coarse = discretise(metric, n)
             values = metric.values[metric.index]
             grid = np.linspace(0, metric.values[-1], n)
             np.testing.assert_allclose(coarse.values, grid, rtol=1e-12)

@@ -12,7 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.metrics.online import click_dcg, max_rr
 from fedrank.privacy.accounts.randomised_response import account, composed_epsilon
-from fedrank.privacy.randomised_response import debiased, epsilon, expected_value, privatise, worst_case_epsilon
+from fedrank.privacy.randomised_response import debias, epsilon, expected_value, privatise, worst_case_epsilon
 
 DRAWS = 200_000
 
@@ -45,13 +45,13 @@ def test_debiased_reports_are_unbiased(metric):
     error = 4 * reports.std() / math.sqrt(DRAWS)
     assert abs(reports.mean() - expected_value(true_mean, metric.values, p)) < error
     slope = (p * metric.n - 1) / (metric.n - 1)  # equation (7)
-    assert abs(debiased(reports.mean(), metric.values, p) - true_mean) < error / slope
+    assert abs(debias(reports.mean(), metric.values, p) - true_mean) < error / slope
     assert abs(reports.mean() - true_mean) > error  # which the reports themselves are not
 
 
 def test_reports_of_pure_noise_cannot_be_debiased():
     with pytest.raises(ConfigError, match="no information"):
-        debiased(0.5, [0.0, 1.0], 0.5)
+        debias(0.5, [0.0, 1.0], 0.5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -60,7 +60,7 @@ def test_debiased_inverts_the_expectation(p, n, truth):
     if abs(p * n - 1) < 1e-3:
         return
     values = np.linspace(0, 1, n)
-    assert debiased(expected_value(truth, values, p), values, p) == pytest.approx(truth, abs=1e-9)
+    assert debias(expected_value(truth, values, p), values, p) == pytest.approx(truth, abs=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

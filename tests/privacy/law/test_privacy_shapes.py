@@ -23,7 +23,7 @@ RIGHT = {
     "dequantise": (dequantise, (WORDS, 4)),
     "simulated_discrete_laplace": (simulated_discrete_laplace, (KEY, (3,), 2.0)),
     "gamma_shares": (gamma_shares, (KEY, (3,), 2.0, 5)),
-    "value noise": (NOISE.applied, (jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32))),
+    "value noise": (NOISE.apply, (jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32))),
     "rows": (rows, (to_array(bytes(6)).reshape(2, 3), 3)),
 }
 WRONG = {

@@ -11,7 +11,7 @@ from fedrank.core.errors import ConfigError, RunError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.privacy.accounts.piecewise import account as piecewise_account
 from fedrank.privacy.accounts.randomised_response import account as response_account
-from fedrank.privacy.audit import AUDITS, Audit, audited, clopper_pearson, gaussian_distance, pure_bound
+from fedrank.privacy.audit import AUDITS, Audit, audit_mechanism, clopper_pearson, gaussian_distance, pure_bound
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.privacy.noisy_sums import NoisyValues
 from fedrank.privacy.piecewise import Piecewise, best
@@ -47,7 +47,7 @@ def test_a_bound_is_right_as_often_as_it_says():
     """The mechanism has exactly the ε that is promised; with 80 % confidence at most a fifth of the bounds is above."""
     rng = np.random.default_rng(0)
     table = np.array([[0.6, 0.3, 0.1], [0.6 / np.e, 1 - 0.7 / np.e, 0.1 / np.e]])
-    wrong = sum(audited(of_probabilities(table, 1.0, rng), 1000, 0.8).broken for _ in range(100))
+    wrong = sum(audit_mechanism(of_probabilities(table, 1.0, rng), 1000, 0.8).broken for _ in range(100))
     assert wrong <= stats.binom.ppf(0.999, 100, 0.2)
 
 
@@ -60,13 +60,13 @@ def test_tight_mechanisms_are_shown_to_be_so():
         ("sketch-answers", 1.0),
         ("laplace-values", 2.0),
     ]:
-        one = audited(AUDITS.get(name)(epsilon=epsilon), 100_000)
+        one = audit_mechanism(AUDITS.get(name)(epsilon=epsilon), 100_000)
         assert 0.85 * epsilon <= one.shown <= epsilon and one.promised == epsilon and not one.broken
 
 
 def test_noise_on_sums_is_not_broken():
     for name in ["laplace-sums", "gaussian-sums", "laplace-shares", "published-sketch"]:
-        one = audited(AUDITS.get(name)(epsilon=4.0), 3000)
+        one = audit_mechanism(AUDITS.get(name)(epsilon=4.0), 3000)
         assert 0 < one.shown <= one.promised <= 4.0
 
 
@@ -77,9 +77,9 @@ def test_gaussian_noise_is_judged_by_its_whole_curve():
     def sample(world, n):
         return np.rint(100 * (rng.normal(0.0, 4.0, n) + world)).astype(np.int64)
 
-    one = audited(Audit("normal", "message", "", exact, sample, 1e-6, gaussian=True, ordered=True), 400_000)
+    one = audit_mechanism(Audit("normal", "message", "", exact, sample, 1e-6, gaussian=True, ordered=True), 400_000)
     assert 0.85 * exact <= one.shown <= exact
-    assert audited(Audit("normal", "message", "", exact, sample, 1e-6, ordered=True), 100_000).shown < one.shown
+    assert audit_mechanism(Audit("normal", "message", "", exact, sample, 1e-6, ordered=True), 100_000).shown < one.shown
 
 
 def test_a_wrong_probability_is_noticed():
@@ -88,7 +88,7 @@ def test_a_wrong_probability_is_noticed():
     def sample(world, n):
         return real.respond(np.full(n, world * real.outside), os_words((n, 2)), np)
 
-    one = audited(Audit("piecewise", "message", "", promised, sample))
+    one = audit_mechanism(Audit("piecewise", "message", "", promised, sample))
     assert one.broken and one.shown > 1.1
 
 
@@ -103,9 +103,11 @@ def test_randomness_that_is_used_twice_is_noticed():
         return np.stack([mechanism.respond(t, w, np) for t, w in zip(truths, (words, again), strict=True)], axis=1)
 
     reused = False
-    assert not audited(Audit("twice", "message", "", 0.5, sample), 50_000).broken  # the second truth alone changes
+    assert not audit_mechanism(
+        Audit("twice", "message", "", 0.5, sample), 50_000
+    ).broken  # the second truth alone changes
     reused = True
-    assert audited(Audit("twice", "message", "", 0.5, sample), 50_000).shown > 5
+    assert audit_mechanism(Audit("twice", "message", "", 0.5, sample), 50_000).shown > 5
 
 
 def test_a_lie_that_is_never_told_is_noticed():
@@ -116,7 +118,7 @@ def test_a_lie_that_is_never_told_is_noticed():
         words[:, 1] = 0  # always the same lie
         return privatise(np.full(n, 10 * world, np.int32), words, p, 11)
 
-    assert audited(Audit("randomised-response", "interaction", "", 1.0, sample)).broken
+    assert audit_mechanism(Audit("randomised-response", "interaction", "", 1.0, sample)).broken
 
 
 def test_the_lowest_bits_of_floating_point_noise_are_noticed():
@@ -128,23 +130,23 @@ def test_the_lowest_bits_of_floating_point_noise_are_noticed():
         finer = np.where(near, sent * 2.0**53 % 1.0 != 0, False)
         return near.astype(np.int64) + finer
 
-    assert audited(Audit("floating point", "message", "", 1.0, sample)).shown > 4
+    assert audit_mechanism(Audit("floating point", "message", "", 1.0, sample)).shown > 4
 
 
 def test_noise_as_printed_is_broken_and_known_to_be():
-    one = audited(AUDITS.get("sketch-answers-as-printed")(epsilon=0.5), 2000)
+    one = audit_mechanism(AUDITS.get("sketch-answers-as-printed")(epsilon=0.5), 2000)
     assert one.broken and not one.holds and one.shown == one.most > 4
 
 
 def test_what_cannot_be_audited_is_said():
     audit = of_probabilities(np.eye(2), 1.0, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="100 trials"):
-        audited(audit, 99)
+        audit_mechanism(audit, 99)
     with pytest.raises(ConfigError, match="confidence"):
-        audited(audit, 1000, 1.0)
+        audit_mechanism(audit, 1000, 1.0)
     rows = Audit("rows", "message", "", 1.0, lambda world, n: np.zeros((n, 2), np.int64), ordered=True)
     with pytest.raises(ConfigError, match="one number"):
-        audited(rows, 100)
+        audit_mechanism(rows, 100)
     with pytest.raises(UnknownNameError, match="piecewise"):
         AUDITS.get("piecewize")
 

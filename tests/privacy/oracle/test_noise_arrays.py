@@ -127,13 +127,13 @@ def test_a_tie_is_resolved_with_further_bits_and_the_tail_is_not_cut():
     # Given that the first 32 bits of U are ones, a geometric variable is at least k with probability 2³² αᵏ.
     scale = Fraction(3, 2)
     thresholds = noise_arrays._laplace_parts(scale)[0].thresholds
-    sample = np.array([noise_arrays._resolved(thresholds, 2**32 - 1) for _ in range(4000)])
+    sample = np.array([noise_arrays._resolve_tie(thresholds, 2**32 - 1) for _ in range(4000)])
     beyond = {k: min(1.0, 2.0**32 * math.exp(-k / float(scale))) for k in range(20, 60)}
     assert beyond[33] == 1.0 > beyond[34]
     assert fit(sample, {k: beyond[k] - beyond[k + 1] for k in range(33, 59)}) > CHANCE
     # Between two values: as often the upper one as the threshold's further digits leave room for.
     first = int((1 - math.exp(-2 / 3)) * 2**32)
-    sample = np.array([noise_arrays._resolved(thresholds, first) for _ in range(4000)])
+    sample = np.array([noise_arrays._resolve_tie(thresholds, first) for _ in range(4000)])
     with mpmath.workdps(60):
         rest = float((1 - mpmath.exp(-mpmath.mpf(2) / 3)) * 2**32 - first)
     assert stats.binomtest(int((sample == 0).sum()), 4000, rest).pvalue > CHANCE
@@ -148,7 +148,7 @@ def test_draws_resolve_their_ties(monkeypatch):
         return b"\xff" * count if len(asked) == 1 else real(count)
 
     monkeypatch.setattr(noise_arrays.os, "urandom", ones_first)
-    sample = noise_arrays._inverted(noise_arrays._laplace_parts(Fraction(3, 2)), 200)
+    sample = noise_arrays._draw_by_inversion(noise_arrays._laplace_parts(Fraction(3, 2)), 200)
     assert asked[0] == 800 and len(asked) >= 201
     assert sample.min() >= 33 and np.unique(sample).size > 3
 

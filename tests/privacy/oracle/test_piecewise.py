@@ -12,7 +12,7 @@ import pytest
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.privacy.accounts.piecewise import account, composed_epsilon
-from fedrank.privacy.comparison import compared
+from fedrank.privacy.comparison import compare_mechanisms
 from fedrank.privacy.piecewise import LARGEST_EPSILON, SMALLEST_EPSILON, Piecewise, best, family
 from fedrank.privacy.randomised_response import privatise, probability
 
@@ -149,9 +149,9 @@ def test_numpy_and_jax_report_the_same():
     words = random.integers(0, 2**32, (500, 3), dtype=np.uint32)
     values = random.integers(-5040, 5041, 500).astype(np.int32)
     for mechanism in SOME:
-        ours = mechanism.privatised(values, 5040, words, np)
+        ours = mechanism.privatise(values, 5040, words, np)
         assert ours.dtype == np.int32 and ours.min() >= 0 and ours.max() < mechanism.reports
-        np.testing.assert_array_equal(mechanism.privatised(jnp.asarray(values), 5040, jnp.asarray(words), jnp), ours)
+        np.testing.assert_array_equal(mechanism.privatise(jnp.asarray(values), 5040, jnp.asarray(words), jnp), ours)
 
 
 def test_what_is_out_of_range_is_refused():
@@ -224,12 +224,12 @@ def test_randomised_response_on_interactions_is_compared_by_its_enumerated_varia
         mean = sum(x * y * d for x, y, d in outcomes)
         assert mean == pytest.approx(plus - minus)
         variance.append(sum(x * y * (d - mean) ** 2 for x, y, d in outcomes))
-    row = next(row for row in compared(epsilon, 2, values) if row.name.startswith("randomised response"))
+    row = next(row for row in compare_mechanisms(epsilon, 2, values) if row.name.startswith("randomised response"))
     assert row.mean == pytest.approx(np.mean(variance)) and row.worst == pytest.approx(max(variance))
 
 
 def test_at_equal_epsilon_the_whole_message_is_cheaper_than_its_parts():
-    rows = {row.name.split(" (")[0].split(",")[0]: row for row in compared(1.0, 4, np.linspace(0, 1, 11))}
+    rows = {row.name.split(" (")[0].split(",")[0]: row for row in compare_mechanisms(1.0, 4, np.linspace(0, 1, 11))}
     assert rows["piecewise"].mean < rows["one bit"].mean < rows["Laplace noise on the difference"].mean
     assert rows["randomised response on each of 4 interactions"].mean > 5 * rows["one bit"].mean
     # Clipped: one bit has the second moment s² everywhere; a triangular difference has the mean square 1/6.
@@ -237,4 +237,4 @@ def test_at_equal_epsilon_the_whole_message_is_cheaper_than_its_parts():
     assert rows["one bit"].clipped == pytest.approx(0.9 * (s**2 - 1) + 0.1 * (s**2 - 1 / 6), rel=1e-6)
     assert rows["one bit"].clipped < rows["piecewise"].clipped
     with pytest.raises(ConfigError, match="even"):
-        compared(1.0, 3, [0.0, 1.0])
+        compare_mechanisms(1.0, 3, [0.0, 1.0])

@@ -19,7 +19,7 @@ SMALL = {"platforms": 2, "batch": 5, "learn_every": 3, "burn_in": 20, "memory": 
 def whole(noise, values):
     """Values on the grid, in steps, without noise."""
     values = jnp.asarray(values, jnp.float32)
-    left = noise.applied(values, jnp.zeros(values.shape, jnp.int32))
+    left = noise.apply(values, jnp.zeros(values.shape, jnp.int32))
     return np.asarray(left - noise.centre, np.float64) / (noise.clip / noise.steps)
 
 
@@ -28,7 +28,7 @@ def test_values_are_cut_around_the_centre_rounded_and_get_their_noise():
     values = jnp.array([[10.3, 9.7, 99.0, -99.0], [jnp.nan, jnp.inf, -jnp.inf, 10.0]], jnp.float32)
     steps = jnp.array([[0, 0, 1, -3], [0, 0, 0, 7]], jnp.int32)
     expected = [[10.5, 9.5, 12.5, 6.5], [10.0, 12.0, 8.0, 13.5]]
-    assert noise.applied(values, steps).tolist() == expected
+    assert noise.apply(values, steps).tolist() == expected
 
 
 def test_without_an_epsilon_values_are_cut_and_nothing_else():
@@ -36,7 +36,7 @@ def test_without_an_epsilon_values_are_cut_and_nothing_else():
     values = jnp.array([1.2345, -7.0, 0.001], jnp.float32)
     assert np.array_equal(noise.draw(jax.random.key(0), (2, 3)), np.zeros((2, 3)))
     assert np.array_equal(noise.draw_from_os((3,)), np.zeros(3))
-    np.testing.assert_allclose(noise.applied(values, noise.draw_from_os((3,))), [1.2345, -2.0, 0.001], rtol=1e-6)
+    np.testing.assert_allclose(noise.apply(values, noise.draw_from_os((3,))), [1.2345, -2.0, 0.001], rtol=1e-6)
     with pytest.raises(ConfigError, match="no noise"):
         noise.account(10, 1e-6, candidates=3, **SMALL)
 

@@ -15,7 +15,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.kernels import normals, party_words
 from fedrank.core.native import NotNativeError
 from fedrank.core.rng import party_key
-from fedrank.core.streams import folded, run_words, stream
+from fedrank.core.streams import fold_words, run_words, stream
 from fedrank.engine.backend import rounds_of
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
@@ -38,7 +38,7 @@ def test_keys_and_words_are_those_of_jax():
     typed = jax.vmap(jax.random.key)(jnp.asarray(SEEDS, jnp.uint32))
     np.testing.assert_array_equal(keys, jax.random.key_data(typed))
     np.testing.assert_array_equal(
-        folded(keys, 7, 2**32 - 2), [jax.random.key_data(party_key(key, 7, np.uint32(2**32 - 2))) for key in typed]
+        fold_words(keys, 7, 2**32 - 2), [jax.random.key_data(party_key(key, 7, np.uint32(2**32 - 2))) for key in typed]
     )
     np.testing.assert_array_equal(stream(keys, 5), [jax.random.bits(key, (5,), "uint32") for key in typed])
     reference = jax.vmap(lambda key: jax.random.normal(key, (1000,), jnp.float32))(typed)

@@ -12,8 +12,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.metrics.discounted import discounted_cumulative
 from fedrank.metrics.offline import offline_metric
+from fedrank.metrics.returns import discounted_cumulative
 from fedrank.ranking.central import DBGD, MGD, PDGD
 from fedrank.ranking.clicks.cascade import CascadeUser, cascade
 from fedrank.ranking.data.generate import generate_queries

@@ -154,9 +154,9 @@ def test_tell_is_one_adam_step_up_the_mean_gradient(antithetic):
 
 def test_curves_are_of_the_observed_metric():
     """A coarse reward is what is sent; what users experience is measured with the fine one."""
-    from fedrank.metrics.online import discretised, max_rr
+    from fedrank.metrics.online import discretise, max_rr
 
-    protocol = tiny_protocol(metric=discretised(max_rr(), 2), observed=max_rr())
+    protocol = tiny_protocol(metric=discretise(max_rr(), 2), observed=max_rr())
     parties = tiny_parties(protocol, 1)
     me = Party(parties.shared, jax.tree.map(lambda leaf: leaf[0], parties.own))
     (exchange,) = protocol.exchanges

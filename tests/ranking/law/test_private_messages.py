@@ -87,7 +87,7 @@ def test_the_expected_step_is_that_of_the_differences_themselves():
     differences = np.array([most // 2, -most // 3, most // 5])
     words = np.asarray(os_words((3, 40_000, 3)))
     reports = [
-        piecewise.privatised(np.full(40_000, d, np.int32), most, w, np) for d, w in zip(differences, words, strict=True)
+        piecewise.privatise(np.full(40_000, d, np.int32), most, w, np) for d, w in zip(differences, words, strict=True)
     ]
     found = np.array([piecewise.estimates[r].mean() * most for r in reports])
     error = np.sqrt([piecewise.variance(d / most) / 40_000 for d in differences]) * most

@@ -11,7 +11,7 @@ from worlds import FEATURES, tiny_parties
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
-from fedrank.core.trees import nested
+from fedrank.core.trees import nest
 from fedrank.engine.run import build, run
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
@@ -95,7 +95,7 @@ def test_devices_end_with_rankers_of_their_own():
 def test_a_run_measures_the_rankers_of_its_devices(tmp_path):
     """The mean over devices of what each one's ranker is worth, as it comes out one by one."""
     settings = {"data": "generated", "clients": 6, "rounds": 3, "evaluation.baselines": [], "seeds": 2}
-    config = from_dict(nested({"protocol": "fedper-pdgd", **settings})).resolved()
+    config = from_dict(nest({"protocol": "fedper-pdgd", **settings})).resolved()
     folder, experiment = run(config, tmp_path / "run"), build(config)
     rows = pl.read_parquet(folder / "metrics.parquet").filter(
         (pl.col("round") == 3) & pl.col("measure").str.ends_with("(own rankers)")

@@ -16,7 +16,7 @@ from fedrank.core.errors import RunError
 from fedrank.report.compare import (
     changed_settings,
     comparison_table,
-    labelled,
+    load_runs,
     pooled_words,
     refusals,
     refused_words,
@@ -181,7 +181,7 @@ def runs(tmp_path_factory):
 
 
 def test_differences_are_paired_and_to_the_first(runs):
-    table = comparison_table(labelled(runs[:2]))
+    table = comparison_table(load_runs(runs[:2]))
     rows = [row for row in table.rows if row["measure"] == "expected MaxRR (navigational)" and row["split"] == "test"]
     assert [row["run"] for row in rows] == ["a/same", "b/same"]
     assert rows[0]["difference"] is None
@@ -193,7 +193,7 @@ def test_differences_are_paired_and_to_the_first(runs):
 
 
 def test_other_users_are_another_measure(runs):
-    table = comparison_table(labelled(runs))
+    table = comparison_table(load_runs(runs))
     rows = [row for row in table.rows if row["measure"] == "expected MaxRR (perfect)"]
     online = [row for row in table.rows if row["split"] == "online"]
     assert {row["measure"] for row in online} == {"MaxRR of navigational users", "MaxRR of perfect users"}
@@ -229,7 +229,7 @@ def test_runs_may_lack_different_parts(tmp_path):
 def test_what_cannot_be_compared_is_refused(runs):
     for wrong, says in (([runs[0]], "two or more"), ([runs[0], runs[0]], "twice"), ([], "two or more")):
         with pytest.raises(Exception, match=says):
-            labelled(wrong)
+            load_runs(wrong)
 
 
 def rows_of(table, split="test"):
@@ -245,7 +245,7 @@ def test_no_difference_is_taken_between_runs_that_are_not_comparable(tmp_path):
         "overlap": make_run(tmp_path / "overlap", seeds=3, first_seed=2),
     }
     (open_run := make_run(tmp_path / "open", seeds=3)).joinpath("done.json").unlink()
-    runs = labelled([first, *folders.values(), open_run])
+    runs = load_runs([first, *folders.values(), open_run])
     refused = refusals(runs)
     assert set(refused) == {"fold", "beside", "apart", "open"}
     assert "fold 2, not fold 1" in refused["fold"][0] and refused["apart"] == ["no seed in common"]
@@ -262,7 +262,7 @@ def test_no_difference_is_taken_between_runs_that_are_not_comparable(tmp_path):
 
 def test_what_differs_comes_first_with_seeds_and_rounds(tmp_path):
     one, other = make_run(tmp_path / "one", seeds=3, rounds=20), make_run(tmp_path / "two", seeds=2, rounds=30)
-    rows = {row["key"]: (row["run0"], row["run1"]) for row in changed_settings(labelled([one, other])).rows}
+    rows = {row["key"]: (row["run0"], row["run1"]) for row in changed_settings(load_runs([one, other])).rows}
     assert rows["rounds"] == (20, 30) and rows["seeds done"] == ("0 to 2", "0, 1") and "clicks" not in rows
     text = write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8")
     assert text.index('id="settings"') < text.index('id="curves"') < text.index('id="final"')
@@ -274,7 +274,7 @@ def test_folds_are_pooled_seed_by_seed(tmp_path):
         for p in (0.5, 0.75)
         for fold in (1, 2)
     ]
-    runs = labelled(folders)
+    runs = load_runs(folders)
     alone, pooled = rows_of(comparison_table(runs)), rows_of(comparison_table(runs, pool=True))
     assert list(pooled) == ["p=0.5", "p=0.75"]
     for p in ("0.5", "0.75"):
@@ -286,7 +286,7 @@ def test_folds_are_pooled_seed_by_seed(tmp_path):
         and len(pooled_words(runs)) == 2
         and "fold 1 and fold 2" in pooled_words(runs)[0]
     )
-    assert refusals(labelled([folders[0], folders[1], folders[3]]), pool=True).keys() == {"fold=2,p=0.75"}
+    assert refusals(load_runs([folders[0], folders[1], folders[3]]), pool=True).keys() == {"fold=2,p=0.75"}
 
 
 @pytest.mark.parametrize(("rounds", "asked", "said"), [(6, 6, []), (4, 6, ["Cut short: 4 of 6 rounds"])])

@@ -11,7 +11,7 @@ from text_pages import Page
 from fedrank.cli.report import report
 from fedrank.core.errors import RunError
 from fedrank.report import tables, words
-from fedrank.report.compare import comparison_table, labelled, write_comparison
+from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
 from fedrank.report.statistics import Interval
@@ -282,7 +282,7 @@ def test_runs_are_compared_target_by_target(tmp_path):
         make_silo_run(tmp_path / "high", rounds=2, seeds=3, lift=0.05, protocol="fedavg"),
         make_silo_run(tmp_path / "other", rounds=2, seeds=3, target="long-beach"),
     ]
-    table = comparison_table(labelled(folders), most_telling=True)
+    table = comparison_table(load_runs(folders), most_telling=True)
     assert {row["split"] for row in table.rows} == {"test"}
     found = {(row["measure"], row["run"]): row["difference"] for row in table.rows}
     assert found["AUC, best so far (hungarian)", "high"].mean == pytest.approx(0.05, abs=0.02)

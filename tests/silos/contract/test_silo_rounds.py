@@ -7,9 +7,9 @@ import pytest
 from silo_worlds import FEATURES, ROWS, SILOS, deep_sgd, linear_sgd, tiny_bandit, tiny_silos
 
 from fedrank.core.errors import AnswerError
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.rng import party_key
-from fedrank.core.streams import folded, normals, run_words, stream, uniforms
+from fedrank.core.streams import fold_words, normals, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.metrics.auc import auc, host_auc, host_log_loss, log_loss
@@ -20,7 +20,7 @@ from fedrank.silos.records.private_sgd import PrivateSgd
 from fedrank.silos.rounds import SiloEvaluator
 
 SEEDS = (3, 2**32 - 1)
-ARRAYS = mapped(lambda leaf: np.repeat(leaf, 2, axis=0), tiny_silos())
+ARRAYS = map_trees(lambda leaf: np.repeat(leaf, 2, axis=0), tiny_silos())
 
 
 def test_uniform_and_normal_numbers_are_those_of_jax():
@@ -28,14 +28,14 @@ def test_uniform_and_normal_numbers_are_those_of_jax():
     typed = jax.vmap(jax.random.key)(jnp.asarray(SEEDS, jnp.uint32))
     for number in (0, 1):
         second = jax.vmap(lambda key, number=number: jax.random.split(key)[number])(typed)
-        np.testing.assert_array_equal(folded(keys, number), jax.random.key_data(second))
+        np.testing.assert_array_equal(fold_words(keys, number), jax.random.key_data(second))
     np.testing.assert_array_equal(
         uniforms(stream(keys, 9)), jax.vmap(lambda key: jax.random.uniform(key, (9,), jnp.float32))(typed)
     )
     reference = jax.vmap(lambda key: jax.random.normal(key, (5000,), jnp.float32))(typed)
     np.testing.assert_allclose(normals(stream(keys, 5000)), reference, rtol=1e-6, atol=1e-7)
     assert np.abs(reference).max() > 3.5  # both branches of the quantile
-    silos = folded(np.broadcast_to(folded(keys, 4)[:, None], (2, 5, 2)), np.broadcast_to(np.arange(5), (2, 5)))
+    silos = fold_words(np.broadcast_to(fold_words(keys, 4)[:, None], (2, 5, 2)), np.broadcast_to(np.arange(5), (2, 5)))
     wanted = [[jax.random.key_data(party_key(key, 4, silo)) for silo in range(5)] for key in typed]
     np.testing.assert_array_equal(silos, wanted)
 
@@ -61,8 +61,8 @@ def rounds(protocol, chunk, debug=False, number=2):
     parties = protocol.parties(ARRAYS, (0, 1))
     simulator = NativeSimulator(protocol, parties, chunk, Conditions(), debug)
     keys = run_words(SEEDS)
-    each = [protocol.init(key) for key in folded(keys, 2**32 - 1)]
-    states = mapped(lambda *leaves: np.stack(leaves), *each)
+    each = [protocol.init(key) for key in fold_words(keys, 2**32 - 1)]
+    states = map_trees(lambda *leaves: np.stack(leaves), *each)
     return simulator.advance(keys, states, parties.shared, parties.own, 0, number)[:2]
 
 
@@ -105,7 +105,7 @@ def test_the_evaluation_is_the_one_that_silos_make():
     model = protocol.net.initial(run_words([2]))
     evaluator = SiloEvaluator(protocol, ARRAYS, np.array([0]), np.array([[2]]))
     party = protocol.parties(ARRAYS)
-    party = party._replace(own=mapped(lambda leaf: leaf[[2]], party.own))
+    party = party._replace(own=map_trees(lambda leaf: leaf[[2]], party.own))
     for part in ("vali", "test"):
         found = evaluator({"last": model[None]})[f"{part}: last"]
         np.testing.assert_allclose(found, protocol.performance(model[None], party, part), rtol=1e-6)

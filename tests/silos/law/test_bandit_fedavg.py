@@ -18,11 +18,11 @@ from silo_worlds import (
 )
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.rng import FATE
-from fedrank.core.streams import folded, run_words, stream, uniforms
+from fedrank.core.streams import fold_words, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
-from fedrank.engine.native import NativeSimulator, stacked
+from fedrank.engine.native import NativeSimulator, stack_states
 from fedrank.silos.bandits.arms import members_of
 from fedrank.silos.messages import Candidates
 from fedrank.silos.party import some_of
@@ -74,7 +74,7 @@ def test_without_the_target_nothing_is_learnt_and_the_model_stays(rule, silent):
     one = run(rule, heard={2: silent})
     for field in ("weights", "best", "best_weights", "best_round", "previous"):
         np.testing.assert_array_equal(getattr(one, field)[2], getattr(one, field)[1], err_msg=field)
-    mapped(lambda leaf: np.testing.assert_array_equal(leaf[2], leaf[1]), one.state.estimates)
+    map_trees(lambda leaf: np.testing.assert_array_equal(leaf[2], leaf[1]), one.state.estimates)
     np.testing.assert_array_equal(one.state.round, range(1, ROUNDS + 1))
     assert np.isnan(one.watched["increments"][2]).all() and np.isfinite(one.watched["increments"][3]).any()
 
@@ -282,7 +282,7 @@ def simulated(protocol, conditions=None):
     parties, keys = protocol.parties(ARRAYS, np.zeros(runs, int)), run_words(range(runs))
     simulator = NativeSimulator(protocol, parties, 16, conditions or Conditions())
     each = [(word(seed), rule, target) for seed, (rule, target) in enumerate(zip(RULES, TARGETS, strict=True))]
-    states = stacked([protocol.begin(*one) for one in each])
+    states = stack_states([protocol.begin(*one) for one in each])
     return keys, *simulator.advance(keys, states, parties.shared, parties.own, 0, ROUNDS)
 
 
@@ -305,7 +305,7 @@ def test_with_drop_outs_the_simulator_that_answers_only_for_who_is_asked_does_th
     """The plain loop answers for everybody."""
     keys, states, _, seen = simulated(PAIRS, Conditions(dropout=0.3))
     there = np.stack(
-        [uniforms(stream(folded(keys, number, FATE), SILOS)) >= np.float32(0.3) for number in range(ROUNDS)]
+        [uniforms(stream(fold_words(keys, number, FATE), SILOS)) >= np.float32(0.3) for number in range(ROUNDS)]
     )
     assert not there.all() and there.any()
     for index, (rule, target) in enumerate(zip(RULES, TARGETS, strict=True)):

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 from silo_worlds import make_rule
 
-from fedrank.core.streams import folded, normals, run_words, split, stream
+from fedrank.core.streams import fold_words, normals, run_words, split, stream
 from fedrank.silos.bandits.rules import best, choose, explores, start, update
 
 ROUNDS, KEYS, NOISE = 300, 120, 0.03
@@ -32,7 +32,7 @@ KEY = split(run_words([1])[0], KEYS)
 @functools.cache
 def drawn(round, arms):
     """What all rules draw in a round."""
-    explore_key, world, own = (split(folded(KEY, round), 3)[:, i] for i in range(3))
+    explore_key, world, own = (split(fold_words(KEY, round), 3)[:, i] for i in range(3))
     return explore_key, normals(stream(world, arms)), own
 
 

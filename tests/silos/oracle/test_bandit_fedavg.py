@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from silo_worlds import FEATURES, SILOS, TRAIN, deep_sgd, linear_sgd, make_rule, played, tiny_bandit, tiny_silos
 
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.silos.messages import Candidates, Model
 from fedrank.silos.party import rows_of as own_rows
 from fedrank.silos.party import some_of
@@ -286,7 +286,7 @@ def deep_auc(model, recalibrated, silo=1):
 
 def test_local_training_is_the_closed_form():
     theta = np.random.default_rng(2).normal(0, 0.5, 14)
-    rows = mapped(lambda leaf: leaf[0, [1]], ARRAYS.train)
+    rows = map_trees(lambda leaf: leaf[0, [1]], ARRAYS.train)
     words = np.zeros((1, EPOCHS, 12), np.uint32)
     done = linear_sgd().train(theta[None], rows, words)
     np.testing.assert_allclose(done[0], trained(theta, *rows_of(ARRAYS, "train", 1)), atol=1e-6)

@@ -25,7 +25,7 @@ from silo_averaging import (
 )
 from silo_worlds import word
 
-from fedrank.core.native import mapped
+from fedrank.core.native import map_trees
 from fedrank.core.streams import run_words
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
@@ -42,8 +42,8 @@ def test_fedavg_averages_by_rows_and_remembers_its_best_by_validation():
     state, own, seen = simulator.advance(keys, first, parties.shared, own, 0, 2)
     crossed = [[[SILOS] * 2, [SILOS] * 2], [[0, 0], [SILOS] * 2]]  # pre-training in round 0 only
     np.testing.assert_array_equal(np.asarray(seen["crossed"])[:, 0], crossed)
-    first, state, party = *(mapped(lambda leaf: leaf[0], one) for one in (first, state)), parties
-    party = party._replace(own=mapped(lambda leaf: leaf[0], own))
+    first, state, party = *(map_trees(lambda leaf: leaf[0], one) for one in (first, state)), parties
+    party = party._replace(own=map_trees(lambda leaf: leaf[0], own))
     (one, _), (two, local) = fedavg_rounds(np.asarray(first.weights, float), pretrain=True)
     np.testing.assert_allclose(state.weights, two, **CLOSE)
     ours, tuned = protocol.models(state, party), FineTuned(SGD, SILOS, 5).models(state, party)

@@ -17,11 +17,10 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, words
-from fedrank.report.budget import budget_table
-from fedrank.report.compare import comparison_table, labelled, write_comparison
+from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
-from fedrank.report.study import StudyRuns, study_opening, study_tables, write_study_page
+from fedrank.report.study import StudyRuns, budget_table, study_opening, study_tables, write_study_page
 from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
 from fedrank.slates.report import files as slates
@@ -345,7 +344,7 @@ def test_a_file_of_another_schema_says_what_it_must_hold(tmp_path):
 
 def test_runs_are_compared_platform_by_platform(tmp_path):
     one, other = make_slate_run(tmp_path / "one"), make_slate_run(tmp_path / "two", gains=(70.0, 30.0))
-    runs = labelled([one, other])
+    runs = load_runs([one, other])
     table = comparison_table(runs, most_telling=True)
     assert {row["measure"] for row in table.rows} == {"engagement", "engagement (A)", "engagement (B)"}
     assert {row["split"] for row in table.rows} == {"test"}
@@ -364,7 +363,7 @@ def test_runs_are_compared_platform_by_platform(tmp_path):
 
 def test_runs_with_other_users_are_another_question(tmp_path):
     one, other = make_slate_run(tmp_path / "one"), make_slate_run(tmp_path / "two", candidates=100)
-    rows = comparison_table(labelled([one, other])).rows
+    rows = comparison_table(load_runs([one, other])).rows
     assert all(row["difference"] is None for row in rows)
     assert any(row["measure"] == "engagement (A), recsim users, N = 100, n = 3" for row in rows)
 

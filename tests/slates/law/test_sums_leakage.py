@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import fedrank.slates.sums as sums_module
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.privacy.audit import audited
+from fedrank.privacy.audit import audit_mechanism
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.slates.attacks.audits import slate_bound, slate_sums
 from fedrank.slates.attacks.settings import SlateAttack
@@ -224,7 +224,7 @@ def test_what_cannot_be_attacked_is_refused_at_once():
     ids=["sums", "matrix-and-releases", "clip"],
 )
 def test_an_audit_shows_much_of_the_epsilon_and_no_more(audit):
-    found = audited(audit(4.0), 2000)
+    found = audit_mechanism(audit(4.0), 2000)
     assert 1.5 < found.shown <= found.promised == 4.0
 
 
@@ -236,12 +236,12 @@ def halved(monkeypatch):
 
 @pytest.mark.slow
 def test_sums_with_half_the_noise_are_found_out(halved):
-    assert audited(slate_sums(4.0, 1e-5, numbers=3, releases=1), 2000).broken
+    assert audit_mechanism(slate_sums(4.0, 1e-5, numbers=3, releases=1), 2000).broken
 
 
 @pytest.mark.slow
 def test_counts_of_norms_with_half_the_noise_are_found_out(halved):
-    assert audited(slate_bound(4.0), 2000).broken
+    assert audit_mechanism(slate_bound(4.0), 2000).broken
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_faults_of_a_release_are_found_out(monkeypatch, fault):
     else:
         draw = Release.draw_from_os
         monkeypatch.setattr(Release, "draw_from_os", lambda self: jnp.broadcast_to(draw(self)[:1], (self.numbers,)))
-    assert audited(slate_sums(4.0, numbers=2, releases=4), 3000).broken  # twice as far, as with half the noise
+    assert audit_mechanism(slate_sums(4.0, numbers=2, releases=4), 3000).broken  # twice as far, as with half the noise
 
 
 @pytest.mark.slow

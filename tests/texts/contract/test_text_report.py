@@ -22,10 +22,9 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, words
-from fedrank.report.budget import budget_table
-from fedrank.report.compare import comparison_table, labelled, write_comparison
+from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
-from fedrank.report.study import StudyRuns, study_tables, write_study_page
+from fedrank.report.study import StudyRuns, budget_table, study_tables, write_study_page
 from fedrank.texts.build import CONTROLS
 from fedrank.texts.config import MODES
 from fedrank.texts.report import files as texts
@@ -272,7 +271,7 @@ def test_a_run_without_local_rankers_has_a_page_without_gains(tmp_path):
 
 def test_runs_are_compared_by_what_all_silos_reach(tmp_path):
     one, other = make_text_run(tmp_path / "one"), make_text_run(tmp_path / "two", worth={"CS-F-LTR": (0.1, 0.2)})
-    runs = labelled([one, other])
+    runs = load_runs([one, other])
     table = comparison_table(runs, most_telling=True)
     assert {row["measure"] for row in table.rows} == {"nDCG@10", "nDCG@10, all documents"}
     (row,) = [r for r in table.rows if r["measure"] == "nDCG@10" and r["run"] == "two"]

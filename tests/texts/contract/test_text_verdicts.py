@@ -12,7 +12,7 @@ from text_run_factory import make_text_run
 
 from fedrank.cli.report import compare
 from fedrank.report import describe, words
-from fedrank.report.compare import labelled
+from fedrank.report.compare import load_runs
 from fedrank.report.load import load
 from fedrank.report.statistics import mean_interval
 from fedrank.texts.report import privacy as text_privacy
@@ -165,7 +165,7 @@ def test_one_seed_says_nothing_about_spread(tmp_path):
 def test_what_is_spent_is_told_by_mode_and_the_paper_s_number_is_added_up(tmp_path, capsys):
     modes = {"publish-once": 8.0, "per-query": 8.0, "paper": 0.5, "plain": None}
     folders = [make_text_run(tmp_path / mode, mode=mode, epsilon=e) for mode, e in modes.items()]
-    table = text_privacy.budgets_table(labelled(folders))
+    table = text_privacy.budgets_table(load_runs(folders))
     rows = {row["mode"]: row for row in table.rows}
     keys = ("answer", "answers", "total", "document", "published", "printed")
     assert [rows["publish-once"][k] for k in keys] == [None, None, "8.00", "3,256", None, None]

@@ -191,7 +191,7 @@ class SumStep(HostExchange):
             me = secure_sum_party.Party(terms, int(own["number"]))
             reply = me.advertise(request)
         else:
-            me = secure_sum_party.Party.unpacked(terms, own["sum"].tobytes())
+            me = secure_sum_party.Party.unpack(terms, own["sum"].tobytes())
             if self.step == 1:
                 reply = me.share(request)
             elif self.step == 2:
@@ -200,7 +200,7 @@ class SumStep(HostExchange):
                 reply = me.mask(request, vector)
             else:
                 return without_fields(party, "sum"), me.unmask(request)
-        return with_fields(party, sum=np.frombuffer(me.packed(), np.uint8)), reply
+        return with_fields(party, sum=np.frombuffer(me.pack(), np.uint8)), reply
 
     @override
     def tell(self, state: SetupState, replies: PyTree, arrived: Bool[np.ndarray, " silos"]) -> SetupState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import os
 import types
 import typing
@@ -76,7 +77,7 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
         base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
     # A class has defaults that follow from what is given: it is made of that alone.
     cls = base if isinstance(base, type) else type(base)
-    hints = typing.get_type_hints(cls)
+    hints = _type_hints(cls)
     fields = {one.name: one for one in dataclasses.fields(cls) if not is_bound(one)}
     inner = {name: getattr(base, name) for name, one in fields.items() if one.metadata.get("flat")}
     of_inner = {
@@ -153,7 +154,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
         if name not in known:
             raise UnknownNameError(f"value of {where}.name", name, list(known))
         cls = known[name]
-    start = base if type(base) is cls else cls()
+    start = base if type(base) is cls else cls(**_shared_changes(base, cls)) if "name" in value else cls()
     if not dataclasses.is_dataclass(start):
         if settings:
             raise ConfigError(
@@ -210,7 +211,7 @@ def part_class(
 
 def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:
     """Dotted name and type of every setting of a configuration, as :func:`settings_of` has them."""
-    hints, found = typing.get_type_hints(type(config)), {}
+    hints, found = _type_hints(type(config)), {}
     for one in dataclasses.fields(config):
         value = getattr(config, one.name)
         if is_bound(one):
@@ -225,6 +226,11 @@ def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:
         elif not is_part(one):
             found[prefix + one.name] = hints[one.name]
     return found
+
+
+@functools.cache
+def _type_hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def names_of_part(cls: type) -> set[str]:
@@ -374,7 +380,16 @@ def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) 
     else:
         cls = _implied({changed: None}, now, known, name)
     if cls is not None and cls is not type(now):
-        values[name] = {"name": cls.name, **({changed: table[changed]} if changed != "name" else {})}
+        kept = _shared_changes(now, cls) if changed == "name" else {changed: table[changed]}
+        values[name] = {"name": cls.name, **kept}
+
+
+def _shared_changes(now: Any, cls: type) -> dict[str, Json]:
+    """Settings of a part that were changed and that a class which takes its place by name has as well."""
+    if not dataclasses.is_dataclass(now):
+        return {}
+    before, own = as_dict(type(now)()), names_of_part(cls)
+    return {key: value for key, value in as_dict(now).items() if key in own and value != before.get(key)}
 
 
 def changes(config: Any) -> dict[str, Json]:

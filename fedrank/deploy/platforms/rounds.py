@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -256,7 +256,7 @@ class AnyCoordinator:
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
         self.state: Any = terms.coordinator_state(seeded)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Any:
         self._pool = ThreadPoolExecutor(len(self._peers), "platform")
         return self
 

@@ -153,6 +153,8 @@ def test_a_table_without_a_name_is_the_part_that_its_keys_imply():
         laplace.resolved()
     assert with_setting(laplace, "privacy.epsilon_interaction", 2.0).resolved().method.privacy.name == "laplace"
     assert with_setting(private, "privacy.clip", 0.5).method.privacy.epsilon_user == 1.0
+    response = from_dict({"privacy": {"epsilon_interaction": 0.25}})
+    assert with_setting(response, "privacy.name", "laplace").resolved().method.privacy.epsilon_interaction == 0.25
     steps = from_dict({"protocol": "fedopt-pdgd", "server": {"tau": 0.1}}).method.server
     assert (steps.name, steps.tau, steps.learning_rate) == ("fedadam", 0.1, 0.01)
     with pytest.raises(ConfigError, match=r"value of server\.name"):

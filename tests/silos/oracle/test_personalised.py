@@ -31,7 +31,7 @@ from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.averaging import FedAvg, FineTuned, LocalOnly
 from fedrank.silos.data.splits import pool_training_rows
-from fedrank.silos.leave_one_out import LeaveOneOut
+from fedrank.silos.leave_one_out import Dropping, LeaveOneOut
 
 
 def test_fedavg_averages_by_rows_and_remembers_its_best_by_validation():
@@ -73,7 +73,7 @@ def test_leave_one_out_takes_the_average_of_the_best_median_and_bets_on_its_sign
 
 
 def test_a_steady_harm_is_dropped_at_the_round_that_the_capital_says():
-    protocol = LeaveOneOut(SGD, 4, 5)
+    protocol = LeaveOneOut(SGD, 4, 5, personal=Dropping(evidence=20.0))
     state = protocol.init(word(0))._replace(increments=np.array([0.02, -0.01, np.nan, 0.0], np.float32))
     dropped = None
     for number in range(1, 12):

@@ -142,11 +142,12 @@ def text_width(words: str, size: float, *, bold: bool = False) -> float:
 
 def _attributes(values: dict[str, str | float | None]) -> str:
     written = {k: f"{v:.2f}".rstrip("0").rstrip(".") if isinstance(v, float) else v for k, v in values.items()}
-    return "".join(f' {name.replace("_", "-")}="{value}"' for name, value in written.items() if value is not None)
+    names = {name: name.rstrip("_").replace("_", "-") for name in written}
+    return "".join(f' {names[name]}="{value}"' for name, value in written.items() if value is not None)
 
 
 def element(tag: str, inside: str = "", /, **attributes: str | float | None) -> str:
-    """An SVG element; attributes that are None are left out, and an underscore in a name is a hyphen."""
+    """An SVG element; attributes that are None are left out, and an underscore within a name is a hyphen."""
     return f"<{tag}{_attributes(attributes)}>{inside}</{tag}>" if inside else f"<{tag}{_attributes(attributes)}/>"
 
 
@@ -418,7 +419,8 @@ def _legend(entries: Sequence[Entry], width: float) -> tuple[list[str], float, f
         needed = 20 + text_width(entry.name, _LEGEND)
         if x and x + needed > width:
             x, y = 0.0, y + 19
-        out += [_symbol(entry, x, y + 9), text(x + 20, y + 13.5, entry.name, size=_LEGEND)]
+        words = text(x + 20, y + 13.5, entry.name, size=_LEGEND)
+        out.append(element("g", _symbol(entry, x, y + 9) + words, class_="entry"))
         widest = max(widest, x + needed)
         x += needed + 14
     return out, widest, y + 19 if entries else 0.0
@@ -454,7 +456,7 @@ def compose(panels: Sequence[Panel], title: str, said: Sequence[str] = (), legen
     widest = max(widest, wide)
     for number, panel in enumerate(panels):
         y += panel.above + (_BETWEEN if number else 0.0)
-        out.append(element("g", "".join(panel.elements), transform=f"translate(0,{y:.2f})"))
+        out.append(element("g", "".join(panel.elements), transform=f"translate(0,{y:.2f})", class_="panel"))
         y += panel.height + panel.below
         widest = max(widest, panel.width + panel.right)
     markup = element("g", "".join(out), transform=f"translate({left + _EDGE:.2f},{_EDGE:.2f})")

@@ -107,13 +107,10 @@
   // A series of a chart goes and comes back when its entry in the legend is pressed. Its marks have the entry's paint.
   const paint = mark => ["stroke", "fill"].map(name => mark.getAttribute(name)).find(value => value && value !== "none");
   for (const svg of all("svg")) {
-    const entries = all(".role-legend-symbol", svg).map(symbol => symbol.parentNode);
+    const entries = all(".entry", svg);
     if (entries.length < 2) continue;
-    const marks = all(".role-mark path, .role-mark line", svg);
-    const belongs = entries.map(entry => {
-      const colour = paint(entry.querySelector(".role-legend-symbol path"));
-      return marks.filter(mark => paint(mark) === colour);
-    });
+    const marks = all(".panel :is(path, line, circle, rect)", svg);
+    const belongs = entries.map(entry => marks.filter(mark => paint(mark) === paint(entry.firstElementChild)));
     if (belongs.some(some => some.length === 0)) continue;  // a legend of shapes, or of shades
     svg.setAttribute("role", "group");
     entries.forEach((entry, place) => {

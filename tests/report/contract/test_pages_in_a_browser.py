@@ -203,8 +203,8 @@ def test_the_checks_notice_what_they_are_for(tab, pages):
       header.querySelector(".wide").style.minWidth = "3000px";
       header.querySelector(".pale").style.color = "#999999";
       const texts = document.querySelectorAll("header svg text");
-      texts[1].setAttribute("transform", texts[0].getAttribute("transform"));
-      texts[texts.length - 1].setAttribute("transform", "translate(-900,0)");
+      for (const place of ["x", "y"]) texts[1].setAttribute(place, texts[0].getAttribute(place));
+      texts[texts.length - 1].setAttribute("x", "-900");
     })()""")
     assert any(said.startswith("P wide") for said in tab.value(STICKS_OUT))
     assert [said.split()[1] for said in tab.value(PALE)] == ["pale"]
@@ -289,7 +289,7 @@ def test_a_series_goes_and_comes_back_by_its_legend(tab, pages):
       const svg = all.find(one => one.querySelectorAll(".toggle").length === 3);
       const entry = svg.querySelector(".toggle");
       if (press) entry.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
-      const lines = [...svg.querySelectorAll(".mark-line.role-mark path")];
+      const lines = [...svg.querySelectorAll(".panel path[fill='none']")];
       return { pressed: entry.getAttribute("aria-pressed"), name: entry.getAttribute("aria-label"),
                hidden: lines.filter(line => line.style.display === "none").length, lines: lines.length };
     })"""

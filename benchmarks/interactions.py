@@ -124,7 +124,6 @@ class _Simulated:
 
     def __init__(self, arguments: argparse.Namespace, ranker: str, kernels: str, rounds: int, backend: str = "jax"):
         from fedrank.engine.backend import rounds_of
-        from fedrank.ranking import native as native
 
         self.experiment = _experiment(arguments, ranker, kernels)
         self.rounds, self.done = rounds, 0
@@ -246,8 +245,8 @@ def profile(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
-    from fedrank.ranking.native import foltr_es
-    from fedrank.ranking.native.adam import Adam
+    from fedrank.aggregation.server_steps import Adam
+    from fedrank.ranking import foltr_es
     from fedrank.ranking.sessions.kernel import HostSessions
 
     best = {"whole round": float("inf")}
@@ -270,12 +269,12 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
 
     parts = (
         (foltr_es, "party_words", "draws"),
-        (foltr_es, "drawn_queries", "queries"),
+        (foltr_es, "queries_of_cohort", "queries"),
         (HostSessions, "__call__", "sessions"),
-        (foltr_es, "experienced", "experience"),
+        (foltr_es, "record_cohort_experience", "experience"),
         (foltr_es, "private_sums", "privatised sums"),
         (foltr_es, "host_weighted_sum", "gradient"),
-        (Adam, "uphill", "Adam"),
+        (Adam, "step", "Adam"),
     )
     before = [timed(*part) for part in parts]
     for _ in range(arguments.turns):

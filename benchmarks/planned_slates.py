@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedrank.core.lazy import jax, jnp
 from fedrank.engine.run import run
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.attacks.settings import SlateAttack

@@ -103,9 +103,7 @@ def flags_of(base: Any) -> type:
             made = _flags(one.name, below)
             fields.append((one.name, made, dataclasses.field(default_factory=made)))
         else:
-            hidden = one.name == "protocol"
-            hint = Annotated[hints[one.name], Parameter(show=False)] if hidden else hints[one.name]
-            fields.append((one.name, hint, dataclasses.field(default=value, metadata=one.metadata)))
+            fields.append((one.name, hints[one.name], dataclasses.field(default=value, metadata=one.metadata)))
     return _flags(type(base).__name__, fields)
 
 

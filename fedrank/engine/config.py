@@ -7,12 +7,14 @@ What is not given has the class's default.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting, settings_of
+from fedrank.core.privacy_report import DELTA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class RunConfig:
 
     Attributes:
         method: The protocol, whose fields are settings beside those of the run.
+        given: Where :meth:`resolved` made this configuration, the one that it was made from.
 
     Raises:
         ConfigError: A setting is out of range or contradicts another.
@@ -52,6 +55,7 @@ class RunConfig:
     evaluation: Evaluation = field(default_factory=Evaluation)
     compute: Compute = field(default_factory=Compute)
     method: Any = field(default=None, metadata={"flat": True})
+    given: Any = field(default=None, compare=False, repr=False, metadata={"bound": True})
 
     def __post_init__(self):
         check_ranges(self)
@@ -89,10 +93,29 @@ class RunConfig:
         """The same with every default that depends on other settings filled in, checked as a whole.
 
         Raises:
-            ConfigError: A setting was changed that means nothing with the others.
+            ConfigError: A setting was changed that means nothing with the others, or one is missing.
         """
         check_needs(self, self.unchanged())
+        return dataclasses.replace(self.derive_settings(), given=self.as_given)
+
+    def derive_settings(self) -> Any:
+        """The same with every default that depends on other settings filled in; by default there is none.
+
+        Raises:
+            ConfigError: Settings contradict each other, or one is missing.
+        """
         return self
+
+    @property
+    def as_given(self) -> Any:
+        """The configuration before :meth:`resolved` filled anything in; itself where that did not make it."""
+        before = self.given
+        return before if before is not None and before.resolved() == self else self
+
+    @property
+    def delta(self) -> float:
+        """δ of the run's privacy account."""
+        return DELTA
 
 
 def check_ranges(config: Any) -> None:

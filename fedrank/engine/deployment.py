@@ -127,12 +127,6 @@ def hash_of(names: Sequence[str]) -> bytes:
     return hashlib.sha256("\n".join(names).encode()).digest()[:_HASH]
 
 
-def delta_of(config: RunConfig) -> float:
-    """δ of a run's privacy account: its setting, or the default where it has none."""
-    own = getattr(config, "delta", None)
-    return getattr(getattr(config, "privacy", None), "delta", DELTA) if own is None else own
-
-
 class Block(NamedTuple):
     """The parties that a node answers for.
 
@@ -258,7 +252,7 @@ class NodeSide(abc.ABC):
 
         A server that announces a larger δ than is usual would make any ε small: it is that at a usual δ.
         """
-        report = self.protocol.account(self.config.rounds, min(delta_of(self.config), DELTA))
+        report = self.protocol.account(self.config.rounds, min(self.config.delta, DELTA))
         return min(report.epsilon(Unit.USER), report.epsilon(Unit.RECORD))
 
     def refuse_unprotected(self) -> None:
@@ -272,7 +266,7 @@ class NodeSide(abc.ABC):
             if (most := said if said >= 0 else asked) == math.inf:
                 continue
             if name == "most-epsilon":
-                report = self.protocol.account(1, min(delta_of(self.config), DELTA))
+                report = self.protocol.account(1, min(self.config.delta, DELTA))
                 # Of a silo's records the first round costs most: silos train before it.
                 what, promised = "a round", min(report.epsilon_round, report.epsilon(Unit.RECORD))
             else:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from fedrank.core.privacy_report import PrivacyReport, Promise, Unit
 from fedrank.core.trees import Json
-from fedrank.engine.deployment import delta_of
 from fedrank.engine.methods import PrivacyMode, method, method_names, task_of
 from fedrank.engine.settings import from_dict
 
@@ -61,7 +60,7 @@ def rounds_and_promise(protocol: str, settings: Mapping[str, Json] | None = None
     config = dataclasses.replace(config, seeds=1)
     experiment = task_of(protocol).build(config)
     rounds = int(getattr(config, "rounds", 1))
-    return rounds, experiment.protocol.account(rounds, delta_of(config))
+    return rounds, experiment.protocol.account(rounds, config.delta)
 
 
 def all_promised(protocols: Sequence[str] = ()) -> Iterator[Promised]:

@@ -83,7 +83,7 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """The configuration of the run, read from ``config.toml``."""
+        """File with the settings that were given."""
         return self.path / "config.toml"
 
     @property
@@ -93,7 +93,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """The state of an unfinished run."""
+        """File with the state of an unfinished run."""
         return self.path / "checkpoint" / "state.npz"
 
     @property
@@ -112,7 +112,8 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            taken = any(not p.name.endswith((".partial", ".lock")) for p in self.path.iterdir())
+            # Of a process that was killed before it wrote the second file there may be the first.
+            taken = any(not p.name.endswith((".partial", ".lock", "resolved.json")) for p in self.path.iterdir())
         except OSError as error:
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if taken:
@@ -124,8 +125,8 @@ class RunFolder:
 
     def write_config(self, config: RunConfig) -> None:
         """Write ``config.toml`` and ``resolved.json`` of a configuration, resolved."""
-        write_atomically(self.config, given_toml(config).encode())
         write_atomically(self.resolved, (json.dumps(as_dict(config), indent=2, ensure_ascii=False) + "\n").encode())
+        write_atomically(self.config, given_toml(config).encode())
 
     def settings(self) -> dict[str, Json]:
         """All settings of the run that is here, as nested dictionaries.
@@ -168,7 +169,8 @@ class RunFolder:
         """
         settings = self.settings()
         try:
-            return from_dict(settings, base)
+            config = from_dict(settings, base)
+            return config if self.resolved.exists() else config.resolved()
         except ConfigError as error:
             raise ConfigError(f"{self.config}: {error}") from error
 

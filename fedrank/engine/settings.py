@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import os
@@ -75,7 +74,7 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
     """
     if base is None:
         base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
-    # A class has defaults that follow from what is given: it is made of that alone.
+    # A class is made of the given settings alone: its other defaults may follow from them.
     cls = base if isinstance(base, type) else type(base)
     hints = _type_hints(cls)
     fields = {one.name: one for one in dataclasses.fields(cls) if not is_bound(one)}
@@ -296,39 +295,19 @@ def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
 
 
 def make_room(values: dict[str, Json], given: Collection[str], config: Any) -> None:
-    """Take out of a nested dictionary, in place, settings that give way to some that are given anew.
+    """Take out of a nested dictionary, in place, the settings that others replace, such as ``budget`` ``rounds``.
 
     Args:
         values: All settings of a configuration, some of them given anew.
         given: Dotted names of those.
-        config: The configuration before; what followed from its other settings is taken out, and what those that are
-            given anew replace.
+        config: The configuration before.
     """
-    for name, _, one in settings_of(config):
-        if name in given:
-            table = name.rpartition(".")[0]
-            for other in one.metadata.get("replaces", ()):
-                remove(values, f"{table}.{other}" if table and "." not in other else other)
-    for name in derived_settings(config):
-        if name not in given:
-            remove(values, name)
-
-
-def derived_settings(config: RunConfig) -> list[str]:
-    """Dotted names of the settings that follow from the others: left out, they get the same values again."""
-    given, ground, found = as_dict(config), config.unchanged(), []
     for name, value, one in settings_of(config):
-        if value is None or one.default is not None:
-            continue
-        others = copy.deepcopy(given)
-        remove(others, name)
-        try:
-            again = from_dict(others, ground).resolved()
-        except ConfigError:  # it cannot be left out
-            continue
-        if value in [now for other, now, _ in settings_of(again) if other == name]:
-            found.append(name)
-    return found
+        table = name.rpartition(".")[0]
+        for other in one.metadata.get("replaces", ()):
+            replaced = f"{table}.{other}" if table and "." not in other else other
+            if replaced not in given and (name in given or (one.default is None and value is not None)):
+                remove(values, replaced)
 
 
 def remove(values: dict[str, Json], key: str) -> None:
@@ -352,6 +331,7 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
         if config.protocol == value:
             return config
         return from_dict(nest({**changes(config), "protocol": value}))
+    config = config.as_given
     values = as_dict(config)
     make_room(values, (key,), config)
     *path, last = key.split(".")
@@ -393,9 +373,9 @@ def _shared_changes(now: Any, cls: type) -> dict[str, Json]:
 
 
 def changes(config: Any) -> dict[str, Json]:
-    """Dotted names and values of the settings that differ from those of :meth:`RunConfig.unchanged`."""
+    """Dotted names and values of the settings that were given and differ from those of :meth:`RunConfig.unchanged`."""
+    config = config.as_given
     values, unchanged = as_dict(config), config.unchanged()
-    make_room(values, (), config)
     before = {name: value for name, value, _ in settings_of(unchanged)}
     for name in parts_in(config):
         now = _part_of(config, name)

@@ -194,7 +194,7 @@ class Simulator(Rounds):
         chunk: Parties that answer at once.
         debug: Without jit and one party after another, so that a failing answer can be inspected.
         conditions: What happens to replies on their way.
-        why: What takes JAX, for whoever asks.
+        why: The setting or object that takes JAX, for messages to the user.
         record: Keep every reply, as :func:`fedrank.engine.replay.replay` wants them.
     """
 

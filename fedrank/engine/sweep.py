@@ -22,7 +22,7 @@ from fedrank.engine.executors.base import Executor, Here
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume, run
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.settings import as_dict, from_dict, make_room
+from fedrank.engine.settings import as_dict, from_dict
 from fedrank.engine.variations import Variation
 
 
@@ -92,8 +92,7 @@ class _Piece:
     @classmethod
     def of(cls, variation: Variation, home: RunFolder, shares_files: bool) -> _Piece:
         """The run of a variation, whose directory the other process sees or does not."""
-        settings = as_dict(variation.config)
-        make_room(settings, (), variation.config)
+        settings = as_dict(variation.config.as_given)
         if shares_files:
             return cls(settings, str(home.path.resolve()), b"")
         return cls(settings, "", _pack(home.path) if home.config.exists() else b"")

@@ -137,13 +137,13 @@ class RankingRun(RunConfig):
         return self.method.interactions
 
     @override
-    def resolved(self) -> Any:
+    def derive_settings(self) -> Any:
         """The same with what a mechanism of privacy says by default filled in.
 
         Raises:
             ConfigError: See :meth:`RunConfig.resolved`; or a setting that a mechanism needs is missing.
         """
-        config, privacy = super().resolved(), getattr(self.method, "privacy", None)
+        config, privacy = super().derive_settings(), getattr(self.method, "privacy", None)
         if privacy is None:
             return config
         return dataclasses.replace(config, method=dataclasses.replace(self.method, privacy=privacy.derive_settings()))
@@ -226,13 +226,14 @@ class DeviceRun(RankingRun):
         if self.attack.share and self.attack.kind == "none":
             raise ConfigError(f"attack.share = {self.attack.share} needs attack.kind, what the attackers do.")
 
-    def resolved(self) -> Any:
+    @override
+    def derive_settings(self) -> Any:
         """The same with participations filled in.
 
         Raises:
             ConfigError: See :meth:`RunConfig.resolved`; or more messages than the population may send.
         """
-        config = super().resolved()
+        config = super().derive_settings()
         if self.population is not None and not getattr(self.method, "populations", False):
             raise ConfigError(f"population means nothing to {self.protocol}: its devices take part in every round.")
         participations = self.participations or (None if self.population is None else 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _LETTER = 0.56
 _BOLD_LETTER = 0.7
 #: Room around a chart, between its parts, and between two panels.
 _EDGE, _GAP, _BETWEEN = 6.0, 8.0, 14.0
+#: Characters that a file of XML cannot hold.
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 #: Characters of a line of the title, and of a line of what is said below it.
 _TITLE_LINE, _SAID_LINE = 40, 62
 
@@ -176,12 +179,20 @@ def text(
     """
     turned = None if turn is None else f"rotate({turn:g},{x:.2f},{y:.2f})"
     about: dict[str, str | float | None] = {"text_anchor": anchor, "font_weight": weight, "transform": turned}
-    return element("text", html.escape(words), x=float(x), y=float(y), font_size=size, fill=fill, **about)
+    return element("text", _escape(words), x=float(x), y=float(y), font_size=size, fill=fill, **about)
 
 
 def tooltip_of(note: str) -> str:
     """The content of an element that a pointer shows as a tooltip; empty without a note."""
-    return f"<title>{html.escape(note)}</title>" if note else ""
+    return f"<title>{_escape(note)}</title>" if note else ""
+
+
+def _escape(words: str) -> str:
+    return html.escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
+
+
+def _all_finite(*values: float) -> bool:
+    return all(map(math.isfinite, values))
 
 
 class Panel:
@@ -287,14 +298,14 @@ class Panel:
         """Draw a line through points, which are values.
 
         Args:
-            points: Pairs of x and y; a single one is drawn as a dot.
+            points: Pairs of x and y, without those that are not finite; a single one is drawn as a dot.
             colour: Of the line.
             width: Of the line.
             dash: SVG dash pattern.
             opacity: From 0 to 1.
             steps: Each value stands until the next.
         """
-        places = [(self.x(x), self.y(y)) for x, y in points]
+        places = [(self.x(x), self.y(y)) for x, y in points if _all_finite(x, y)]
         if not places:
             return
         if len(places) == 1:
@@ -315,12 +326,12 @@ class Panel:
         """Shade the area between a lower and an upper curve.
 
         Args:
-            points: x, low and high; where an end is None the band has a gap.
+            points: x, low and high; where an end is None or not finite the band has a gap.
             colour: Of the area.
         """
         piece: list[tuple[float, float, float]] = []
         for x, low, high in [*points, (0.0, None, None)]:
-            if low is not None and high is not None:
+            if low is not None and high is not None and _all_finite(low, high):
                 piece.append((self.x(x), self.y(low), self.y(high)))
                 continue
             if len(piece) > 1:
@@ -332,7 +343,9 @@ class Panel:
     def interval(
         self, low: float, high: float, at: float, colour: str, *, width: float = 2.0, opacity: float = 0.55
     ) -> None:
-        """Draw a horizontal bar between two values, ``at`` pixels from the upper edge."""
+        """Draw a horizontal bar between two finite values, ``at`` pixels from the upper edge; else nothing."""
+        if not _all_finite(low, high):
+            return
         about: dict[str, str | float | None] = {"stroke": colour, "stroke_width": width, "opacity": opacity}
         self.add(element("line", x1=self.x(low), x2=self.x(high), y1=at, y2=at, **about))
 
@@ -347,7 +360,9 @@ class Panel:
         note: str = "",
         opacity: float | None = None,
     ) -> None:
-        """Draw a dot at a place in pixels, with a tooltip; one that is not filled is a ring."""
+        """Draw a dot at a finite place in pixels, with a tooltip; one that is not filled is a ring."""
+        if not _all_finite(x, y):
+            return
         fill, stroke = (colour, None) if filled else (PAPER, colour)
         about: dict[str, str | float | None] = {"stroke": stroke, "stroke_width": None if filled else 2.0}
         self.add(element("circle", tooltip_of(note), cx=x, cy=y, r=radius, fill=fill, opacity=opacity, **about))

@@ -265,7 +265,7 @@ def line_chart(
     dashed = [*lines.values(), *(marks or {}).values()]
     known = [v for column in ("mean", "low", "high") for v in frame[column].drop_nulls().to_list()]
     domain = nice_domain([*known, *dashed])
-    xs = frame["x"].to_list()
+    xs = frame["x"].to_list() or [0.0, 1.0]  # a run whose values are not finite has a chart without a curve
     panel = Panel(NAMED_WIDTH if dashed else WIDTH, HEIGHT, (min(xs), max(xs)), domain)
     levels = ticks(*domain, 6)
     panel.y_axis(levels, decimal_labels(levels), measure)

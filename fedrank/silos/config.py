@@ -146,8 +146,7 @@ class SiloRun(RunConfig):
     silos: Silos = field(default_factory=Silos)
 
     @override
-    def resolved(self) -> Any:
-        super().resolved()
+    def derive_settings(self) -> Any:
         default = Silos()
         changed = [name for name in OWN_FILE if getattr(self.silos, name) != getattr(default, name)]
         if self.data.lower() in _SETS and changed:

@@ -67,7 +67,7 @@ def stand_in(config: SiloRun, n_features: int) -> SiloExperiment:
         )
     if s.categorical:
         raise ConfigError("silos.categorical: where each silo has its own table, make a column of 0 and 1 a level.")
-    silos = Silos(target=s.target, train=0.25, vali=0.5, stratified=True, count=s.count)
+    silos = Silos(target=s.target, measure=s.measure, train=0.25, vali=0.5, stratified=True, count=s.count)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "stand-in.csv")
         with open(path, "w", newline="", encoding="utf-8") as file:

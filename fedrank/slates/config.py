@@ -152,8 +152,7 @@ class SlatesRun(RunConfig):
         return type(self)(method=None if self.method is None else self.method.unchanged(), own=self.own)
 
     @override
-    def resolved(self) -> SlatesRun:
-        super().resolved()
+    def derive_settings(self) -> SlatesRun:
         return self if self.method is None else dataclasses.replace(self, method=self.method.resolved(self))
 
     @property

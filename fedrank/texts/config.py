@@ -274,5 +274,5 @@ class TextsRun(RunConfig):
         return cls(method=method)
 
     @override
-    def resolved(self) -> Any:
-        return dataclasses.replace(super().resolved(), method=self.method.resolved())
+    def derive_settings(self) -> Any:
+        return dataclasses.replace(self, method=self.method.resolved())

@@ -74,6 +74,33 @@ def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
+def test_programs_beside_the_package_import_what_is_there():
+    """Benchmarks, reproductions and pages are not run by tests: a moved name would go unnoticed."""
+    beside = [path for folder in ("benchmarks", "reproductions", "docs", "examples") for path in _sources(folder)]
+    assert len(beside) > 60
+    missing = []
+    for path in beside:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "fedrank":
+                continue
+            names = [alias.name for alias in node.names if f"{node.module}.{alias.name}" not in FILES]
+            known = _names_in(node.module) if node.module in FILES else set()
+            missing += [f"{path.relative_to(ROOT)}: {node.module}.{name}" for name in names if name not in known]
+    assert missing == []
+
+
+def _sources(folder):
+    return [path for path in sorted((ROOT / folder).rglob("*.py")) if "_build" not in path.parts]
+
+
+def _names_in(module):
+    """Names that a module defines or imports, wherever in it."""
+    nodes = list(ast.walk(tree(module)))
+    found = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    found |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return found | {(node.asname or node.name).partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+
+
 def test_no_modules_import_each_other_in_a_circle():
     assert circles({name: imports(name) for name in FILES}) == []
 

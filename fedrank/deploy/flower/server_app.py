@@ -47,7 +47,7 @@ from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.rounds import HELLO, Came, Log, Network, Rounds, SetupRounds, Tally, as_rows
 from fedrank.deploy.flower.settings import Scalar, about, read_run, task_of
 from fedrank.deploy.folder import LogLine
-from fedrank.engine.deployment import ServerSide, delta_of
+from fedrank.engine.deployment import ServerSide
 from fedrank.engine.run_folder import RunFolder
 
 log = logging.getLogger("fedrank.flower")
@@ -164,7 +164,7 @@ class Kept(Log):
     def _write_account(self) -> None:
         """Write ``privacy.json``: every request counts, because its reply may have left the party."""
         if self._requests:
-            rounds, delta = max(self._requests.values()), delta_of(self._config)
+            rounds, delta = max(self._requests.values()), self._config.delta
             self._home.json("privacy.json", self._server.protocol.account(rounds, delta).as_json())
 
 

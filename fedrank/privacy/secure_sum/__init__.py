@@ -32,7 +32,7 @@ out. False, changed or repeated shares and messages of other sessions are refuse
   neighbourhood, the sum runs. There is no round in which parties compare what they were told.
 - A server that chooses who is whose neighbour. With few neighbours the graph must be drawn by chance, and dense enough
   for the survivors who keep to the protocol to stay connected; Bell et al. compute how dense. A party sees its own
-  neighbourhood only: how many remaining_parties in the whole cohort, and so added their noise, it has to believe.
+  neighbourhood only: how many stayed in the whole cohort, and so added their noise, it has to believe.
 - A party that sends a wrong vector, or stops every sum by sending false shares.
 - What the sum itself says. The sum of two vectors tells each of the two the other's; hide that with noise.
 - Whoever measures how long a device computes: vectors and masks are added by NumPy, secrets split in plain Python.

@@ -114,8 +114,9 @@ def mse(splits: Splits) -> Model:
     """
     scale, notes = _scale(splits.train)
     x, labels = splits.train.features / scale, splits.train.labels.astype(np.float64)
-    # NumPy's solver is scikit-learn's, LAPACK's gelsd, without two seconds of imports.
-    weights = np.linalg.lstsq(x - x.mean(axis=0), labels - labels.mean(), rcond=None)[0]
+    # Features have 32 bits: a column that follows from others does so to 1e-7, and counts as dependent. Scikit-learn's
+    # LinearRegression has the same solver (LAPACK's gelsd) and limit; importing it takes two seconds.
+    weights = np.linalg.lstsq(x - x.mean(axis=0), labels - labels.mean(), rcond=1e-6)[0]
     return _linear("MSE", weights / scale, notes)
 
 

@@ -88,7 +88,7 @@ class Slates:
 
     possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
     silent: ClassVar[bool] = False
-    # Settings of a subclass, as they are where they are none. Without annotations, which would make them first there.
+    # Values of settings that only a subclass has; an annotation here would put them first among its settings.
     central, others, regress, critic, head_widths = False, "aligned", "greedy", "slateq", None
 
     mode: Literal["corrected", "published"] = setting("corrected", "Defaults: corrected, or as in the published code.")

@@ -11,7 +11,7 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.flower import settings as flat
-from fedrank.engine.deployment import NodeSettings, block, delta_of
+from fedrank.engine.deployment import NodeSettings, block
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.config import Compute, Devices
@@ -53,7 +53,7 @@ def test_a_runs_table_and_back():
 
 def test_the_account_of_a_run_has_the_delta_of_its_method():
     strict = run_of("foltr-pdgd", privacy=dict(epsilon_user=2.0, delta=1e-8))
-    assert delta_of(strict) == 1e-8 and delta_of(TextsRun.of(SiloSketch(privacy=Privacy(delta=1e-9)))) == 1e-9
+    assert strict.delta == 1e-8 and TextsRun.of(SiloSketch(privacy=Privacy(delta=1e-9))).delta == 1e-9
 
 
 def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else():

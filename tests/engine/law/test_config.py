@@ -12,6 +12,7 @@ from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run
 from fedrank.engine.settings import (
     as_dict,
+    changes,
     from_dict,
     given_toml,
     parts_in,
@@ -229,3 +230,18 @@ def test_what_differs_from_the_defaults_describes_a_configuration_whole():
             assert from_dict(tomllib.loads(given_toml(config))) == config, (name, given_toml(config))
         full = base.resolved()
         assert from_dict(tomllib.loads(given_toml(full))).resolved() == full, (name, given_toml(full))
+
+
+def test_what_was_given_stays_where_it_is_what_would_be_taken_anyway():
+    sketch = from_dict({"protocol": "silo-sketch", "sketch": {"epsilon": 0.2}})
+    for config in (sketch, sketch.resolved(), sketch.resolved().resolved()):
+        assert with_setting(config, "sketch.mode", "per-query").resolved().method.sketch.epsilon == 0.2
+    open_ = with_setting(from_dict({"protocol": "silo-sketch"}).resolved(), "sketch.mode", "per-query").resolved()
+    assert open_.method.sketch.epsilon != 0.2
+    silos = from_dict({"protocol": "fedavg", "data": "heart-disease", "silos": {"train": 0.6}}).resolved()
+    again = from_dict(tomllib.loads(given_toml(silos))).resolved()
+    assert again == silos and not again.silos.stratified
+    plain = from_dict({"protocol": "fedavg", "data": "heart-disease"}).resolved()
+    assert plain.silos.stratified and "silos" not in tomllib.loads(given_toml(plain))
+    other = replace(silos, rounds=3)  # no longer what the first one was resolved to
+    assert other.as_given is other and changes(other)["rounds"] == 3

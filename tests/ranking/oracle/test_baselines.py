@@ -70,6 +70,17 @@ def test_mse_is_least_squares_with_an_intercept():
     assert model.weights.dtype == model.scores(q.features).dtype == np.float32 and model.notes == ()
 
 
+def test_mse_is_the_linear_regression_of_scikit_learn_where_columns_follow_from_others():
+    from sklearn.linear_model import LinearRegression
+
+    q = tiny_queries(1, queries=40)
+    first, second = q.features[:, 0], q.features[:, 1]
+    x = np.column_stack([q.features, (0.37 * first + 0.21 * second).astype(np.float32)])
+    expected = LinearRegression().fit(x.astype(float), q.labels).coef_
+    np.testing.assert_allclose(fit_baseline("MSE", alone(replaced(q, x))).weights, expected, atol=1e-4)
+    assert np.abs(expected).max() < 100
+
+
 def test_mse_takes_the_solution_of_smallest_norm():
     q = tiny_queries()
     twin_and_constant = np.column_stack([q.features, q.features[:, 0], np.full(q.n_documents, 0.25)])

@@ -82,3 +82,17 @@ def test_a_page_has_its_own_colours_and_the_text_alternative():
     root = ET.fromstring(markup)
     assert root.attrib["aria-label"] == "what <it> shows"
     assert not re.search("|".join(COLOURS), markup) and "var(--c0)" in markup and "var(--ink)" in markup
+
+
+def test_names_with_any_characters_and_values_that_are_not_finite_make_a_readable_file():
+    nan, inf = math.nan, math.inf
+    panel = Panel(100, 50, (0.0, 2.0), (0.0, 1.0), "a\x0b<b>\x1b&\ud800")
+    panel.line([(0.0, 0.5), (1.0, nan), (2.0, inf)], "#000000")
+    panel.band([(0.0, nan, 1.0), (1.0, 0.0, inf), (2.0, 0.0, 1.0)], "#000000")
+    panel.interval(nan, 1.0, 3.0, "#000000")
+    panel.dot(nan, 3.0, "#000000", note="\x00")
+    chart = compose([panel], "t\x07")
+    tree = ET.fromstring(chart.svg)
+    assert "a\ufffd<b>\ufffd&\ufffd" in [one.text for one in tree.iter() if one.text]
+    assert not re.search(r"\b(nan|inf)\b", chart.markup)
+    assert len(list(tree.iter("{http://www.w3.org/2000/svg}circle"))) == 1  # the one point of the line

@@ -363,7 +363,7 @@ def test_one_of_everything(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("1 qid:1 1:0.5\n")
     settings = run_of("foltr-es", 
-        data=str(path), clients=1, interactions=1, antithetic=False, rounds=1, seeds=1,
+        data=str(path), clients=1, interactions=1, presentation="one-sided", rounds=1, seeds=1,
         evaluation=Evaluation(measures=("nDCG@10",)),
     )  # fmt: skip
     frame = pl.read_parquet(run(settings, tmp_path / "run") / "metrics.parquet")

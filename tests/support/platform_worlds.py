@@ -98,7 +98,7 @@ class Direct(Peer):
         if self.away(number, place):
             return Silence("away")
         self.asked.append((number, place))
-        p, s = self.platform, self.platform.terms.protocol.settings
+        p, s = self.platform, self.platform.terms.protocol
         try:
             acted = place == BATCHES or (place == LOOK and number > p.round)
             if acted and p.lived < p.round and p.stage.value == "shown":

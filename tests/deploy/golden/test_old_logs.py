@@ -108,7 +108,9 @@ def test_an_old_hub_goes_on_with_its_model_its_devices_and_its_reports(home):
     async def story():
         async with running(home) as hub:
             assert (hub.view.round, hub.view.state, len(hub.row.admission.devices)) == (3, "open", 6)
-            np.testing.assert_allclose(hub.row.model._learning.weights(hub.model._state), served, rtol=1e-5, atol=1e-8)
+            np.testing.assert_allclose(
+                hub.row.model._learning.weights(hub.row.model._state), served, rtol=1e-5, atol=1e-8
+            )
             (new,) = await enrolled(hub, 1)
             assert new == 8  # numbers go on
             waiting = {device: message for round_, device, message in BEFORE["report"] if round_ == 3}

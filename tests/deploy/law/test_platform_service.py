@@ -164,12 +164,6 @@ def test_a_round_that_was_not_lived_through_is_missing_and_never_learnt_from(tmp
     assert refusal_of(lambda: ask(1, 5)) == "missing-transitions", "round 2, whose next state is of round 3"
     assert len(ask(1, 2)) > 0
     assert platform.missing(10) == [(4, 4), (8, 10)], "what is older than the memory is not asked for"
-    longer = terms(slates={**SETTINGS["slates"], "steps": 2, "burn_in": 4})
-    (tmp_path / "longer").mkdir()
-    platform = lived_through(a_platform(tmp_path / "longer", of=longer), (0, 2, 3, 4, 5, 6, 7))
-    assert refusal_of(lambda: ask(1, 2)) == "out-of-range", "the newest but one has no state two rounds later"
-    assert refusal_of(lambda: ask(2, 7)) == "out-of-range"
-    assert len(ask(2, 5)) > 0, "rounds 2, 3 and 4 are there"
 
 
 def test_what_an_application_says_again_holds_and_something_else_is_a_conflict(shown):

@@ -44,10 +44,10 @@ def test_trials_stay_in_their_space_and_the_best_is_found(tmp_path, configs):
     found = run_search(CONFIG, SPACE, tmp_path, clients, trials=12)
     assert len(found) == len(configs) == 12 and [one.number for one in found] == list(range(12))
     for trial, config in zip(found, configs, strict=True):
-        assert 0.001 <= config.sigma <= 0.1 and 5 <= config.clients <= 9 and config.ranker in ("linear", "mlp")
-        settings = {"sigma": config.sigma, "clients": config.clients, "ranker": config.ranker}
+        assert 0.001 <= config.method.sigma <= 0.1 and 5 <= config.clients <= 9 and config.ranker in ("linear", "mlp")
+        settings = {"sigma": config.method.sigma, "clients": config.clients, "ranker": config.ranker}
         assert trial.settings == settings and trial.value == config.clients
-    assert len({config.sigma for config in configs}) == 12
+    assert len({config.method.sigma for config in configs}) == 12
     assert best(found).value == max(one.clients for one in configs)
     assert best(found, minimise=True).value == min(one.clients for one in configs)
 
@@ -62,7 +62,9 @@ def test_a_search_goes_on_with_the_run_that_was_stopped(tmp_path, configs):
     drawn = configs[-1]
     found = run_search(CONFIG, SPACE, tmp_path, clients, trials=4)
     assert found[:2] == first and len(found) == 4
-    assert configs[3] == "resumed" and found[2].settings["sigma"] == drawn.sigma and found[2].value == drawn.clients
+    assert (
+        configs[3] == "resumed" and found[2].settings["sigma"] == drawn.method.sigma and found[2].value == drawn.clients
+    )
     assert len({trial.settings["sigma"] for trial in found}) == 4
     assert run_search(CONFIG, SPACE, tmp_path, clients, trials=4) == found and len(configs) == 5
 

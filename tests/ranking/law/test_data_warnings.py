@@ -44,7 +44,7 @@ def test_raw_features_are_told_only_where_they_stay_raw():
 
 
 def test_a_run_warns_once_and_its_page_repeats_it(tmp_path):
-    settings = {"clients": 4, "rounds": 1, "seeds": 1, "protocol": "foltr-es"}
+    settings = {"clients": 4, "rounds": 1, "seeds": 1}
     with pytest.warns(FedrankWarning, match="no relevant document") as told:
         folder = run(run_of("foltr-es", **settings), tmp_path / "run", data=(INSIDE, 0 * GRADES, QUERIES))
     assert len([one for one in told if issubclass(one.category, FedrankWarning)]) == 1

@@ -112,7 +112,7 @@ def gradients(protocol, replies, size):
     """Each message's own gradient estimate, from the paper's equation (6)."""
     noise = np.stack([perturbation(int(s), size) for s in replies.seed]).astype(float)
     unit = protocol.per_half * protocol.metric.scale
-    if protocol.antithetic:
+    if protocol.shown.halves == 2:
         return noise * ((replies.plus - replies.minus) / (2 * protocol.sigma * unit))[:, None]
     return noise * (replies.plus / (protocol.sigma * unit))[:, None]
 

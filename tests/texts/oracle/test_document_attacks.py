@@ -131,7 +131,7 @@ def share_beyond_a_guess(held):
 
 @pytest.mark.slow
 def test_a_text_is_found_in_the_statistics_as_often_as_the_normal_distribution_says(held, monkeypatch):
-    monkeypatch.setattr(served, "_AGAIN", 3)
+    monkeypatch.setattr("fedrank.texts.attacks.served._AGAIN", 3)
     settings = DocumentAttack(owners=OWNERS, statistics_epsilon=8.0, trials=38)
     reads, there = statistics_tell(held, settings, np.random.default_rng(3))
     terms = StatisticsTerms(OWNERS, 8.0)

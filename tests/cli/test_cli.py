@@ -138,7 +138,8 @@ def test_a_file_repeats_a_run_and_flags_win_over_it(finished, tmp_path, capsys):
 def test_a_sweep_from_a_file(letor, tmp_path, capsys):
     file = tmp_path / "sweep.toml"
     file.write_text(
-        f'data = "{letor}"\nclients = 6\nrounds = 2\nseeds = 2\n[vary]\n"privacy.p" = [0.5, 1.0]\npresentation = ["antithetic"]\n'
+        f'data = "{letor}"\nclients = 6\nrounds = 2\nseeds = 2\n'
+        '[vary]\n"privacy.p" = [0.5, 1.0]\npresentation = ["antithetic"]\n'
     )
     out = tmp_path / "sweep"
     assert call(["sweep", str(file), "--out", str(out), "--quiet"]) == 0
@@ -410,7 +411,7 @@ def test_a_search_shows_its_trials_and_the_test_part_of_the_best_only(tmp_path, 
     assert len((out / "trials.csv").read_text().splitlines()) == 4
     page = (out / "compare.html").read_text(encoding="utf-8")
     winner = found["best"]
-    assert f"Of 3 trials the best is trial {winner['number']} with learning_rate = " in page
+    assert f"Of 3 trials the best is trial {winner['number']} with server.learning_rate = " in page
     assert f"{winner['value']:.4f}" in re.search('<dl class="numbers">(.*?)</dl>', page)[1]
     assert ">vali<" in page or ">validation<" in page
     assert "<td>test</td>" not in page and ">test<" not in page and f"page: {out / 'compare.html'}" in text

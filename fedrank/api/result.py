@@ -132,7 +132,7 @@ class Result:
         return write_page(self.run, None if path is None else Path(path))
 
     def plot(self) -> Any:
-        """The first chart of the page: which a notebook draws and :func:`fedrank.report.figures.save` writes."""
+        """The first chart of the page; a notebook draws it, :func:`fedrank.report.figures.save` writes a file."""
         charts = self.run.shown.charts(self.run)
         if not charts:
             raise RunError(f"{self.path}: has nothing to draw yet.")

@@ -72,3 +72,8 @@ def get(group: str, name: str) -> Any:
         return points[name].load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"the {GROUPS[group]} {name!r} ({points[name].value}) cannot be imported: {error}") from error
+
+
+def class_name(cls: type) -> str:
+    """``module:name`` of a class, by which files know it."""
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -81,7 +81,7 @@ class RunConfig:
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """The seeds of the runs."""
+        """The seed of each run, ``seeds`` whole numbers from ``seed`` on."""
         return tuple(range(self.seed, self.seed + self.seeds))
 
     @property

@@ -17,6 +17,7 @@ import polars as pl
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.plugins import class_name
 from fedrank.engine import checkpoint
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
@@ -55,6 +56,8 @@ class Runner(abc.ABC):
 
     #: What ``work`` counts.
     unit = "interactions"
+    #: The run's configuration with all that it names built.
+    experiment: Any
 
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
@@ -82,6 +85,11 @@ class Runner(abc.ABC):
     def data_digest(self) -> str:
         """Digest of :attr:`data`; a gigabyte takes a second or two."""
         return checkpoint.digest_of(self.data)
+
+    @property
+    def code(self) -> list[str]:
+        """Classes that compute the run, as ``module:name``; a checkpoint goes on with the same only."""
+        return [class_name(type(self.experiment.protocol))]
 
     @abc.abstractmethod
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
@@ -138,6 +146,11 @@ class Runner(abc.ABC):
                 raise RunError(
                     f"{self.home.path}: the data is not that of the {about['round']} rounds which were done, and the "
                     "results would be of both. Bring the data back, or start a run in another folder."
+                )
+            if (known := about.get("code", self.code)) != self.code:
+                raise RunError(
+                    f"{self.home.path}: its {about['round']} rounds were computed by {', '.join(known)}, and the next "
+                    f"would be by {', '.join(self.code)}. Hand over the protocol that the run was begun with."
                 )
             done, before = about["round"], about["seconds"]
             self.restore(done)
@@ -228,7 +241,8 @@ class Runner(abc.ABC):
     def _save(self, states: PyTree, own: PyTree, done: int, seconds: float) -> None:
         self.write_crossed(done)
         self.keep()
-        about = {"config": as_dict(self.config), "data": self.data_digest, "round": done, "seconds": seconds}
+        about = {"config": as_dict(self.config), "data": self.data_digest, "code": self.code}
+        about |= {"round": done, "seconds": seconds}
         checkpoint.save(self.home.checkpoint, self.simulator.on_host((states, own)), about)
 
 

@@ -82,7 +82,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Place of a value."""
+        """The place of a value in pixels, between :attr:`start` and :attr:`end` for one between the two ends."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(value)

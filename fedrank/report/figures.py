@@ -183,10 +183,14 @@ def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> P
 
 
 def save_all(charts: Mapping[str, Chart], folder: Path) -> None:
-    """Write figures by their names: PNG, or SVG where what makes PNG is not installed (the extra ``report``)."""
-    suffix = ".png" if is_installed("vl_convert") else ".svg"
+    """Write figures by their names: PNG, or SVG where what makes PNG is not installed (the extra ``report``).
+
+    A figure of that name in the other format, of an earlier call, is removed.
+    """
+    suffix, other = (".png", ".svg") if is_installed("vl_convert") else (".svg", ".png")
     for name, chart in charts.items():
         save(chart, folder / f"{name}{suffix}")
+        (folder / f"{name}{other}").unlink(missing_ok=True)
 
 
 def _upper(measure: str) -> str:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.core.plugins import class_name
 from fedrank.core.trees import Json
 from fedrank.engine.layers import Layer
 from fedrank.engine.model import Model, ModelParts
@@ -77,7 +78,7 @@ class SlateModel(Model):
             "n_features": self.settings.user_features + self.settings.item_features,
             "platforms": list(self.platforms),
             "config": dict(self.config),
-            "critic": _class_name(self.learner),
+            "critic": class_name(type(self.learner)),
         }
 
     @property
@@ -99,7 +100,8 @@ class SlateModel(Model):
         if not protocol.scores:
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
         # A critic that came as an object is not among the settings: by another one its weights would mean nothing.
-        trained, here = parts.architecture.get("critic", _class_name(protocol.learner)), _class_name(protocol.learner)
+        here = class_name(type(protocol.learner))
+        trained = parts.architecture.get("critic", here)
         if trained != here:
             raise ModelError(
                 f"its networks are those of the critic {trained}, got {here}. Hand over the protocol that the run was "
@@ -252,11 +254,6 @@ class SlateModel(Model):
         if found.shape != (n,) or found.dtype.kind not in "fiub":
             raise DataError(f"others must be {n} numbers, one a candidate, got {found.dtype} of shape {found.shape}.")
         return jnp.asarray(found, jnp.float32)
-
-
-def _class_name(learner: ValueLearner) -> str:
-    """A learner's class, by which files know it."""
-    return f"{type(learner).__module__}:{type(learner).__qualname__}"
 
 
 def _first(learner: ValueLearner, number: Int[Array, ""]) -> PlatformState:

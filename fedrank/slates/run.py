@@ -22,10 +22,12 @@ import jax
 import numpy as np
 import polars as pl
 from jaxtyping import Array, Bool, Float32, Key
+from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger
+from fedrank.core.plugins import class_name
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
@@ -110,6 +112,12 @@ class SlateRunner(Runner):
     def data(self) -> Any:
         """The world of the users, as of :attr:`Runner.data`."""
         return self.experiment.world
+
+    @property
+    @override
+    def code(self) -> list[str]:
+        learner = getattr(self.experiment.protocol, "learner", None)
+        return [*super().code, *([] if learner is None else [class_name(type(learner))])]
 
     @property
     def shared(self) -> PyTree:

@@ -7,6 +7,7 @@ their arrival.
 
 from __future__ import annotations
 
+import abc
 import functools
 import hashlib
 import logging
@@ -207,7 +208,7 @@ class Learnt(NamedTuple):
     judged: tuple[Judgement, str] | None = None
 
 
-class Model(Stage):
+class Model(Stage, abc.ABC):
     """The model that a hub hands out, round by round.
 
     Args:
@@ -224,13 +225,13 @@ class Model(Stage):
     def __init__(self, settings: HubSettings, terms: Terms, store: Store):
         self.settings, self.terms, self.store, self.protocol = settings, terms, store, settings.protocol()
 
+    @abc.abstractmethod
     def question(self) -> bytes:
         """The request that devices get, as bytes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def digest(self) -> bytes:
         """SHA-256 of the request's weights, 32 bytes."""
-        raise NotImplementedError
 
     def best(self) -> bytes | None:
         """The request of the best model, as it was handed out; None where devices do not compare."""
@@ -244,6 +245,7 @@ class Model(Stage):
     def warm(self) -> None:
         """Compile what rounds need."""
 
+    @abc.abstractmethod
     def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
         """Learn from a closed round; what was learnt is on the disk when this returns. May be repeated.
 
@@ -254,14 +256,12 @@ class Model(Stage):
         Raises:
             RunError: It cannot be written.
         """
-        raise NotImplementedError
 
     def confirm(self, number: int, learnt: Learnt) -> None:
         """Go on after the result of a round was written to the log."""
 
     def resume(self, number: int, entry: bytes | None) -> None:
-        """Write the end of a halt before a round; ``entry`` is of the public log."""
-        raise NotImplementedError
+        """Write the end of a halt before a round; nothing where a hub never halts. ``entry`` is of the public log."""
 
 
 class OwnModel(Model):

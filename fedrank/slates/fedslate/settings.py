@@ -265,7 +265,7 @@ class Slates:
 
     @property
     def federated_network(self) -> FederatedQ:
-        """The federated network Ω."""
+        """Ω where platforms learn alone: it gives a platform its own N values, and its one weight is unused."""
         return IdentityHead()
 
     @property
@@ -335,7 +335,7 @@ class FederatedSlates(Slates):
 
     @cached_property
     def federated_network(self) -> FederatedQ:  # type: ignore[override] - computed once
-        """The federated network Ω."""
+        """Ω, which makes N values of a platform's own N and of the others' (Deng et al. 2024, equations 9 to 12)."""
         positional, n, widths = self.has(Fault.POSITIONAL), self.world.candidates, self.head_widths or ()
         share = 0.0 if self.others == "pooled" else _SHARE
         if self.head == "linear":

@@ -209,6 +209,11 @@ class SumLearner(SlateLearner):
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(f"feedback must be one bool a platform, one of them True, got {self.feedback}.")
 
+    def __init_subclass__(cls, **about: Any):
+        super().__init_subclass__(**about)
+        if cls.solve is SumLearner.solve and cls.solve_platforms is SumLearner.solve_platforms:
+            raise TypeError(f"{cls.__name__} makes no model of sums: give it solve or solve_platforms.")
+
     @classmethod
     def of(cls, settings: Any, **known: Any) -> SumLearner:
         """The learner of a run.
@@ -326,7 +331,7 @@ class SumLearner(SlateLearner):
             model: The model before; zeros at first.
             noise: Standard deviation of the noise on each of the sums; 0 without.
         """
-        raise NotImplementedError(f"{type(self).__name__} has neither solved nor solved_of_platforms.")
+        raise TypeError(f"{type(self).__name__} makes models by solve_platforms alone.")
 
     def improve(self, own: PlatformState) -> PyTree:
         """State of a platform after a new model, which is ``own.model``: a new ``learnt``; by default as it was."""

@@ -44,6 +44,13 @@ class MeanOfItem(SumLearner):
         return own.model[0] + own.model[1] * item_feature(own.view.documents)
 
 
+def test_a_learner_that_makes_no_model_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match=r"Nothing .*solve_platforms"):
+
+        class Nothing(SumLearner):
+            name = "nothing"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     protocol = SummedSlates(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4))

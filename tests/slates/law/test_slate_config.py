@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import fedrank
-from fedrank.core.errors import ConfigError, FedrankError
+from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.fields import settings_of
 from fedrank.engine.config import Compute
 from fedrank.engine.progress import Listener
@@ -441,6 +441,25 @@ class StopAt(Listener):
     def progress(self, progress):
         if progress.round == self.round:
             raise SystemExit("killed")
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_critic_that_it_was_begun_with(tmp_path, monkeypatch):
+    class Negative(SlateQ):
+        def values_of(self, weights, user, items):
+            return -super().values_of(weights, user, items)
+
+    small = FederatedSlates(local_widths=(3,), head_widths=(2,), batch=2, memory=12, burn_in=5)
+    method = FedSlate(small, critic=Negative)
+    settings = {"rounds": 24, "seeds": 1, "evaluation": {"episodes": 3, "baselines": []}}
+    settings |= {"world": {"candidates": 4, "slate": 2, "time_budget": 8}, "compute": {"checkpoint_seconds": 0.0}}
+    monkeypatch.setattr("fedrank.slates.run._PER_CALL", 8)
+    with pytest.raises(SystemExit):
+        run(method, tmp_path / "run", listener=StopAt(12), **settings)
+    with pytest.raises(RunError, match=r"Negative.*SlateQ"):
+        resume(tmp_path / "run")
+    resume(tmp_path / "run", protocol=method)
+    assert (tmp_path / "run" / "done.json").exists()
 
 
 @pytest.mark.slow

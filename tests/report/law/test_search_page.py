@@ -36,6 +36,8 @@ def test_the_line_is_the_best_so_far_without_the_trials_that_failed(minimise, re
     dots = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)]
     known = [trial.value for trial in TRIALS if trial.value is not None]
     place = dict(zip(known, dots, strict=True))
+    assert place[0.5][1] < place[0.45][1] < place[0.4][1]  # from the upper edge
+    assert place[0.45][1] == pytest.approx((place[0.4][1] + place[0.5][1]) / 2, abs=0.01)
     assert [x for x, _ in dots] == pytest.approx([0, 400 * 2 / 3, 400], abs=0.01)
     (path,) = re.findall(r'<path d="M0\.00,([\d.]+)((?:H[\d.]+V[\d.]+)*)"', drawn)
     levels = [float(path[0]), *map(float, re.findall(r"V([\d.]+)", path[1]))]

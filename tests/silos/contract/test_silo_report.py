@@ -192,7 +192,8 @@ def test_a_page_of_one_seed_says_that_there_is_no_verdict(tmp_path):
 def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every):
     drawn = silo_figures.matrix_figure(every[0]).svg
     # Of three silos two are helped by cleveland's absence; its own row has the other two, of unknown worth.
-    assert drawn.count(">▼ −0.090<") == 2 and drawn.count("<rect") >= 9
+    assert drawn.count(">▼ −0.090<") == 2 and len(re.findall(r"<rect[^>]*><title>", drawn)) == 9
+    assert drawn.count(">· +0.000<") == 4
     assert "▼ −0.090" in every[1]  # three decimals on the page, too
 
 

@@ -72,6 +72,12 @@ def test_leave_one_out_takes_the_average_of_the_best_median_and_bets_on_its_sign
         np.testing.assert_allclose([float(one["evidence"][silo]) for one in seen], capital, rtol=1e-4)
 
 
+def test_a_wrong_silo_is_dropped_in_one_run_of_twenty_at_most_among_all_silos():
+    """Ville's inequality with a union over the silos: a capital of 20 for each of them."""
+    assert LeaveOneOut(SGD, 4, 5).evidence == 80 and LeaveOneOut(SGD, 3, 5).evidence == 60
+    assert LeaveOneOut(SGD, 3, 5, personal=Dropping(evidence=7.0)).evidence == 7
+
+
 def test_a_steady_harm_is_dropped_at_the_round_that_the_capital_says():
     protocol = LeaveOneOut(SGD, 4, 5, personal=Dropping(evidence=20.0))
     state = protocol.init(word(0))._replace(increments=np.array([0.02, -0.01, np.nan, 0.0], np.float32))

@@ -10,6 +10,7 @@ import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.engine.methods import method, task_of
 from fedrank.engine.settings import read_config
+from fedrank.silos.averaging import FedAvg
 from fedrank.texts.config import Evaluation, Sketch, Texts, TextsRun, Training
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.silo_sketch import SiloSketch
@@ -66,8 +67,16 @@ def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
 
 
 def test_another_kind_of_protocol_is_refused():
+    other = FedAvg()
     with pytest.raises(ConfigError, match="must be a SiloSketch"):
-        TextsRun.of(text_worlds.setup_of("plain").exchanges[0])
+        TextsRun.of(other)
+
+
+def test_a_setup_takes_silos_that_can_see_each_others_documents():
+    setup = text_worlds.setup_of("plain")
+    for silos in (0, 1):
+        with pytest.raises(ConfigError, match="silos must be at least 2"):
+            dataclasses.replace(setup, silos=silos)
 
 
 def test_a_method_with_its_settings_is_trained(tmp_path):

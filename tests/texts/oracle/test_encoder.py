@@ -43,13 +43,13 @@ def test_what_is_no_encoder_is_refused(tmp_path):
         ("model.safetensors", None),
     ]
     for number, (file, content) in enumerate(cases):
-        folder = tmp_path / f"model{number}"
+        folder = tmp_path / f"case{number}"
         shutil.copytree(KEPT, folder)
         if content is None:
             (folder / file).unlink()
         else:
             (folder / file).write_bytes(content)
-        with pytest.raises(ConfigError, match="model"):
+        with pytest.raises(ConfigError, match=f"case{number}"):  # which folder
             Encoder(folder)
 
 

@@ -224,7 +224,8 @@ def _best_set(
         order = np.argsort(-(here + 0.5) / (there + 0.5), kind="stable")
     inside, outside = np.cumsum(here[order]), np.cumsum(there[order])
     sizes = np.unique(np.linspace(0, len(order) - 1, min(_TRIED, len(order))).astype(int))
-    found = bound(inside[sizes], outside[sizes], int(here.sum()), audit.delta, error)
+    # Each of the sets has its share of the error: the best of many bounds would else be a tail that was lucky once.
+    found = bound(inside[sizes], outside[sizes], int(here.sum()), audit.delta, error / len(sizes))
     last = sizes[int(np.argmax(found))]
     if audit.ordered:
         end = kinds[order[last], 0]

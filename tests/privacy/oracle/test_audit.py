@@ -70,6 +70,19 @@ def test_noise_on_sums_is_not_broken():
         assert 0 < one.shown <= one.promised <= 4.0
 
 
+def test_a_set_that_was_lucky_once_is_not_chosen():
+    """Gaussian noise of ε = 4 at δ = 10⁻⁶ (μ = 0.838): few messages show most of it, every time."""
+    rng, apart = np.random.default_rng(5), 0.8378587570904698
+    assert gaussian_epsilon(1 / apart, 1e-6, 1.0) == pytest.approx(4.0)
+
+    def sample(world, n):
+        return np.rint(40 * (rng.normal(0.0, 1.0, n) + world * apart)).astype(np.int64)
+
+    normal = Audit("normal", "message", "", 4.0, sample, 1e-6, gaussian=True, ordered=True, trials=4000)
+    shown = [audit_mechanism(normal).shown for _ in range(200)]
+    assert min(shown) > 2.0 and 2.9 < np.median(shown) < 3.3 and max(shown) <= 4.0
+
+
 def test_gaussian_noise_is_judged_by_its_whole_curve():
     rng = np.random.default_rng(1)
     exact = gaussian_epsilon(4.0, 1e-6, 1.0)

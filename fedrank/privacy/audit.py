@@ -17,14 +17,17 @@ learning*, USENIX Security 2023, Section 4.2).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
+from typing_extensions import override
 
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
-from fedrank.core.registry import Registry
+from fedrank.core.registry import Registry, as_entry
 from fedrank.privacy.calibration import gaussian_epsilon
 
 #: Most sets of messages that are tried when the best one is looked for.
@@ -66,8 +69,28 @@ class Audit:
     holds: bool = True
 
 
-#: Audits by name: functions of ε and δ that return an :class:`Audit`. Packages add theirs in ``fedrank.audits``.
-AUDITS: Registry[Callable[..., Audit]] = Registry("audit", "fedrank.audits")
+class _Audits(Registry[Callable[..., Audit]]):
+    """The group's audits, and those of mechanisms that have one, by the audit's name."""
+
+    @functools.cached_property
+    def _of_mechanisms(self) -> dict[str, Callable[..., Audit]]:
+        found = [plugins.get("fedrank.mechanisms", name) for name in plugins.names("fedrank.mechanisms")]
+        made = [(cls.audit(), cls.audit) for cls in found]
+        return {audit.mechanism: function for audit, function in made if audit is not None}
+
+    @override
+    def _names_of_group(self):
+        return sorted({*super()._names_of_group(), *self._of_mechanisms})
+
+    @override
+    def _entry_of_group(self, name):
+        function = self._of_mechanisms.get(name)
+        return super()._entry_of_group(name) if function is None else as_entry(name, function)
+
+
+#: Audits by name: functions of ε and δ that return an :class:`Audit`. A mechanism has its own
+#: (:mod:`fedrank.ranking.mechanisms`); packages add others in ``fedrank.audits``.
+AUDITS: Registry[Callable[..., Audit]] = _Audits("audit", "fedrank.audits")
 
 
 @dataclass(frozen=True)

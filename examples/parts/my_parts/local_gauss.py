@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax
-from fedrank.core.privacy_report import NOBODY, OF_A_RUN, PrivacyReport, Promise, Unit
-from fedrank.privacy.calibration import gaussian_epsilon, replacement_sensitivity
+from fedrank.core.privacy_report import DELTA, NOBODY, OF_A_RUN, AuditedBy, PrivacyReport, Promise, Unit
+from fedrank.privacy.audit import Audit
+from fedrank.privacy.calibration import gaussian_epsilon, gaussian_sigma, replacement_sensitivity
 from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.mechanisms.weights import ClearWeights
 
@@ -48,4 +51,21 @@ class LocalGauss(ClearWeights):
             covers=("The weights that a device sends.",),
             not_covered=("How many interactions they come from.", *OF_A_RUN),
             details={"rounds": rounds, "sigma": self.sigma, "clip": self.clip},
+            audit=AuditedBy(self.name, {"epsilon": each, "delta": delta}),
+        )
+
+    @classmethod
+    def audit(cls, epsilon=1.0, delta=DELTA):
+        """An attack on one number that is as small as it may be, or as large: 2 apart."""
+        made = cls(sigma=gaussian_sigma(epsilon, delta, 2.0), size=1)
+
+        def sample(world, trials):
+            noise = np.random.default_rng().normal(0.0, made.sigma, (trials, 1))
+            weights = np.full((trials, 1), 2.0 * world - 1.0, np.float32)
+            sent = made.message(weights, np.ones(trials, np.int32), noise).weights
+            return np.rint(np.asarray(sent)[:, 0] / made.sigma * 100).astype(np.int64)
+
+        worlds = "the number that a device sends is -1 or 1"
+        return Audit(
+            cls.name, Unit.MESSAGE, worlds, epsilon, sample, delta, gaussian=True, ordered=True, trials=100_000
         )

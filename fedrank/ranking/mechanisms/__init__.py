@@ -7,6 +7,10 @@ A mechanism is a frozen dataclass whose fields are settings, found by an entry p
   (:class:`RewardMechanism`);
 * ``"vector"``: the weights that a device has come to, or how they changed (:class:`VectorMechanism`).
 
+Its ``audit`` is an attack on what a device sends (:mod:`fedrank.privacy.audit`), which ``fedrank audit`` runs. A
+hostile server may hand out a ranker that is made for one person, so that what it wants to know decides the rewards
+themselves: in the two worlds of an audit the rewards are as far apart as they can be.
+
 A run binds the mechanism to what it must know (:class:`Bounds`), and the mechanism refuses a run in which its promise
 would not hold.
 """
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int, Int32, Key, UInt32
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
@@ -28,7 +32,9 @@ from fedrank.core.fields import bound, setting
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.metrics.online import OnlineMetric
+from fedrank.privacy.audit import Audit
 from fedrank.privacy.noise.parties import PartyNoise
+from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.on_device.reply import ClicksToReply
 
 
@@ -114,6 +120,17 @@ class Mechanism(abc.ABC):
             got = "" if epsilon is None else f", got {epsilon}"
             raise ConfigError(f"privacy.name = {self.name!r} needs privacy.{name}, an ε above 0{got}.")
 
+    @classmethod
+    def audit(cls, epsilon: float = 1.0, delta: float = DELTA) -> Audit | None:
+        """An attack on what a device sends, by its own code and with the operating system's randomness; None: none.
+
+        Args:
+            epsilon: ε that is promised, in nats.
+            delta: δ that is promised, where the mechanism has one.
+        """
+        del epsilon, delta
+        return None
+
     @property
     def simulated_only(self) -> str:
         """Reason for which these settings can only be simulated; empty: devices can use them."""
@@ -123,6 +140,19 @@ class Mechanism(abc.ABC):
     def of_a_user(self) -> bool:
         """True if ε covers all that a user ever does; False: one message or one interaction."""
         return False
+
+
+#: The worlds that :func:`click_once` draws.
+ONE_CLICK = "the user clicks on the first result of one list, or on none"
+
+
+def click_once(
+    made: ClicksToReply, world: int, trials: int
+) -> tuple[Int32[np.ndarray, "2 trials interactions"], UInt32[np.ndarray, "2 trials interactions 2"]]:
+    """Clicks of both halves for an audit, with one click on a first result in the second world, and random words."""
+    patterns = np.zeros((2, trials, made.per_half), np.int32)
+    patterns[0, :, 0] = world
+    return patterns, os_words((*patterns.shape, 2))
 
 
 @dataclass(frozen=True)

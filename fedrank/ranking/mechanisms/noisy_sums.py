@@ -7,13 +7,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Int64
 from typing_extensions import override
 
 from fedrank.aggregation.differences import in_range
 from fedrank.core.arrays import module_of
 from fedrank.core.fields import bound, setting
+from fedrank.core.privacy_report import DELTA, Unit
+from fedrank.metrics.online import REWARDS
+from fedrank.privacy.audit import Audit
 from fedrank.privacy.noisy_sums import NoisyValues
-from fedrank.ranking.mechanisms import RewardMechanism
+from fedrank.ranking.mechanisms import ONE_CLICK, RewardMechanism, click_once
 from fedrank.ranking.on_device.reply import ClicksToReply
 
 #: Laplace noise exceeds this many scales with a probability of e⁻⁴⁰, Gaussian noise with a much smaller one.
@@ -84,6 +88,24 @@ class LaplaceSums(RewardMechanism):
     @override
     def account(self, to_reply, interactions, rounds, delta):
         return self.noise.account(to_reply.per_half, 2, rounds, delta)
+
+    @classmethod
+    @override
+    def audit(cls, epsilon=1.0, delta=DELTA):
+        metric = REWARDS.get("MaxRR")(10)
+        made = ClicksToReply(metric, 1, noisy=True)
+        noise = NoisyValues(cls.name, epsilon, delta, metric.largest)
+
+        def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+            patterns, words = click_once(made, world, trials)
+            drawn = np.stack([np.asarray(noise.draw_from_os((trials,))), np.zeros(trials, np.int32)])
+            reply = made.message(np.zeros(trials, np.uint32), made.sums(patterns, words, None, np), drawn, np)
+            return np.asarray(reply.plus, np.int64)  # type: ignore[union-attr] - a NoisyReply; the other half has no part
+
+        gaussian = cls.name == "gaussian"
+        # Noise of devices is drawn number by number.
+        said = (epsilon, sample, delta if gaussian else 0.0, gaussian, True, 50_000)
+        return Audit(f"{cls.name}-sums", Unit.INTERACTION, ONE_CLICK, *said)
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Int64
 from typing_extensions import override
 
 from fedrank.core.arrays import module_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
+from fedrank.core.privacy_report import DELTA, Unit
+from fedrank.metrics.online import REWARDS
 from fedrank.privacy.accounts import piecewise as piecewise_account
 from fedrank.privacy.accounts.piecewise import Anonymity
 from fedrank.privacy.accounts.shuffle import local_epsilon
-from fedrank.privacy.piecewise import Piecewise, at_ends_of, best_clipped
+from fedrank.privacy.audit import Audit
+from fedrank.privacy.piecewise import WORDS, Piecewise, at_ends_of, best_clipped
+from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.mechanisms import Bounds, RewardMechanism
 from fedrank.ranking.on_device.reply import CLIP, ClicksToReply
 
@@ -152,3 +157,31 @@ class PiecewiseNumber(RewardMechanism):
         times = bounds.participations or (None if bounds.population is None else 1)
         hidden = None if self.channel == "open" else Anonymity(bounds.clients or 1, self.delta)
         return piecewise_account.account(self.mechanism, interactions, rounds, delta, times, hidden, self.clip)
+
+    @classmethod
+    @override
+    def audit(cls, epsilon=1.0, delta=DELTA, interactions=4, inside=0, outside=0, clip=CLIP):
+        """A message about everything that a device did.
+
+        Args:
+            epsilon: ε of a message, in nats.
+            delta: Not used: the promise has none.
+            interactions: B, interactions behind a message; even.
+            inside: Reports in the mechanism's window; 0: the best for this ε.
+            outside: Reports outside it.
+            clip: Largest difference that a message tells, as a part of the largest there can be.
+        """
+        mechanism = Piecewise(epsilon, inside, outside) if inside else best_clipped(epsilon, clip)
+        made = ClicksToReply(REWARDS.get("MaxRR")(10), max(1, interactions // 2), piecewise=mechanism, clip=clip)
+
+        def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+            patterns = np.zeros((2, trials, made.per_half), np.int32)
+            patterns[world] = 1  # a click on the first result
+            sums = made.sums(patterns, np.zeros((*patterns.shape, 2), np.uint32), None, np)
+            reply = made.message(np.zeros(trials, np.uint32), sums, os_words((trials, WORDS)), np)
+            return np.asarray(reply.report, np.int64)  # type: ignore[union-attr] - a PrivateReply
+
+        worlds = (
+            "the user clicks on the first result of every list of one half and on none of the other, or the reverse"
+        )
+        return Audit(cls.name, Unit.MESSAGE, worlds, epsilon, sample)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import numpy as np
+from jaxtyping import Int64
 from typing_extensions import override
 
 from fedrank.aggregation.differences import in_range
 from fedrank.core.arrays import module_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
+from fedrank.core.privacy_report import DELTA, Unit
+from fedrank.metrics.online import OnlineMetric
 from fedrank.privacy.accounts.randomised_response import account
+from fedrank.privacy.audit import Audit
 from fedrank.privacy.randomised_response import epsilon, probability
-from fedrank.ranking.mechanisms import RewardMechanism
+from fedrank.ranking.mechanisms import ONE_CLICK, RewardMechanism, click_once
 from fedrank.ranking.on_device.reply import ClicksToReply
 
 #: p where neither p nor ε is given: the paper's choice for its main results (Section 6.3).
@@ -116,6 +121,28 @@ class RandomisedResponse(RewardMechanism):
         # What composes over rounds takes half a second to import.
         return interactions * epsilon(self.probability, to_reply.metric.n)
 
+    @classmethod
+    @override
+    def audit(cls, epsilon=1.0, delta=DELTA, values=11):
+        """A message with one interaction a half: a sum of several hides more of each than is promised.
+
+        Args:
+            epsilon: ε of an interaction, in nats.
+            delta: Not used: the promise has none.
+            values: n, values of the reward, at least 2.
+        """
+        depth = 10
+        every = np.minimum(np.arange(2**depth), values - 1).astype(np.int32)  # a first click: the next value
+        metric = OnlineMetric("audited", depth, tuple(range(values)), max(1, values - 1), every)
+        made = ClicksToReply(metric, 1, p=probability(epsilon, values))
+
+        def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+            patterns, words = click_once(made, world, trials)
+            reply = made.message(np.zeros(trials, np.uint32), made.sums(patterns, words, None, np), None, np)
+            return np.asarray(reply.plus, np.int64)  # type: ignore[union-attr] - a Reply; the other half says nothing
+
+        return Audit(cls.name, Unit.INTERACTION, ONE_CLICK, epsilon, sample)
+
 
 @dataclass(frozen=True)
 class NoPrivacy(RandomisedResponse):
@@ -126,3 +153,9 @@ class NoPrivacy(RandomisedResponse):
 
     p: float | None = bound(1.0)
     epsilon_interaction: float | None = bound()
+
+    @classmethod
+    @override
+    def audit(cls, epsilon=1.0, delta=DELTA, values=11):
+        """None: nothing is promised."""
+        return None

@@ -14,18 +14,21 @@ import abc
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Int64
 from typing_extensions import override
 
 from fedrank.core.arrays import module_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp
-from fedrank.core.privacy_report import BASIC, AuditedBy, PrivacyReport, Unit
+from fedrank.core.privacy_report import BASIC, DELTA, AuditedBy, PrivacyReport, Unit
 from fedrank.privacy.accounts.sums import sum_account
+from fedrank.privacy.audit import Audit
 from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity, shared_gaussian_sigma
 from fedrank.privacy.noise.discrete import discrete_gaussian, enough_parties, laplace_shares
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_laplace_shares
@@ -41,6 +44,8 @@ ROUNDING = "nearest"
 _TAIL = 40
 #: Finest and coarsest grid, as powers of two of the steps that a unit is cut into.
 _FINEST, _COARSEST = 16, 5
+#: Devices of an audit whose shares are added up, and by how many steps one device's vector changes the sum.
+_AUDITED, _AUDITED_STEPS = 3, 64
 #: Norm that weights are clipped to where there is noise (ICTIR 2021, at its larger budgets).
 DEFAULT_CLIP = 5.0
 
@@ -220,6 +225,29 @@ class Shares(SecureSum):
     def scale(self) -> float:
         """Scale of the noise in the sum over devices, in steps."""
 
+    @classmethod
+    def audit_sum(
+        cls,
+        shares: Callable[[int], Int64[np.ndarray, "devices trials"]],
+        epsilon: float,
+        delta: float = 0.0,
+        **more: Any,
+    ) -> Audit:
+        """An attack on a secure sum of three devices, one of which sends a vector or none.
+
+        Args:
+            shares: Called with a number of trials: the devices' shares of noise, in steps.
+            epsilon: ε of a device in a round, in nats.
+            delta: δ of it.
+            more: Further fields of the audit.
+        """
+        worlds = f"one number of the sum is {_AUDITED_STEPS} steps larger, the largest change of one device, or not"
+
+        def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+            return shares(trials).sum(axis=0) + world * _AUDITED_STEPS
+
+        return Audit(cls.name, Unit.ROUND, worlds, epsilon, sample, delta, ordered=True, **more)
+
 
 @dataclass(frozen=True)
 class LaplaceShares(Shares):
@@ -283,7 +311,16 @@ class LaplaceShares(Shares):
             integers=True,
             published=None,
         )
-        return replace(report, audit=AuditedBy("laplace-shares", {"epsilon": report.epsilon_round}))
+        return replace(report, audit=AuditedBy(self.name, {"epsilon": report.epsilon_round}))
+
+    @classmethod
+    @override
+    def audit(cls, epsilon=1.0, delta=DELTA):
+        def shares(trials: int) -> Int64[np.ndarray, "devices trials"]:
+            drawn = laplace_shares(_AUDITED_STEPS / epsilon, _AUDITED, _AUDITED * trials)
+            return drawn.reshape(_AUDITED, trials)
+
+        return cls.audit_sum(shares, epsilon, trials=10_000)
 
 
 @dataclass(frozen=True)
@@ -370,9 +407,19 @@ class GaussianShares(Shares):
             integers=True,
             published=None,
         )
-        audit = AuditedBy("gaussian-shares", {"epsilon": report.epsilon_round, "delta": delta})
+        audit = AuditedBy(self.name, {"epsilon": report.epsilon_round, "delta": delta})
         kept = tuple(promise for promise in report.promises if promise.basis != BASIC)  # the noise is made for one
         return replace(report, promises=kept, words=(_over_a_life(report), *report.words), audit=audit)
+
+    @classmethod
+    @override
+    def audit(cls, epsilon=1.0, delta=DELTA):
+        sigma = shared_gaussian_sigma(epsilon, delta, _AUDITED_STEPS, _AUDITED, 1) / _AUDITED**0.5
+
+        def shares(trials: int) -> Int64[np.ndarray, "devices trials"]:
+            return discrete_gaussian(sigma, _AUDITED * trials).reshape(_AUDITED, trials)
+
+        return cls.audit_sum(shares, epsilon, delta, gaussian=True, trials=100_000)
 
 
 def _over_a_life(report: PrivacyReport) -> str:

@@ -18,6 +18,7 @@ from fedrank.core import plugins
 from fedrank.core.ledger import Ledger
 from fedrank.engine.run import resume, run
 from fedrank.engine.settings import read_config
+from fedrank.privacy import audit
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.report.page import write_page
@@ -167,6 +168,14 @@ def _gaussian_epsilon(apart, delta):
         return norm.cdf(apart / 2 - e / apart) - np.exp(e) * norm.cdf(-apart / 2 - e / apart) - delta
 
     return brentq(excess, 0, 200)
+
+
+def test_the_audit_of_another_packages_mechanism_is_found_by_its_name(installed, monkeypatch):
+    installed(PARTS)
+    monkeypatch.setattr(audit, "AUDITS", type(audit.AUDITS)("audit", "fedrank.audits"))  # nothing found before
+    assert "local-gauss" in audit.AUDITS.names() and "piecewise" in audit.AUDITS.names()
+    found = audit.audit_mechanism(audit.AUDITS.get("local-gauss")(epsilon=2.0, delta=1e-5))
+    assert found.mechanism == "local-gauss" and 1.4 < found.shown <= 2.0
 
 
 def test_a_server_step_of_another_package_moves_as_its_equation_says(installed):

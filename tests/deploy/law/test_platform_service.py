@@ -330,7 +330,9 @@ def test_a_coordinator_with_other_settings_or_another_order_is_told_so(home, tmp
     other = terms(world={"candidates": 4, "slate": 2})
     for agreed, platforms, what in ((other, [url, url], "terms"), (terms(), [url, url], "platform = 0")):
         with pytest.raises(RunError, match=what):
-            coordinate(PlatformFolder(tmp_path / what[:3]), agreed, Asking(platforms, [own]), 1, print, seeded=True)
+            coordinate(
+                PlatformFolder(tmp_path / what[:3]), agreed, Asking(platforms, [own], 1.0), 1, print, seeded=True
+            )
     with pytest.raises(RunError, match="unauthorised"):
         wrong = home.path / "application.token"
         coordinate(PlatformFolder(tmp_path / "w"), terms(), Asking([url, url], [wrong], 0.1), 1, print, seeded=True)

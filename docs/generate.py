@@ -20,7 +20,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import numpy as np
@@ -32,6 +31,8 @@ from fedrank.core.messages import Layout
 from fedrank.core.registry import Registry
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.settings import parts_of
+
+HERE = Path(__file__).resolve().parent
 
 
 def modules() -> list[str]:

@@ -160,18 +160,6 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
     return USERS.get(name)(grades, depth)
 
 
-def decision_table(user: CascadeUser) -> tuple[Float[np.ndarray, "grades"], Float[np.ndarray, "grades"]]:
-    """Thresholds of a uniform draw u: P(click | label) and P(click and stop | label), float32 [grades] each.
-
-    Raises:
-        ConfigError: The user does not examine every rank, or leaves without a click; see :func:`decision_tables`.
-    """
-    if not user.cascades:
-        raise ConfigError(f"a {user.name} user needs more than the label of a result to decide; use a cascade user.")
-    click = np.asarray(user.click, np.float64)
-    return click.astype(np.float32), (click * np.asarray(user.stop, np.float64)).astype(np.float32)
-
-
 def _examination(user: CascadeUser) -> Float[np.ndarray, "depth depth"]:
     """``examine`` as a square, float64 [rank, ranks since the last click − 1]; 1 where there is nothing to say."""
     examine = np.ones((user.depth, user.depth))

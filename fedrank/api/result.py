@@ -161,7 +161,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The result as a notebook shows it: the sentence and the chart that its page opens with, the final values."""
-        from fedrank.report.svg import inline
+        from fedrank.report.charts import inline
 
         run = self.run
         charts = run.shown.charts(run)

@@ -19,10 +19,10 @@ import cyclopts
 from cyclopts import App, Parameter
 
 from fedrank import __version__
-from fedrank.cli.flags import AsJson
 from fedrank.cli.help_text import HelpText
-from fedrank.cli.programs import keep_programs
+from fedrank.cli.terminal import AsJson
 from fedrank.core.errors import FedrankError, FedrankWarning, report_crashes
+from fedrank.core.programs import keep_programs_of_commands
 from fedrank.core.words import printable
 
 app = App(
@@ -235,7 +235,7 @@ def main(tokens: list[str] | None = None) -> None:
     report_crashes()
     _write_any_text()
     gc.set_threshold(20_000)  # importing makes many objects and frees none: looking for rings takes a tenth of its time
-    keep_programs()
+    keep_programs_of_commands()
     sys.exit(call(sys.argv[1:] if tokens is None else tokens))
 
 

@@ -8,9 +8,12 @@ A run whose rounds need no JAX (:mod:`fedrank.core.native`) never imports it. Mo
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -125,3 +128,27 @@ def _compiles(**options: Any) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+@functools.cache
+def on_cpu() -> bool:
+    """True if JAX computes on the CPU here, as it always does without a plug-in of JAX for an accelerator."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if "jax" not in sys.modules:
+        if platforms == "cpu":
+            return True
+        known = find_spec("jax_plugins") or find_spec("libtpu") or entry_points(group="jax_plugins")
+        if not platforms and not known:
+            return True
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def device_kind() -> str:
+    """JAX's name for the kind of device that it computes on."""
+    if on_cpu():
+        return "cpu"
+    import jax
+
+    return jax.devices()[0].device_kind

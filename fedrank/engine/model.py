@@ -17,12 +17,13 @@ import abc
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from fedrank import __version__
 from fedrank.core import plugins
@@ -415,3 +416,28 @@ def _party_of(file: Path) -> str:
 def _without_number(name: str) -> str:
     """The name of a party without the number in front of it."""
     return name.partition("-")[2] or name
+
+
+#: A query, the names of its documents, and their scores, float32 [documents].
+ScoredQuery = tuple[Any, Sequence[str], Float[np.ndarray, " documents"]]
+
+
+def run_lines(queries: Iterable[ScoredQuery], name: str) -> Iterator[str]:
+    """A line a document: query, ``Q0``, document, rank, score, name of the run; the documents of a query best first.
+
+    Equal scores stay in the order in which the documents are given.
+
+    Args:
+        queries: The queries with their documents.
+        name: Name of the run.
+
+    Raises:
+        ModelError: The name has white space, which separates the words of a line.
+    """
+    if not name or name.split() != [name]:
+        raise ModelError(f"the name of a TREC run must be one word, got {name!r}.")
+    return (
+        f"{query} Q0 {documents[row]} {rank} {scores[row]!s} {name}"
+        for query, documents, scores in queries
+        for rank, row in enumerate(np.argsort(-scores, kind="stable"), 1)
+    )

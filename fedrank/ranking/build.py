@@ -13,24 +13,21 @@ from typing import Any
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
-from fedrank.core.backends import on_cpu
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import is_part
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.lazy import jax, jnp, on_cpu
 from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
-from fedrank.data.folders import files_state
-from fedrank.data.places import OWN
+from fedrank.data.folders import OWN, files_state
 from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric
-from fedrank.ranking.attacks import inverted_user
-from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
+from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser, inverted_user
 from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import Attack, DeviceRun, Devices, RankingRun
 from fedrank.ranking.data import heterogeneous, partition

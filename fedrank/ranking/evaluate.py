@@ -13,9 +13,8 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
-from fedrank.core.backends import on_cpu
 from fedrank.core.errors import DataError
-from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.lazy import jax, jit, jnp, on_cpu
 from fedrank.engine.run_folder import Score
 from fedrank.metrics.offline import MOST_LABEL, offline_metric
 from fedrank.metrics.online import OnlineMetric

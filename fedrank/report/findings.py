@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.report import svg, tables
+from fedrank.report import tables
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Opening, head
 from fedrank.report.tables import Table
@@ -42,7 +42,7 @@ def write_findings_page(
     Raises:
         RunError: The page cannot be written.
     """
-    drawn = None if chart is None else svg.figure(chart, opening.chart, opening.description)
+    drawn = None if chart is None else chart.figure(opening.chart, opening.description)
     said: list[Html] = [h("li", one) for one in words]
     page = document(
         f"{opening.title} – fedrank",

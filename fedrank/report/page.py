@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedrank.core.errors import RunError
-from fedrank.report import figures, svg
+from fedrank.report import figures
 from fedrank.report.charts import Chart
 from fedrank.report.html import document, h, section
 from fedrank.report.load import load
@@ -53,7 +53,7 @@ def html_of(run: Run, charts: Mapping[str, Chart]) -> str:
     page = run.shown.page(run, charts)
     opening = page.opening
     drawn = charts.get(opening.chart)
-    chart = None if drawn is None else svg.figure(drawn, opening.chart, opening.description)
+    chart = None if drawn is None else drawn.figure(opening.chart, opening.description)
     return document(
         f"{opening.title} – fedrank",
         head(opening, f"{run.shown.headline(run)} · {run.name}", page.caveats, chart, page.warning),

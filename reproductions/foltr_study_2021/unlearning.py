@@ -55,8 +55,8 @@ from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.engine.study import Study, named_measure, shorten_run
 from fedrank.engine.variations import read_sweep
-from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.build import Experiment, build, user_for
+from fedrank.ranking.clicks.cascade import inverted_user
 from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.foltr_pdgd import FoltrPDGD

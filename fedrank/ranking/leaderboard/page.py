@@ -22,7 +22,7 @@ from fedrank.ranking.leaderboard.standings import (
     results_frame,
     runs_frame,
 )
-from fedrank.report import describe, figures, svg, tables
+from fedrank.report import describe, figures, tables
 from fedrank.report.charts import Chart
 from fedrank.report.dots import Dot, dots_figure
 from fedrank.report.html import Html, document, h, join, section
@@ -335,7 +335,7 @@ UNEVEN = (
 def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[str, Chart]) -> str:
     """The page as one HTML document."""
     top, said = board_opening(standings, found, drawn), findings(standings, found)
-    chart = svg.figure(drawn[FIRST], FIRST, top.description) if FIRST in drawn else None
+    chart = drawn[FIRST].figure(FIRST, top.description) if FIRST in drawn else None
     caveats = ["Simulated users", *_caveats(standings)]
     about = f"fedrank leaderboard · {', '.join(map(data_title, _data(standings)))}"
     methods = [tables.to_html(ranking_table(standings, data, found)) for data in _data(standings)]
@@ -343,7 +343,7 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
     for question in CHANGES:
         if question.name not in drawn:
             continue
-        picture = svg.figure(drawn[question.name], question.name, f"{question.title} {said[question.name]}")
+        picture = drawn[question.name].figure(question.name, f"{question.title} {said[question.name]}")
         grid = tables.to_html(tests_table(question, found), filters={"data": "", "budget": "interactions", "what": ""})
         framed = h("div", picture, class_="opening")
         parts.append(section(question.name, question.title, h("p", said[question.name]), framed, grid))

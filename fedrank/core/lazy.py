@@ -2,7 +2,8 @@
 
 A run whose rounds need no JAX (:mod:`fedrank.core.native`) never imports it. Modules that such a run imports take
 ``jax``, ``jnp`` and ``optax`` from here. Programs are compiled by :func:`jit`, and pytrees registered by
-:func:`dataclass_of_arrays` and :func:`static`, which wait as well.
+:func:`dataclass_of_arrays` and :func:`static`, which wait as well. :func:`on_cpu` asks for JAX's device
+without importing JAX where that is possible.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the files of a data set in a folder, whichever way it was unpacked.
+"""The place of a data set of the catalogue on this machine: its files in a folder, whichever way it was unpacked.
 
 Three layouts are known, each file plain or packed (.gz, .bz2, .xz):
 

@@ -30,7 +30,7 @@ from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser, inverted_user
 from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import Attack, DeviceRun, Devices, RankingRun
-from fedrank.ranking.data import heterogeneous, partition
+from fedrank.ranking.data import partition
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
@@ -214,7 +214,7 @@ def build(
     models = [user(name) for name in population.users or (config.clicks,)]
     which = None
     if population.users:
-        which = heterogeneous.users_of_parties(config.clients, len(models), config.data_seed)
+        which = partition.users_of_parties(config.clients, len(models), config.data_seed)
     attacking = np.asarray(draw_attackers(config.clients, attack.share, config.data_seed)) if attack.share else None
     if attack.kind == POISON and attacking is not None:
         models.append(inverted_user(user("perfect")))
@@ -230,7 +230,7 @@ def build(
     amounts = None
     if population.amounts == "skewed":
         even = getattr(protocol, "group", 1) == 2
-        amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
+        amounts = partition.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     queries = train.blocks() if kernels else train.padded()
     if isinstance(protocol, RankingProtocol):
         parties = protocol.devices(queries, shares, which, amounts)
@@ -347,9 +347,9 @@ def _shares(config: RankingRun, train: QuerySet) -> tuple[QuerySet, Shares]:
     if config.share == "fixed":
         return train, partition.fixed_share(n, config.clients, config.queries_per_client, seed)
     if config.share == "topic":
-        return train, heterogeneous.by_topic(train, config.clients, config.topics, seed)
+        return train, partition.by_topic(train, config.clients, config.topics, seed)
     if config.share == "labels":
-        return heterogeneous.by_labels(train, config.clients, config.labels_per_client, seed)
+        return partition.by_labels(train, config.clients, config.labels_per_client, seed)
     return train, partition.uniform(n, config.clients)
 
 

@@ -17,9 +17,8 @@ from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.sources import is_known
-from fedrank.engine.features import list_names, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
-from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines, tensor
+from fedrank.engine.model import MEASURES, Model, ModelParts, list_names, query_ids, run_lines, table_of, tensor
 from fedrank.engine.scoring import best_first
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet

@@ -21,7 +21,7 @@ from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.run import Run
-from fedrank.report.significance_table import significance_table
+from fedrank.report.significance import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 

@@ -11,8 +11,9 @@ from fedrank.core.errors import ConfigError, ModelError
 from fedrank.engine.run import build, resume, run
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.clicks.cascade import USERS
+from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.rankers.own import FunctionRanker, as_ranker
+from fedrank.ranking.rankers.own import FunctionRanker
 
 FEATURES, HIDDEN = 4, 3
 SMALL = {

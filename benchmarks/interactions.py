@@ -123,7 +123,7 @@ class _Simulated:
     """Rounds of a simulator: of the one without JAX, or of JAX's, with or without kernels."""
 
     def __init__(self, arguments: argparse.Namespace, ranker: str, kernels: str, rounds: int, backend: str = "jax"):
-        from fedrank.engine.backend import rounds_of
+        from fedrank.engine.native import rounds_of
 
         self.experiment = _experiment(arguments, ranker, kernels)
         self.rounds, self.done = rounds, 0

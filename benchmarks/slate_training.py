@@ -29,7 +29,7 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.world.policies import BASELINES, returns
+from fedrank.slates.world.policies import BASELINES, play_compiled
 
 #: Multiplications of a backward pass through weights, in forward passes.
 _BACKWARD = 2
@@ -115,9 +115,9 @@ def main() -> None:
     assert isinstance(networks, FedSlate)
     users, policy = networks.world, BASELINES.get("random")
     keys = jax.random.split(jax.random.key(0), 2000)
-    returns(users, policy(users), keys).block_until_ready()
+    play_compiled(users, policy(users), keys).engagement.block_until_ready()
     started = time.process_time()
-    returns(users, policy(users), keys).block_until_ready()
+    play_compiled(users, policy(users), keys).engagement.block_until_ready()
     found = {"the world, random": len(keys) / (time.process_time() - started)}
     found["networks"] = per_second(networks, given.seeds, given.episodes)
     found["networks, floor: products alone"] = multiplied_per_second() / multiplications(networks)

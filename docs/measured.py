@@ -96,7 +96,6 @@ def keep_chart(name: str) -> None:
     """Run a command of :data:`CHARTS` and keep its chart: in the page's colours, and as PNG."""
     from fedrank.report import figures
     from fedrank.report.load import load
-    from fedrank.report.svg import inline
 
     command, chart = CHARTS[name]
     with tempfile.TemporaryDirectory() as temporary:
@@ -106,7 +105,7 @@ def keep_chart(name: str) -> None:
         charts = loaded.shown.charts(loaded)
         drawn = charts[chart or loaded.shown.page(loaded, charts).opening.chart]
         PICTURES.mkdir(exist_ok=True)
-        markup = str(inline(drawn, "")).replace(' aria-label=""', "")
+        markup = str(drawn.inline("")).replace(' aria-label=""', "")
         (PICTURES / f"{name}.svg").write_text(markup + "\n", encoding="utf-8")
         if name in IN_README:
             figures.save(drawn, IMAGES / f"{name}.png")

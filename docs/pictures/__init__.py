@@ -111,9 +111,7 @@ def markup(name: str, alt: str) -> str:
     """
     drawn = PICTURES[name]()
     if not isinstance(drawn, str):
-        from fedrank.report.svg import inline
-
-        return _as_large_as_read(str(inline(drawn, alt)))
+        return _as_large_as_read(str(drawn.inline(alt)))
     return drawn.replace('role="img"', f'role="img" aria-label="{html.escape(alt)}"', 1)
 
 

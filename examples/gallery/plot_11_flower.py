@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import fedrank
-from fedrank.deploy.flower.local import LocalNetwork
+from fedrank.deploy.flower.rounds import LocalNetwork
 from fedrank.deploy.flower.server_app import serve
 
 folder = Path(tempfile.mkdtemp())

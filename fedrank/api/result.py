@@ -161,8 +161,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The result as a notebook shows it: the sentence and the chart that its page opens with, the final values."""
-        from fedrank.report.svg import inline
-
         run = self.run
         charts = run.shown.charts(run)
         opening = run.shown.page(run, charts).opening
@@ -173,7 +171,7 @@ class Result:
             h("style", Html(style)),
             h("p", run.shown.headline(run), class_="about"),
             h("p", opening.sentence),
-            None if drawn is None else inline(drawn, opening.description),
+            None if drawn is None else drawn.inline(opening.description),
             to_html(run.shown.final(run)),
             class_="fedrank-result",
         )

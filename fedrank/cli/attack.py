@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.flags import AsJson
 from fedrank.cli.silo_tables import LabelledColumns, table_of
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, print_json
 from fedrank.deploy.linking import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
 from fedrank.silos.attacks.settings import RecordAttack

@@ -7,8 +7,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrank.cli.flags import AsJson, Quiet
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, Quiet, print_json
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.audit import AUDITS, Audited, audit_mechanism

@@ -7,8 +7,7 @@ from typing import Literal
 
 import cyclopts
 
-from fedrank.cli.flags import AsJson
-from fedrank.cli.terminal import print_json, table
+from fedrank.cli.terminal import AsJson, print_json, table
 
 app = cyclopts.App(name="clicks", help="List the simulated users; fit click models to a log, and judge them.")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from fedrank.cli.flags import AsJson, Quiet
+from fedrank.cli.terminal import AsJson, Quiet
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
 from fedrank.core.words import printable

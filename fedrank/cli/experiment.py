@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from fedrank.cli.flags import AsJson, Quiet
+from fedrank.cli.terminal import AsJson, Quiet
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part
 from fedrank.engine.config import RunConfig

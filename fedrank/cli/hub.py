@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import AsJson
 from fedrank.core.words import printable
 
 app = App(name="hub", help="Operate a hub: credentials that devices enrol with, backups, the end of a halt.")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.flags import AsJson, Quiet
+from fedrank.cli.terminal import AsJson, Quiet
 from fedrank.core.errors import ConfigError
 from fedrank.engine.executors.choose import Engine
 

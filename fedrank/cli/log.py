@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls
-from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import AsJson
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
 

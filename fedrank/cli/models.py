@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import AsJson
 from fedrank.core.errors import ConfigError
 
 PartyOrSilo = Annotated[str | None, Parameter(name=["--party", "--silo"])]

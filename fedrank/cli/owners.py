@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.flags import AsJson, Quiet
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, Quiet, print_json
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.words import printable
 

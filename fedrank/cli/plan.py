@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from fedrank.cli.flags import AsJson, Quiet
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, Quiet, print_json
 from fedrank.core.privacy_report import DELTA
 
 

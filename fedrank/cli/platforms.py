@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls, serve, warn_without_tls
-from fedrank.cli.flags import Quiet
+from fedrank.cli.terminal import Quiet
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from cyclopts import App
 
-from fedrank.cli.flags import AsJson
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, print_json
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, DELTA, Unit
 

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.flags import AsJson
 from fedrank.cli.silo_tables import LabelledColumns, table_of
 from fedrank.cli.silos import ends_of, signed_number
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, print_json
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.caps import LIFETIME_EPSILON

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrank.cli.flags import AsJson
+from fedrank.cli.terminal import AsJson
 
 if TYPE_CHECKING:
     import rich.console
@@ -120,8 +120,8 @@ def cite(folder: Path, /) -> None:
     Args:
         folder: The run's directory.
     """
-    from fedrank.report.citations import citations
     from fedrank.report.load import load
+    from fedrank.report.sections import citations
 
     print(citations(load(folder)))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from fedrank.cli.flags import AsJson, Quiet
+from fedrank.cli.terminal import AsJson, Quiet
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 Only = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal
 
 import cyclopts
 
-from fedrank.cli.flags import AsJson
 from fedrank.cli.silo_tables import Columns, LabelledColumns, Names, table_of
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, print_json
 from fedrank.cli.terminal import table as drawn
-from fedrank.metrics.p_values import p_is, p_value
+from fedrank.report.statistics import p_is, p_value
 
 app = cyclopts.App(name="silos", help="Statistics of tables that lie at several silos, and whose models help whom.")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedrank.cli.flags import AsJson
-from fedrank.cli.terminal import print_json
+from fedrank.cli.terminal import AsJson, print_json
 
 
 def sketch(

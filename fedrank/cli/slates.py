@@ -8,8 +8,7 @@ from typing import Any
 
 import cyclopts
 
-from fedrank.cli.flags import AsJson
-from fedrank.cli.terminal import print_json, table
+from fedrank.cli.terminal import AsJson, print_json, table
 
 #: Share of a policy's choices that may be missing in a log before that is said.
 _UNSEEN = 0.01

@@ -11,7 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from fedrank.core.words import CONTROL
 from fedrank.engine.progress import Listener, Progress
@@ -152,3 +154,7 @@ def listener(quiet: bool = False, name: str = "") -> Listener:
     except (OSError, ValueError):  # stderr is not a file at all, as in a notebook
         kept = False
     return Lines(name) if kept or os.environ.get("CI") else Listener()
+
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]

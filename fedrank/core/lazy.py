@@ -2,15 +2,19 @@
 
 A run whose rounds need no JAX (:mod:`fedrank.core.native`) never imports it. Modules that such a run imports take
 ``jax``, ``jnp`` and ``optax`` from here. Programs are compiled by :func:`jit`, and pytrees registered by
-:func:`dataclass_of_arrays` and :func:`static`, which wait as well.
+:func:`dataclass_of_arrays` and :func:`static`, which wait as well. :func:`on_cpu` asks for JAX's device
+without importing JAX where that is possible.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -125,3 +129,27 @@ def _compiles(**options: Any) -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+@functools.cache
+def on_cpu() -> bool:
+    """True if JAX computes on the CPU here, as it always does without a plug-in of JAX for an accelerator."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if "jax" not in sys.modules:
+        if platforms == "cpu":
+            return True
+        known = find_spec("jax_plugins") or find_spec("libtpu") or entry_points(group="jax_plugins")
+        if not platforms and not known:
+            return True
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def device_kind() -> str:
+    """JAX's name for the kind of device that it computes on."""
+    if on_cpu():
+        return "cpu"
+    import jax
+
+    return jax.devices()[0].device_kind

@@ -162,13 +162,3 @@ def native_rounds(protocol: Protocol, parties: Party) -> NativeRounds:
         NotNativeError: There are none, or none for these settings.
     """
     return CohortRounds(protocol, parties)
-
-
-def check_own_class(protocol: Protocol, known: type[Protocol]) -> None:
-    """Refuse a subclass, whose rounds may be others than those of the class that is known.
-
-    Raises:
-        NotNativeError: It is one.
-    """
-    if type(protocol) is not known:
-        raise NotNativeError(f"the class {type(protocol).__name__}")

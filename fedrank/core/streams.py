@@ -86,18 +86,6 @@ def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
     return np.float32(math.sqrt(2)) * (np.where(central, p, q) * x)
 
 
-def key_of(words: UInt32[AnyArray, "2"]) -> AnyKey:
-    """The key of two words: a typed one of words of JAX; words of NumPy are one as they are."""
-    return words if isinstance(words, np.ndarray) else wrap_keys(words)
-
-
 def fold(key: AnyKey, number: AnyInt) -> AnyKey:
     """``jax.random.fold_in`` of a key of either kind."""
     return fold_words(key, number) if isinstance(key, np.ndarray) else jax.random.fold_in(key, number)
-
-
-def uniform(key: AnyKey, shape: tuple[int, ...]) -> Float32[AnyArray, "..."]:
-    """``jax.random.uniform`` of a key of either kind, the same bits."""
-    if isinstance(key, np.ndarray):
-        return uniforms(stream(key, math.prod(shape))).reshape(shape)
-    return jax.random.uniform(key, shape, np.float32)

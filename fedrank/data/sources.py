@@ -20,9 +20,8 @@ from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingD
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import CATALOGUE, DataSet, is_described, names_of
-from fedrank.data.folders import place_of
+from fedrank.data.folders import GENERATED, OWN, place_of
 from fedrank.data.frames import as_frame
-from fedrank.data.places import GENERATED, OWN
 
 if TYPE_CHECKING:
     import polars as pl

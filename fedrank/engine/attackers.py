@@ -14,7 +14,7 @@ How far one attacker can move the server differs between protocols:
   to a norm the step is bounded.
 
 Attacks on weights are in :mod:`fedrank.engine.weight_attacks`. A user who clicks to do harm is no attack on replies:
-see :mod:`fedrank.ranking.attacks`.
+see :mod:`fedrank.ranking.clicks.cascade`.
 """
 
 from __future__ import annotations

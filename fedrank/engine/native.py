@@ -1,4 +1,7 @@
-"""Rounds of a protocol over all its parties without JAX and without compiling, where the protocol has such rounds."""
+"""Rounds of a protocol over all its parties without JAX and without compiling, where the protocol has such rounds.
+
+Beside them stands the choice between these, which start at once, and JAX, which knows all settings (:func:`rounds_of`).
+"""
 
 from __future__ import annotations
 
@@ -204,3 +207,36 @@ def _stack_rounds(rounds: Sequence[Any]) -> Any:
     if isinstance(rounds[0], dict):
         return {name: _stack_rounds([one[name] for one in rounds]) for name in rounds[0]}
     return np.stack(rounds)
+
+
+def rounds_of(
+    protocol: Protocol, parties: Party, chunk: int, conditions: Conditions, backend: str, debug: bool = False
+) -> Rounds:
+    """The backend that computes the rounds of a protocol.
+
+    Args:
+        protocol: The protocol.
+        parties: All of its parties.
+        chunk: Parties that answer at once.
+        conditions: What happens to replies on their way.
+        backend: ``"numba"`` or ``"numpy"`` for native rounds, ``"jax"``, or ``"auto"`` for the first where they can.
+        debug: Without compiling, party by party, which takes JAX.
+
+    Raises:
+        ConfigError: ``backend`` names native rounds, and something needs JAX.
+    """
+    why = "compute.backend = 'jax'"
+    if backend != "jax":
+        try:
+            if debug:
+                raise NotNativeError("compute.debug")
+            return NativeSimulator(protocol, parties, chunk, conditions)
+        except NotNativeError as error:
+            if backend != "auto":
+                raise ConfigError(
+                    f"compute.backend = {backend!r} cannot compute this run: {error} takes JAX. Use 'auto' or 'jax'."
+                ) from error
+            why = str(error)
+    from fedrank.engine.simulator import Simulator
+
+    return Simulator(protocol, chunk, debug, conditions, why=why)

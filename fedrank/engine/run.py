@@ -15,7 +15,7 @@ from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.programs import release_programs
 from fedrank.core.protocol import Protocol
-from fedrank.data.places import OWN
+from fedrank.data.folders import OWN
 from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import run_settings, task_of
 from fedrank.engine.progress import Listener

@@ -37,8 +37,8 @@ import numpy as np
 import polars as pl
 
 from fedrank import __version__
-from fedrank.core.backends import device_kind
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.lazy import device_kind
 from fedrank.core.ledger import Ledger
 from fedrank.core.optional import is_installed
 from fedrank.core.protocol import Exchange, Protocol

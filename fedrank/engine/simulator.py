@@ -195,7 +195,7 @@ class Simulator(Rounds):
         debug: Without jit and one party after another, so that a failing answer can be inspected.
         conditions: What happens to replies on their way.
         why: The setting or object that takes JAX, for messages to the user.
-        record: Keep every reply, as :func:`fedrank.engine.replay.replay` wants them.
+        record: Keep every reply, as a log of the server has them.
     """
 
     protocol: Protocol

@@ -98,26 +98,8 @@ def probability(epsilon: float, n: int) -> float:
     return p
 
 
-def expected_value(truth: Numbers, values: Values, p: float) -> Numbers:
-    """The expectation of a report given the truth: f₀ (pn − 1)/(n − 1) + C (the paper's equation 7).
-
-    Affine in the truth with a slope that is positive for p > 1/n: privatisation shrinks and shifts a mean
-    reward, and moves no optimum (Fact 1 of the paper).
-
-    Args:
-        truth: [...] true values, or means of true values.
-        values: [n] all values of the metric.
-        p: Probability of the truth.
-
-    Returns:
-        Array of the shape of ``truth``.
-    """
-    slope, constant = _affine(values, p)
-    return truth * slope + constant
-
-
 def debias(reported: Numbers, values: Values, p: float) -> Numbers:
-    """The inverse of :func:`expected_value`: an unbiased estimate of the true mean from a mean of reports.
+    """An unbiased estimate of the true mean from a mean of reports: the inverse of the paper's equation 7.
 
     Args:
         reported: [...] reports, or means of reports.
@@ -134,7 +116,7 @@ def debias(reported: Numbers, values: Values, p: float) -> Numbers:
 
 
 def _affine(values: Values, p: float) -> tuple[float, float]:
-    """Slope and constant of :func:`expected_value` as a function of the truth."""
+    """Slope and constant of a report's expectation as a function of the truth: f₀ (pn − 1)/(n − 1) + C (equation 7)."""
     values = np.asarray(values, np.float64)
     check(p, values.size)
     q = (1.0 - p) / (values.size - 1)

@@ -13,27 +13,24 @@ from typing import Any
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
-from fedrank.core.backends import on_cpu
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import is_part
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.lazy import jax, jnp, on_cpu
 from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
-from fedrank.data.folders import files_state
-from fedrank.data.places import OWN
+from fedrank.data.folders import OWN, files_state
 from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric
-from fedrank.ranking.attacks import inverted_user
-from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser
+from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser, inverted_user
 from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import Attack, DeviceRun, Devices, RankingRun
-from fedrank.ranking.data import heterogeneous, partition
+from fedrank.ranking.data import partition
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
@@ -217,7 +214,7 @@ def build(
     models = [user(name) for name in population.users or (config.clicks,)]
     which = None
     if population.users:
-        which = heterogeneous.users_of_parties(config.clients, len(models), config.data_seed)
+        which = partition.users_of_parties(config.clients, len(models), config.data_seed)
     attacking = np.asarray(draw_attackers(config.clients, attack.share, config.data_seed)) if attack.share else None
     if attack.kind == POISON and attacking is not None:
         models.append(inverted_user(user("perfect")))
@@ -233,7 +230,7 @@ def build(
     amounts = None
     if population.amounts == "skewed":
         even = getattr(protocol, "group", 1) == 2
-        amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
+        amounts = partition.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     queries = train.blocks() if kernels else train.padded()
     if isinstance(protocol, RankingProtocol):
         parties = protocol.devices(queries, shares, which, amounts)
@@ -350,9 +347,9 @@ def _shares(config: RankingRun, train: QuerySet) -> tuple[QuerySet, Shares]:
     if config.share == "fixed":
         return train, partition.fixed_share(n, config.clients, config.queries_per_client, seed)
     if config.share == "topic":
-        return train, heterogeneous.by_topic(train, config.clients, config.topics, seed)
+        return train, partition.by_topic(train, config.clients, config.topics, seed)
     if config.share == "labels":
-        return heterogeneous.by_labels(train, config.clients, config.labels_per_client, seed)
+        return partition.by_labels(train, config.clients, config.labels_per_client, seed)
     return train, partition.uniform(n, config.clients)
 
 

@@ -17,11 +17,9 @@ from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.sources import is_known
-from fedrank.engine.features import list_names, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
-from fedrank.engine.model import MEASURES, Model, ModelParts, tensor
+from fedrank.engine.model import MEASURES, Model, ModelParts, list_names, query_ids, run_lines, table_of, tensor
 from fedrank.engine.scoring import best_first
-from fedrank.engine.trec import run_lines
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader

@@ -1,42 +1,24 @@
-"""Evaluation of the rankers on devices, each for its own user, by groups of devices.
+"""Rankers that devices show their users, where they are not the server's, and the devices that do not attack.
 
 A run's evaluation is of the server's ranker. Where each device has its own ranker
-(:mod:`fedrank.ranking.foltr_pdgd.fedper`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's. Here each
-device's ranker is measured under the click model of its user, and averaged over the devices of a group.
+(:mod:`fedrank.ranking.foltr_pdgd.fedper`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
-from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.build import POISON, Experiment
-from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.protocol import RankingProtocol
 
 #: Suffix of the name of a measure of the devices' own rankers.
 OWN_RANKERS = " (own rankers)"
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A run that is over.
-
-    Attributes:
-        models: float32 [seeds, parties, n], the ranker that each device shows its user.
-        online: float64 [seeds], the metric that users experienced, mean over devices and the last tenth of the rounds.
-    """
-
-    models: Float[np.ndarray, "seeds parties n"]
-    online: Float[np.ndarray, " seeds"]
-
-
-def _protocol(experiment: Experiment) -> RankingProtocol:
+def ranking_protocol(experiment: Experiment) -> RankingProtocol:
     """The experiment's protocol, which must be one of this wing.
 
     Raises:
@@ -45,19 +27,6 @@ def _protocol(experiment: Experiment) -> RankingProtocol:
     if not isinstance(experiment.protocol, RankingProtocol):
         raise ConfigError(f"devices of the protocol {experiment.protocol.name!r} have no users of this wing.")
     return experiment.protocol
-
-
-def train(experiment: Experiment) -> Trained:
-    """Run an experiment, and keep the ranker of every device: its own, or the server's where it has none."""
-    protocol, config, parties = _protocol(experiment), experiment.config, experiment.parties
-    keys = run_keys(config.all_seeds)
-    simulator = Simulator(protocol, max(1, config.compute.chunk // config.seeds), conditions=experiment.conditions)
-    states, own = simulator.start(keys, parties)
-    states, own, seen = simulator.advance(keys, states, parties.shared, own, 0, config.rounds)
-    return Trained(
-        own_models(protocol, simulator.server(states), own),
-        np.asarray(seen[experiment.metric.name], np.float64)[-max(1, config.rounds // 10) :].mean(axis=0),
-    )
 
 
 def has_own_models(protocol: RankingProtocol) -> bool:
@@ -82,25 +51,9 @@ def own_models(protocol: RankingProtocol, states: PyTree, own: PyTree) -> Float[
     return np.broadcast_to(models[:, None], (len(models), parties, models.shape[-1]))
 
 
-def groups(experiment: Experiment) -> dict[str, Bool[np.ndarray, " parties"]]:
-    """The devices of each user, by the user's name; where devices attack, the honest ones and the others.
-
-    Those that click to do harm are no group of users: what they want is not what is measured.
-    """
-    protocol = _protocol(experiment)
-    users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
-    attackers = _attackers(experiment)
-    found = {}
-    for number, user in enumerate(protocol.users):
-        chosen = (users == number) & ~attackers
-        if chosen.any():
-            found[user.name] = chosen
-    return found
-
-
-def _attackers(experiment: Experiment) -> Bool[np.ndarray, " parties"]:
+def attackers_of(experiment: Experiment) -> Bool[np.ndarray, " parties"]:
     """Mask of the devices that attack, by forged messages or by poisoned clicks."""
-    protocol = _protocol(experiment)
+    protocol = ranking_protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
     attack = getattr(experiment.config, "attack", None)
     if attack is not None and attack.kind == POISON and attack.share:
@@ -116,36 +69,5 @@ def some_honest(experiment: Experiment, most: int = 20) -> Int[np.ndarray, " cho
         experiment: What is run.
         most: How many; fewer where there are fewer.
     """
-    honest = np.flatnonzero(~_attackers(experiment))
+    honest = np.flatnonzero(~attackers_of(experiment))
     return honest[np.unique(np.linspace(0, len(honest) - 1, min(most, len(honest))).round().astype(int))]
-
-
-def worth(
-    experiment: Experiment, trained: Trained, most: int = 20
-) -> dict[str, dict[tuple[str, str], Float[np.ndarray, " seeds"]]]:
-    """Mean value of each group's rankers.
-
-    Args:
-        experiment: What was run.
-        trained: How it ended.
-        most: Devices of a group that are measured, the first ones.
-
-    Returns:
-        Group -> (split, measure) -> float64 [seeds]. The expected metric is that under the group's own user.
-    """
-    out: dict[str, dict[tuple[str, str], np.ndarray]] = {}
-    asked, metric = experiment.config.evaluation, experiment.metric
-    for name, chosen in groups(experiment).items():
-        user = next(u for u in _protocol(experiment).users if u.name == name)
-        evaluator = Evaluator(experiment.splits, experiment.ranker, metric, (user,), asked.measures, asked.tie_orders)
-        numbers = np.flatnonzero(chosen)[:most]
-        values: dict[tuple[str, str], list[float]] = {}
-        for models in trained.models:
-            different = np.unique(models[numbers], axis=0, return_counts=True)
-            scores, weights = evaluator(different[0].astype(np.float32)), different[1] / len(numbers)
-            for i, first in enumerate(scores[0]):
-                mean = sum(w * row[i].value for w, row in zip(weights, scores, strict=True))
-                measure = f"expected {metric.name}" if first.measure.startswith("expected") else first.measure
-                values.setdefault((first.split, measure), []).append(float(mean))
-        out[name] = {key: np.asarray(row) for key, row in values.items()}
-    return out

@@ -13,8 +13,8 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import FedrankWarning
 from fedrank.core.trees import Json
-from fedrank.engine.backend import rounds_of
 from fedrank.engine.model import provenance
+from fedrank.engine.native import rounds_of
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
 from fedrank.engine.runner import Runner

@@ -12,9 +12,9 @@ from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.backends import on_cpu
 from fedrank.core.compiled import COMPILES, njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, freeze
+from fedrank.core.lazy import on_cpu
 from fedrank.engine.scoring import blocks, scores
 from fedrank.ranking.rankers.base import Ranker
 

@@ -15,11 +15,16 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedrank.report.html import Html, h
+
 #: Okabe and Ito's palette (Color Universal Design, jfly.uni-koeln.de/color), strongest on white first.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 #: Colours of everything that is not data. Each is used for one purpose only, so that a page can exchange it.
 INK, MUTED, RULE, PAPER = "#1A1D21", "#5A616B", "#DDE1E6", "#FFFFFF"
+
+#: Names of the page's colours, by the figure's. The page's style sheet gives each a light and a dark value.
+COLOURS = {INK: "ink", MUTED: "muted", RULE: "rule", PAPER: "paper"} | {c: f"c{i}" for i, c in enumerate(OKABE_ITO)}
 
 _FONT = "Helvetica Neue, Helvetica, Arial, DejaVu Sans, sans-serif"
 #: Sizes of text: labels of ticks, titles of axes, legends, the title, its further lines.
@@ -61,6 +66,28 @@ class Chart:
 
     def _repr_svg_(self) -> str:
         return self.svg
+
+    def figure(self, name: str, description: str) -> Html:
+        """A figure on a page, which follows the page's colours and answers to a pointer without a script.
+
+        Args:
+            name: Unique on the page, such as ``"online-bytes"``: letters, digits and hyphens; links lead to it.
+            description: What it shows, for those who do not see it.
+        """
+        return h("figure", self.inline(description), class_="chart", id=f"figure-{name}")
+
+    def inline(self, description: str) -> Html:
+        """The ``<svg>`` element alone; description as of :meth:`figure`."""
+        colour = re.compile("|".join(f'"{one}"' for one in COLOURS))
+        body = colour.sub(lambda found: f'"var(--{COLOURS[found[0].strip(chr(34))]})"', self.markup)
+        return h(
+            "svg",
+            Html(body),
+            viewBox=f"0 0 {self.width:.0f} {self.height:.0f}",
+            role="img",
+            aria_label=description,
+            xmlns="http://www.w3.org/2000/svg",
+        )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
-from fedrank.report import describe, figures, sentences, svg, tables
+from fedrank.report import describe, figures, sentences, tables
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
@@ -309,7 +309,7 @@ def write_comparison(
         leading = together if together and len(pools(runs)) > 1 else final
         opening = comparison_opening(runs, leading, differs, list(own))
     top = drawn.get(opening.chart)
-    first = None if top is None else svg.figure(top, opening.chart, opening.description)
+    first = None if top is None else top.figure(opening.chart, opening.description)
     rest = {name: chart for name, chart in own.items() if name != opening.chart}
     caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.other_caveats(run))
     page = document(
@@ -420,9 +420,7 @@ def _curves(charts: dict[str, Chart], runs: dict[str, Run]) -> Html:
     if not charts:
         return h("p", "The runs have no measure in common that can be drawn.", class_="note")
     drawn = [
-        svg.figure(
-            chart, name, f"Learning curves of {len(runs)} runs: {name}. The final values are in the table below."
-        )
+        chart.figure(name, f"Learning curves of {len(runs)} runs: {name}. The final values are in the table below.")
         for name, chart in charts.items()
     ]
     note = f" A figure shows the first {MOST_CURVES} runs of a kind." if len(runs) > MOST_CURVES else ""

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from fedrank.report import describe, figures, sections, sentences, svg, tables, words
+from fedrank.report import describe, figures, sections, sentences, tables, words
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, join, tile
 from fedrank.report.opening import Number, Opening
@@ -199,14 +199,14 @@ def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str
         for i, over in enumerate(overs):
             buttons.append(h("input", type="radio", name="over", id=f"over-{over}", checked=i == 0))
             buttons.append(h("label", names[over], for_=f"over-{over}"))
-        panels = [svg.figure(charts[f"online-{o}"], f"online-{o}", _alt(run, "online reward", names[o])) for o in overs]
+        panels = [charts[f"online-{o}"].figure(f"online-{o}", _alt(run, "online reward", names[o])) for o in overs]
         label = "Online reward: choose the horizontal axis"
         parts.append(
             h("div", *buttons, h("div", *panels, class_="panels"), class_="choice", role="group", aria_label=label)
         )
     for measure in shown:
         name = f"offline-{_slug(measure)}"
-        parts.append(svg.figure(charts[name], name, _alt(run, measure, "by interactions, per split")))
+        parts.append(charts[name].figure(name, _alt(run, measure, "by interactions, per split")))
     more = "Point at a curve to read its values." if parts else "There are no curves yet."
     return join(h("div", *parts, class_="charts"), h("p", more, " Figures as PNG: folder figures.", class_="note"))
 

@@ -1,8 +1,8 @@
 """Figures: learning curves with bands over seeds, and the baseline beside them.
 
 Each function returns a :class:`~fedrank.report.charts.Chart`. ``save`` writes it as PNG or SVG for a paper;
-:mod:`fedrank.report.svg` puts it on a page. What a reader must know (generated data, a run cut short, fewer seeds than
-asked for, the number of seeds) stands on the figure, so that it goes wherever the figure goes.
+:meth:`~fedrank.report.charts.Chart.figure` puts it on a page. What a reader must know (generated data, a run cut short,
+fewer seeds than asked for, the number of seeds) stands on the figure, so that it goes wherever the figure goes.
 """
 
 from __future__ import annotations

@@ -1,22 +1,25 @@
-"""The page of a run: one file, no network; and its figures as PNG.
+"""The page of a run, and of findings such as attacks and plans: one file, no network; and its figures as PNG.
 
-What stands on it is the task's (:class:`~fedrank.report.run.Shown`); here it becomes a document.
+What stands on the page of a run is the task's (:class:`~fedrank.report.run.Shown`); here it becomes a document. A page
+of findings opens like a report, then has everything that was found.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.report import figures, svg
+from fedrank.report import figures, tables
 from fedrank.report.charts import Chart
-from fedrank.report.html import document, h, section
+from fedrank.report.html import Html, document, h, section
 from fedrank.report.load import load
-from fedrank.report.opening import head
+from fedrank.report.opening import Opening, head
 from fedrank.report.run import Run
+from fedrank.report.tables import Table
 
 
 def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
@@ -53,10 +56,58 @@ def html_of(run: Run, charts: Mapping[str, Chart]) -> str:
     page = run.shown.page(run, charts)
     opening = page.opening
     drawn = charts.get(opening.chart)
-    chart = None if drawn is None else svg.figure(drawn, opening.chart, opening.description)
+    chart = None if drawn is None else drawn.figure(opening.chart, opening.description)
     return document(
         f"{opening.title} – fedrank",
         head(opening, f"{run.shown.headline(run)} · {run.name}", page.caveats, chart, page.warning),
         *(section(part.anchor, part.title, *part.content) for part in page.sections if part is not None),
         h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
     )
+
+
+def write_findings_page(
+    file: str | os.PathLike[str],
+    opening: Opening,
+    about: str,
+    caveats: Sequence[str],
+    chart: Any,
+    found: Table,
+    words: Sequence[str],
+    command: str,
+) -> Path:
+    """Write a page of findings.
+
+    Args:
+        file: Where.
+        opening: Its title, sentence and numbers.
+        about: What was looked at, in one line.
+        caveats: What belongs to every number.
+        chart: The chart of the opening, or None.
+        found: A row a finding.
+        words: The findings in sentences.
+        command: What made it, such as ``"fedrank attack"``.
+
+    Returns:
+        The file.
+
+    Raises:
+        RunError: The page cannot be written.
+    """
+    drawn = None if chart is None else chart.figure(opening.chart, opening.description)
+    said: list[Html] = [h("li", one) for one in words]
+    page = document(
+        f"{opening.title} – fedrank",
+        head(opening, about, caveats, drawn),
+        section("found", "All that was found", tables.to_html(found)),
+        section("words", "The same in sentences", h("ul", *said)),
+        h("footer", f"Made by {command}."),
+    )
+    path = Path(file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"{path}: the page cannot be written ({error.strerror}). Name another file with --out."
+        ) from error
+    return path

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import shlex
 
+from fedrank.core.citations import bibtex
 from fedrank.core.privacy_report import BASIC, NOBODY, PrivacyReport, Unit
 from fedrank.report import describe, tables, words
-from fedrank.report.citations import citations
 from fedrank.report.html import Html, h, tile
 from fedrank.report.opening import Number
 from fedrank.report.run import Run, Section
@@ -135,3 +136,33 @@ def _epsilons(run: Run) -> tuple[PrivacyReport, float, Unit]:
     units = {promise.unit for promise in run.privacy.promises}
     unit = Unit.INTERACTION if Unit.INTERACTION in units else Unit.ROUND
     return run.privacy, run.privacy.epsilon(unit), unit
+
+
+#: Where the names of a configuration are registered: setting, module, registry.
+REGISTRIES = (
+    ("clicks", "fedrank.ranking.clicks.cascade", "USERS"),
+    ("reward", "fedrank.metrics.online", "REWARDS"),
+)
+
+
+def citation_keys(run: Run) -> list[str]:
+    """Keys of ``core/references.bib``, each once: what the run wrote down, or else those of the names it configures."""
+    written = run.environment.get("citations")
+    if written is not None:
+        return list(dict.fromkeys(str(k) for k in written if k))
+    keys = []
+    for setting, module, attribute in REGISTRIES:
+        name = run.setting(f"{setting}.name", run.setting(setting))
+        registry = getattr(importlib.import_module(module), attribute)
+        if isinstance(name, str) and name in registry:
+            keys.append(registry.entry(name).citation)
+    return list(dict.fromkeys(k for k in keys if k))
+
+
+def citations(run: Run) -> str:
+    """The BibTeX of what this run used; empty if nothing of it is to be cited.
+
+    Raises:
+        UnknownNameError: The run names a reference that this version does not know.
+    """
+    return bibtex(citation_keys(run))

@@ -15,13 +15,13 @@ from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
-from fedrank.report import describe, figures, svg, tables
+from fedrank.report import describe, figures, tables
 from fedrank.report.charts import Chart
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.run import Run
-from fedrank.report.significance_table import significance_table
+from fedrank.report.significance import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 
@@ -160,7 +160,7 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
         figures.save_all(drawn, folder / "figures")
         if first is None and drawn:
             name, chart = next(iter(drawn.items()))
-            first = svg.figure(chart, f"first-{name}", _describe_chart(name))
+            first = chart.figure(f"first-{name}", _describe_chart(name))
         parts.append(_section(paper, one, drawn))
     text = json.dumps(results(paper, shown), indent=1, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
@@ -231,7 +231,7 @@ def _label(variation: Variation) -> str:
 
 def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html:
     study = shown.study
-    pictures = [svg.figure(chart, name, _describe_chart(name)) for name, chart in drawn.items()]
+    pictures = [chart.figure(name, _describe_chart(name)) for name, chart in drawn.items()]
     return section(
         study.name,
         study.title,

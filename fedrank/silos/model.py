@@ -17,9 +17,8 @@ from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.frames import as_frame
 from fedrank.data.sources import is_known
-from fedrank.engine.features import array_of, in_single_precision, need_names
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
-from fedrank.engine.model import Model, ModelParts, tensor
+from fedrank.engine.model import Model, ModelParts, array_of, in_single_precision, need_names, tensor
 from fedrank.metrics.auc import host_auc, host_log_loss
 from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns

@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from fedrank.engine.program_cache import keep_programs
+from fedrank.core.programs import keep_programs
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task

@@ -26,7 +26,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, DataError, RunError
 from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Party
-from fedrank.data.places import OWN
+from fedrank.data.folders import OWN
 from fedrank.data.sources import is_known as is_known_name
 from fedrank.engine.deployment import Block, NodeSettings, NodeSide, ServerSide, SetupSide, hash_of
 from fedrank.engine.model import provenance

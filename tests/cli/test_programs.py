@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrank.cli.programs import keep_programs
+from fedrank.core.programs import keep_programs_of_commands
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def home(tmp_path, monkeypatch):
 
 def test_programs_are_kept_in_the_cache_folder(home):
     environ = {}
-    keep_programs(environ)
+    keep_programs_of_commands(environ)
     folder = Path(environ["JAX_COMPILATION_CACHE_DIR"])
     assert folder.is_dir() and home in folder.parents
     assert float(environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"]) < 1
@@ -24,7 +24,7 @@ def test_programs_are_kept_in_the_cache_folder(home):
 
 def test_what_the_user_says_stays(home):
     environ = {"JAX_COMPILATION_CACHE_DIR": ""}
-    keep_programs(environ)
+    keep_programs_of_commands(environ)
     assert environ == {"JAX_COMPILATION_CACHE_DIR": ""}
 
 
@@ -34,5 +34,5 @@ def test_where_nothing_can_be_written_nothing_is_kept(home, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     environ = {}
-    keep_programs(environ)
+    keep_programs_of_commands(environ)
     assert environ == {}

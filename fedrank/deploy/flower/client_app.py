@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.core.programs import keep_programs
 from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
 from fedrank.deploy.flower.kept_answers import Store
 from fedrank.deploy.flower.messages import RECORD, Answer, Question
@@ -31,7 +32,6 @@ from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.program_cache import keep_programs
 
 _log = logging.getLogger("fedrank.flower")
 

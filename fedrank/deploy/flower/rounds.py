@@ -28,14 +28,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Bool, Int64, UInt8
+from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import RunError, WireError
+from fedrank.core.errors import FedrankError, RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
+from fedrank.deploy.flower.answers import answer_for
 from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.settings import FlowerSettings
+from fedrank.deploy.flower.settings import FlowerSettings, Scalar, read_run
+from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.simulator import selective
 
 
@@ -499,3 +502,39 @@ class SetupRounds(Rounds):
 def as_rows(tallies: list[Tally]) -> list[dict[str, Json]]:
     """The tallies of a setup as rows of ``metrics.jsonl``, without those of greetings."""
     return [tally.as_json() for tally in tallies if tally.exchange != HELLO]
+
+
+class LocalNetwork(Network):
+    """A network of nodes that answer as soon as they are asked.
+
+    Args:
+        values: The table of the run.
+        nodes: Settings of the nodes; by default two, with random numbers from the run's seed.
+
+    Raises:
+        ConfigError: The table cannot be used.
+    """
+
+    def __init__(self, values: Mapping[str, Scalar], nodes: Sequence[NodeSettings] = ()):
+        self._config, _ = read_run(values)
+        self._nodes = tuple(nodes) or tuple(NodeSettings(i, 2, chance="seed") for i in range(2))
+        self._came: list[Came] = []
+
+    @override
+    def nodes(self) -> Sequence[int]:
+        return range(len(self._nodes))
+
+    @override
+    def ask(self, questions: Mapping[int, Question], seconds: float) -> None:
+        self._came = [self._answer(node, question) for node, question in questions.items()]
+
+    def _answer(self, node: int, question: Question) -> Came:
+        try:
+            return Came(node, answer_for(self._config, self._nodes[node], question).as_record())
+        except FedrankError as error:
+            return Came(node, None, str(error))
+
+    @override
+    def answers(self) -> Iterable[Came]:
+        came, self._came = self._came, []
+        return came

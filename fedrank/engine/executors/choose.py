@@ -38,9 +38,9 @@ def executor(engine: Engine, workers: int = 0, address: str = "") -> Executor:
 
         return Processes(workers)
     if engine == "dask":
-        from fedrank.engine.executors.dask import DaskExecutor
+        from fedrank.engine.executors.clusters import DaskExecutor
 
         return DaskExecutor(workers, address)
-    from fedrank.engine.executors.ray import RayExecutor
+    from fedrank.engine.executors.clusters import RayExecutor
 
     return RayExecutor(workers, address)

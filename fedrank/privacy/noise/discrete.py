@@ -26,17 +26,10 @@ import numpy as np
 from fedrank.core.errors import ConfigError
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
-    from jaxtyping import Float64, Int64, Real
+    from jaxtyping import Int64
 
 #: Largest scale of noise, in steps: sums of more would not leave room for anything else in 32 bits.
 LARGEST_SCALE = 2**30
-
-
-def discrete_laplace_pmf(
-    x: Real[np.ndarray, "*shape"] | int, scale: float
-) -> Float64[np.ndarray, "*shape"] | np.float64:
-    """P(X = x), ``(1 − α)/(1 + α) · α^|x|`` with α = e^(−1/t), t the scale."""
-    return math.tanh(0.5 / scale) * np.exp(-np.abs(x) / scale)
 
 
 def zero_share(scale: float, enough: int) -> float:

@@ -17,6 +17,7 @@ each, so that a ranking can be judged without sampling noise.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -160,18 +161,6 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
     return USERS.get(name)(grades, depth)
 
 
-def decision_table(user: CascadeUser) -> tuple[Float[np.ndarray, "grades"], Float[np.ndarray, "grades"]]:
-    """Thresholds of a uniform draw u: P(click | label) and P(click and stop | label), float32 [grades] each.
-
-    Raises:
-        ConfigError: The user does not examine every rank, or leaves without a click; see :func:`decision_tables`.
-    """
-    if not user.cascades:
-        raise ConfigError(f"a {user.name} user needs more than the label of a result to decide; use a cascade user.")
-    click = np.asarray(user.click, np.float64)
-    return click.astype(np.float32), (click * np.asarray(user.stop, np.float64)).astype(np.float32)
-
-
 def _examination(user: CascadeUser) -> Float[np.ndarray, "depth depth"]:
     """``examine`` as a square, float64 [rank, ranks since the last click − 1]; 1 where there is nothing to say."""
     examine = np.ones((user.depth, user.depth))
@@ -295,3 +284,28 @@ def pattern_probabilities(
         left = xp.concatenate([gone, clicked * s], axis=-1)
         reading = xp.concatenate([not_clicked, clicked * (1 - s)], axis=-1)
     return reading + left
+
+
+def inverted_user(user: CascadeUser) -> CascadeUser:
+    """The user with the click probabilities of the grades in reverse order: the worst document is the most attractive.
+
+    The stop probabilities stay with their grades, so that only what is clicked is a lie. The poisoned click model of
+    the published studies is this one of the *perfect* user (P(click) = 1, 0.5, 0 for grades 0, 1, 2; it never stops),
+    whatever the honest users are.
+
+    Args:
+        user: An honest user.
+
+    Returns:
+        The same user, poisoned; its name begins with ``inverted``.
+
+    Source:
+        Wang and Zuccon: *An analysis of untargeted poisoning attack and defense methods for federated online learning
+        to rank systems*, ICTIR 2023; Tao et al.: *Unlearning for federated online learning to rank: a reproducibility
+        study*, SIGIR 2025.
+
+    >>> from fedrank.ranking.clicks.cascade import cascade
+    >>> inverted_user(cascade("perfect")).click
+    (1.0, 0.5, 0.0)
+    """
+    return dataclasses.replace(user, name=f"inverted {user.name}", click=user.click[::-1])

@@ -14,9 +14,8 @@ from fedrank.core.errors import ConfigError, DataError, MissingDataError, Unknow
 from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
-from fedrank.data.folders import Located, group_sizes, locate, place_of, stem
+from fedrank.data.folders import Located, find, group_sizes, how_to_get, locate, place_of, stem
 from fedrank.data.frames import QUERY, as_frame, column, features_of, whole_ids
-from fedrank.data.places import find, how_to_get
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts

@@ -52,7 +52,7 @@ from fedrank.core.messages import Layout
 from fedrank.core.native import Cohort, NotNativeError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.data.places import OWN
+from fedrank.data.folders import OWN
 from fedrank.metrics.online import OnlineMetric, discretise
 from fedrank.privacy.noise.parties import PartyNoise
 from fedrank.privacy.piecewise import WORDS

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedrank.ranking.plan import Need, Plan, command_of, rows
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
+from fedrank.report.page import write_findings_page
 from fedrank.report.tables import Column, Table
 
 _CHART = "plan"

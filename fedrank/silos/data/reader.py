@@ -18,8 +18,8 @@ from fedrank.core.errors import ConfigError, DataError, FormatError, MissingData
 from fedrank.core.registry import Entry
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
+from fedrank.data.folders import find
 from fedrank.data.lines import read_lines
-from fedrank.data.places import find
 from fedrank.data.sources import Reader
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import columns_of, read_silos, table_of

@@ -11,12 +11,12 @@ from fedrank import __version__
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.metrics.p_values import p_is
-from fedrank.report import svg, tables
+from fedrank.report import tables
 from fedrank.report.describe import in_words
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
+from fedrank.report.statistics import p_is
 from fedrank.report.tables import Column, Table
 from fedrank.silos.sceptic.compare import Answer
 from fedrank.silos.sceptic.verdicts import Verdict
@@ -55,7 +55,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     about = f"fedrank silos compare · {made['data']} · {made['label']}"
     page = document(
         f"{title} – fedrank",
-        head(opening, about, (), svg.figure(chart, "ways", opening.description), _warning(caveats)),
+        head(opening, about, (), chart.figure("ways", opening.description), _warning(caveats)),
         *(_overview(answers) if len(answers) > 1 else ()),
         *parts,
         section("flow", "Rows in, out, and why", tables.to_html(_flow(first)), _list(made["notes"])),

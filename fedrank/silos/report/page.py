@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrank.report import describe, sections, sentences, svg, tables
+from fedrank.report import describe, sections, sentences, tables
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, join, tile
 from fedrank.report.run import Page, Run, Section
@@ -193,7 +193,7 @@ def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
     parts: list[Html] = []
     if "who-helps-whom" in drawn:
         said = "Matrix of mean paired differences, a row for each target; the same numbers are in the tables below."
-        parts.append(h("div", svg.figure(drawn["who-helps-whom"], "who-helps-whom", said), class_="matrix"))
+        parts.append(h("div", drawn["who-helps-whom"].figure("who-helps-whom", said), class_="matrix"))
     parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared_targets)
     explained = [h("p", line, class_="note") for line in silo_tables.explain_columns(silos)]
     return Section("helps", "Who helps whom", (*parts, *explained))
@@ -205,7 +205,7 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Html:
         if f"auc-round-{i}" not in drawn:
             continue
         said = f"{silo_figures.measured_by(run)} of {target}’s model by round"
-        parts.append(svg.figure(drawn[f"auc-round-{i}"], f"auc-round-{i}", _alt(run, said)))
+        parts.append(drawn[f"auc-round-{i}"].figure(f"auc-round-{i}", _alt(run, said)))
     more = "Point at a curve to read its values." if parts else "There are no curves: no AUC is defined."
     return join(
         h("div", *parts, class_="charts"), h("p", more, " Figures as PNG: folder figures.", _rest(run), class_="note")
@@ -219,7 +219,7 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
         "estimate": "Estimate of each arm for {}, by round",
     }
     parts = [
-        svg.figure(drawn[f"{kind}-{i}"], f"{kind}-{i}", _alt(run, said.format(target)))
+        drawn[f"{kind}-{i}"].figure(f"{kind}-{i}", _alt(run, said.format(target)))
         for i, target in enumerate(_silos(run).targets)
         for kind, said in kinds.items()
         if f"{kind}-{i}" in drawn

@@ -7,10 +7,9 @@ from typing import Any
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.words import format_count
-from fedrank.metrics.p_values import p_is, p_value
 from fedrank.report import describe
 from fedrank.report.run import Run
-from fedrank.report.statistics import Interval, final_values, mean_interval
+from fedrank.report.statistics import Interval, final_values, mean_interval, p_is, p_value
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import flows, models_in, models_of
 from fedrank.silos.report.figures import LOSS, SYMBOLS, baseline_values, measure_name, measured_by

@@ -10,8 +10,8 @@ from typing import Any
 
 from fedrank.core.trees import Json
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
+from fedrank.report.page import write_findings_page
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table
 from fedrank.slates.attacks.leak import Leak

@@ -197,15 +197,6 @@ def _mean_after(s: Slates, own: PlatformState, turn: Turn) -> Float[Array, ""]:
     return own.mean + jnp.where(own.feedback, rate * (scale_engagement(s, turn) - own.mean), 0.0)
 
 
-#: Number of parameters: slope on kaleness, and the logit of no click.
-SIZE = 2
-
-
-def first_choice_model() -> Float[Array, "2"]:
-    """Parameters under which everything is equally likely: zeros."""
-    return jnp.zeros(SIZE, jnp.float32)
-
-
 def fitted_choice_scores(
     params: Float[Array, "2"], kaleness: Float[Array, " candidates"], clickless: bool = False
 ) -> tuple[Float[Array, " candidates"], Float[Array, ""]]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 
 from fedrank.core.privacy_report import Unit
-from fedrank.report import describe, sections, sentences, svg, tables, words
+from fedrank.report import describe, sections, sentences, tables, words
 from fedrank.report.charts import Chart
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, h, tile
@@ -294,7 +294,7 @@ def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     """Section of what is served over a stay, and why; None before the run has ended."""
     said = stay_words(slates_of(run).stays)
     pictures = [
-        svg.figure(drawn[name], name, f"{about}, round by round, beside the best possible and random slates.")
+        drawn[name].figure(name, f"{about}, round by round, beside the best possible and random slates.")
         for name, about in zip(FIGURES, ("Share of kale of what users click", "Satisfaction of users"), strict=True)
         if name in drawn
     ]
@@ -306,8 +306,7 @@ def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
 def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
     caveats = "".join(f" {caveat}." for caveat in describe.caveats(run))
     parts = [
-        svg.figure(
-            chart,
+        chart.figure(
             name,
             ("What users brought while platforms learnt" if name == "while-learning" else _about(name))
             + f". The final values are in the tables below.{caveats}",

@@ -152,7 +152,13 @@ class Played(NamedTuple):
 
 
 def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | StayKeys) -> Played:
-    """Play episodes; arguments as of :func:`returns`, whose keys may be :class:`StayKeys`."""
+    """Play episodes.
+
+    Args:
+        world: The world.
+        policy: Fills the slates.
+        keys: Typed JAX keys [episodes], or the keys that are made of each.
+    """
     seen = jax.vmap(lambda key: rollout(world, policy, key))(keys)
     kale = 1.0 - world.chocolate(seen.kaleness)
     return Played(jnp.sum(seen.engagement, axis=1), jnp.nanmean(kale, axis=0), jnp.mean(seen.satisfaction, axis=0))
@@ -162,18 +168,6 @@ def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | St
 def play_compiled(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | StayKeys) -> Played:
     """As :func:`play`, compiled."""
     return play(world, policy, keys)
-
-
-@functools.partial(jit, quick=True, static_argnames="world")
-def returns(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"]) -> Float[Array, "episodes platforms"]:
-    """Undiscounted return of every platform in every episode.
-
-    Args:
-        world: The world; one compiled program for each.
-        policy: Fills the slates; one compiled program for each kind.
-        keys: Typed JAX keys [episodes].
-    """
-    return jax.vmap(lambda key: jnp.sum(rollout(world, policy, key).engagement, axis=0))(keys)
 
 
 _NAMES = {1: "choc", -1: "kale", 0: "random"}

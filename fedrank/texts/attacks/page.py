@@ -12,8 +12,8 @@ from typing import Any
 
 from fedrank.report import describe
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.findings import write_findings_page
 from fedrank.report.opening import Number, Opening
+from fedrank.report.page import write_findings_page
 from fedrank.report.tables import Column, Table
 from fedrank.texts.attacks.settings import READABLE, DocumentAttack, SketchAttack
 from fedrank.texts.attacks.world import Finding

@@ -54,9 +54,9 @@ from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
+from fedrank.data.folders import find
 from fedrank.data.frames import as_frame
 from fedrank.data.lines import read_lines
-from fedrank.data.places import find
 from fedrank.data.sources import Reader
 from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
 from fedrank.texts.data.generate import generate_texts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrank.report import describe, sections, sentences, svg, tables, words
+from fedrank.report import describe, sections, sentences, tables, words
 from fedrank.report.charts import Chart
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, h, tile
@@ -298,7 +298,7 @@ def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:
     figure = None
     if "gate" in drawn:
         said = "What adopting the federation’s ranker is worth to each silo in each seed; the table below has the sums"
-        figure = h("div", svg.figure(drawn["gate"], "gate", _alt(run, said)), class_="matrix")
+        figure = h("div", drawn["gate"].figure("gate", _alt(run, said)), class_="matrix")
     content = (tables.to_html(text_tables.silos_table(run)), figure, _table(gate))
     return Section("silos", "Silo by silo", content)
 
@@ -308,7 +308,7 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
         "curve-own": "Learning curve on own documents, BM25, Local and Local+ as dashed lines",
         "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",
     }
-    parts = [svg.figure(drawn[name], name, _alt(run, said)) for name, said in names.items() if name in drawn]
+    parts = [drawn[name].figure(name, _alt(run, said)) for name, said in names.items() if name in drawn]
     note = "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves."
     content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
     return Section("curves", "How it learnt", content)

@@ -57,7 +57,7 @@ from jaxtyping import Float, Float32, Int32, Int64, Integer, Shaped, UInt64
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.texts.sketch import SECRET_BYTES, Cells, Hashes, SketchShape, estimate, flat_cells
+from fedrank.texts.sketch import SECRET_BYTES, Cells, Hashes, SketchShape, flat_cells
 from fedrank.texts.sketch.sizing import decoys_of, overlap_probability
 
 _PERSON = b"fedrank decoys 1"
@@ -211,19 +211,6 @@ class Obfuscator:
         """Probability that a random word fits as the first decoy."""
         rest = (1 - 1 / self.shape.w) ** (self.z1 - self.overlap)
         return overlap_probability(self.z1, self.shape.w, self.overlap) * rest
-
-
-def read(
-    question: Question, answers: Shaped[np.ndarray, "documents z"], kind: str = "count"
-) -> Float32[np.ndarray, " documents"]:
-    """The term's estimated count in each document (Algorithm 2, last step; equation 6, with the sign).
-
-    Args:
-        question: What was asked.
-        answers: Cells of every document at the question's positions, with or without noise.
-        kind: Kind of the sketch, one of :data:`fedrank.texts.sketch.KINDS`.
-    """
-    return estimate(answers[:, question.own], question.signs[None], kind)
 
 
 def fits(rows: Int32[np.ndarray, " z"], hashes: Hashes) -> Int64[np.ndarray, " terms"]:

@@ -11,10 +11,10 @@ Notation: z rows of w cells; z₁ of the rows belong to the term (all z where th
 document's counts, F₂ the sum of their squares. Equations and theorems are those of CS-F-LTR (Journal of Software 2021
 and ICDE 2021). The facts behind the advice:
 
-* One row is unbiased with variance (F₂ − f_t²)/w + noise (:func:`row_variance`), exactly.
+* One row is unbiased with variance (F₂ − f_t²)/w + noise, exactly.
 * Noise on every cell of a sketch that is published once has to cover all z cells that one occurrence changes.
   Laplace noise of scale z/ε a cell leaves, after the median of z rows, an error that grows with √z; Gaussian noise of
-  deviation proportional to √z leaves an error that z hardly changes (:func:`noise_deviation`). At a fixed number of
+  deviation proportional to √z leaves an error that z hardly changes. At a fixed number of
   cells, small z and wide w are therefore best under Laplace noise, and no worse under Gaussian noise (:func:`advise`).
 * Without noise, more rows help against collisions until rows get too narrow.
 """
@@ -132,8 +132,6 @@ def expected_error(
 MECHANISMS = ("laplace", "gaussian")
 #: Rows that :func:`advise` tries.
 ROWS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30)
-#: Theorem 2: a row is within the bound with at least this probability.
-GOOD_ROW = 5 / 8
 
 
 def residual(counts: Real[np.ndarray, " terms"], heaviest: int) -> float:
@@ -142,36 +140,13 @@ def residual(counts: Real[np.ndarray, " terms"], heaviest: int) -> float:
     return float(rest @ rest)
 
 
-def row_variance(others: Real[np.ndarray, " terms"], w: int, noise_variance: float = 0.0) -> float:
-    """Variance of one row's estimate, over the drawing of hashes and noise (proof of Theorem 2).
-
-    Args:
-        others: Counts of all *other* terms of the document.
-        w: Number of cells of a row.
-        noise_variance: Variance of the noise on one cell: 2/ε² for Laplace noise of scale 1/ε.
-    """
-    return residual(others, 0) / w + noise_variance
-
-
 def theorem_2(f2_residual: float, w: int, epsilon: float = math.inf, terms: int = 1) -> float:
     """The error that Theorem 2 (one term) and Theorem 3 (the sum over ``terms``) promise with high probability.
 
-    √(16·terms/ε² + 64·terms·F₂^Res/w), for noise of scale 1/ε on every cell. :func:`failure` is the probability that
-    it does not hold.
+    √(16·terms/ε² + 64·terms·F₂^Res/w), for noise of scale 1/ε on every cell. It does
+    not hold where half of the rows or more are bad, which the proof has happen to a row with probability 3/8.
     """
     return math.sqrt(16 * terms / epsilon**2 + 64 * terms * f2_residual / w)
-
-
-def failure(z1: int, shared_noise: bool = False) -> float:
-    """Probability that Theorem 2's bound does not hold: that half of z₁ rows or more are bad.
-
-    Rows are good with probability 5/8 each, by the theorem's proof. The noise that the paper draws once for all z cells
-    is not made smaller by more rows: with it, the chance never falls below that of a Laplace variable of scale 1/ε
-    to be beyond 4/ε, e⁻⁴ = 1.8 %, so the theorem does not hold as printed for a smaller δ.
-    """
-    bad = 1 - GOOD_ROW
-    rows = sum(math.comb(z1, k) * bad**k * GOOD_ROW ** (z1 - k) for k in range(-(-z1 // 2), z1 + 1))
-    return max(rows, math.exp(-4)) if shared_noise else rows
 
 
 def cell_noise(z: int, mechanism: str, strength: float) -> float:
@@ -192,18 +167,6 @@ def cell_noise(z: int, mechanism: str, strength: float) -> float:
     if mechanism not in MECHANISMS or not strength > 0:
         raise ConfigError(f"noise is one of {', '.join(MECHANISMS)} with a positive strength, got {mechanism!r}.")
     return z / strength if mechanism == "laplace" else math.sqrt(z) * strength
-
-
-def noise_deviation(z: int, mechanism: str, strength: float) -> float:
-    """Standard deviation of the median of z rows that is due to the noise alone, for large z.
-
-    The median of z draws of density p has deviation 1/(2·p(0)·√z): √z/ε for Laplace noise of scale z/ε, and
-    √(π/2) · strength for Gaussian noise, whatever z is. The truth is more under Laplace noise (√2 times at z = 1, 1.13
-    times at z = 30), and less under Gaussian noise (0.8 times at z = 1).
-    """
-    scale = cell_noise(z, mechanism, strength)
-    density = 1 / (2 * scale) if mechanism == "laplace" else 1 / (scale * math.sqrt(2 * math.pi))
-    return 1 / (2 * density * math.sqrt(z))
 
 
 def overlap_probability(z1: int, w: int, overlap: int) -> float:

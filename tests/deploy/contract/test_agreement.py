@@ -25,7 +25,7 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.engine.run import build
 from fedrank.engine.run_folder import RunFolder
-from fedrank.ranking.clicks.cascade import decision_table
+from fedrank.ranking.clicks.cascade import decision_tables
 from fedrank.ranking.sessions.devices import draw_queries
 
 DEVICES, ROUNDS, B = 4, 3, 4
@@ -58,7 +58,7 @@ def draws_of(experiment, device: int) -> dict:
         words += [privacy[k % 2, k // 2] for k in range(B)]
         clicks.append(np.asarray(drawn.clicks))
         asked.append(np.asarray(draw_queries(parties.shared[1], mine, drawn.queries)))
-    click, leave = decision_table(protocol.user)
+    click, leave = (np.asarray(table[0][0, 0]) for table in decision_tables((protocol.user,)))
     return dict(
         rounds=ROUNDS,
         interactions=B,
@@ -66,7 +66,7 @@ def draws_of(experiment, device: int) -> dict:
         clicks=np.stack(clicks),
         queries=np.stack(asked),
         click=click,
-        leave=leave,
+        leave=leave[:, 0],
         features=np.asarray(queries.features, np.float32),
         labels=np.asarray(queries.labels),
         offsets=np.asarray(queries.offsets),

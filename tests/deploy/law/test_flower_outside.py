@@ -10,7 +10,7 @@ from fedrank.cli.main import call
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.flower.local import LocalNetwork
+from fedrank.deploy.flower.rounds import LocalNetwork
 from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run, task_of
 from fedrank.engine.deployment import NodeSettings

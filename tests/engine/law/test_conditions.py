@@ -1,6 +1,7 @@
 """Replies that are missing, late or an attacker's; and a server's model again from its log."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,9 +15,11 @@ from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import perturbation
-from fedrank.engine.replay import replay
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
+from fedrank.engine.study import load_file
 from fedrank.ranking.on_device.messages import Reply
+
+replay = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "unlearning.py").replay
 
 
 @message(kind=1)

@@ -27,8 +27,7 @@ from fedrank.engine.attackers import (
 )
 from fedrank.engine.weight_attacks import FangKrum, FangTrimmedMean, Lie, ScaledInverse
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.attacks import inverted_user
-from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.clicks.cascade import cascade, inverted_user
 from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
 
 N, SIZE = 12, 6

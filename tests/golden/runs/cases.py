@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -327,9 +328,10 @@ _PAPER = {
     "paper/account.toml": """\
 [study]
 title = "Account"
-program = "fedrank.ranking.report.study_tables:privacy_results"
+program = "privacy.py:privacy_results"
 text = "Computed."
 """,
+    "paper/privacy.py": (Path(__file__).parents[3] / "reproductions/foltr_es_2019/privacy.py").read_text("utf-8"),
     "paper/curves.toml": """\
 protocol = "foltr-es"
 data = "@/letor"

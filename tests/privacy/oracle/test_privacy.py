@@ -13,8 +13,8 @@ from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.metrics.online import REWARDS, max_rr
 from fedrank.privacy.accounts.randomised_response import account, composed_epsilon
 from fedrank.privacy.randomised_response import (
+    debias,
     epsilon,
-    expected_value,
     os_words,
     privatise,
     probability,
@@ -138,11 +138,11 @@ def test_numpy_and_jax_agree():
     assert theirs.dtype == np.int32
 
 
-def test_expected_value_is_the_sum_over_reports():
+def test_debiasing_inverts_the_sum_over_reports():
     values = [0.0, 0.25, 0.5, 1.0]
     for truth in range(4):
         expected = sum(v * chance for v, chance in zip(values, report_distribution(truth, 0.7, 4), strict=True))
-        assert expected_value(values[truth], values, 0.7) == pytest.approx(expected)
+        assert debias(expected, values, 0.7) == pytest.approx(values[truth])
 
 
 def test_words_of_the_operating_system():

@@ -16,8 +16,7 @@ from fedrank.core.kernels import normals, party_words
 from fedrank.core.native import NotNativeError
 from fedrank.core.rng import party_key
 from fedrank.core.streams import fold_words, run_words, stream
-from fedrank.engine.backend import rounds_of
-from fedrank.engine.native import NativeSimulator
+from fedrank.engine.native import NativeSimulator, rounds_of
 from fedrank.engine.simulator import Conditions, Simulator
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy.noise.parties import PartyNoise, _below

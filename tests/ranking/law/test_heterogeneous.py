@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from worlds import tiny_queries
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.data import heterogeneous as h
+from fedrank.ranking.data import partition as h
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 

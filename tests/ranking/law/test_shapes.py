@@ -8,10 +8,10 @@ from jaxtyping import TypeCheckError
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade, sample_pattern
 from fedrank.ranking.data.queries import pad
+from fedrank.ranking.evaluate import expected_metric
 from fedrank.ranking.learners.multileaving import credit
 from fedrank.ranking.learners.pdgd import pair_weights
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.sessions.expected import expected_metric
 from fedrank.ranking.sessions.reference import rank
 
 USER = cascade("perfect", depth=4)

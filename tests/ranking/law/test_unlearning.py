@@ -1,6 +1,7 @@
 """Unlearning devices, measured."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +9,13 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import with_setting
+from fedrank.engine.study import load_file
 from fedrank.ranking.config import Attack, Evaluation
 from fedrank.ranking.mechanisms.messages import WeightsReply
-from fedrank.ranking.unlearning import unlearn
-from fedrank.ranking.unlearning.weights import Logged, ball, calibrate_updates, project_onto_ball, replayed_updates
+
+UNLEARNING = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "unlearning.py")
+unlearn, Logged, replayed_updates = UNLEARNING.unlearn, UNLEARNING.Logged, UNLEARNING.replayed_updates
+ball, calibrate_updates, project_onto_ball = UNLEARNING.ball, UNLEARNING.calibrate_updates, UNLEARNING.project_onto_ball
 
 
 @pytest.fixture(scope="module")

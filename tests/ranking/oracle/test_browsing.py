@@ -17,7 +17,7 @@ from fedrank.ranking.clicks.cascade import (
     pattern_probabilities,
     sample_pattern,
 )
-from fedrank.ranking.sessions.expected import expected_metric
+from fedrank.ranking.evaluate import expected_metric
 from fedrank.ranking.sessions.kernel import sample_clicks
 
 NAMES = ("near-random", "position-based", "user-browsing", "simplified-dynamic-bayesian", "dynamic-bayesian")

@@ -16,7 +16,7 @@ from fedrank.core.errors import (
 )
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE, DataSet
-from fedrank.data.places import find
+from fedrank.data.folders import find
 
 
 def row(qid, features=2, label=1):

@@ -10,9 +10,8 @@ from worlds import FEATURES, tiny_queries
 from fedrank.metrics.online import click_dcg, max_rr
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.evaluate import Evaluator, expected_metric
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.sessions.expected import expected_metric
 from fedrank.ranking.sessions.sessions import run_sessions
 
 USER = cascade("navigational")

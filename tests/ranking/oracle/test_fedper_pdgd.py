@@ -1,6 +1,7 @@
 """What stays on a device with FedPer, and what does not: against FPDGD, whose steps it divides."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +16,18 @@ from fedrank.core.trees import nest
 from fedrank.engine.run import build, run
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.study import load_file
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.mechanisms.secure_sum import SecureSum
 from fedrank.ranking.on_device.messages import Request
-from fedrank.ranking.personal import train, worth
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.rankers.residual import Residual
 
+OWN_RANKERS = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "own_rankers.py")
 USER = cascade("perfect")
 HIDDEN = 3
 
@@ -101,7 +103,7 @@ def test_a_run_measures_the_rankers_of_its_devices(tmp_path):
         (pl.col("round") == 3) & pl.col("measure").str.ends_with("(own rankers)")
     )
     assert set(rows["seed"]) == set(config.all_seeds) and len(rows) == len(rows.unique())
-    for (split, measure), values in worth(experiment, train(experiment))[config.clicks].items():
+    for (split, measure), values in OWN_RANKERS.worth(experiment, OWN_RANKERS.train(experiment))[config.clicks].items():
         if "(judged)" in measure:
             continue
         name = f"{measure} ({config.clicks})" if measure.startswith("expected") else measure

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrank.report.charts import Entry, Panel, Scale, compose, decimal_labels, si_label, ticks
-from fedrank.report.svg import COLOURS, inline
+from fedrank.report.charts import COLOURS, Entry, Panel, Scale, compose, decimal_labels, si_label, ticks
 
 finite = st.floats(-1e9, 1e9)
 
@@ -78,7 +77,7 @@ def test_a_chart_is_svg_with_each_point_in_its_place_and_texts_escaped():
 
 
 def test_a_page_has_its_own_colours_and_the_text_alternative():
-    markup = str(inline(drawn(), "what <it> shows"))
+    markup = str(drawn().inline("what <it> shows"))
     root = ET.fromstring(markup)
     assert root.attrib["aria-label"] == "what <it> shows"
     assert not re.search("|".join(COLOURS), markup) and "var(--c0)" in markup and "var(--ink)" in markup

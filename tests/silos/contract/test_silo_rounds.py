@@ -12,7 +12,6 @@ from fedrank.core.rng import party_key
 from fedrank.core.streams import fold_words, normals, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator
-from fedrank.metrics.auc import auc, host_auc, host_log_loss, log_loss
 from fedrank.silos.averaging import FedAvg, FineTuned
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
@@ -38,23 +37,6 @@ def test_uniform_and_normal_numbers_are_those_of_jax():
     silos = fold_words(np.broadcast_to(fold_words(keys, 4)[:, None], (2, 5, 2)), np.broadcast_to(np.arange(5), (2, 5)))
     wanted = [[jax.random.key_data(party_key(key, 4, silo)) for silo in range(5)] for key in typed]
     np.testing.assert_array_equal(silos, wanted)
-
-
-def test_measures_of_the_same_scores_are_the_same():
-    random = np.random.default_rng(0)
-    scores = np.round(random.normal(size=(7, 40)), 1).astype(np.float32)  # ties
-    scores[1, 3], scores[2, :9], scores[3, 5] = np.inf, -0.0, np.nan
-    labels = (random.random((7, 40)) < 0.3).astype(np.float32)
-    where = np.arange(40) < np.array([40, 40, 23, 40, 1, 0, 17])[:, None]
-    labels[6] = 1
-    found, wanted = host_auc(scores, labels, where), np.asarray(auc(scores, labels, where))
-    np.testing.assert_array_equal(found, wanted)
-    assert np.isnan(found[3:]).all() and np.isfinite(found[:3]).all()
-    margins = random.normal(size=(7, 40)).astype(np.float32) * 30
-    logits = np.stack([np.zeros_like(margins), margins], axis=-1)
-    np.testing.assert_allclose(
-        host_log_loss(margins, labels, where), log_loss(logits, labels, where), rtol=1e-5, atol=1e-6
-    )
 
 
 def rounds(protocol, chunk, debug=False, number=2):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.flower.local import LocalNetwork
+from fedrank.deploy.flower.rounds import LocalNetwork
 from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.deployment import NodeSettings

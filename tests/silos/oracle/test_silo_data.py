@@ -17,7 +17,7 @@ from fedrank.cli.main import call
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
-from fedrank.data.places import find
+from fedrank.data.folders import find
 from fedrank.silos.data.files import read_columns, read_silos
 from fedrank.silos.data.generate import ROLES, generate_silos
 from fedrank.silos.data.splits import Sizes, split

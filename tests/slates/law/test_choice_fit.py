@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrank.slates.fedslate.platform import first_choice_model, fit_step, fitted_choice_scores, log_likelihood
+from fedrank.slates.fedslate.platform import fit_step, fitted_choice_scores, log_likelihood
 
 ROWS, SLOTS, STEPS, RATE = 2000, 3, 250, 3.9
 
@@ -49,7 +49,7 @@ def both_fitted(kaleness, slots):
         before = [log_likelihood(params, kaleness, slots, clickless) for clickless, params in enumerate_bools(both)]
         return [fit_step(p, kaleness, slots, RATE, clickless) for clickless, p in enumerate_bools(both)], before
 
-    (some, none), likelihood = jax.lax.scan(step, [first_choice_model(), first_choice_model()], None, length=STEPS)
+    (some, none), likelihood = jax.lax.scan(step, [jnp.zeros(2, jnp.float32)] * 2, None, length=STEPS)
     return {False: (some, likelihood[0]), True: (none, likelihood[1])}
 
 

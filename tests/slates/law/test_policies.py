@@ -19,7 +19,6 @@ from fedrank.slates.world.policies import (
     Myopic,
     TopFeature,
     play_compiled,
-    returns,
     rollout,
     stay_keys,
 )
@@ -33,8 +32,14 @@ QUIET = Satisfaction(sensitivity=0.03, choc_mean=6.0, kale_mean=5.0, choc_sd=0.0
 NAMED = {"choc": 1.0, "kale": -1.0, "random": 0.0}
 
 
+def returns(world, policy, keys):
+    return np.asarray(play_compiled(world, policy, keys).engagement, np.float64)
+
+
 def mean_returns(world, policy, seed=0, episodes=EPISODES):
-    found = np.asarray(returns(world, policy, jax.random.split(jax.random.key(seed), episodes)), np.float64)
+    found = np.asarray(
+        play_compiled(world, policy, jax.random.split(jax.random.key(seed), episodes)).engagement, np.float64
+    )
     return found.mean(axis=0), stats.sem(found)
 
 
@@ -87,7 +92,9 @@ class Published(NamedTuple):
 
 def constant_policy_demonstration(world, policy, episodes=5000, replicates=1000, pool=10_000):
     """Episodes of a policy without memory are independent: simulated once, every run draws its own from them."""
-    simulated = np.asarray(returns(world, policy, jax.random.split(jax.random.key(0), pool)), np.float64)
+    simulated = np.asarray(
+        play_compiled(world, policy, jax.random.split(jax.random.key(0), pool)).engagement, np.float64
+    )
     draws = np.random.default_rng(0)
     runs = [max_of_moving_mean(simulated[draws.integers(pool, size=episodes)].T) for _ in range(replicates)]
     optimal, etror = (np.stack([getattr(run, field) for run in runs], axis=-1) for field in ("optimal_reward", "etror"))
@@ -123,7 +130,9 @@ def optimum():
 
 
 def total_returns(world, policy, episodes=600):
-    found = np.asarray(returns(world, policy, jax.random.split(jax.random.key(4), episodes)), np.float64).sum(axis=1)
+    found = np.asarray(
+        play_compiled(world, policy, jax.random.split(jax.random.key(4), episodes)).engagement, np.float64
+    ).sum(axis=1)
     return found.mean(keepdims=True), stats.sem(found, keepdims=True)
 
 

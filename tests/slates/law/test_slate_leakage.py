@@ -14,10 +14,10 @@ from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.engine.wiretap import Wiretap
 from fedrank.slates.attacks.leak import accuracy
 from fedrank.slates.attacks.leakage import (
     Records,
+    Wiretap,
     clicked_items,
     coordinator_engagement,
     coordinator_targets,

@@ -1,8 +1,9 @@
-"""Pieces of work on a cluster of Dask, an extra: one that runs already, or one of processes of this machine."""
+"""Pieces of work on a cluster of Dask or Ray, extras: one that runs already, or one of processes of this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from typing_extensions import override
@@ -76,3 +77,67 @@ class DaskExecutor(Executor):
         self.client.close()
         if self.cluster is not None:
             self.cluster.close()
+
+
+class RayExecutor(Executor):
+    """A cluster of Ray; a piece whose worker dies is computed by another one.
+
+    Args:
+        workers: Processes of a cluster that is started here; 0: one for each processor.
+        address: Of a cluster that runs already, such as ``ray://10.0.0.1:10001`` or ``auto``; empty: one is started on
+            this machine.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        RunError: There is no cluster at the address.
+    """
+
+    shares_files = False
+
+    def __init__(self, workers: int = 0, address: str = ""):
+        require("ray", "engine = 'ray'", "ray")
+        ray = _library()
+
+        here: dict[str, Any] = {
+            "num_cpus": workers or cpus(),
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+        }
+        asked: dict[str, Any] = {"log_to_driver": False, **({"address": address} if address else here)}
+        try:
+            ray.init(**asked)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise RunError(
+                f"{address or 'ray'}: no cluster of Ray answers ({error}). Start one with 'ray start --head', or leave "
+                "the address out for a cluster on this machine."
+            ) from error
+
+    @override
+    def results(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        ray = _library()
+        from ray.exceptions import WorkerCrashedError  # pyright: ignore[reportMissingImports]
+
+        remote = ray.remote(max_retries=RETRIES, num_cpus=1)(run_job)
+        left = {remote.remote((function, argument)): place for place, argument in enumerate(arguments)}
+        try:
+            while left:
+                (ready, *_), _ = ray.wait(list(left), num_returns=1)
+                try:
+                    result = ray.get(ready)
+                except WorkerCrashedError as error:
+                    raise repeated_death_error("the workers") from error
+                yield left.pop(ready), unwrap_result(result)
+        finally:
+            for reference in left:
+                ray.cancel(reference, force=True)
+
+    @override
+    def close(self) -> None:
+        ray = _library()
+
+        ray.shutdown()
+
+
+def _library() -> Any:
+    """Ray; imported by name, since a tool that checks types takes this file for it where it is not installed."""
+    return import_module("ray")

@@ -31,6 +31,8 @@ GROUPS = {
     "fedrank.audits": "audit",
     "fedrank.attestation": "attestation",
     "fedrank.slate_learners": "learner of slates",
+    "fedrank.search_engines": "search engine",
+    "fedrank.formats": "format of data",
 }
 
 

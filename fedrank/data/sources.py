@@ -102,7 +102,8 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
       (``FEDRANK_DATA``), or what the entry point of that name in ``fedrank.data`` leads to. A name wins over a path:
       write ``"./mq2008"`` for a folder of that name.
     * A path, as text or ``Path``, of a file or a folder: LETOR for ranking; CSV or parquet for silos; documents,
-      queries and judgements, as BEIR or TREC have them, for texts.
+      queries and judgements, as BEIR or TREC have them, for texts. A file whose ending is the name of an entry point
+      of ``fedrank.formats`` is what that function, called with its path, returns in any of these forms.
     * A data frame of polars, pandas, or another library with ``__arrow_c_stream__`` or ``__dataframe__``. Ranking: a
       document a row, with columns ``qid`` and ``label``. Silos: columns ``silo`` and ``label``. Every other column is
       a feature.
@@ -145,7 +146,11 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
             with _shadowing(source):
                 return _read_from_catalogue(source.lower(), reader, None if folder is None else Path(folder))
     if isinstance(source, str | os.PathLike):
-        return reader.path(_found(source, reader))
+        path = _found(source, reader)
+        ending = path.suffix[1:].lower()
+        if ending in plugins.names("fedrank.formats"):
+            return load(plugins.get("fedrank.formats", ending)(path), reader)
+        return reader.path(path)
     frame = as_frame(source)
     if frame is not None:
         return reader.frame(frame)

@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
@@ -39,9 +40,7 @@ from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_dict, read_toml
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Engine
-from fedrank.texts.served.engines.foreign import Columns
-from fedrank.texts.served.engines.opensearch import OpenSearchEngine
-from fedrank.texts.served.engines.postgres import PostgresEngine
+from fedrank.texts.served.engines.foreign import Columns, Place
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets, key_text
 from fedrank.texts.served.owner import Owner, OwnerSettings
@@ -268,18 +267,19 @@ class OwnerFolder(ServedFolder):
             ConfigError: An address or a name cannot be used.
             RunError: It cannot be reached or used.
         """
-        settings, scheme = self.settings(), urlsplit(self.settings().engine).scheme
+        settings = self.settings()
         if not settings.engine:
             return TantivyEngine(self.index, encoder)
-        if scheme in ("postgresql", "postgres"):
-            return PostgresEngine(settings.engine, settings.table, Columns.of(settings.columns))
-        if scheme in ("http", "https"):
-            file = self.path / "engine.authorization"
-            authorization = file.read_text().strip() if file.exists() else ""
-            return OpenSearchEngine(settings.engine, Columns.of(settings.columns), authorization)
-        raise ConfigError(
-            f"engine must be postgresql://… or https://HOST:9200/INDEX, or empty, got {settings.engine!r:.100}."
-        )
+        known, scheme = plugins.names("fedrank.search_engines"), urlsplit(settings.engine).scheme
+        if scheme not in known:
+            raise ConfigError(
+                "engine must be empty or the address of an existing index, such as https://HOST:9200/INDEX, and begin "
+                f"with one of {', '.join(f'{name}://' for name in known)}; got {settings.engine!r:.100}."
+            )
+        file = self.path / "engine.authorization"
+        authorization = file.read_text().strip() if file.exists() else ""
+        place = Place(settings.engine, Columns.of(settings.columns), settings.table, authorization)
+        return plugins.get("fedrank.search_engines", scheme)(place)
 
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""

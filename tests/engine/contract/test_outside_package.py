@@ -13,15 +13,20 @@ import numpy as np
 import polars as pl
 import pytest
 
+import fedrank
 from fedrank.cli.main import call
 from fedrank.core import plugins
+from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
+from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.engine.run import resume, run
 from fedrank.engine.settings import read_config
 from fedrank.privacy import audit
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.report.page import write_page
+from fedrank.texts.served.engines import Engine
+from fedrank.texts.served.owner import OwnerSettings
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +191,62 @@ def test_a_server_step_of_another_package_moves_as_its_equation_says(installed):
     for heard, expected in ((True, [0.5, 1]), (False, [0.5, 1]), (True, [1.25, 2.5])):
         weights, state = step.step(state, weights, np.array([1, 2], np.float32), np.array(heard))
         assert weights.tolist() == expected
+
+
+def test_a_rule_of_another_package_cuts_long_vectors(installed):
+    installed(PARTS)
+    rule = plugins.get("fedrank.aggregation", "clipped-mean")
+    vectors = np.array([[1, 0], [0, 3], [0, -300], [9, 9]], np.float32)
+    # Norms 1, 3, 300 of those who arrived: none is longer than 3, and two of length 3 take each other away.
+    found = rule(vectors, np.ones(4, np.float32), np.array([True, True, True, False]), 1)
+    np.testing.assert_allclose(found, [1 / 3, 0], atol=1e-6)
+    assert not np.any(rule(vectors, np.ones(4, np.float32), np.zeros(4, bool), 1))
+
+
+@pytest.mark.slow
+def test_a_method_a_rule_and_a_learner_of_another_package_run_by_name(installed, tmp_path, monkeypatch):
+    installed(PARTS)
+    monkeypatch.chdir(tmp_path)
+    rows = ["qid\tlabel\tlength\tage"]
+    rows += [f"{query}\t{(query + n) % 3}\t{n / 7}\t{query * n % 5}" for query in range(9) for n in range(6)]
+    (tmp_path / "mine.tsv").write_text("\n".join(rows))
+    ranks = "--data mine.tsv --holdout 0.4 --clients 5 --rounds 2 --interactions 1 --evaluation.every 2"
+    world = "--world.candidates 4 --world.slate 2 --world.time-budget 6 --rounds 12 --evaluation.every 6"
+    for command in (
+        f"momentum-pdgd {ranks}",
+        f"foltr-pdgd --aggregate clipped-mean {ranks}",
+        f"planned-slates --slates.learner mean-of-item --slates.explorers 3 {world}",
+    ):
+        name, _, flags = command.partition(" ")
+        assert call(["run", name, *flags.split(), "--seeds", "1", "--quiet", "--out", name]) == 0
+    assert read_config(tmp_path / "momentum-pdgd" / "config.toml").method.server.beta == 0.9
+
+
+def test_a_file_of_another_packages_format_is_data(installed, tmp_path):
+    installed(PARTS)
+    (tmp_path / "mine.TSV").write_text("qid\tlabel\tlength\n1\t0\t0.5\n1\t2\t2.5\n2\t1\t1.0\n")
+    found = fedrank.data.load(tmp_path / "mine.TSV", "ranking", normalise="none").train
+    assert found.n_queries == 2 and 0.5 in found.features
+    (tmp_path / "mine.tsv").write_text("silo\tlabel\tage\na\t0\t31\nb\t1\t62\n")
+    assert fedrank.data.load(str(tmp_path / "mine.tsv"), "silos").names == ("a", "b")
+
+
+def test_a_search_engine_of_another_package_is_found_by_its_address(installed, tmp_path):
+    installed(PARTS)
+    pages = tmp_path / "pages.jsonl"
+    texts = [("1", "Wings", "a wing in a slipstream"), ("2", "", "pumps"), ("3", "Pumps", "a pump with a wing")]
+    pages.write_text("\n".join(json.dumps({"id": a, "title": b, "text": c}) for a, b, c in texts))
+    home = OwnerFolder(tmp_path / "north")
+    home.prepare(OwnerSettings(engine=f"jsonl://{pages}", columns="id title text"))
+    engine = home.engine()
+    assert isinstance(engine, Engine) and len(engine) == 3 and engine.get("2").body == "pumps"
+    assert engine.frequencies(["wing", "pump"]) == [(2, 1), (2, 1)]
+    assert [found.id for found in engine.candidates({"wing": 1.0, "slipstream": 2.0}, 5)] == ["1", "3"]
+    assert [found.id for found in engine.candidates({"pump": 1.0}, 1)] == ["2"]
+    assert sum(len(one.body) for one in engine.words()) == 2 + 1 + 2  # stop words do not count
+    home.prepare(OwnerSettings(engine="jsonlines:///x"))
+    with pytest.raises(ConfigError, match="jsonl://"):
+        home.engine()
 
 
 @pytest.mark.slow

@@ -51,6 +51,24 @@ class Columns:
         return cls(found[0], "" if len(found) == 2 else found[1], found[-1])
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where an owner's documents lie in an engine that it has already.
+
+    Attributes:
+        url: Address, whose scheme names the engine: an entry point of ``fedrank.search_engines``, a function from a
+            place to an :class:`~fedrank.texts.served.engines.Engine`.
+        columns: Names of what a document is made of.
+        table: Name of the table, for engines with tables.
+        authorization: Value of a header ``Authorization``; empty: none.
+    """
+
+    url: str
+    columns: Columns
+    table: str = ""
+    authorization: str = ""
+
+
 class Remembered(Generic[T]):
     """A value that is asked for again only after :data:`KEPT` seconds."""
 

@@ -25,7 +25,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of_row
+from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, Place, document_of_row
 
 #: Most documents that an engine gives at once, unless it was set up otherwise (``index.max_result_window``).
 _WINDOW = 10_000
@@ -62,6 +62,11 @@ class OpenSearchEngine(ForeignEngine):
         handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
         len(self)
+
+    @classmethod
+    def at(cls, place: Place) -> OpenSearchEngine:
+        """The engine of a place; errors as of the class."""
+        return cls(place.url, place.columns, place.authorization)
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""

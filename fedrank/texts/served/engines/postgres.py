@@ -24,7 +24,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, document_of_row
+from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, Place, document_of_row
 
 psycopg = OptionalModule("psycopg", "postgres", "An owner's documents in PostgreSQL")
 
@@ -63,6 +63,11 @@ class PostgresEngine(ForeignEngine):
             else sql.SQL("NULL::tsvector"),
         }
         self._ask("SELECT {id}, {title}, {body}, {body_words}, {title_words} FROM {table} LIMIT 0")
+
+    @classmethod
+    def at(cls, place: Place) -> PostgresEngine:
+        """The engine of a place; errors as of the class."""
+        return cls(place.url, place.table, place.columns)
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""

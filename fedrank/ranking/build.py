@@ -62,6 +62,7 @@ class Experiment:
         parties: All devices, with the training queries they ask about; or the one service of a central learner.
         metric: Reward whose exact expectation is evaluated.
         users: Click models for it.
+        device_users: Click models of the devices, by the numbers that devices have.
         conditions: Drop-outs, stragglers and attackers of the simulation.
         kernels: Whether the compiled CPU kernels are used.
     """
@@ -73,6 +74,7 @@ class Experiment:
     parties: Party
     metric: OnlineMetric
     users: tuple[CascadeUser, ...]
+    device_users: tuple[CascadeUser, ...]
     conditions: Conditions
     kernels: bool
 
@@ -228,22 +230,22 @@ def build(
     if protocol is None or getattr(protocol, "user", protocol) is None:  # a method without users is settings alone
         known = Parts(ranker, users, metric, kernels, bounds_of(config), own.get("aggregate"), attackers_of(config))
         protocol = config.method.bind(known)
-        # Protocols of other packages, and learners without a kernel, take padded queries.
-        kernels = kernels and isinstance(protocol, RankingProtocol) and protocol.kernels
+        # Learners without a kernel take padded queries.
+        kernels = kernels and protocol.kernels
     amounts = None
     if population.amounts == "skewed":
         even = getattr(protocol, "group", 1) == 2
         amounts = heterogeneous.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     queries = train.blocks() if kernels else train.padded()
     if isinstance(protocol, RankingProtocol):
-        parties = protocol.devices(queries, shares, which, amounts)
+        users, parties = protocol.users, protocol.devices(queries, shares, which, amounts)
     else:
         _check_model(protocol, ranker)
         parties = devices(ranker, users, queries, shares, config.interactions, which, amounts)
     trains = population.users or (config.clicks,)
     clicking = tuple(user(name) for name in dict.fromkeys((*trains, *config.evaluation.users)))
     conditions = _conditions(population, attack, protocol, attacking)
-    return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
+    return Experiment(config, splits, protocol, ranker, parties, metric, clicking, users, conditions, kernels)
 
 
 def _objects(config: RankingRun, own: Mapping[str, Any]) -> Mapping[str, Any]:

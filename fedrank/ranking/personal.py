@@ -13,11 +13,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Protocol
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.build import POISON, Experiment
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.protocol import RankingProtocol
 
 #: Suffix of the name of a measure of the devices' own rankers.
 OWN_RANKERS = " (own rankers)"
@@ -36,20 +35,9 @@ class Trained:
     online: Float[np.ndarray, " seeds"]
 
 
-def _protocol(experiment: Experiment) -> RankingProtocol:
-    """The experiment's protocol, which must be one of this wing.
-
-    Raises:
-        ConfigError: It is another.
-    """
-    if not isinstance(experiment.protocol, RankingProtocol):
-        raise ConfigError(f"devices of the protocol {experiment.protocol.name!r} have no users of this wing.")
-    return experiment.protocol
-
-
 def train(experiment: Experiment) -> Trained:
     """Run an experiment, and keep the ranker of every device: its own, or the server's where it has none."""
-    protocol, config, parties = _protocol(experiment), experiment.config, experiment.parties
+    protocol, config, parties = experiment.protocol, experiment.config, experiment.parties
     keys = run_keys(config.all_seeds)
     simulator = Simulator(protocol, max(1, config.compute.chunk // config.seeds), conditions=experiment.conditions)
     states, own = simulator.start(keys, parties)
@@ -60,12 +48,12 @@ def train(experiment: Experiment) -> Trained:
     )
 
 
-def has_own_models(protocol: RankingProtocol) -> bool:
+def has_own_models(protocol: Protocol) -> bool:
     """True if devices show their users their own rankers, instead of the server's."""
-    return type(protocol).own_models is not RankingProtocol.own_models
+    return type(protocol).own_models is not Protocol.own_models
 
 
-def own_models(protocol: RankingProtocol, states: PyTree, own: PyTree) -> Float[np.ndarray, "seeds parties n"]:
+def own_models(protocol: Protocol, states: PyTree, own: PyTree) -> Float[np.ndarray, "seeds parties n"]:
     """The ranker of each device, of several runs.
 
     Args:
@@ -87,11 +75,10 @@ def groups(experiment: Experiment) -> dict[str, Bool[np.ndarray, " parties"]]:
 
     Those that click to do harm are no group of users: what they want is not what is measured.
     """
-    protocol = _protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
     attackers = _attackers(experiment)
     found = {}
-    for number, user in enumerate(protocol.users):
+    for number, user in enumerate(experiment.device_users):
         chosen = (users == number) & ~attackers
         if chosen.any():
             found[user.name] = chosen
@@ -100,11 +87,10 @@ def groups(experiment: Experiment) -> dict[str, Bool[np.ndarray, " parties"]]:
 
 def _attackers(experiment: Experiment) -> Bool[np.ndarray, " parties"]:
     """Mask of the devices that attack, by forged messages or by poisoned clicks."""
-    protocol = _protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
     attack = getattr(experiment.config, "attack", None)
     if attack is not None and attack.kind == POISON and attack.share:
-        return users == len(protocol.users) - 1
+        return users == len(experiment.device_users) - 1
     attackers = np.asarray(experiment.conditions.attackers, bool)
     return attackers if len(attackers) else np.zeros(len(users), bool)
 
@@ -136,7 +122,7 @@ def worth(
     out: dict[str, dict[tuple[str, str], np.ndarray]] = {}
     asked, metric = experiment.config.evaluation, experiment.metric
     for name, chosen in groups(experiment).items():
-        user = next(u for u in _protocol(experiment).users if u.name == name)
+        user = next(u for u in experiment.device_users if u.name == name)
         evaluator = Evaluator(experiment.splits, experiment.ranker, metric, (user,), asked.measures, asked.tie_orders)
         numbers = np.flatnonzero(chosen)[:most]
         values: dict[tuple[str, str], list[float]] = {}

@@ -35,7 +35,6 @@ from fedrank.ranking.attacks import inverted_user
 from fedrank.ranking.build import Experiment, build, user_for
 from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.unlearning.weights import Eraser, Logged, projected_ascent, replayed_updates, run_federaser
 
 #: Rounds in which the forgotten devices undo what they learnt, of projected gradient ascent.
@@ -132,7 +131,8 @@ class _Unlearning:
 
     def __init__(self, experiment: Experiment, gone: Bool[np.ndarray, " parties"], tune: int, listener: Listener):
         self.experiment, self.gone, self.tune, self.listener = experiment, gone, tune, listener
-        self.protocol, self.parties = experiment.protocol, experiment.parties
+        self.protocol: Any = experiment.protocol  # of one of the two methods that unlearn() takes
+        self.parties = experiment.parties
         config = experiment.config
         self.keys, self.rounds = run_keys(config.all_seeds), config.rounds
         self.chunk = max(1, config.compute.chunk // config.seeds)
@@ -198,11 +198,17 @@ class _Unlearning:
         found = [_Left("replay", replayed, time.perf_counter() - start)]
 
         self.listener.stage("FedEraser")
-        protocol = self.protocol
-        assert isinstance(protocol, FoltrPDGD)  # that of the settings
         for interval in INTERVALS:
             erase = functools.partial(
-                run_federaser, protocol, self.keys, begun, self.parties, log, ~self.gone, Eraser(interval), self.chunk
+                run_federaser,
+                self.protocol,
+                self.keys,
+                begun,
+                self.parties,
+                log,
+                ~self.gone,
+                Eraser(interval),
+                self.chunk,
             )
             (models, rounds), seconds = _time_second_run(erase)
             which = "every round" if interval == 1 else f"one round of {interval}"
@@ -210,7 +216,7 @@ class _Unlearning:
 
         self.listener.stage("Projected gradient ascent")
         args = (trained, self.parties, log, self.gone, self.rounds, ASCENT, self.chunk)
-        states, seconds = _time_second_run(functools.partial(projected_ascent, protocol, self.keys, *args))
+        states, seconds = _time_second_run(functools.partial(projected_ascent, self.protocol, self.keys, *args))
         found.append(
             self._fine_tune(
                 f"gradient ascent, {ASCENT} rounds, and fine-tuning, {self.tune}",

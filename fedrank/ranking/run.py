@@ -200,7 +200,6 @@ def ranking_model(experiment: Experiment, weights: Float32[np.ndarray, "paramete
         data=splits.name,
         generated=splits.generated,
         seed=seed,
-        rounds=config.rounds,
         privacy=experiment.protocol.account(config.rounds, config.delta),
     )
     return RankingModel(experiment.ranker, weights, splits.normalised, splits.feature_names, about)

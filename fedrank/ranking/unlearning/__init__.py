@@ -199,17 +199,8 @@ class _Unlearning:
 
         self.listener.stage("FedEraser")
         for interval in INTERVALS:
-            erase = functools.partial(
-                run_federaser,
-                self.protocol,
-                self.keys,
-                begun,
-                self.parties,
-                log,
-                ~self.gone,
-                Eraser(interval),
-                self.chunk,
-            )
+            known = (self.keys, begun, self.parties, log, ~self.gone, Eraser(interval), self.chunk)
+            erase = functools.partial(run_federaser, self.protocol, *known)
             (models, rounds), seconds = _time_second_run(erase)
             which = "every round" if interval == 1 else f"one round of {interval}"
             found.append(_Left(f"FedEraser, {which}", models, seconds, rounds, rounds * stay))

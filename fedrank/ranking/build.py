@@ -38,7 +38,6 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
@@ -228,7 +227,7 @@ def build(
     if "aggregate" in own and rules is not None:
         _check_rule(config, own["aggregate"], ranker.size)
     if protocol is None or getattr(protocol, "user", protocol) is None:  # a method without users is settings alone
-        known = Parts(ranker, users, metric, kernels, bounds_of(config), own.get("aggregate"), attackers_of(config))
+        known = Parts(ranker, users, metric, kernels, config.bounds, own.get("aggregate"), attackers_of(config))
         protocol = config.method.bind(known)
         # Learners without a kernel take padded queries.
         kernels = kernels and protocol.kernels
@@ -327,21 +326,6 @@ def attackers_of(config: RankingRun) -> int:
     """Number of devices that attack."""
     share = _population(config)[1].share
     return int(np.sum(draw_attackers(config.clients, share, config.data_seed))) if share else 0
-
-
-def bounds_of(config: RankingRun) -> Bounds:
-    """Facts of a run that a promise may rest on."""
-    devices, attack = _population(config)
-    return Bounds(
-        rounds=config.rounds,
-        clients=config.clients,
-        population=getattr(config, "population", None),
-        participations=getattr(config, "participations", None),
-        dropout=devices.dropout,
-        late=devices.late,
-        attackers=attack.share,
-        equal=devices.amounts == "equal",
-    )
 
 
 def _shares(config: RankingRun, train: QuerySet) -> tuple[QuerySet, Shares]:

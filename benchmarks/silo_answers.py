@@ -81,7 +81,6 @@ def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, int]:
 def tables() -> dict[str, Callable[[], Any]]:
     """The public tables, by name."""
     from fedrank.data import load
-    from fedrank.silos.data.reader import SiloReader
 
     def of_r(package: str, name: str, label: str, silo: str, of: Callable[[Any], Any], columns: list[str]) -> Any:
         import polars as pl
@@ -91,12 +90,12 @@ def tables() -> dict[str, Callable[[], Any]]:
         assert frame is not None
         rows = {silo: frame[silo].astype(str).tolist(), label: of(frame).astype(int).tolist()}
         rows |= {column: frame[column].tolist() for column in columns}
-        return load(pl.DataFrame(rows), SiloReader(silo=silo, label=label))
+        return load(pl.DataFrame(rows), "silos", silo=silo, label=label)
 
     people = ["health", "chronic", "adl", "age", "afam", "gender", "married", "school", "income", "employed"]
     return {
-        "heart-disease": lambda: load("heart-disease", SiloReader(gaps="impute")),
-        "health-insurance": lambda: load("health-insurance", SiloReader()),
+        "heart-disease": lambda: load("heart-disease", "silos", gaps="impute"),
+        "health-insurance": lambda: load("health-insurance", "silos"),
         "NMES1988": lambda: of_r(
             "AER", "NMES1988", "stay", "region", lambda d: d["hospital"] > 0, [*people, "insurance", "medicaid"]
         ),

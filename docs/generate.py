@@ -311,11 +311,11 @@ def silos() -> dict[str, Any]:
 
 def texts() -> dict[str, Any]:
     """The protocol of silos with texts: 4 silos, at most 350 documents and 400 query words each, grades 0 to 4."""
-    from fedrank.texts.config import Sketch, Texts
+    from fedrank.texts.config import Sketch, TextsRun
     from fedrank.texts.silo_sketch import Parts, SiloSketch
 
     def made(mode: Any) -> Any:
-        parts = Parts(Texts(), seed=0, silos=4, grades=5, documents=350, words=400)
+        parts = Parts(TextsRun(), silos=4, grades=5, documents=350, words=400)
         return SiloSketch(sketch=Sketch(mode=mode)).resolved().bind(parts)
 
     published, asked = made("publish-once"), made("per-query").setup

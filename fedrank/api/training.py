@@ -17,7 +17,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run import config_of
 from fedrank.engine.run import resume as resume_run
 from fedrank.engine.run import run as run_experiment
-from fedrank.engine.settings import defaults, setting_names
+from fedrank.engine.settings import setting_names
 
 #: Settings that take objects in place of names.
 _OBJECTS = ("ranker", "clicks", "aggregate")
@@ -55,10 +55,7 @@ def run(
         FedrankError: The settings, the data or the folder cannot be used.
         Interrupted: Ctrl-C; a run in a folder of the caller's can be resumed.
     """
-    if isinstance(protocol, str):
-        settings = nest_settings(settings, defaults(protocol))
-    elif isinstance(protocol, Protocol):
-        settings = nest_settings(settings, config_of(protocol, {}))
+    settings = nest_settings(settings, config_of(protocol, {}))
     objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
     own = objects.get("ranker", getattr(protocol, "ranker", None))
     own = None if isinstance(own, str) else own  # a configuration has the name of its ranker

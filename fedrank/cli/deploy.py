@@ -27,10 +27,10 @@ def settings_of(folder: str = str(_HUB)) -> dict[str, Json]:
     """The settings of the hub in a folder; none if there is no hub yet."""
     from fedrank.deploy.hub.folder import HubFolder
     from fedrank.deploy.hub.settings import read_settings
-    from fedrank.engine.settings import as_dict
+    from fedrank.engine.settings import table_of
 
     path = HubFolder(folder).settings
-    return as_dict(read_settings(path)) if path.exists() else {}
+    return table_of(read_settings(path)) if path.exists() else {}
 
 
 def is_loopback(host: str) -> bool:

@@ -18,13 +18,13 @@ from fedrank.engine.executors.choose import Engine
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import (
     DEFAULT_PROTOCOL,
-    as_dict,
     defaults,
     from_dict,
     make_room,
     part_class,
     parts_in,
     parts_of,
+    table_of,
 )
 from fedrank.engine.variations import parse_vary, read_sweep, variations
 
@@ -132,7 +132,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
     default = cls()
 
     def make_config(flags: Any) -> Any:
-        values = as_dict(flags)
+        values = table_of(flags)
         make_room(values, given, base)
         return from_dict(values, base.unchanged())
 

@@ -131,9 +131,9 @@ def serve_search(
         chosen = (*chosen, ("engine", engine), ("table", table), ("columns", columns))
         given = {name: value for name, value in chosen if value is not None}
         if given:
-            from fedrank.engine.settings import as_dict, from_dict
+            from fedrank.engine.settings import from_table, table_of
 
-            home.prepare(from_dict({**as_dict(home.settings()), **given}, type(home.settings())))
+            home.prepare(from_table({**table_of(home.settings()), **given}, type(home.settings())))
         app = build(home, federation, documents)
 
         def ready(url: str) -> None:

@@ -42,17 +42,15 @@ def table_of(data: str, columns: LabelledColumns) -> Any:
         FedrankError: There is no such data, or no such column.
     """
     from fedrank.data import load
-    from fedrank.silos.data.reader import SiloReader
 
     return load(
         data,
-        SiloReader(
-            silo=columns.silo,
-            label=columns.label,
-            positive=columns.positive,
-            drop=columns.drop,
-            categorical=columns.categorical,
-            missing=columns.missing,
-            gaps="impute",
-        ),
+        "silos",
+        silo=columns.silo,
+        label=columns.label,
+        positive=columns.positive,
+        drop=columns.drop,
+        categorical=columns.categorical,
+        missing=columns.missing,
+        gaps="impute",
     )

@@ -70,7 +70,7 @@ from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Key, Shaped, UInt32
+from jaxtyping import Bool, Float, Key, Shaped, UInt32
 
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
 from fedrank.core.errors import ConfigError, NotNativeError
@@ -372,6 +372,16 @@ class Protocol(abc.ABC, Generic[State]):
     def experience(self, party: Party) -> dict[str, Shaped[AnyArray, ""]]:
         """Measures of the round at one party, for a simulator's curves: scalars by name. No server ever sees them."""
         return {}
+
+    def own_models(self, state: State, own: PyTree) -> Float[AnyArray, "parties n"] | None:
+        """The models that parties themselves use; None: the server's, at every party.
+
+        Args:
+            state: The server's.
+            own: What parties keep, with leading axis [parties].
+        """
+        del state, own
+        return None
 
 
 class SingleExchangeProtocol(Protocol[State], Exchange[State, Request, Reply]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.attackers import Attack
@@ -27,6 +28,11 @@ class Conditions:
     attack: Attack | None = None
     attackers: tuple[bool, ...] = field(default=(), repr=False)
     absent: tuple[bool, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, devices: Any) -> Conditions:
+        """Faults of a run whose settings of parties, ``devices``, know drop-outs only."""
+        return cls(dropout=devices.dropout)
 
     def __post_init__(self):
         if not 0 <= self.dropout < 1:

@@ -32,7 +32,6 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
 from fedrank.data.frames import QUERY, as_frame, features_of
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.config import RunConfig
 from fedrank.engine.layers import Layer, to_onnx, to_torch
 from fedrank.engine.scoring import best_first
 from fedrank.engine.settings import changes
@@ -269,11 +268,11 @@ def tensor(tensors: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...])
 
 
 def provenance(
-    config: RunConfig,
+    config: Any,
     *,
-    data: str,
-    seed: int,
-    rounds: int,
+    data: str | None = None,
+    seed: int | None = None,
+    rounds: int | None = None,
     generated: bool = False,
     privacy: PrivacyReport | None = None,
 ) -> dict[str, Json]:
@@ -282,9 +281,9 @@ def provenance(
     Args:
         config: Settings of the run; those that were changed are kept, but for paths of this machine and for how the
             run was computed, which changes nothing.
-        data: Name of the data.
-        seed: Seed of the model's run.
-        rounds: Rounds done.
+        data: Name of the data; by default as the settings have it.
+        seed: Seed of the model's run; by default the first of the settings.
+        rounds: Rounds done; by default all of the settings.
         generated: Whether a program made the data up.
         privacy: What the run promises.
     """
@@ -293,10 +292,10 @@ def provenance(
     return {
         "fedrank": __version__,
         "protocol": config.protocol,
-        "data": data,
+        "data": config.data if data is None else data,
         "generated": generated,
-        "seed": seed,
-        "rounds": rounds,
+        "seed": config.seed if seed is None else seed,
+        "rounds": config.rounds if rounds is None else rounds,
         "settings": settings,
         "privacy": None if privacy is None else privacy.as_json(),
     }

@@ -59,13 +59,9 @@ def run(
     release_programs()  # of earlier runs in this process
     listener.stage("Loading the data")
     home = RunFolder(folder)
-    protocol = None
-    if isinstance(what, Protocol):
-        protocol, task = what, plugins.get("fedrank.tasks", what.task)
-        config = config_of(what, settings)
-    else:
-        config = from_dict({"protocol": what, **settings}) if isinstance(what, str) else what
-        task = task_of(config.protocol)
+    config = config_of(what, settings)
+    protocol: Any = None if isinstance(what, str) or config is what else what
+    task = task_of(config.protocol, None if protocol is None else protocol.task)
     if data is not None and task.reader is not None:
         named, data = _named(data)
         config = dataclasses.replace(config, data=named)
@@ -80,17 +76,19 @@ def run(
         return runner.run()
 
 
-def config_of(protocol: Protocol, settings: Mapping[str, Any]) -> Any:
-    """The configuration of a run of a protocol that is handed over as an object.
+def config_of(what: RunConfig | Protocol | str, settings: Mapping[str, Any]) -> Any:
+    """The configuration of a run.
 
     Args:
-        protocol: The protocol, or a method with its settings.
-        settings: Further settings, as in ``config.toml``.
+        what: A configuration, which is returned as it is; or the name of a protocol, or a protocol.
+        settings: Settings of a protocol that is named or handed over, as in ``config.toml``.
 
     Raises:
-        ConfigError: An unknown setting, or a value that is not allowed.
+        ConfigError: An unknown protocol or setting, or a value that is not allowed.
     """
-    return from_dict(dict(settings), run_settings(protocol).of(protocol))
+    if isinstance(what, str):
+        return from_dict({"protocol": what, **settings})
+    return from_dict(dict(settings), run_settings(what).of(what)) if isinstance(what, Protocol) else what
 
 
 def _named(data: Any) -> tuple[str, Any]:

@@ -16,7 +16,6 @@ from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part, settings_of
 from fedrank.core.trees import Json, flat, nest
-from fedrank.engine.config import RunConfig
 from fedrank.engine.methods import known_by, method
 
 #: The protocol of a configuration that names none.
@@ -24,22 +23,27 @@ DEFAULT_PROTOCOL = "foltr-es"
 
 
 def as_dict(config: Any) -> dict[str, Json]:
+    """Nested plain dictionaries of all settings of a run: its protocol's name, and :func:`table_of`."""
+    return {"protocol": config.protocol, **table_of(config)}
+
+
+def table_of(config: Any) -> dict[str, Json]:
     """Nested plain dictionaries of all settings, the method's beside the run's.
 
     Settings that are None are left out, because TOML has no word for them, and with a setting that takes the place of
     others (``budget`` that of ``rounds``) those others.
     """
-    out: dict[str, Json] = {"protocol": config.protocol} if isinstance(config, RunConfig) else {}
+    out: dict[str, Json] = {}
     for one in dataclasses.fields(config):
         value = getattr(config, one.name)
         if is_bound(one):
             continue
         if one.metadata.get("flat"):
-            out |= as_dict(value) if dataclasses.is_dataclass(value) else {}
+            out |= table_of(value) if dataclasses.is_dataclass(value) else {}
         elif is_part(one):
-            out[one.name] = {"name": value.name, **(as_dict(value) if dataclasses.is_dataclass(value) else {})}
+            out[one.name] = {"name": value.name, **(table_of(value) if dataclasses.is_dataclass(value) else {})}
         elif dataclasses.is_dataclass(value):
-            out[one.name] = as_dict(value)
+            out[one.name] = table_of(value)
         elif value is not None:
             out[one.name] = list(value) if isinstance(value, tuple) else value
     for one in dataclasses.fields(config):
@@ -59,14 +63,12 @@ def defaults(protocol: str) -> Any:
     return method(protocol).defaults()
 
 
-def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any:
-    """The configuration that a nested dictionary describes; the inverse of :func:`as_dict`.
+def from_dict(values: dict[str, Json], base: Any = None) -> Any:
+    """The configuration of a run that a nested dictionary describes; the inverse of :func:`as_dict`.
 
     Args:
         values: Settings; missing ones are those of ``base``.
-        base: A configuration, or a dataclass that is made without arguments; by default that of the protocol that
-            ``values`` names, else of the default one.
-        where: Prefix for errors.
+        base: A configuration; by default that of the protocol that ``values`` names, else of the default one.
 
     Raises:
         UnknownNameError: A key that is no setting.
@@ -74,6 +76,24 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
     """
     if base is None:
         base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
+    if (named := values.get("protocol", base.protocol)) != base.protocol:
+        raise ConfigError(f"protocol is {base.protocol!r} here, got {named!r}.")
+    return from_table({key: value for key, value in values.items() if key != "protocol"}, base, of_method=True)
+
+
+def from_table(values: dict[str, Json], base: Any, where: str = "", *, of_method: bool = False) -> Any:
+    """The settings that a nested dictionary describes; the inverse of :func:`table_of`.
+
+    Args:
+        values: Settings; missing ones are those of ``base``.
+        base: Settings, or their dataclass, which is made without arguments.
+        where: Prefix for errors.
+        of_method: They are of a run with a method, so that an error says which methods know an unknown one.
+
+    Raises:
+        UnknownNameError: A key that is no setting.
+        ConfigError: A value of the wrong type or out of range.
+    """
     # A class is made of the given settings alone: its other defaults may follow from them.
     cls = base if isinstance(base, type) else type(base)
     hints = _type_hints(cls)
@@ -87,15 +107,11 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
     }
     arguments: dict[str, Any] = {}
     below: dict[str, dict[str, Json]] = {}
-    of_run = isinstance(base, RunConfig)
     for key, value in values.items():
-        if key == "protocol" and of_run:
-            if value != base.protocol:
-                raise ConfigError(f"{where}protocol is {base.protocol!r} here, got {value!r}.")
-        elif key in of_inner:
+        if key in of_inner:
             below.setdefault(of_inner[key], {})[key] = value
         elif key not in fields or key in inner:
-            knowing = known_by(where + key) if of_run or where else []
+            knowing = known_by(where + key) if of_method else []
             if knowing:
                 whose = ", ".join(knowing)
                 raise ConfigError(
@@ -108,11 +124,12 @@ def from_dict(values: dict[str, Json], base: Any = None, where: str = "") -> Any
         elif dataclasses.is_dataclass(hints[key]):
             if not isinstance(value, dict):
                 raise ConfigError(f"{where}{key} must be a table of settings, got {value!r}.")
-            arguments[key] = from_dict(value, hints[key] if base is cls else getattr(base, key), f"{where}{key}.")
+            inside = hints[key] if base is cls else getattr(base, key)
+            arguments[key] = from_table(value, inside, f"{where}{key}.", of_method=of_method)
         else:
             arguments[key] = _typed(value, hints[key], where + key)
     for name, given in below.items():
-        arguments[name] = from_dict(given, inner[name], where)
+        arguments[name] = from_table(given, inner[name], where, of_method=of_method)
     return cls(**arguments) if base is cls else dataclasses.replace(base, **arguments)  # type: ignore[type-var]
 
 
@@ -169,7 +186,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
                     f"{where}.{key} means nothing with {where}.name = {cls.name!r}; it is a setting of "
                     f"{', '.join(having)}."
                 )
-    return from_dict(settings, start, f"{where}.")
+    return from_table(settings, start, f"{where}.", of_method=True)
 
 
 def parts_in(config: Any) -> dict[str, dataclasses.Field]:
@@ -368,8 +385,8 @@ def _shared_changes(now: Any, cls: type) -> dict[str, Json]:
     """Settings of a part that were changed and that a class which takes its place by name has as well."""
     if not dataclasses.is_dataclass(now):
         return {}
-    before, own = as_dict(type(now)()), names_of_part(cls)
-    return {key: value for key, value in as_dict(now).items() if key in own and value != before.get(key)}
+    before, own = table_of(type(now)()), names_of_part(cls)
+    return {key: value for key, value in table_of(now).items() if key in own and value != before.get(key)}
 
 
 def changes(config: Any) -> dict[str, Json]:

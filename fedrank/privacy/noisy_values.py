@@ -26,7 +26,7 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.privacy.accounts.vectors import value_account
+from fedrank.privacy.accounts.vectors import Replay, value_account
 from fedrank.privacy.calibration import gaussian_sigma, laplace_scale
 from fedrank.privacy.noise.arrays import exact_gaussian, exact_laplace
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_discrete_laplace
@@ -145,14 +145,14 @@ class ValueNoise:
         whole = jnp.rint(part * jnp.float32(self.steps)).astype(jnp.int32) + noise
         return whole.astype(jnp.float32) * jnp.float32(self.clip / self.steps) + jnp.float32(self.centre)
 
-    def account(self, rounds: int, delta: float, *, candidates: int, **counts: int) -> PrivacyReport:
+    def account(self, rounds: int, delta: float, candidates: int, replay: Replay) -> PrivacyReport:
         """The privacy report of a run with this noise.
 
         Args:
             rounds: Rounds of the run.
             delta: δ of the ε over a user's stay and over the run, in (0, 1).
             candidates: N, the number of values of a vector.
-            counts: Numbers of platforms, batches and so on, as of :func:`fedrank.privacy.accounts.vectors.vectors`.
+            replay: Settings of the run, as of :func:`fedrank.privacy.accounts.vectors.vectors`.
 
         Raises:
             ConfigError: There is no noise to account for.
@@ -165,5 +165,5 @@ class ValueNoise:
             vector_delta=self.delta,
             rounds=rounds,
             delta=delta,
-            **counts,
+            replay=replay,
         )

@@ -35,7 +35,6 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
@@ -59,6 +58,7 @@ class Experiment:
         parties: All devices, with the training queries they ask about; or the one service of a central learner.
         metric: Reward whose exact expectation is evaluated.
         users: Click models for it.
+        device_users: Click models of the devices, by the numbers that devices have.
         conditions: Drop-outs, stragglers and attackers of the simulation.
         kernels: Whether the compiled CPU kernels are used.
     """
@@ -70,6 +70,7 @@ class Experiment:
     parties: Party
     metric: OnlineMetric
     users: tuple[CascadeUser, ...]
+    device_users: tuple[CascadeUser, ...]
     conditions: Conditions
     kernels: bool
 
@@ -223,24 +224,24 @@ def build(
     if "aggregate" in own and rules is not None:
         _check_rule(config, own["aggregate"], ranker.size)
     if protocol is None or getattr(protocol, "user", protocol) is None:  # a method without users is settings alone
-        known = Parts(ranker, users, metric, kernels, bounds_of(config), own.get("aggregate"), attackers_of(config))
+        known = Parts(ranker, users, metric, kernels, config.bounds, own.get("aggregate"), attackers_of(config))
         protocol = config.method.bind(known)
-        # Protocols of other packages, and learners without a kernel, take padded queries.
-        kernels = kernels and isinstance(protocol, RankingProtocol) and protocol.kernels
+        # Learners without a kernel take padded queries.
+        kernels = kernels and protocol.kernels
     amounts = None
     if population.amounts == "skewed":
         even = getattr(protocol, "group", 1) == 2
         amounts = partition.amounts(config.clients, config.interactions, even=even, seed=config.data_seed)
     queries = train.blocks() if kernels else train.padded()
     if isinstance(protocol, RankingProtocol):
-        parties = protocol.devices(queries, shares, which, amounts)
+        users, parties = protocol.users, protocol.devices(queries, shares, which, amounts)
     else:
         _check_model(protocol, ranker)
         parties = devices(ranker, users, queries, shares, config.interactions, which, amounts)
     trains = population.users or (config.clicks,)
     clicking = tuple(user(name) for name in dict.fromkeys((*trains, *config.evaluation.users)))
     conditions = _conditions(population, attack, protocol, attacking)
-    return Experiment(config, splits, protocol, ranker, parties, metric, clicking, conditions, kernels)
+    return Experiment(config, splits, protocol, ranker, parties, metric, clicking, users, conditions, kernels)
 
 
 def _objects(config: RankingRun, own: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -322,21 +323,6 @@ def attackers_of(config: RankingRun) -> int:
     """Number of devices that attack."""
     share = _population(config)[1].share
     return int(np.sum(draw_attackers(config.clients, share, config.data_seed))) if share else 0
-
-
-def bounds_of(config: RankingRun) -> Bounds:
-    """Facts of a run that a promise may rest on."""
-    devices, attack = _population(config)
-    return Bounds(
-        rounds=config.rounds,
-        clients=config.clients,
-        population=getattr(config, "population", None),
-        participations=getattr(config, "participations", None),
-        dropout=devices.dropout,
-        late=devices.late,
-        attackers=attack.share,
-        equal=devices.amounts == "equal",
-    )
 
 
 def _shares(config: RankingRun, train: QuerySet) -> tuple[QuerySet, Shares]:

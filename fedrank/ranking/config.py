@@ -75,6 +75,40 @@ class Compute(engine.Compute):
     )
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """Facts of a run that a promise may rest on.
+
+    Attributes:
+        rounds: Rounds of the run.
+        clients: Devices of a round; None: not known.
+        population: Devices in all; None: the same devices take part in every round.
+        participations: Most rounds that a device takes part in; None: all.
+        dropout: Probability that a device is not heard in a round.
+        late: Probability that a reply comes rounds later.
+        attackers: Share of the devices that attack.
+        equal: All devices make equally many interactions.
+    """
+
+    rounds: int = 1
+    clients: int | None = None
+    population: int | None = None
+    participations: int | None = None
+    dropout: float = 0.0
+    late: float = 0.0
+    attackers: float = 0.0
+    equal: bool = True
+
+    def __post_init__(self):
+        if self.participations is not None and self.participations < 1:
+            raise ConfigError(f"participations must be at least 1, got {self.participations}.")
+
+    @property
+    def times(self) -> int:
+        """Most rounds that a device takes part in; the ε of a user is divided among them."""
+        return self.participations or (1 if self.population else self.rounds)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankingRun(RunConfig):
     """Settings of every run of this wing: the method, data, click model, ranker, and number of devices."""
@@ -135,6 +169,11 @@ class RankingRun(RunConfig):
     def interactions(self) -> int:
         """Interactions of a device in a round."""
         return self.method.interactions
+
+    @property
+    def bounds(self) -> Bounds:
+        """Facts of the run that a promise may rest on."""
+        return Bounds(rounds=self.rounds, clients=self.clients)
 
     @override
     def derive_settings(self) -> Any:
@@ -225,6 +264,19 @@ class DeviceRun(RankingRun):
         super().__post_init__()
         if self.attack.share and self.attack.kind == "none":
             raise ConfigError(f"attack.share = {self.attack.share} needs attack.kind, what the attackers do.")
+
+    @property
+    @override
+    def bounds(self) -> Bounds:
+        return dataclasses.replace(
+            super().bounds,
+            population=self.population,
+            participations=self.participations,
+            dropout=self.devices.dropout,
+            late=self.devices.late,
+            attackers=self.attack.share,
+            equal=self.devices.amounts == "equal",
+        )
 
     @override
     def derive_settings(self) -> Any:

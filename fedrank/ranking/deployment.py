@@ -17,7 +17,7 @@ from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSi
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretise
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON
-from fedrank.ranking.build import Experiment, bounds_of, build
+from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import RankingRun
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.evaluate import Evaluator
@@ -105,11 +105,10 @@ def ranking_node(config: RankingRun, settings: NodeSettings) -> HeldParties:
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
             "Start the SuperNode with its own: --node-config 'data=\"/its/own/queries.txt\"'."
         )
-    named = _without_shares(dataclasses.replace(config, data=settings.data)) if settings.data else config
-    whole = build(named, folder)
+    mine: Any = dataclasses.replace(config, data=settings.data or config.data)
+    whole = build(_without_shares(mine) if settings.data else config, folder)
     numbers = settings.block(whole.n_parties)
     if settings.data:
-        mine: Any = dataclasses.replace(config, data=settings.data)
         if len(numbers) < whole.n_parties:  # rules of the server may need more parties than one node has
             method = mine.method
             if getattr(method, "rules", None) is not None:
@@ -138,7 +137,7 @@ def device_terms(config: RankingRun) -> dict[str, Json]:
     _refuse_simulated(config)
     metric = REWARDS.get(config.reward)(config.depth)
     sent = metric if method.reward_values is None else discretise(metric, method.reward_values)
-    privacy = method.privacy.bind(bounds_of(config), sent)
+    privacy = method.privacy.bind(config.bounds, sent)
     return {
         "protocol": config.protocol,
         "ranker": config.ranker,

@@ -10,31 +10,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError
+from fedrank.core.protocol import Protocol
 from fedrank.ranking.build import POISON, Experiment
-from fedrank.ranking.protocol import RankingProtocol
 
 #: Suffix of the name of a measure of the devices' own rankers.
 OWN_RANKERS = " (own rankers)"
 
 
-def ranking_protocol(experiment: Experiment) -> RankingProtocol:
-    """The experiment's protocol, which must be one of this wing.
-
-    Raises:
-        ConfigError: It is another.
-    """
-    if not isinstance(experiment.protocol, RankingProtocol):
-        raise ConfigError(f"devices of the protocol {experiment.protocol.name!r} have no users of this wing.")
-    return experiment.protocol
-
-
-def has_own_models(protocol: RankingProtocol) -> bool:
+def has_own_models(protocol: Protocol) -> bool:
     """True if devices show their users their own rankers, instead of the server's."""
-    return type(protocol).own_models is not RankingProtocol.own_models
+    return type(protocol).own_models is not Protocol.own_models
 
 
-def own_models(protocol: RankingProtocol, states: PyTree, own: PyTree) -> Float[np.ndarray, "seeds parties n"]:
+def own_models(protocol: Protocol, states: PyTree, own: PyTree) -> Float[np.ndarray, "seeds parties n"]:
     """The ranker of each device, of several runs.
 
     Args:
@@ -53,11 +41,10 @@ def own_models(protocol: RankingProtocol, states: PyTree, own: PyTree) -> Float[
 
 def attackers_of(experiment: Experiment) -> Bool[np.ndarray, " parties"]:
     """Mask of the devices that attack, by forged messages or by poisoned clicks."""
-    protocol = ranking_protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
     attack = getattr(experiment.config, "attack", None)
     if attack is not None and attack.kind == POISON and attack.share:
-        return users == len(protocol.users) - 1
+        return users == len(experiment.device_users) - 1
     attackers = np.asarray(experiment.conditions.attackers, bool)
     return attackers if len(attackers) else np.zeros(len(users), bool)
 

@@ -39,7 +39,6 @@ from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise
-from fedrank.ranking.build import bounds_of
 from fedrank.ranking.config import DeviceRun
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
@@ -193,7 +192,7 @@ class Need:
             **more,
         }).resolved()  # fmt: skip
         if self.way.protocol == "foltr-es":  # made here, to be refused here
-            config.method.privacy.bind(bounds_of(config), REWARDS.get(config.reward)(config.depth))
+            config.method.privacy.bind(config.bounds, REWARDS.get(config.reward)(config.depth))
         return config
 
 

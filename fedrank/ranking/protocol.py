@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from jaxtyping import Float
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import PyTree
 from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
@@ -25,7 +24,7 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.devices import Device, PerDevice, devices
+from fedrank.ranking.sessions.devices import PerDevice, devices
 
 #: 200,000 devices, of which each takes part in one round.
 LIFE: Mapping[str, Json] = {
@@ -152,16 +151,6 @@ class RankingProtocol(Protocol):
             ConfigError: See :func:`fedrank.ranking.sessions.devices.devices`; or what the protocol cannot do.
         """
         return devices(self.ranker, self.users, data, shares, self.interactions, user_index, amounts)
-
-    def own_models(self, state: PyTree, own: Device) -> Float[AnyArray, "parties n"] | None:
-        """The rankers that devices show their users; None: the server's, on every device.
-
-        Args:
-            state: The server's.
-            own: What devices keep, with leading axis [parties].
-        """
-        del state, own
-        return None
 
     @override
     def weights(self, state: PyTree) -> Any:

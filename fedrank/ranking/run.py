@@ -24,7 +24,6 @@ from fedrank.ranking.config import RankingRun
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.personal import OWN_RANKERS, has_own_models, own_models, some_honest
-from fedrank.ranking.protocol import RankingProtocol
 from fedrank.ranking.rankers.mlp import TwoLayer
 
 
@@ -101,14 +100,16 @@ class RankingRunner(Runner):
         The expected metric under a user is that of the devices which this user has.
         """
         experiment, protocol = self.experiment, self.experiment.protocol
-        if not isinstance(protocol, RankingProtocol) or not has_own_models(protocol):
+        if not has_own_models(protocol):
             return []
         chosen = some_honest(experiment)
         if not len(chosen):  # all devices attack: no ranker counts
             return []
         models = own_models(protocol, self.simulator.server(states), own)[:, chosen]
         whose = np.asarray(experiment.parties.own.user)[chosen]
-        users = {f"expected {experiment.metric.name} ({user.name})": n for n, user in enumerate(protocol.users)}
+        users = {
+            f"expected {experiment.metric.name} ({user.name})": n for n, user in enumerate(experiment.device_users)
+        }
         out = []
         for one in models:
             found = self.evaluator.per_query(one)
@@ -199,7 +200,6 @@ def ranking_model(experiment: Experiment, weights: Float32[np.ndarray, "paramete
         data=splits.name,
         generated=splits.generated,
         seed=seed,
-        rounds=config.rounds,
         privacy=experiment.protocol.account(config.rounds, config.delta),
     )
     return RankingModel(experiment.ranker, weights, splits.normalised, splits.feature_names, about)

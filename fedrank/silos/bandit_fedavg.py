@@ -166,7 +166,7 @@ class BanditFedAvg(SiloProtocol):
     @override
     def bind(self, parts: Parts) -> Any:
         made = replace(super().bind(parts), target=parts.target)
-        return replace(made, judgements=made.sgd.noise_on_judgements(made.values_judged(parts.rounds)))
+        return replace(made, judgements=made.sgd.noise_on_judgements(made.values_judged(parts.config.rounds)))
 
     @cached_property
     def rule(self) -> rules.Rule:

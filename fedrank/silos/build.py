@@ -131,18 +131,17 @@ def build_silos(
     table, arrays, targets = method.hold(Held(table, arrays, targets))
     if method.sgd is None:
         parts = Parts(
+            config,
             n_features=table.n_features,
             silos=table.n_silos,
             rows=arrays.train.n,
             most_rows=arrays.train.x.shape[-2],
-            measure=config.silos.measure,
             target=targets[0],
-            rounds=config.rounds,
         )
         method = method.bind(parts)
     noise = _noise_notes(config) if method.sgd.draws_noise else ()
     notes = (*table.notes, *training_notes(arrays, table.names), *noise)
-    conditions = Conditions(dropout=config.devices.dropout)
+    conditions = Conditions.of(config.devices)
     return SiloExperiment(config, table, arrays, method, targets, notes, undefined, conditions)
 
 
@@ -182,18 +181,7 @@ def _noise_notes(config: SiloRun) -> tuple[str, ...]:
 def load_table(config: SiloRun, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:
     """The silos of a configuration, or of ``data``, without those that are excluded, with inverted labels if so set."""
     s = config.silos
-    reader = SiloReader(
-        seed=config.data_seed,
-        silos=s.count,
-        rows=s.rows,
-        gaps=s.gaps,
-        silo=s.silo,
-        label=s.label,
-        positive=s.positive,
-        drop=s.drop,
-        categorical=s.categorical,
-        missing=s.missing,
-    )
+    reader = SiloReader(settings=s, seed=config.data_seed)
     table = load(config.data if data is None else data, reader, folder=folder)
     for name in [table.names[table.index(name)] for name in s.exclude]:  # numbers are those of the whole table
         table = table.without(name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import logging
 import math
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos, public_standards, sizes
 from fedrank.silos.config import SiloRun, Silos
 from fedrank.silos.data.coding import LARGEST, Coding, as_codes, cell_number, numbers_of, refuse_spellings, without
-from fedrank.silos.data.files import read_columns
+from fedrank.silos.data.files import read_columns, table_of
 from fedrank.silos.data.looks import looks_wrong
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -67,20 +65,16 @@ def stand_in(config: SiloRun, n_features: int) -> SiloExperiment:
         )
     if s.categorical:
         raise ConfigError("silos.categorical: where each silo has its own table, make a column of 0 and 1 a level.")
-    silos = Silos(target=s.target, measure=s.measure, train=0.25, vali=0.5, stratified=True, count=s.count)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "stand-in.csv")
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file)
-            rows.writerow(["silo", "label", *(f"x{column}" for column in range(n_features))])
-            for number in range(s.count):
-                rows.writerows([number, row % 2, *([row] * n_features)] for row in range(_ROWS))
-        made = dataclasses.replace(config, data=str(path), silos=silos)
-        if (privacy := config.record_privacy) is not None:
-            ranges = tuple(f"x{column}=0:1" for column in range(n_features))
-            public = dataclasses.replace(privacy, ranges=ranges)
-            made = dataclasses.replace(made, method=dataclasses.replace(made.method, privacy=public))
-        whole = build_silos(made)
+    row = np.tile(np.arange(_ROWS), s.count)
+    columns = {"silo": np.repeat(np.arange(s.count), _ROWS), "label": row % 2}
+    columns |= {f"x{column}": row for column in range(n_features)}
+    table = table_of({name: values.tolist() for name, values in columns.items()}, "stand-in")
+    silos = dataclasses.replace(s, train=0.25, vali=0.5, stratified=True, first_look=False)
+    made = dataclasses.replace(config, silos=silos)
+    if (privacy := config.record_privacy) is not None:
+        public = dataclasses.replace(privacy, ranges=tuple(f"x{column}=0:1" for column in range(n_features)))
+        made = dataclasses.replace(made, method=dataclasses.replace(made.method, privacy=public))
+    whole = build_silos(made, data=table)
     sgd = whole.protocol.sgd.for_server()
     return dataclasses.replace(whole, protocol=dataclasses.replace(whole.protocol, sgd=sgd))
 
@@ -277,9 +271,7 @@ class SilosServer(ServerSide):
         table, known = experiment.table, is_known(config.data, config.task)
         about = provenance(
             config,
-            data=config.data,
             generated=known and table.generated,
-            seed=config.seed,
             rounds=rounds,
             privacy=experiment.protocol.account(rounds, config.delta),
         )

@@ -100,22 +100,20 @@ class Parts:
     """Parts that a run gives to a method besides its settings.
 
     Attributes:
+        config: Settings of the run.
         n_features: Features of a row.
         silos: Number of silos.
         rows: Training rows of each silo in every division.
         most_rows: Training rows of the silo that has most.
-        measure: What models are judged by.
         target: Number of the silo to personalise for; the first of several.
-        rounds: Rounds of the run.
     """
 
+    config: SiloRun
     n_features: int
     silos: int
     rows: Int[np.ndarray, "..."]
     most_rows: int
-    measure: str
     target: int
-    rounds: int = 1
 
 
 class Held(NamedTuple):
@@ -205,8 +203,10 @@ class SiloProtocol(Protocol):
             net.weight_decay,
         )
         if self.record_privacy is not None:  # one training is before the first round
-            sgd = with_noise(sgd, self.record_privacy, parts.rounds + 1).for_rows(set(np.ravel(parts.rows).tolist()))
-        return dataclasses.replace(self, sgd=sgd, silos=parts.silos, most_rows=parts.most_rows, measure=parts.measure)
+            trainings = parts.config.rounds + 1
+            sgd = with_noise(sgd, self.record_privacy, trainings).for_rows(set(np.ravel(parts.rows).tolist()))
+        measure = parts.config.silos.measure
+        return dataclasses.replace(self, sgd=sgd, silos=parts.silos, most_rows=parts.most_rows, measure=measure)
 
     @property
     def record_privacy(self) -> RecordPrivacy | None:

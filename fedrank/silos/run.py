@@ -404,7 +404,6 @@ def silo_model(
         data=e.table.name,
         generated=e.table.generated,
         seed=seed,
-        rounds=c.rounds,
         privacy=e.protocol.account(c.rounds, c.delta),
     )
     return SiloModel(

@@ -413,7 +413,6 @@ def slate_model(
         data=f"Choc and Kale ({config.world.preset})",
         generated=True,
         seed=seed,
-        rounds=config.rounds,
         privacy=protocol.account(config.rounds, config.delta),
     )
     return SlateModel(protocol.slates, federated, platforms, choices, as_dict(config), about, type(protocol.learner))

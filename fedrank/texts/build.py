@@ -240,8 +240,7 @@ def build_texts(
         offline_metric(name)
     every = [one for own in texts for one in own]
     parts = Parts(
-        texts=config.texts,
-        seed=config.data_seed,
+        config,
         silos=len(federations[0].names),
         grades=grades,
         documents=max(one.corpus.n_documents for one in every),
@@ -249,7 +248,7 @@ def build_texts(
         occurrences=max(int(one.corpus.lengths.sum(axis=1).max(initial=0)) for one in every),
     )
     notes = tuple(dict.fromkeys(federations[0].notes))
-    conditions = Conditions(dropout=config.devices.dropout)
+    conditions = Conditions.of(config.devices)
     citation = config.method.paper if config.protocol in method_names() else ""
     return TextExperiment(
         config, tuple(federations), texts, config.method.bind(parts), measures, notes, conditions, citation

@@ -130,7 +130,7 @@ def _make_terms(config: TextsRun, where: str | None) -> Agreed:
         )
     if t.cut != Texts().cut:
         raise ConfigError("texts-cut says how one collection is cut; here each silo has its own. Leave it out.")
-    parts = Parts(t, config.data_seed, t.silos, t.grades, t.documents, t.words, _TYPICAL)
+    parts = Parts(config, t.silos, t.grades, t.documents, t.words, _TYPICAL)
     return Agreed(config.method.bind(parts), t.silos)
 
 
@@ -249,14 +249,12 @@ class TextsServer(ServerSide):
         config, weights = self.config, np.asarray(self._sketch.weights(state), np.float32)
         rounds = int(state.round)
         promise = self._sketch.account(max(1, rounds), config.delta)
-        about = provenance(config, data=config.data, seed=config.seed, rounds=rounds, privacy=promise)
+        about = provenance(config, rounds=rounds, privacy=promise)
         model = TextModel(
             self._sketch.learner,
             weights,
-            config.texts.scale,
-            stem=config.texts.stem,
-            stopwords=config.texts.stopwords,
-            as_published=config.method.sketch.as_published,
+            config.texts,
+            as_published=self._sketch.sketch.as_published,
             about=about,
         )
         home.model(model, config.seed)

@@ -24,6 +24,7 @@ from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Stand
 from fedrank.engine.model import MEASURES, Model, ModelParts, in_single_precision, query_ids, run_lines, table_of
 from fedrank.engine.scoring import best_first, blocks, scores
 from fedrank.metrics.offline import offline_metric
+from fedrank.texts.config import Texts
 from fedrank.texts.data.collection import UniqueTexts, texts_of
 from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.features import NAMES, TermColumns, bm25, search_list, statistics_of, text_features
@@ -87,11 +88,10 @@ class TextModel(Model):
     Attributes:
         learner: The ranker's settings.
         weights: float32 [learner.size].
-        scaling: Rows by which features are scaled: ``silo``, ``federation`` or ``query``, the list itself.
+        texts: Settings of documents and queries, of which a model needs ``stem``, ``stopwords``, and ``scale``: the
+            rows by which features are scaled, ``silo``, ``federation`` or ``query``, the list itself.
         scales: Silo -> mean and deviation by which it scales features; empty for ``query``, and where they are
             unknown, as at a server that has no texts (:meth:`fitted` sets them).
-        stem: Whether words are stemmed before they are counted.
-        stopwords: Whether stop words are left out.
         as_published: Whether features are as printed (:func:`~fedrank.texts.data.features.text_features`).
         about: Where the model comes from.
     """
@@ -100,10 +100,8 @@ class TextModel(Model):
 
     learner: GradedLearner
     weights: Float32[np.ndarray, " size"]
-    scaling: str = "silo"
+    texts: Texts = field(default_factory=Texts)
     scales: Mapping[str, Scale] = field(default_factory=dict)
-    stem: bool = True
-    stopwords: bool = True
     as_published: bool = False
     about: Mapping[str, Json] = field(default_factory=dict)
 
@@ -126,10 +124,10 @@ class TextModel(Model):
             "grades": self.learner.grades,
             "loss": self.learner.loss,
             "feature_names": list(NAMES),
-            "scaling": self.scaling,
+            "scaling": self.texts.scale,
             "scales": {silo: [values.tolist() for values in pair] for silo, pair in self.scales.items()},
-            "stem": self.stem,
-            "stopwords": self.stopwords,
+            "stem": self.texts.stem,
+            "stopwords": self.texts.stopwords,
             "as_published": self.as_published,
         }
 
@@ -149,16 +147,8 @@ class TextModel(Model):
             for silo, (mean, deviation) in a["scales"].items()
         }
         learner = GradedLearner(int(a["n_features"]), int(a["grades"]), a["loss"])
-        return cls(
-            learner,
-            parts.tensors["weights"],
-            a["scaling"],
-            scales,
-            a["stem"],
-            a["stopwords"],
-            a["as_published"],
-            parts.about,
-        )
+        texts = Texts(scale=a["scaling"], stem=a["stem"], stopwords=a["stopwords"])
+        return cls(learner, parts.tensors["weights"], texts, scales, a["as_published"], parts.about)
 
     def fitted(self, features: Any, silo: str) -> TextModel:
         """The same model with the scale of a silo's own rows.
@@ -182,7 +172,7 @@ class TextModel(Model):
                 "it does not say how features are scaled: the server that wrote it has no texts. A silo sets its own "
                 "with model.fitted(features of its training rows, name)."
             )
-        if silo is None and (len(self.scales) == 1 or self.scaling == "federation"):
+        if silo is None and (len(self.scales) == 1 or self.texts.scale == "federation"):
             return next(iter(self.scales.values()))
         if silo is None:
             raise ModelError(
@@ -201,13 +191,13 @@ class TextModel(Model):
             ModelError: Each query's documents are scaled by themselves, or the scales are unknown.
             UnknownNameError: There is no such silo.
         """
-        if self.scaling == "query":
+        if self.texts.scale == "query":
             raise ModelError(f"it scales the documents of each query by themselves; leave the silo {name!r} out.")
         return replace(self, scales={name: self._scale(name)})
 
     @override
     def layers(self) -> tuple[Layer, ...]:
-        first = QueryStandardise(CONSTANT) if self.scaling == "query" else Standardise(*self._scale(None))
+        first = QueryStandardise(CONSTANT) if self.texts.scale == "query" else Standardise(*self._scale(None))
         n, grades = self.learner.features, self.learner.grades
         if self.learner.loss == "classification":  # the mean grade of the distribution
             matrix = self.weights.reshape(n + 1, grades)
@@ -237,7 +227,7 @@ class TextModel(Model):
             ModelError: The model does not know the scale.
         """
         table = self._table(features)
-        if self.scaling == "query":
+        if self.texts.scale == "query":
             return self._scores(self._by_list(table, query_ids(features) if qid is None else qid))
         mean, deviation = self._scale(silo)
         return self._scores(((table.astype(np.float64) - mean) / deviation).astype(np.float32))
@@ -276,7 +266,7 @@ class TextModel(Model):
         asked.put("query", (query,))
         for number, pair in enumerate(pairs):
             texts.put(str(number), pair)
-        corpus = corpus_of(texts_of("documents", texts, asked, []), self.stem, self.stopwords)
+        corpus = corpus_of(texts_of("documents", texts, asked, []), self.texts.stem, self.texts.stopwords)
         terms = corpus.queries[0]
         statistics = statistics_of((corpus,), corpus.vocabulary).of(terms)
         return self.score(TermColumns(corpus).features(terms, statistics, None, self.as_published), silo=silo)
@@ -378,7 +368,7 @@ class TextModel(Model):
     def _search_all(self, data: Any, depth: int, folder: Any, judged: bool = True) -> tuple[Corpus, Found]:
         """A collection and what BM25 finds in it."""
         texts = load(data, TextReader(judged=judged), folder=folder)
-        corpus = corpus_of(texts, self.stem, self.stopwords)
+        corpus = corpus_of(texts, self.texts.stem, self.texts.stopwords)
         return corpus, search(corpus, depth, self.as_published)
 
     def _scores(self, x: Float32[np.ndarray, "documents features"]) -> Float32[np.ndarray, " documents"]:

@@ -395,17 +395,14 @@ def text_model(experiment: TextExperiment, weights: Float32[np.ndarray, " size"]
         data=federation.name,
         generated=federation.generated,
         seed=config.all_seeds[number],
-        rounds=config.rounds,
         privacy=experiment.protocol.account(config.rounds, config.delta),
     )
     scales = experiment.setup_results().scales[number]
     return TextModel(
-        learner=experiment.protocol.learner,
-        weights=weights,
-        scaling=experiment.setup.texts.scale,
-        scales={name: (pair[0], pair[1]) for name, pair in zip(experiment.names, scales, strict=True) if pair},
-        stem=config.texts.stem,
-        stopwords=config.texts.stopwords,
+        experiment.protocol.learner,
+        weights,
+        config.texts,
+        {name: (pair[0], pair[1]) for name, pair in zip(experiment.names, scales, strict=True) if pair},
         as_published=experiment.setup.sketch.as_published,
         about=about,
     )

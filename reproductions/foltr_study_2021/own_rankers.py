@@ -21,7 +21,7 @@ from fedrank.engine.study import Study, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.personal import attackers_of, own_models, ranking_protocol
+from fedrank.ranking.personal import attackers_of, own_models
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
@@ -84,7 +84,7 @@ class Trained:
 
 def train(experiment: Experiment) -> Trained:
     """Run an experiment, and keep the ranker of every device: its own, or the server's where it has none."""
-    protocol, config, parties = ranking_protocol(experiment), experiment.config, experiment.parties
+    protocol, config, parties = experiment.protocol, experiment.config, experiment.parties
     keys = run_keys(config.all_seeds)
     simulator = Simulator(protocol, max(1, config.compute.chunk // config.seeds), conditions=experiment.conditions)
     states, own = simulator.start(keys, parties)
@@ -100,11 +100,10 @@ def groups(experiment: Experiment) -> dict[str, Bool[np.ndarray, " parties"]]:
 
     Those that click to do harm are no group of users: what they want is not what is measured.
     """
-    protocol = ranking_protocol(experiment)
     users: Int[np.ndarray, " parties"] = np.asarray(experiment.parties.own.user)
     attackers = attackers_of(experiment)
     found = {}
-    for number, user in enumerate(protocol.users):
+    for number, user in enumerate(experiment.device_users):
         chosen = (users == number) & ~attackers
         if chosen.any():
             found[user.name] = chosen
@@ -127,7 +126,7 @@ def worth(
     out: dict[str, dict[tuple[str, str], np.ndarray]] = {}
     asked, metric = experiment.config.evaluation, experiment.metric
     for name, chosen in groups(experiment).items():
-        user = next(u for u in ranking_protocol(experiment).users if u.name == name)
+        user = next(u for u in experiment.device_users if u.name == name)
         evaluator = Evaluator(experiment.splits, experiment.ranker, metric, (user,), asked.measures, asked.tie_orders)
         numbers = np.flatnonzero(chosen)[:most]
         values: dict[tuple[str, str], list[float]] = {}

@@ -10,6 +10,7 @@ from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.silos.model import SiloModel
 from fedrank.silos.network import TabularNetwork
+from fedrank.texts.config import Texts
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.graded import GradedLearner
 from fedrank.texts.model import TextModel
@@ -85,7 +86,7 @@ def test_export_says_whose_model_where_each_silo_scales_by_its_own_rows(tmp_path
     onnx = pytest.importorskip("onnx")
     learner = GradedLearner(len(NAMES), 3)
     scales = {name: (np.full(len(NAMES), shift), np.ones(len(NAMES))) for name, shift in (("mine", 1.0), ("his", 2.0))}
-    file = TextModel(learner, np.zeros(learner.size, np.float32), "silo", scales).save(tmp_path / "texts.safetensors")
+    file = TextModel(learner, np.zeros(learner.size, np.float32), Texts(), scales).save(tmp_path / "texts.safetensors")
     out = tmp_path / "texts.onnx"
     assert call(["export", str(file), str(out)]) == 1
     assert "his, mine" in capsys.readouterr().err and not out.exists()
@@ -101,7 +102,7 @@ def test_a_model_of_texts_ranks_and_is_measured_on_a_collection(tmp_path, capsys
     weights = np.zeros(learner.size, np.float32)
     weights[NAMES.index("body BM25")] = 1
     scales = {name: (np.zeros(len(NAMES)), np.ones(len(NAMES))) for name in ("mine", "his")}
-    file = str(TextModel(learner, weights, "silo", scales).save(tmp_path / "texts.safetensors"))
+    file = str(TextModel(learner, weights, Texts(), scales).save(tmp_path / "texts.safetensors"))
     (tmp_path / "documents.jsonl").write_text(
         '{"id": "d1", "text": "A dog."}\n{"id": "d2", "text": "Cats and cats."}\n{"id": "d3", "text": "A cat"}\n'
     )

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from fedrank.aggregation.server_steps import Adam
-from fedrank.engine.settings import as_dict, from_dict
+from fedrank.engine.settings import from_dict, table_of
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Interleaved, OneSided
 from fedrank.ranking.foltr_pdgd import Proximal
 from fedrank.ranking.mechanisms import Bounds
@@ -78,7 +78,7 @@ def pdgd_settings(
 def run_of(protocol: str, **settings: Any) -> Any:
     """The configuration of a run, with settings as keywords; tables may be dataclasses or dictionaries."""
     plain = {
-        name: as_dict(value) if dataclasses.is_dataclass(value) else list(value) if isinstance(value, tuple) else value
+        name: table_of(value) if dataclasses.is_dataclass(value) else list(value) if isinstance(value, tuple) else value
         for name, value in settings.items()
     }
     return from_dict({"protocol": protocol, **{name: value for name, value in plain.items() if value is not None}})

@@ -33,6 +33,7 @@ from fedrank.engine.settings import (
     as_dict,
     defaults,
     from_dict,
+    from_table,
     parts_in,
     parts_of,
     setting_hints,
@@ -155,7 +156,7 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
     config = from_dict(nested).resolved()
     if reason := task_of(config).no_network:
         raise ConfigError(f"{config.protocol!r} does not run through Flower: {reason}")
-    return config, from_dict(told, FlowerSettings)
+    return config, from_table(told, FlowerSettings)
 
 
 def read_node(values: Mapping[str, Scalar]) -> NodeSettings:
@@ -173,7 +174,7 @@ def read_node(values: Mapping[str, Scalar]) -> NodeSettings:
                 "'partition-id=0 num-partitions=2', numbered from 0."
             )
     given.setdefault("chance", os.environ.get(CHANCE_VARIABLE, "os"))
-    return from_dict(given, NodeSettings)
+    return from_table(given, NodeSettings)
 
 
 def about(config: RunConfig) -> dict[str, Json]:

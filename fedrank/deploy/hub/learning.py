@@ -115,9 +115,9 @@ class Learning:
         return self._tell(state, jax.tree.map(pad, replies), jnp.asarray(arrived))
 
 
-def reward_of(protocol: Protocol, messages: Sequence[bytes]) -> Reward:
-    """Estimate the reward of a round from its messages; only FOLtR-ES sends rewards."""
-    if not isinstance(protocol, FoltrES) or protocol.shown.halves == 1 or not messages:
+def reward_of(protocol: FoltrES, messages: Sequence[bytes]) -> Reward:
+    """Estimate the reward of a round from its messages."""
+    if protocol.shown.halves == 1 or not messages:
         return Reward(None, None)
     if protocol.privacy.one_number:
         return Reward(None, None)  # messages speak of differences alone

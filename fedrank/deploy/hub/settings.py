@@ -19,7 +19,7 @@ from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.settings import from_dict, read_toml
+from fedrank.engine.settings import from_table, read_toml
 from fedrank.privacy.piecewise import best_clipped
 from fedrank.ranking.on_device.reply import CLIP
 
@@ -260,7 +260,7 @@ def read_settings(path: Path) -> HubSettings:
                     f"{name} must be {value!r}: hubs take the mean of all reports that count. This one was made with "
                     "another rule; make a new hub, with round_seconds and drawn_seeds or checks against attackers."
                 )
-        return from_dict(given, HubSettings)
+        return from_table(given, HubSettings)
     except ConfigError as error:
         raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
 

@@ -6,6 +6,7 @@ Here are the settings of the attack: flags of ``fedrank attack links``, argument
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
@@ -53,3 +54,25 @@ class LinkAttack:
     def modes(self) -> tuple[str, ...]:
         """The modes that are attacked."""
         return tuple(MODES) if self.mode == "all" else (self.mode,)
+
+    def hub(self, mode: str, n_features: int) -> Any:
+        """The :class:`~fedrank.deploy.hub.settings.HubSettings` of the hub that is attacked.
+
+        Args:
+            mode: One of :data:`MODES`.
+            n_features: Features of a document.
+        """
+        from fedrank.deploy.hub.settings import HubSettings
+
+        piecewise = self.mechanism == "piecewise"
+        return HubSettings(
+            n_features=n_features,
+            mechanism=self.mechanism,  # type: ignore[arg-type] - checked there
+            p=None if piecewise else self.p,
+            epsilon=self.epsilon if piecewise else None,
+            cohort=self.devices,
+            deadline=0.0,
+            rounds=self.rounds,
+            tokens=0 if mode == "simple" else self.tokens,
+            batch=self.batch if mode == "relay" else 0,
+        )

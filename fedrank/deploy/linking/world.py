@@ -34,7 +34,6 @@ from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.linking import LinkAttack
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
@@ -150,20 +149,7 @@ def _serve(folder: Path, settings: LinkAttack, mode: str, record: Record) -> Ite
     from fedrank.deploy.http.server import ThreadedServer
 
     home = HubFolder(folder / "hub")
-    piecewise = settings.mechanism == "piecewise"
-    home.prepare(
-        HubSettings(
-            n_features=_FEATURES,
-            mechanism=settings.mechanism,  # type: ignore[arg-type] - checked there
-            p=None if piecewise else settings.p,
-            epsilon=settings.epsilon if piecewise else None,
-            cohort=settings.devices,
-            deadline=0.0,
-            rounds=settings.rounds,
-            tokens=0 if mode == "simple" else settings.tokens,
-            batch=settings.batch if mode == "relay" else 0,
-        )
-    )
+    home.prepare(settings.hub(mode, _FEATURES))
     told, store = home.open()
     hub = Hub(home.path, store, told)
     guard = Guard(device_per_minute=math.inf, failures_per_minute=math.inf, enrolments_per_minute=math.inf)

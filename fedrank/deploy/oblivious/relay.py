@@ -112,15 +112,13 @@ class Batch:
 
     Args:
         gateway: Where they go.
-        size: As soon as requests of ``size`` networks wait, they all go.
+        settings: Settings of the relay. As soon as requests of ``batch`` networks wait, they all go.
         seconds: Longest wait of a request.
-        strict: Whether fewer than ``size`` are sent back after that time; else they go.
-        trial: Whether requests of this machine's own addresses count as one network each.
+        strict: Whether fewer than ``batch`` are sent back after that time; else they go.
     """
 
-    def __init__(self, gateway: GatewayClient, size: int, seconds: float, *, strict: bool, trial: bool = False):
-        self._gateway, self._size, self._seconds, self._strict = gateway, size, seconds, strict
-        self._trial = trial
+    def __init__(self, gateway: GatewayClient, settings: RelaySettings, seconds: float, *, strict: bool):
+        self._gateway, self._settings, self._seconds, self._strict = gateway, settings, seconds, strict
         self._waiting: list[_Waiting] = []
         self._end: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task] = set()
@@ -135,12 +133,12 @@ class Batch:
         if len(self._waiting) >= _MOST:
             return REFUSALS["unavailable"]
         loop = asyncio.get_running_loop()
-        crowd = secrets.token_hex(8) if self._trial and _own(address) else network_of(address)
+        crowd = secrets.token_hex(8) if self._settings.trial and _own(address) else network_of(address)
         here = _Waiting(crowd, request, loop.create_future())
         self._waiting.append(here)
         if self._end is None:
             self._end = loop.call_later(self._seconds, self._over)
-        if len({one.crowd for one in self._waiting}) >= self._size:
+        if len({one.crowd for one in self._waiting}) >= self._settings.batch:
             self._go()
         return await here.answer
 
@@ -226,12 +224,11 @@ class RelayApp(HttpApp):
     def __init__(self, gateway: GatewayClient, configuration: bytes, settings: RelaySettings):
         guard = Guard()
         super().__init__(guard, RequestCounts(), on_stop=gateway.close)
-        self._trial = settings.trial
         self._rate = Rate(settings.per_minute, max(30, int(settings.per_minute / 4)), guard.clock)
         self._gateway, self._settings, self._configuration = gateway, settings, configuration
         self._about = self._about_with(configuration)
-        reports = Batch(gateway, settings.batch, settings.seconds, strict=True, trial=settings.trial)
-        others = Batch(gateway, settings.batch, settings.company, strict=False, trial=settings.trial)
+        reports = Batch(gateway, settings, settings.seconds, strict=True)
+        others = Batch(gateway, settings, settings.company, strict=False)
         for path, batch in ((REPORTS, reports), (OTHERS, others)):
             most = REQUEST_LENGTH + REQUEST_OVERHEAD
             self.add_routes({path: Route(path[1:], ("POST",), self._welcome, self._joining(batch), max_body=most)})
@@ -244,7 +241,7 @@ class RelayApp(HttpApp):
 
     def _welcome(self, request: HttpRequest) -> HttpResponse | None:
         """Limits floods: who sends more than a device does waits."""
-        if self._trial and _own(request.address):
+        if self._settings.trial and _own(request.address):
             return None
         seconds = self._rate.wait(network_of(request.address))
         return too_many(seconds) if seconds else None

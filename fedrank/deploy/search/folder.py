@@ -37,7 +37,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.settings import from_dict, read_toml
+from fedrank.engine.settings import from_table, read_toml
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns, Place
@@ -223,7 +223,7 @@ class OwnerFolder(ServedFolder):
             ConfigError: They cannot be read, or one is out of range.
         """
         try:
-            return from_dict(read_toml(self._settings), OwnerSettings)
+            return from_table(read_toml(self._settings), OwnerSettings)
         except ConfigError as error:
             raise error if str(self._settings) in str(error) else ConfigError(f"{self._settings}: {error}") from error
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -61,6 +61,41 @@ _NOT_COVERED = (
 )
 
 
+@runtime_checkable
+class Replay(Protocol):
+    """Settings of a run that say how often platforms send values of a moment."""
+
+    @property
+    def platforms(self) -> int:
+        """K, platforms; all but the one that learns last send new values."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """B, moments in a batch."""
+        ...
+
+    @property
+    def learn_every(self) -> int:
+        """Rounds between two batches."""
+        ...
+
+    @property
+    def burn_in(self) -> int:
+        """Rounds before the first batch."""
+        ...
+
+    @property
+    def memory(self) -> int:
+        """Moments that a platform keeps."""
+        ...
+
+    @property
+    def episode_rounds(self) -> int:
+        """Rounds of one user."""
+        ...
+
+
 class Vectors(NamedTuple):
     """Numbers of vectors of values that depend on a message, a user's stay, or the run.
 
@@ -81,27 +116,12 @@ class Vectors(NamedTuple):
     run: int
 
 
-def vectors(
-    rounds: int,
-    *,
-    platforms: int,
-    batch: int,
-    learn_every: int,
-    burn_in: int,
-    memory: int,
-    episode_rounds: int,
-    unlucky: float,
-) -> Vectors:
+def vectors(rounds: int, replay: Replay, unlucky: float) -> Vectors:
     """Vectors that a platform sends; of platforms, the one that sends most.
 
     Args:
         rounds: Rounds of the run.
-        platforms: K; all but the one that learns last send new values.
-        batch: B, moments in a batch.
-        learn_every: Rounds between two batches.
-        burn_in: Rounds before the first batch.
-        memory: Moments that a platform keeps.
-        episode_rounds: Rounds of one user.
+        replay: Settings of the run.
         unlucky: Probability, in (0, 1), that a user's moments are drawn more often than ``stay`` says.
 
     Raises:
@@ -109,6 +129,8 @@ def vectors(
     """
     if rounds < 0 or not 0.0 < unlucky < 1.0:
         raise ConfigError(f"rounds must be at least 0 and unlucky in (0, 1), got {rounds} and {unlucky}.")
+    platforms, batch, learn_every = replay.platforms, replay.batch, replay.learn_every
+    burn_in, memory, episode_rounds = replay.burn_in, replay.memory, replay.episode_rounds
     if min(platforms, batch, learn_every, episode_rounds) < 1 or min(memory, burn_in) <= batch:
         raise ConfigError(
             "platforms, batch, learn_every and episode_rounds must be at least 1, memory and burn_in above batch; got "
@@ -178,12 +200,7 @@ def value_account(
     vector_delta: float,
     rounds: int,
     delta: float,
-    platforms: int,
-    batch: int,
-    learn_every: int,
-    burn_in: int,
-    memory: int,
-    episode_rounds: int,
+    replay: Replay,
 ) -> PrivacyReport:
     """The privacy report of a run with noise on vectors of values.
 
@@ -195,28 +212,14 @@ def value_account(
         vector_delta: δ of a vector's ε, for Gaussian noise.
         rounds: Rounds of the run.
         delta: δ of a stay and of the run, in (0, 1).
-        platforms: As of :func:`vectors`, and so all others.
-        batch: B.
-        learn_every: Rounds between batches.
-        burn_in: Rounds before the first.
-        memory: Moments kept.
-        episode_rounds: Rounds of a user.
+        replay: As of :func:`vectors`.
 
     Raises:
         ConfigError: A number out of range.
     """
     if not 0.0 < delta < 1.0:
         raise ConfigError(f"delta must be in (0, 1), got {delta}.")
-    count = vectors(
-        rounds,
-        platforms=platforms,
-        batch=batch,
-        learn_every=learn_every,
-        burn_in=burn_in,
-        memory=memory,
-        episode_rounds=episode_rounds,
-        unlucky=_UNLUCKY * delta,
-    )
+    count = vectors(rounds, replay, _UNLUCKY * delta)
 
     def over(times: int, delta: float) -> PrivacyReport:
         return sum_account(
@@ -262,9 +265,9 @@ def value_account(
             **{f"vectors_{name}": number for name, number in count._asdict().items()},
             "vector_delta": promises[0].delta,
             "delta": delta,
-            "platforms": platforms,
+            "platforms": replay.platforms,
             "rounds": rounds,
-            "episode_rounds": episode_rounds,
+            "episode_rounds": replay.episode_rounds,
         },
     )
     by = AuditedBy(f"{mechanism}-values", {"epsilon": report.epsilon(Unit.VECTOR), "delta": vector_delta})

@@ -35,41 +35,8 @@ from fedrank.metrics.online import OnlineMetric
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noise.parties import PartyNoise
 from fedrank.privacy.randomised_response import os_words
+from fedrank.ranking.config import Bounds as Bounds
 from fedrank.ranking.on_device.reply import ClicksToReply
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Facts of a run that a promise may rest on.
-
-    Attributes:
-        rounds: Rounds of the run.
-        clients: Devices of a round; None: not known.
-        population: Devices in all; None: the same devices take part in every round.
-        participations: Most rounds that a device takes part in; None: all.
-        dropout: Probability that a device is not heard in a round.
-        late: Probability that a reply comes rounds later.
-        attackers: Share of the devices that attack.
-        equal: All devices make equally many interactions.
-    """
-
-    rounds: int = 1
-    clients: int | None = None
-    population: int | None = None
-    participations: int | None = None
-    dropout: float = 0.0
-    late: float = 0.0
-    attackers: float = 0.0
-    equal: bool = True
-
-    def __post_init__(self):
-        if self.participations is not None and self.participations < 1:
-            raise ConfigError(f"participations must be at least 1, got {self.participations}.")
-
-    @property
-    def times(self) -> int:
-        """Most rounds that a device takes part in; the ε of a user is divided among them."""
-        return self.participations or (1 if self.population else self.rounds)
 
 
 @dataclass(frozen=True)

@@ -89,13 +89,15 @@ def record_network_batches(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 
 
 def _network(name: str, epsilon: float, delta: float, *, epochs: int, batch: int) -> Audit:
+    from fedrank.silos.config import RecordPrivacy
     from fedrank.silos.data.splits import Rows
     from fedrank.silos.network import TabularNetwork
     from fedrank.silos.records.private_sgd import Draws, PrivateSgd
 
     network = TabularNetwork(_COLUMNS, (), "none")
     # Steps so short that the record's gradient stays what it was, and longer than what it is cut to.
-    sgd = PrivateSgd(network, epochs, batch, 1e-3, epsilon=epsilon, delta=delta).for_rows({_ROWS})
+    privacy = RecordPrivacy(epsilon=epsilon, delta=delta)
+    sgd = PrivateSgd(network, epochs, batch, 1e-3, privacy=privacy).for_rows({_ROWS})
     ((_, z),) = sgd.multipliers
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:

@@ -179,11 +179,12 @@ def _match_records(
 
 def _private(own: Own, rows: int, epsilon: float, delta: float) -> Any:
     """DP-SGD of a silo of ``rows`` rows: fifteen rounds of six epochs are one training here."""
+    from fedrank.silos.config import RecordPrivacy
     from fedrank.silos.network import TabularNetwork
     from fedrank.silos.records.private_sgd import PrivateSgd
 
     network = TabularNetwork(own.x.shape[1], _WIDTHS, "layer")
-    return PrivateSgd(network, epochs=_EPOCHS, epsilon=epsilon, delta=delta).for_rows({rows})
+    return PrivateSgd(network, epochs=_EPOCHS, privacy=RecordPrivacy(epsilon=epsilon, delta=delta)).for_rows({rows})
 
 
 def _networks(

@@ -72,7 +72,7 @@ def read_silos(
             too many levels.
     """
     columns = read_columns(path, drop)
-    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, path, missing, fewest)
+    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, missing, fewest, path)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -102,9 +102,9 @@ def table_of(
     positive: str | int | float | bool | None = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
-    path: Path | None = None,
     missing: Sequence[str] = (),
     fewest: int = 2,
+    path: Path | None = None,
 ) -> SiloTable:
     """A table of silos from columns of one length, None where a value is missing.
 
@@ -116,9 +116,9 @@ def table_of(
         positive: Which value is 1.
         drop: Columns to leave out.
         categorical: Columns of codes.
-        path: The file that they are from, for errors.
         missing: Values that mean a missing one in every feature.
         fewest: Fewest silos; with 1 the column of the silo may be missing.
+        path: The file that they are from, for errors.
 
     Raises:
         UnknownNameError: There is no such column; says which was probably meant.

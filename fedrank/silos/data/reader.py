@@ -6,7 +6,7 @@ Every file of a named table is checked; a damaged, edited or look-alike one is r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,11 +16,13 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.registry import Entry
+from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.folders import find
 from fedrank.data.lines import read_lines
 from fedrank.data.sources import Reader
+from fedrank.silos.config import OWN_FILE, Silos
 from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import columns_of, read_silos, table_of
 from fedrank.silos.data.generate import generate_silos
@@ -53,16 +55,11 @@ class SiloReader(Reader[SiloTable]):
     """Reads a table of silos. One that is handed over is taken as it is.
 
     Attributes:
+        settings: Settings of a run's silos, of which those count that say how a table is read or made up: ``count``
+            (in :func:`fedrank.data.load`: ``silos``), ``rows``, ``gaps`` (see :func:`heart_disease`), and of a file
+            or a data frame ``silo``, ``label``, ``positive``, ``drop``, ``categorical`` and ``missing`` (see
+            :func:`~fedrank.silos.data.files.read_silos`).
         seed: Seed of the generated table.
-        silos: Number of silos of the generated table.
-        rows: Rows a silo of the generated table.
-        gaps: For ``heart-disease``; see :func:`heart_disease`.
-        silo: Column of a file or a data frame that says whose row it is.
-        label: Its column with the label.
-        positive: Which value of the label is 1; see :func:`~fedrank.silos.data.files.read_silos`.
-        drop: Its columns to leave out.
-        categorical: Its columns whose numbers are codes.
-        missing: Values that mean a missing one.
         fewest: Fewest silos of a file; with 1 that of one silo is read, with or without its column.
     """
 
@@ -70,17 +67,19 @@ class SiloReader(Reader[SiloTable]):
     called: ClassVar[str] = "silo data set"
     arrays_form: ClassVar[str] = "(features, labels, silos), or {silo: (features, labels)}"
 
+    settings: Silos = field(default_factory=Silos)
     seed: int = 0
-    silos: int = 4
-    rows: int = 400
-    gaps: str = "drop"
-    silo: str = "silo"
-    label: str = "label"
-    positive: str | int | float | bool | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
     fewest: int = 2
+
+    @override
+    def changed(self, settings: Mapping[str, Json]) -> SiloReader:
+        known = ("seed", "fewest", "silos", "rows", "gaps", *OWN_FILE)
+        for name in settings:
+            if name not in known:
+                raise UnknownNameError(f"setting of reading data of {self.kind}", name, known)
+        own: dict[str, Any] = {name: value for name, value in settings.items() if name in ("seed", "fewest")}
+        table: Any = {"count" if name == "silos" else name: settings[name] for name in settings if name not in own}
+        return replace(self, settings=replace(self.settings, **table), **own)
 
     @override
     def loaded(self, source: Any) -> SiloTable | None:
@@ -88,12 +87,12 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def generated(self) -> SiloTable:
-        return generate_silos(silos=self.silos, rows=self.rows, seed=self.seed)
+        return generate_silos(self.settings.count, self.settings.rows, seed=self.seed)
 
     @override
     def named(self, entry: Entry[DataSet], folder: Path | None) -> SiloTable:
         if entry.name == "heart-disease":
-            return heart_disease(entry, folder, self.gaps)
+            return heart_disease(entry, folder, self.settings.gaps)
         if entry.name == "health-insurance":
             return health_insurance(entry, folder)
         # A set that another package describes: one file, read as a user's own.
@@ -105,14 +104,17 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def path(self, path: Path) -> SiloTable:
-        own = (self.silo, self.label, self.positive, self.drop, self.categorical, self.missing, self.fewest)
-        return read_silos(path, *own)
+        return read_silos(path, *self._columns, fewest=self.fewest)
 
     @override
     def frame(self, frame: pl.DataFrame) -> SiloTable:
-        columns = columns_of(frame, self.drop)
-        own = (self.silo, self.label, self.positive, self.drop, self.categorical)
-        return table_of(columns, _OWN, *own, missing=self.missing)
+        return table_of(columns_of(frame, self.settings.drop), _OWN, *self._columns)
+
+    @property
+    def _columns(self) -> tuple[Any, ...]:
+        """Arguments of :func:`~fedrank.silos.data.files.read_silos` that say what columns mean."""
+        s = self.settings
+        return s.silo, s.label, s.positive, s.drop, s.categorical, s.missing
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:

@@ -141,7 +141,7 @@ def _carry(
     """The table of a label of numbers: as a feature it passes through whatever the reader does to rows."""
     above = f"{label} above its mean"
     columns[above] = [None if n is None else str(int(n > at)) for n in numbers]
-    table = table_of(columns, path.name.split(".")[0], silo, above, None, drop, categorical, path, missing)
+    table = table_of(columns, path.name.split(".")[0], silo, above, None, drop, categorical, missing, path=path)
     place = table.feature_names.index(label)
     labels = [silo_.features[:, place].astype(float) for silo_ in table.silos]
     kept = [k for k in range(table.n_features) if k != place]

@@ -133,7 +133,7 @@ def run_account(
         promises=tuple(promises),
         covers=tuple(covers),
         not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),
-        details={"delta": delta, "clip": sgd.clip, "rounds": rounds, **known},
+        details={"delta": delta, "clip": sgd.privacy.clip, "rounds": rounds, **known},
         words=tuple(said),
         audit=AuditedBy("record-network", {"epsilon": sgd.epsilon, "delta": delta}),
     )

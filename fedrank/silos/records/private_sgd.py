@@ -27,7 +27,7 @@ label; m of them by √m times that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -183,9 +183,7 @@ class PrivateSgd(LocalSgd):
     """Local training with a record's (ε, δ) over the whole run.
 
     Attributes:
-        epsilon: ε of a record, in nats, of all that a silo trains in a run.
-        delta: δ of it.
-        clip: C, longest gradient of one row.
+        privacy: ε of a record, in nats, of all that a silo trains in a run, with its δ; C, longest gradient of one row.
         trainings: Trainings of a silo in the run, that before the first round included.
         multipliers: Number of rows of a silo, and z for it; see :meth:`for_rows`.
         elsewhere: The rows lie at silos that a server does not see: each makes its own noise, of the size that ε needs.
@@ -194,9 +192,7 @@ class PrivateSgd(LocalSgd):
         ConfigError: A setting is out of range, or the network has batch norm.
     """
 
-    epsilon: float = 8.0
-    delta: float = 1e-6
-    clip: float = 1.0
+    privacy: RecordPrivacy = field(default_factory=lambda: RecordPrivacy(epsilon=8.0))
     trainings: int = 1
     multipliers: tuple[tuple[int, float], ...] = ()
     elsewhere: bool = False
@@ -206,20 +202,19 @@ class PrivateSgd(LocalSgd):
     @override
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.epsilon <= 100 or not 0 < self.delta < 0.1:
-            raise ConfigError(
-                "epsilon of a record must be above 0 and at most 100, and delta above 0 and below 0.1, got "
-                f"{self.epsilon:g} and {self.delta:g}."
-            )
-        if not 0 < self.clip < 1e6 or self.trainings < 1:
-            raise ConfigError(
-                f"clip must be positive and finite, and trainings at least 1, got {self.clip:g} and {self.trainings}."
-            )
+        if self.trainings < 1:
+            raise ConfigError(f"trainings must be at least 1, got {self.trainings}.")
         if self.network.norm == "batch":
             raise ConfigError(
                 "batch norm mixes the rows of a batch, so that no gradient belongs to one record: with a record's ε "
                 "take network.norm = 'layer' or 'none'."
             )
+
+    @property
+    def epsilon(self) -> float:
+        """ε of a record, in nats."""
+        assert self.privacy.epsilon is not None  # else there is no noise
+        return self.privacy.epsilon
 
     def share(self, rows: int) -> float:
         """q, the probability that one of ``rows`` rows is in a step's batch."""
@@ -238,7 +233,7 @@ class PrivateSgd(LocalSgd):
         """
         found = []
         for rows in sorted(counts):
-            z = noise_multiplier(self.share(rows), self.steps(rows, self.trainings), self.epsilon, self.delta)
+            z = noise_multiplier(self.share(rows), self.steps(rows, self.trainings), self.epsilon, self.privacy.delta)
             found.append((rows, z))
             longest = SIGMA / z
             if longest <= 4 * math.sqrt(self.network.trainable):
@@ -260,10 +255,10 @@ class PrivateSgd(LocalSgd):
 
     @override
     def noise_on_judgements(self, values: int) -> NoisyJudgements:
-        return NoisyJudgements(self.epsilon, self.delta, values)
+        return NoisyJudgements(self.epsilon, self.privacy.delta, values)
 
     def _room(self, rows: int) -> int:
-        return room(rows, self.share(rows), self.steps(rows, self.trainings), self.epsilon, self.delta)
+        return room(rows, self.share(rows), self.steps(rows, self.trainings), self.epsilon, self.privacy.delta)
 
     @override
     def draw(self, keys: UInt32[np.ndarray, "silos 2"], shape: tuple[int, int]) -> Draws:
@@ -311,7 +306,8 @@ class PrivateSgd(LocalSgd):
         net, n = self.network, rows.x.shape[1]
         # A gradient's length in steps of the grid: rounding moves it by √d/2 at most, single precision by a little.
         length = np.float32(SIGMA) / np.float32(multiplier) - np.float32(0.5 * math.sqrt(net.trainable))
-        grid = np.float32(self.clip) / length * np.float32(1 + (net.trainable + 10) * 2.0**-23)
+        clip = np.float32(self.privacy.clip)
+        grid = clip / length * np.float32(1 + (net.trainable + 10) * 2.0**-23)
         drawn = np.float32(min(self.batch, n))
         share = drawn / np.float32(n)
         width = self._room(n)
@@ -326,7 +322,7 @@ class PrivateSgd(LocalSgd):
             slopes = Gradient(net, views)(rows.x[each, first][:, :, None], rows.y[each, first][:, :, None] > 0.5)
             norm = np.sqrt(np.sum(slopes * slopes, axis=-1))
             there = chosen[each, first] & np.isfinite(norm)
-            slopes *= np.minimum(np.float32(1), np.float32(self.clip) / np.maximum(norm, np.float32(1e-30)))[..., None]
+            slopes *= np.minimum(np.float32(1), clip / np.maximum(norm, np.float32(1e-30)))[..., None]
             whole = np.where(there[..., None], np.rint(slopes / grid), np.float32(0)).astype(np.int32)
             total = (whole.sum(axis=1, dtype=np.int32) + draws.noise[:, step]).astype(np.float32) * grid
             models -= np.float32(self.learning_rate) * (total / drawn + np.float32(self.weight_decay) * models)
@@ -341,17 +337,8 @@ def with_noise(sgd: LocalSgd, privacy: RecordPrivacy, trainings: int) -> Private
         privacy: Settings of the noise, with an ε.
         trainings: Trainings of a silo in the run, that before the first round included.
     """
-    assert privacy.epsilon is not None  # else there is no noise
     return PrivateSgd(
-        sgd.network,
-        sgd.epochs,
-        sgd.batch,
-        sgd.learning_rate,
-        sgd.weight_decay,
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        clip=privacy.clip,
-        trainings=trainings,
+        sgd.network, sgd.epochs, sgd.batch, sgd.learning_rate, sgd.weight_decay, privacy=privacy, trainings=trainings
     )
 
 

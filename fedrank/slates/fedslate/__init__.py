@@ -212,20 +212,10 @@ class FedSlate(NetworkPlatforms):
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         """Privacy of Q-values with noise; without it, and for targets and gradients, nothing is promised."""
-        s = self.slates
+        s: Any = self.slates  # resolved
         if s.noise is None or s.noise.epsilon is None:
             return PrivacyReport.none(rounds, _SEEN if s.noise is None else _CLIPPED, _NOT_COVERED)
-        return s.noise.account(
-            rounds,
-            delta,
-            candidates=s.world.candidates,
-            platforms=s.platforms,
-            batch=s.batch,
-            learn_every=s.learn_every,
-            burn_in=s.burn_in,  # type: ignore[arg-type] - resolved
-            memory=s.memory,  # type: ignore[arg-type] - resolved
-            episode_rounds=s.world.rounds_per_episode,
-        )
+        return s.noise.account(rounds, delta, s.world.candidates, s)
 
 
 @dataclass(frozen=True)

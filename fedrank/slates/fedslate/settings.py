@@ -241,6 +241,11 @@ class Slates:
         """K, the number of platforms."""
         return self.world.platforms
 
+    @property
+    def episode_rounds(self) -> int:
+        """Rounds of one user."""
+        return self.world.rounds_per_episode
+
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Lengths of the axes of messages: N candidates, B transitions, H parameters of Ω."""

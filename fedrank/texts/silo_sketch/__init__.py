@@ -44,7 +44,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.config import check_ranges
 from fedrank.engine.methods import PrivacyMode
 from fedrank.privacy.randomised_response import os_words
-from fedrank.texts.config import MODES, Privacy, Sketch, Texts, TextsRun, Training
+from fedrank.texts.config import MODES, Privacy, Sketch, TextsRun, Training
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.silo_sketch.messages import Begin, Change, Labelled, Labeller, LocalModel, Ranker
@@ -59,8 +59,7 @@ class Parts(NamedTuple):
     """Parts that a run gives to the method besides its settings: sizes that all silos know before anything crosses.
 
     Attributes:
-        texts: Settings of documents and queries; ``texts.documents`` and ``texts.words`` win over the sizes here.
-        seed: Seed of random choices of rows.
+        config: Settings of the run; its ``texts.documents`` and ``texts.words`` win over the sizes here.
         silos: Number of silos.
         grades: Number of grades.
         documents: Largest number of documents of a silo.
@@ -68,8 +67,7 @@ class Parts(NamedTuple):
         occurrences: Words of the longest document, for the privacy account.
     """
 
-    texts: Texts
-    seed: int
+    config: TextsRun
     silos: int
     grades: int
     documents: int
@@ -143,13 +141,13 @@ class SiloSketch(Protocol):
         Raises:
             ConfigError: The settings do not fit the run.
         """
-        t, training = parts.texts, self.training
+        t, training = parts.config.texts, self.training
         setup = SketchSetup(
             silos=parts.silos,
             texts=t,
             sketch=self.sketch,
             delta=self.privacy.delta,
-            seed=parts.seed,
+            seed=parts.config.data_seed,
             documents=t.documents or parts.documents,
             words=(t.words or parts.words) if MODES[self.sketch.mode].asks else 0,
             occurrences=parts.occurrences,

@@ -390,7 +390,7 @@ def build_lists(
     alpha: float,
     k: int,
     ends: str = "both",
-    kind: str = "count",
+    shape: SketchShape | None = None,
 ) -> ReverseTopK:
     """The lists of all cells (Algorithm 4, for documents that are all there at once).
 
@@ -400,7 +400,7 @@ def build_lists(
             term cannot find k documents.
         k: The K of the questions to come.
         ends: One of :data:`ENDS`.
-        kind: Of the sketches. Count-min has no signs and needs "top" only.
+        shape: Rows and cells of a sketch; None: of a Count Sketch. Count-min has no signs and needs "top" only.
 
     Raises:
         ConfigError: A number is out of range, or there is no such way to keep ends.
@@ -411,7 +411,7 @@ def build_lists(
         raise ConfigError(f"a reverse top-K sketch needs k >= 1 and alpha * k >= 2, got alpha={alpha}, k={k}.")
     cells = sketches if isinstance(sketches, Cells) else Cells(sketches)
     values, held = cells.values, min(round(alpha * k), cells.n_documents)
-    shape = SketchShape(cells.z, cells.w, kind)
+    shape = shape or SketchShape(cells.z, cells.w)
     if ends == "both":
         half = (held + 1) // 2
         documents = np.concatenate([_largest(values, half), _largest(values, half, -1)], axis=1)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,17 @@ from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.privacy.accounts.vectors import ALWAYS_ASKED, EVERYWHERE, vectors
 from fedrank.privacy.noisy_values import ValueNoise
 
-SMALL = {"platforms": 2, "batch": 5, "learn_every": 3, "burn_in": 20, "memory": 40, "episode_rounds": 6}
+
+class Replay(NamedTuple):
+    platforms: int = 2
+    batch: int = 5
+    learn_every: int = 3
+    burn_in: int = 20
+    memory: int = 40
+    episode_rounds: int = 6
+
+
+SMALL = Replay()
 
 
 def whole(noise, values):
@@ -38,7 +49,7 @@ def test_without_an_epsilon_values_are_cut_and_nothing_else():
     assert np.array_equal(noise.draw_from_os((3,)), np.zeros(3))
     np.testing.assert_allclose(noise.apply(values, noise.draw_from_os((3,))), [1.2345, -2.0, 0.001], rtol=1e-6)
     with pytest.raises(ConfigError, match="no noise"):
-        noise.account(10, 1e-6, candidates=3, **SMALL)
+        noise.account(10, 1e-6, 3, SMALL)
 
 
 @pytest.mark.parametrize(("mechanism", "order"), [("laplace", 1), ("gaussian", 2)])
@@ -80,7 +91,7 @@ def test_simulated_and_real_noise_have_the_spread_that_is_promised(mechanism):
     for drawn in (noise.draw(jax.random.key(1), (2000, 4)), noise.draw_from_os((2000, 4))):
         assert drawn.dtype == jnp.int32 and drawn.shape == (2000, 4)
         assert np.std(np.asarray(drawn)) == pytest.approx(deviation, rel=0.05)  # 8,000 draws: 1 % is one sigma or so
-    report = noise.account(60, 1e-6, candidates=4, **SMALL)
+    report = noise.account(60, 1e-6, 4, SMALL)
     assert report.details["noise_deviation"] == pytest.approx(deviation / 8, rel=1e-9)
 
 
@@ -88,8 +99,8 @@ def play(rounds, rng, choose):
     """One run's vectors at a platform that does not learn last: how many tell of each round's moment."""
     filled = np.ones(rounds)
     for t in range(rounds):
-        if t >= SMALL["burn_in"] and (t + 1) % SMALL["learn_every"] == 0:
-            kept = min(t + 1, SMALL["memory"])
+        if t >= SMALL.burn_in and (t + 1) % SMALL.learn_every == 0:
+            kept = min(t + 1, SMALL.memory)
             then = t - 1 - choose(rng, kept - 1, t)
             filled[then] += 2  # values, and the new ones
             filled[then + 1] += 1  # the target network's, one round later
@@ -98,8 +109,8 @@ def play(rounds, rng, choose):
 
 def test_a_coordinator_that_keeps_to_the_protocol_fills_as_many_vectors_as_expected():
     rounds, rng = 90, np.random.default_rng(5)
-    count = vectors(rounds, unlucky=0.01, **SMALL)
-    fair = lambda rng, n, t: rng.choice(n, SMALL["batch"], replace=False)  # noqa: E731
+    count = vectors(rounds, SMALL, 0.01)
+    fair = lambda rng, n, t: rng.choice(n, SMALL.batch, replace=False)  # noqa: E731
     runs = np.array([play(rounds, rng, fair) for _ in range(600)])
     assert np.all(runs.sum(1) == count.run)
     stays = runs.reshape(600, -1, 6).sum(2)
@@ -112,23 +123,23 @@ def test_a_coordinator_that_keeps_to_the_protocol_fills_as_many_vectors_as_expec
 
 def test_no_coordinator_gets_more_than_the_worst_case_and_a_greedy_one_gets_close():
     rounds = 90
-    count = vectors(rounds, unlucky=0.01, **SMALL)
+    count = vectors(rounds, SMALL, 0.01)
     user = np.arange(30, 36)
 
     def greedy(rng, n, t):
         ages = np.arange(n)  # of the moments that may be asked for: age 0 is round t − 1
         near = np.argsort(np.abs(t - 1 - ages - user.mean()), kind="stable")
-        return near[: SMALL["batch"]]
+        return near[: SMALL.batch]
 
     filled = play(rounds, None, greedy)[user].sum()
     assert 0.7 * count.stay_worst < filled <= count.stay_worst
 
 
 def test_epsilons_add_up_over_a_stay_and_a_run():
-    laplace = ValueNoise(clip=1.0, epsilon=0.01, mechanism="laplace").account(90, 1e-6, candidates=4, **SMALL)
+    laplace = ValueNoise(clip=1.0, epsilon=0.01, mechanism="laplace").account(90, 1e-6, 4, SMALL)
     assert laplace.epsilon(Unit.VECTOR) == pytest.approx(0.01, rel=1e-9) and laplace.details["vector_delta"] == 0
     assert laplace.epsilon(Unit.USER, basis=BASIC) == pytest.approx(laplace.details["vectors_stay"] * 0.01, rel=1e-9)
-    gaussian = ValueNoise(clip=1.0, epsilon=0.5).account(90, 1e-6, candidates=4, **SMALL)
+    gaussian = ValueNoise(clip=1.0, epsilon=0.5).account(90, 1e-6, 4, SMALL)
     assert gaussian.epsilon(Unit.VECTOR) == pytest.approx(0.5, rel=1e-3)
     rho = gaussian.details["vectors_run"] * (gaussian.details["sensitivity"] / gaussian.details["scale"]) ** 2 / 2
     assert rho < gaussian.epsilon(Unit.RUN) <= rho + 2 * math.sqrt(rho * math.log(1e6))
@@ -144,7 +155,7 @@ def test_epsilons_add_up_over_a_stay_and_a_run():
 
 
 def test_the_report_promises_nothing_for_a_round_since_targets_cross_bare():
-    report = ValueNoise(clip=1.0, epsilon=0.5).account(90, 1e-6, candidates=4, **SMALL)
+    report = ValueNoise(clip=1.0, epsilon=0.5).account(90, 1e-6, 4, SMALL)
     assert isinstance(report, PrivacyReport) and report.epsilon_round == math.inf
     content = json.loads(json.dumps(report.as_json(), allow_nan=False))
     assert content["epsilon_round"] is None and content["details"]["vectors_run"] == report.details["vectors_run"]
@@ -153,7 +164,7 @@ def test_the_report_promises_nothing_for_a_round_since_targets_cross_bare():
 
 
 def test_before_the_first_round_nothing_is_spent():
-    report = ValueNoise(clip=1.0, epsilon=0.5).account(0, 1e-6, candidates=4, **SMALL)
+    report = ValueNoise(clip=1.0, epsilon=0.5).account(0, 1e-6, 4, SMALL)
     assert report.epsilon(Unit.USER) == report.epsilon(Unit.RUN) == 0 and report.details["vectors_run"] == 0
 
 

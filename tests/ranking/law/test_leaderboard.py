@@ -15,7 +15,6 @@ from fedrank.engine.executors.base import Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
-from fedrank.ranking.build import bounds_of
 from fedrank.ranking.leaderboard import grid as grids
 from fedrank.ranking.leaderboard.board import read_grid, run_board, standings_of
 from fedrank.ranking.leaderboard.grid import (
@@ -95,7 +94,7 @@ def test_a_promise_is_that_of_a_user_in_all_of_training():
         kept = configuration(
             Entrant("x", "foltr-es"), Block("generated", "perfect", "topics", epsilon), GENERATED, TINY
         )
-        assert kept.population is None and bounds_of(kept).times == TINY.rounds  # the same devices in every round
+        assert kept.population is None and kept.bounds.times == TINY.rounds  # the same devices in every round
     assert "no ε" in configuration(Entrant("x", "dbgd"), Block("generated", "perfect", epsilon=1.0), GENERATED, TINY)
 
 

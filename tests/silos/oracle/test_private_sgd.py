@@ -46,7 +46,11 @@ def silo(n=ROWS, seed=0):
 
 def made(**settings):
     settings = {"epochs": 1, "batch": 4, "learning_rate": 0.5, "clip": CLIP, "epsilon": 3.0} | settings
-    return PrivateSgd(NETWORK, **settings).for_rows({ROWS, 7})
+    return private(NETWORK, **settings).for_rows({ROWS, 7})
+
+
+def private(network, clip=1.0, epsilon=8.0, delta=1e-6, **settings):
+    return PrivateSgd(network, privacy=RecordPrivacy(epsilon=epsilon, delta=delta, clip=clip), **settings)
 
 
 def loss_of_one_row(theta, x, y):
@@ -215,7 +219,7 @@ def test_wrong_settings_are_refused():
     ]:
         network = settings.pop("network", NETWORK)
         with pytest.raises(ConfigError, match=said):
-            PrivateSgd(network, **settings).for_rows({ROWS})
+            private(network, **settings).for_rows({ROWS})
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.folders import find
 from fedrank.silos.data.files import read_columns, read_silos
 from fedrank.silos.data.generate import ROLES, generate_silos
+from fedrank.silos.data.reader import heart_disease
 from fedrank.silos.data.splits import Sizes, split
 
 
@@ -118,7 +119,7 @@ def test_a_named_table_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch
     with pytest.raises(MissingDataError, match="no such file"):
         load("./heart.csv", "silos")
     with pytest.raises(UnknownNameError, match="way with gaps"):
-        load("heart-disease", "silos", gaps="keep")
+        heart_disease(CATALOGUE.entry("heart-disease"), gaps="keep")
 
 
 TEXT = """site,age,smoker,kind,flat,ill

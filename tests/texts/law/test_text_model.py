@@ -13,6 +13,7 @@ import fedrank
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, ModelError, UnknownNameError
 from fedrank.engine.scoring import blocks
 from fedrank.engine.scoring import scores as scored
+from fedrank.texts.config import Texts
 from fedrank.texts.data.features import NAMES, statistics_of
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.graded import LOSSES, GradedLearner
@@ -42,7 +43,7 @@ def _model(rows, loss="listwise", scaling="silo"):
     learner = GradedLearner(N, 3, loss)
     weights = np.random.default_rng(4).normal(size=learner.size).astype(np.float32)
     scales = {f"silo {i}": tuple(after["silo"][k] for k in ("mean", "deviation")) for i, (_, after) in enumerate(rows)}
-    return TextModel(learner, weights, scaling, scales if scaling == "silo" else {})
+    return TextModel(learner, weights, Texts(scale=scaling), scales if scaling == "silo" else {})
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -108,7 +109,7 @@ def test_texts_are_ranked_by_what_they_say(rows):
     learner = GradedLearner(N, 3, "regression")
     weights = np.zeros(learner.size, np.float32)
     weights[NAMES.index("body BM25")] = 1
-    model = TextModel(learner, weights, "silo", {"mine": (np.zeros(N), np.ones(N))})
+    model = TextModel(learner, weights, Texts(), {"mine": (np.zeros(N), np.ones(N))})
     documents = ["Boats at sea.", ("Cats", "The cat sleeps; cats purr."), "A dog barks at the cat in the garden."]
     assert model.rank_texts("cats", documents).tolist() == [1, 2, 0]
     assert model.score_texts("cats", documents)[0] == 0
@@ -182,7 +183,7 @@ def test_documents_that_are_not_found_are_no_hits(rows, collection):
     learner = GradedLearner(N, 2, "regression")
     weights = np.zeros(learner.size, np.float32)
     weights[NAMES.index("body BM25")] = 1
-    model = TextModel(learner, weights, "silo", {"mine": (np.zeros(N), np.ones(N))})
+    model = TextModel(learner, weights, Texts(), {"mine": (np.zeros(N), np.ones(N))})
     shallow, deep = (model.evaluate(collection, ["AP@100"], depth=depth)["all"]["AP@100"] for depth in (1, 60))
     assert 0 < shallow < deep < 1
     assert model.evaluate(collection, ["AP@100"], depth=0)["all"]["AP@100"] == 0

@@ -21,7 +21,7 @@ from typing import Any
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.registry import Registry
 from fedrank.core.trees import Json
-from fedrank.engine.settings import from_dict, read_toml
+from fedrank.engine.settings import from_table, read_toml
 
 
 class NotAttestedError(RunError):
@@ -294,7 +294,7 @@ def door_of(folder: Path, kinds: tuple[str, ...], hub: str) -> Door:
         if not isinstance(table, dict):
             raise ConfigError(f"{file}: has no table [{kind}] with the settings of that kind.")
         try:
-            made[kind] = from_dict({**table, "folder": str(folder)}, ATTESTORS.get(kind))
+            made[kind] = from_table({**table, "folder": str(folder)}, ATTESTORS.get(kind))
         except ConfigError as error:
             raise ConfigError(f"{file}: [{kind}]: {error}") from error
     return Door(made, hub)

@@ -379,10 +379,8 @@ def _likely(
 ) -> Callable[[Sequence[str], np.ndarray], np.ndarray]:
     """A function from a query's words and their IDF to the documents that reverse top-K lists name for them."""
     k = s.texts.foreign
-    lists = [
-        build_lists(field, _ALPHA, k, kind=s.shape.kind, ends="both" if s.shape.kind == "count" else "top")
-        for field in fields
-    ]
+    ends = "both" if s.shape.kind == "count" else "top"
+    lists = [build_lists(field, _ALPHA, k, ends, s.shape) for field in fields]
 
     def likely(words: Sequence[str], idf: np.ndarray) -> np.ndarray:
         mine = hashes.select(np.array([places[word] for word in words], np.int64))

@@ -53,7 +53,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an owner's documents lie in an engine that it has already.
+    """The place of an owner's documents in an engine that it has already.
 
     Attributes:
         url: Address, whose scheme names the engine: an entry point of ``fedrank.search_engines``, a function from a

@@ -83,6 +83,7 @@ def _import_what_devices_run():
     for module in (
         "core.rng",
         "metrics.online",
+        "privacy.accounts.composition",
         "privacy.quantise",
         "privacy.piecewise",
         "privacy.randomised_response",

@@ -1,4 +1,4 @@
-"""A search engine over a file with a document a line, a JSON object each: ``engine = "jsonl:///home/me/pages.jsonl"``."""
+"""A search engine over a file with a document a line, a JSON object each: ``engine = "jsonl:///srv/pages.jsonl"``."""
 
 import json
 from itertools import islice

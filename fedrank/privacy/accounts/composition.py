@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64
+
+if TYPE_CHECKING:
+    from jaxtyping import Float64  # for type checkers: a device has NumPy alone
 
 #: Compositions beyond this are bounded in closed form.
 _EXACT = 1_000_000

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.flower.settings import read_run
-from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.native import NativeSimulator
 from fedrank.silos.build import build_silos
 from fedrank.silos.first_look import first_looks
 
@@ -36,9 +36,10 @@ def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_
         "checkpoint-dir": str(kept),
     }
     config, _ = read_run(values)
-    experiment, keys = build_silos(config), run_keys([config.seed])
-    simulator = Simulator(experiment.protocol)
-    states, own = simulator.start(keys, experiment.parties)
+    experiment = build_silos(config)
+    simulator = NativeSimulator(experiment.protocol, experiment.parties, 16, experiment.conditions)
+    keys = simulator.keys([config.seed])
+    states, own = simulator.begin(keys, experiment.parties)
     states, _, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, ROUNDS)
     expected = jax.tree.map(lambda leaf: np.asarray(leaf)[0], states._replace(key=()))
     tables = [

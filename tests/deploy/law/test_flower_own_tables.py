@@ -15,7 +15,7 @@ from fedrank.deploy.flower.answers import answer_for, node_of
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.deployment import NodeSettings, hash_of
-from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.native import NativeSimulator
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
 from fedrank.silos.data.generate import generate_silos
@@ -77,9 +77,10 @@ def test_silos_with_their_own_files_learn_what_one_file_of_all_gives(crossing, f
         serve({**values, "num-server-rounds": 1}, Nodes(nodes))
     state = serve(values, Nodes(nodes))
     config, _ = flat.read_run({**values, "data": str(everything)})
-    experiment, keys = build_silos(config), run_keys([config.seed])
-    simulator = Simulator(experiment.protocol)
-    states, own = simulator.start(keys, experiment.parties)
+    experiment = build_silos(config)
+    simulator = NativeSimulator(experiment.protocol, experiment.parties, 16, experiment.conditions)
+    keys = simulator.keys([config.seed])
+    states, own = simulator.begin(keys, experiment.parties)
     states, own, seen = simulator.advance(keys, states, experiment.parties.shared, own, 0, ROUNDS)
     np.testing.assert_allclose(state.weights, np.asarray(states.weights)[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(state.best_weights, np.asarray(states.best_weights)[0], rtol=1e-5, atol=1e-6)

@@ -1,6 +1,5 @@
 """Arrays of a wrong shape are refused where they are handed over, not where they first fail to fit."""
 
-import jax
 import jax.numpy as jnp
 import pytest
 from jaxtyping import TypeCheckError
@@ -11,7 +10,6 @@ from fedrank.slates.fedslate.platform import fit_step
 from fedrank.slates.sums.secure_sum import total
 from fedrank.slates.world.best_slate import best_slate, exact, greedy, slate_value, top_k
 from fedrank.slates.world.choice import Multinomial
-from fedrank.slates.world.policies import returns
 
 S = settings()
 HEAD = jnp.zeros(S.federated_network.size)
@@ -29,7 +27,6 @@ CALLS = {
         jnp.ones((K, N), jnp.uint32), jnp.ones(K + 1, bool), jnp.ones(K, bool)
     ),
     "one score for all": lambda: best_slate(Multinomial(), jnp.ones(1), jnp.ones(4), 2, jnp.float32(0)),
-    "one key instead of several": lambda: returns(S.world, None, jax.random.key(0)),
 }
 
 

@@ -266,21 +266,6 @@ def test_published_shares_add_up_to_laplace_noise():
     assert stats.kstest(sums, stats.laplace(scale=2.0).cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("sensitivity", [1, 3, 10])
-@pytest.mark.parametrize("epsilon", [0.1, 1.2, 4.5])
-def test_neighbouring_probabilities_differ_by_epsilon_and_no_more(epsilon, sensitivity):
-    x = np.arange(-60, 61)
-    scale = sensitivity / epsilon
-    ratios = discrete_laplace_pmf(x, scale) / discrete_laplace_pmf(x + sensitivity, scale)
-    assert ratios.max() == pytest.approx(math.exp(epsilon), rel=1e-12)
-    assert ratios.min() == pytest.approx(math.exp(-epsilon), rel=1e-12)
-    closed_form = laplace(scale)
-    assert sum(closed_form.values()) == pytest.approx(1.0)
-    np.testing.assert_allclose(
-        discrete_laplace_pmf(np.array([*closed_form]), scale), [*closed_form.values()], rtol=1e-10
-    )
-
-
 @pytest.mark.parametrize(("scale", "enough"), [(0.4, 1), (3.0, 2), (40.0, 60), (200.0, 1000)])
 def test_how_often_a_share_is_zero(scale, enough):
     one = stats.nbinom.pmf(np.arange(math.ceil(60 * scale)), 1 / enough, -math.expm1(-1 / scale))

@@ -47,7 +47,7 @@ def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_
     ]
     with linked(tmp_path, "bandit-fedavg", tables) as run:
         said = run(**{name: value for name, value in values.items() if name != "protocol"})
-    assert f"round {ROUNDS} of {ROUNDS}" in said
+    assert f"is done, {ROUNDS} of {ROUNDS}" in said
     network = experiment.protocol.net
     for name, theta in (("seed0-last", expected.weights), ("seed0", expected.best_weights)):
         for part, tensor in load_file(kept / "weights" / f"{name}.safetensors").items():

@@ -36,7 +36,7 @@ def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_pat
     ]
     with linked(tmp_path, "silo-sketch", tables) as run:
         said = run(**{name: value for name, value in values.items() if name != "protocol"})
-    assert f"round {ROUNDS} of {ROUNDS}" in said and "setup: done" in said
+    assert f"is done, {ROUNDS} of {ROUNDS}" in said and "setup: done" in said
     kept = tmp_path / "kept"
     weights = load_file(kept / "weights" / "seed0.safetensors")["weights"]
     np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-5)

@@ -255,7 +255,7 @@ class _Unlearning:
         return _Left(name, weights_of(self.protocol, tuned), seconds + more, rounds + self.tune, answered)
 
     def methods(self) -> list[UnlearningMethod]:
-        """Results of all methods."""
+        """One result for each method of forgetting, in the order of the table."""
         devices, stay = len(self.gone), int((~self.gone).sum())
         self.listener.stage("Training with all devices")
         begun, trained, seen, full = self._train(self.experiment.conditions, None, 0, self.rounds, record=True)

@@ -66,7 +66,8 @@ def _distribution(likely: float, unlikely: float, times: int) -> tuple[range, Fl
     Returns:
         The totals, float64 [totals]: their probabilities, and how much is left out.
     """
-    none = max(0.0, 1.0 - likely - unlikely)
+    none = 1.0 - likely - unlikely
+    none = none if none > 1e-15 else 0.0  # what rounding leaves of two probabilities that add up to 1
     # Without zeros totals are all even or all odd: twice the number of ones, less T.
     step, shift, smallest = (1, 0, -1) if none else (2, -times, 0)
     each = ((likely, 1), (unlikely, smallest), (none, 0))
@@ -90,7 +91,7 @@ def _distribution(likely: float, unlikely: float, times: int) -> tuple[range, Fl
 
 
 def _sine_less_angle(x: Float64[np.ndarray, " n"]) -> Float64[np.ndarray, " n"]:
-    """Sin x − x, to the last digits near 0 too."""
+    """The sine of each angle less the angle, float64 [n], in radians, to the last digits near 0 too."""
     small, square = np.abs(x) < 1, x * x
     series = 1.0
     for k in (16, 14, 12, 10, 8, 6, 4):  # Horner's form of Taylor's series

@@ -72,27 +72,27 @@ class Replay(Protocol):
 
     @property
     def batch(self) -> int:
-        """B, moments in a batch."""
+        """B, moments that a message asks values of, at least 1."""
         ...
 
     @property
     def learn_every(self) -> int:
-        """Rounds between two batches."""
+        """Rounds from one batch to the next, at least 1."""
         ...
 
     @property
     def burn_in(self) -> int:
-        """Rounds before the first batch."""
+        """Rounds before the first batch, more than ``batch``."""
         ...
 
     @property
     def memory(self) -> int:
-        """Moments that a platform keeps."""
+        """Latest moments that a platform keeps and draws a batch from, more than ``batch``."""
         ...
 
     @property
     def episode_rounds(self) -> int:
-        """Rounds of one user."""
+        """Rounds of the world that one user stays at most, at least 1."""
         ...
 
 

@@ -212,7 +212,7 @@ class PrivateSgd(LocalSgd):
 
     @property
     def epsilon(self) -> float:
-        """ε of a record, in nats."""
+        """ε of one record over the whole run, in nats, above 0."""
         assert self.privacy.epsilon is not None  # else there is no noise
         return self.privacy.epsilon
 

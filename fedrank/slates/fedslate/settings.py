@@ -243,7 +243,7 @@ class Slates:
 
     @property
     def episode_rounds(self) -> int:
-        """Rounds of one user."""
+        """Rounds of the world that one user stays at most, at least 1."""
         return self.world.rounds_per_episode
 
     @cached_property

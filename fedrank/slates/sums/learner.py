@@ -2,22 +2,7 @@
 
 Whoever writes one says what is known of a user (``first_known``, ``known_after``), what a click adds to the sums
 (``contribution``), what model the sums give (``solve``), what a platform makes of the model (``improve``), and what
-clicks are worth by it (``values``)::
-
-    @dataclass(frozen=True)
-    class MeanOfItem(SumLearner):
-        \"\"\"A click is worth what items like it engaged on the whole: linear in the item's feature.\"\"\"
-
-        name, numbers, parameters = "mean-of-item", 2, 2
-
-        def contribution(self, own, item, engagement):
-            return jnp.stack([engagement, engagement * item])
-
-        def solve(self, sums, rounds, model, noise):
-            return sums / jnp.maximum(rounds, 1.0)
-
-        def values(self, own):
-            return own.model[0] + own.model[1] * item_feature(own.view.documents)
+clicks are worth by it (``values``); ``examples/parts/my_parts/mean_of_item.py`` is one, whole.
 
 Clipping, noise, its account, what crosses, exploring until there is a model, and the users are the same for all; see
 :class:`fedrank.slates.sums.SummedSlates`. An entry point of ``fedrank.slate_learners`` gives it a name for

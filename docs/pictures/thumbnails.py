@@ -50,7 +50,7 @@ def scrape(block: Any, variables: dict[str, Any], conf: dict[str, Any]) -> str:
 
 def png(name: str) -> bytes:
     """A picture as PNG, in light colours."""
-    import vl_convert
+    import resvg_py
 
     from pictures import markup
 
@@ -60,4 +60,4 @@ def png(name: str) -> bytes:
     drawn = drawn.replace(
         "<svg ", f'<svg font-family="Helvetica, Arial, sans-serif" width="{wide}" height="{high}" ', 1
     )
-    return vl_convert.svg_to_png(drawn)
+    return resvg_py.svg_to_bytes(svg_string=drawn)

@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 _COLUMNS = 3
 
 
-def report(folder: Path, /, *, out: Path | None = None, as_json: AsJson = False) -> None:
+def report(folder: Path, /, *, out: Path | None = None, png: bool = False, as_json: AsJson = False) -> None:
     """Write a run's page and figures again and print its results.
 
     Args:
         folder: The run's directory; an unfinished run is shown as far as it got.
         out: The page's file; by default report.html in the run's directory.
+        png: Write the figures beside the page as PNG files too.
         as_json: Print the results as JSON for machines.
     """
     from fedrank.report.load import load
     from fedrank.report.page import write_page
 
     run = load(folder)
-    page = write_page(run, out)
+    page = write_page(run, out, png=png)
     show(run, page, as_json=as_json)
 
 

@@ -424,7 +424,9 @@ def _curves(charts: dict[str, Chart], runs: dict[str, Run]) -> Html:
         for name, chart in charts.items()
     ]
     note = f" A figure shows the first {MOST_CURVES} runs of a kind." if len(runs) > MOST_CURVES else ""
-    return join(h("div", *drawn, class_="charts"), h("p", f"Figures as PNG: folder figures.{note}", class_="note"))
+    return join(
+        h("div", *drawn, class_="charts"), h("p", f"Files of the figures: folder figures.{note}", class_="note")
+    )
 
 
 def _slug(text: str) -> str:

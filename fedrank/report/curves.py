@@ -208,7 +208,9 @@ def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str
         name = f"offline-{_slug(measure)}"
         parts.append(charts[name].figure(name, _alt(run, measure, "by interactions, per split")))
     more = "Point at a curve to read its values." if parts else "There are no curves yet."
-    return join(h("div", *parts, class_="charts"), h("p", more, " Figures as PNG: folder figures.", class_="note"))
+    return join(
+        h("div", *parts, class_="charts"), h("p", more, " Files of the figures: folder figures.", class_="note")
+    )
 
 
 def _alt(run: Run, measure: str, how: str) -> str:

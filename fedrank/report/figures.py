@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.optional import OptionalModule, is_installed
+from fedrank.core.optional import OptionalModule
 from fedrank.report import describe
 from fedrank.report.charts import (
     INK,
@@ -39,7 +39,7 @@ from fedrank.report.charts import (
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
 
-vl_convert = OptionalModule("vl_convert", "report", "A PNG file")
+resvg = OptionalModule("resvg_py", "png", "A PNG file")
 
 SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
 
@@ -174,7 +174,7 @@ def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> P
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
-        path.write_bytes(vl_convert.svg_to_png(chart.svg, scale=scale))
+        path.write_bytes(resvg.svg_to_bytes(svg_string=chart.svg, zoom=scale))
     elif path.suffix == ".svg":
         path.write_text(chart.svg, encoding="utf-8")
     else:
@@ -182,15 +182,12 @@ def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> P
     return path
 
 
-def save_all(charts: Mapping[str, Chart], folder: Path) -> None:
-    """Write figures by their names: PNG, or SVG where what makes PNG is not installed (the extra ``report``).
-
-    A figure of that name in the other format, of an earlier call, is removed.
-    """
-    suffix, other = (".png", ".svg") if is_installed("vl_convert") else (".svg", ".png")
+def save_all(charts: Mapping[str, Chart], folder: Path, *, png: bool = False) -> None:
+    """Write figures by their names as SVG files, with ``png`` as PNG files too (the extra ``png``)."""
     for name, chart in charts.items():
-        save(chart, folder / f"{name}{suffix}")
-        (folder / f"{name}{other}").unlink(missing_ok=True)
+        (folder / f"{name}.png").unlink(missing_ok=True)
+        for suffix in (".svg", ".png") if png else (".svg",):
+            save(chart, folder / f"{name}{suffix}")
 
 
 def _upper(measure: str) -> str:

@@ -1,4 +1,4 @@
-"""The page of a run, and of findings such as attacks and plans: one file, no network; and its figures as PNG.
+"""The page of a run, and of findings such as attacks and plans: one file, no network; and its figures as files.
 
 What stands on the page of a run is the task's (:class:`~fedrank.report.run.Shown`); here it becomes a document. A page
 of findings opens like a report, then has everything that was found.
@@ -22,12 +22,15 @@ from fedrank.report.run import Run
 from fedrank.report.tables import Table
 
 
-def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
+def write_page(
+    run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, png: bool = False
+) -> Path:
     """Write ``report.html`` and its figures as files.
 
     Args:
         run: A run, or its directory.
         out: The page's file; default ``report.html`` in the run directory. Figures go to ``figures`` beside it.
+        png: Write the figures as PNG files too.
 
     Returns:
         The page's file.
@@ -40,7 +43,7 @@ def write_page(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | 
     charts = run.shown.charts(run)
     text = html_of(run, charts)
     try:
-        figures.save_all(charts, file.parent / "figures")
+        figures.save_all(charts, file.parent / "figures", png=png)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except OSError as error:

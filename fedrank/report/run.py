@@ -405,7 +405,7 @@ class Shown(abc.ABC):
 
     @abc.abstractmethod
     def charts(self, run: Run) -> dict[str, Chart]:
-        """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
+        """All figures of the page by name, which is also that of its file: letters, digits and hyphens."""
 
     @abc.abstractmethod
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:

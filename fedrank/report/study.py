@@ -143,7 +143,7 @@ def results(paper: Paper, shown: Sequence[StudyRuns]) -> dict[str, Json]:
 
 
 def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> Path:
-    """Write ``report.html``, ``results.json`` and ``figures/*.png``.
+    """Write ``report.html``, ``results.json`` and ``figures/*.svg``.
 
     Args:
         paper: The paper.

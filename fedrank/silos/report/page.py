@@ -40,7 +40,7 @@ _LOOKED = h(
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """All figures of the page by name, which is also that of the PNG: letters, digits and hyphens."""
+    """All figures of the page by name, which is also that of its file: letters, digits and hyphens."""
     silos, measure = _silos(run), silo_figures.measured_by(run)
     first = opening_chart(run)
     out: dict[str, Chart] = {} if first is None else {CHART: first}
@@ -208,7 +208,8 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Html:
         parts.append(drawn[f"auc-round-{i}"].figure(f"auc-round-{i}", _alt(run, said)))
     more = "Point at a curve to read its values." if parts else "There are no curves: no AUC is defined."
     return join(
-        h("div", *parts, class_="charts"), h("p", more, " Figures as PNG: folder figures.", _rest(run), class_="note")
+        h("div", *parts, class_="charts"),
+        h("p", more, " Files of the figures: folder figures.", _rest(run), class_="note"),
     )
 
 

@@ -184,7 +184,7 @@ _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be chance", "unknow
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """All figures of the page by name, which is also that of the PNG."""
+    """All figures of the page by name, which is also that of its file."""
     slates = slates_of(run)
     first = opening_chart(run)
     out: dict[str, Chart] = {} if first is None else {CHART: first}
@@ -314,9 +314,7 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
         for name, chart in drawn.items()
         if name not in (CHART, *FIGURES)
     ]
-    note = (
-        "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves yet."
-    )
+    note = "Point at a curve to read its values. Their files: folder figures." if parts else "There are no curves yet."
     content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
     return Section("curves", "How they learnt", content)
 

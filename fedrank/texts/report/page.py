@@ -180,7 +180,7 @@ _TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown"
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """All figures of the page, by the name that their PNG files have."""
+    """All figures of the page, by the name that their files have."""
     made = {
         CHART: opening_chart(run),
         "curve-own": learning_figure(run, "own"),
@@ -309,7 +309,11 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
         "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",
     }
     parts = [drawn[name].figure(name, _alt(run, said)) for name, said in names.items() if name in drawn]
-    note = "Point at a curve to read its values. Figures as PNG: folder figures." if parts else "There are no curves."
+    note = (
+        "Point at a curve to read its values. Files of the figures: folder figures."
+        if parts
+        else "There are no curves."
+    )
     content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
     return Section("curves", "How it learnt", content)
 

@@ -49,7 +49,7 @@ def test_every_public_name_is_there_and_the_stub_says_the_same():
 
 
 def test_importing_it_imports_nothing_heavy():
-    heavy = "jax numpy polars vl_convert cyclopts"
+    heavy = "jax numpy polars resvg_py cyclopts"
     code = f"import sys, fedrank; dir(fedrank); print([m for m in {heavy.split()} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "[]"

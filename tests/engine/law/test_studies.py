@@ -109,7 +109,7 @@ def test_the_page_says_what_a_reader_must_know(reproduced):
     page = (reproduced / "report.html").read_text()
     for said in ("A quick look: 50 % of the rounds", "Not run:", "Paper: Table 1", "over 2 seeds", "(Holm)"):
         assert said in page
-    assert list((reproduced / "figures").glob("one-online-maxrr-*.png"))
+    assert list((reproduced / "figures").glob("one-online-maxrr-*.svg"))
 
 
 def test_started_again_it_runs_nothing_twice(paper, reproduced, capsys):

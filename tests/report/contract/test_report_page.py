@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
@@ -161,11 +162,14 @@ def test_a_damaged_file_is_named(tmp_path):
             load(folder)
 
 
-def test_figures_are_pngs(tmp_path):
+def test_figures_are_svg_files_and_png_where_wanted(tmp_path):
     folder = make_run(tmp_path / "run")
-    write_page(folder)
-    files = list((folder / "figures").glob("*.png"))
-    assert files and all(f.read_bytes().startswith(b"\x89PNG") for f in files)
+    for png in (True, False):
+        write_page(folder, png=png)
+        files = {suffix: list((folder / "figures").glob(f"*{suffix}")) for suffix in (".svg", ".png")}
+        assert files[".svg"] and len(files[".png"]) == (len(files[".svg"]) if png else 0)
+        assert all(ElementTree.parse(f).getroot().tag.endswith("svg") for f in files[".svg"])
+        assert all(f.read_bytes().startswith(b"\x89PNG") for f in files[".png"])
 
 
 # -- comparisons ---------------------------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ def test_the_comparison_is_a_page_of_its_own(runs, tmp_path):
     page = Page(text)
     assert page.fetched == [] and only_script(text) == page_script() and page.images
     assert "clicks" in " ".join(page.words)  # the setting in which they differ
-    assert list((tmp_path / "out" / "figures").glob("*.png"))
+    assert list((tmp_path / "out" / "figures").glob("*.svg"))
 
 
 def test_many_runs_still_have_a_table(tmp_path):
@@ -222,7 +226,7 @@ def test_runs_may_lack_different_parts(tmp_path):
         frame = pl.read_parquet(folder / "metrics.parquet")
         frame.filter(pl.col("split") != absent).write_parquet(folder / "metrics.parquet")
     write_comparison(folders, tmp_path / "out")
-    figures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
+    figures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert figures == {"expected-maxrr-navigational-test", "expected-maxrr-navigational-train"}
 
 

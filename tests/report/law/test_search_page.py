@@ -57,7 +57,7 @@ def test_the_page_orders_runs_by_their_value_and_leaves_the_test_part_out(tmp_pa
     text = write_search(trials, "vali: nDCG@10", tmp_path / "page").read_text(encoding="utf-8")
     assert re.search('<p class="about">(.*?)</p>', text)[1].startswith("high, low")
     assert ">validation<" in text and ">test<" not in text
-    assert (tmp_path / "page" / "figures" / "trials.png").exists()
+    assert (tmp_path / "page" / "figures" / "trials.svg").exists()
 
 
 def test_a_search_without_a_value_has_no_page(tmp_path):

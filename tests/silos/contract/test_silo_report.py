@@ -231,7 +231,7 @@ def test_the_ledger_in_words_counts_messages_models_and_bytes(tmp_path):
 
 
 def test_a_figure_of_each_kind_and_a_file_for_each(one):
-    names = {path.stem for path in (one[0].path / "figures").glob("*.png")}
+    names = {path.stem for path in (one[0].path / "figures").glob("*.svg")}
     assert names == {
         "opening",
         "auc-round-0",
@@ -290,7 +290,7 @@ def test_runs_are_compared_target_by_target(tmp_path):
     assert found["AUC, best so far (long-beach)", "other"] is None
     text = write_comparison(folders, tmp_path / "out").read_text(encoding="utf-8")
     assert "messages so far" in text and "low" in text
-    assert [path.stem for path in (tmp_path / "out" / "figures").glob("*.png")] == [
+    assert [path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")] == [
         "auc-best-so-far-heart-disease-target-hungarian-test"
     ]
 
@@ -300,7 +300,7 @@ def test_runs_are_compared_target_by_target(tmp_path):
 
 def test_json_has_the_evidence_and_the_terminal_the_warning(one, capsys, monkeypatch):
     folder = one[0].path
-    monkeypatch.setattr("fedrank.report.page.write_page", lambda run, out: folder / "report.html")
+    monkeypatch.setattr("fedrank.report.page.write_page", lambda run, out, **_: folder / "report.html")
     report(folder, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["evidence"] == json.loads((folder / "evidence.json").read_text())

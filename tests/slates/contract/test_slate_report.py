@@ -128,7 +128,7 @@ def test_curves_have_the_policies_as_lines(one):
         assert all(name in svg for name in POLICIES) and "Generated users: no real people" in svg
     assert "A, with feedback" in drawn[4] and "exploration included" in drawn[4]
     for name in ("engagement-all", "engagement-a", "engagement-b", "while-learning"):
-        assert (run.path / "figures" / f"{name}.png").stat().st_size > 1000
+        assert (run.path / "figures" / f"{name}.svg").stat().st_size > 1000
 
 
 def test_names_of_lines_that_lie_on_each_other_do_not_overlap(one):

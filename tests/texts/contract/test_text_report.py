@@ -208,7 +208,7 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
     run, text, page = one
     assert page.tags.count("svg") == 4
     for name in ("opening", "curve-own", "curve-search", "gate"):
-        assert (run.path / "figures" / f"{name}.png").stat().st_size > 1000
+        assert (run.path / "figures" / f"{name}.svg").stat().st_size > 1000
     own, search = (re.sub(r"<[^>]*>", "|", svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)[2:])
     assert all(f"|{mark}|" in own for mark in ("BM25", "Local", "Local+"))
     assert "|Local at home|" in search and "|BM25 at home|" in search and "|BM25|" in search

@@ -93,12 +93,12 @@ def search_settings(
 
 def _measures(path: Path, split: str) -> list[str]:
     """The measures that a run has of a part, the most telling first."""
-    from fedrank.report import describe
+    from fedrank.report import wording
     from fedrank.report.load import load
 
     run = load(path)
     known = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-    return describe.order_measures(measure for measure in known if run.shown.summarised(run, measure))
+    return wording.order_measures(measure for measure in known if run.shown.summarised(run, measure))
 
 
 def _value(path: Path, split: str, name: str) -> float:

@@ -19,8 +19,9 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
-from fedrank.report import describe, figures, sentences, tables
+from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.load import load
 from fedrank.report.opening import MOST_NUMBERS, Number, Opening, head
@@ -107,7 +108,7 @@ def _shared_label(labels: Sequence[str]) -> str:
 
 def _data(run: Run) -> tuple[str, ...]:
     """The data that a run's values were measured on, as text for each of its settings of data."""
-    return tuple(f"{key} {describe.number(run.setting(key))}" for key in run.shown.data_settings(run))
+    return tuple(f"{key} {wording.number(run.setting(key))}" for key in run.shown.data_settings(run))
 
 
 def changed_settings(runs: Mapping[str, Run]) -> Table:
@@ -201,7 +202,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
             for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
                 if run.shown.summarised(run, measure) and (not most_telling or run.shown.telling(run, split, measure)):
                     measures.setdefault(name_in_table(run, split, measure), {})[id(run)] = measure
-        for measure in describe.order_measures(measures):
+        for measure in wording.order_measures(measures):
             names = measures[measure]
             having = (one.having(split, lambda run, names=names: names.get(id(run), "")) for one in columns)
             rows += _rows(split, measure, [one for one in having if one.runs], lambda run, names=names: names[id(run)])
@@ -265,9 +266,9 @@ def pooled_words(runs: Mapping[str, Run]) -> list[str]:
             first = next(iter(one.runs.values()))
             over = [key for key in first.shown.replicates if len({run.setting(key) for run in one.runs.values()}) > 1]
             members = [
-                " ".join(f"{key} {describe.number(run.setting(key))}" for key in over) for run in one.runs.values()
+                " ".join(f"{key} {wording.number(run.setting(key))}" for key in over) for run in one.runs.values()
             ]
-            out.append(f"{one.label}: mean over {describe.in_words(members)}, where the part exists.")
+            out.append(f"{one.label}: mean over {wording.in_words(members)}, where the part exists.")
     return out
 
 
@@ -311,7 +312,7 @@ def write_comparison(
     top = drawn.get(opening.chart)
     first = None if top is None else top.figure(opening.chart, opening.description)
     rest = {name: chart for name, chart in own.items() if name != opening.chart}
-    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in sentences.other_caveats(run))
+    caveats = dict.fromkeys(caveat for run in runs.values() for caveat in describe.other_caveats(run))
     page = document(
         f"{opening.title} – fedrank",
         head(opening, _names(runs), caveats, first, _refusals(runs)),
@@ -382,7 +383,7 @@ def _charts(runs: dict[str, Run]) -> dict[str, Chart]:
             run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))["measure"].unique().to_list()
         )
         data = run.shown.same_question(run)
-        for measure in run.shown.drawn_measures(run, describe.order_measures(offline)):
+        for measure in run.shown.drawn_measures(run, wording.order_measures(offline)):
             groups.setdefault((measure, data), {})[label] = run
     several = len({data for _, data in groups}) > 1
     charts = {}
@@ -449,43 +450,43 @@ def comparison_opening(runs: Mapping[str, Run], table: Table, differs: Table, ch
     )
     rows = _leading(table)
     closing = _differing(differs)
-    closing += "".join(dict.fromkeys(sentences.closing(run) for run in runs.values()))
+    for said in dict.fromkeys(describe.closing(run) for run in runs.values()):
+        closing += said
     if not rows:
-        return Opening(title, f"The runs have no measure in common.{closing}", (), *chart)
+        return Opening(title, say("The runs have no measure in common.") + closing, (), *chart)
     digits = next(column.digits for column in table.columns if column.key == "value")
+    measure, other = str(rows[0]["measure"]), str(rows[0]["run"])
+    less = measure.startswith(_LESS_IS_BETTER)
+    compared = {
+        str(row["run"]): Comparison(row["difference"], other, ways=("above", "below"), than="", digits=digits)
+        for row in rows
+        if row["difference"] is not None
+    }
     numbers = []
     for row in rows[:MOST_NUMBERS]:
-        difference, half = row["difference"], row["value"].half
-        note = "" if half is None else f"± {half:.{digits}f}"
-        if difference is not None:
-            amount = describe.format_value(difference, signed=True, digits=digits)
-            note = f"{amount}: {sentences.interval_words(difference)}"
-        numbers.append(Number(str(row["run"]), describe.format_value(row["value"].mean, digits=digits), note))
-    named = f"{rows[0]['measure']} ({rows[0]['split']})"
-    compared = [row for row in rows if row["difference"] is not None]
+        value, found = Measured(row["value"], measure, digits), compared.get(str(row["run"]))
+        numbers.append(Number(str(row["run"]), value, value.note if found is None else f"{found.signed}: {found.note}"))
     if not compared:
-        sentence = f"No difference is given in {named}: see below what differs."
+        sentence = say(
+            "No difference is given in ", Named(f"{measure} ({rows[0]['split']})"), ": see below what differs."
+        )
     else:
-        best = max(compared, key=lambda row: row["difference"].mean)
-        amount = describe.format_value(best["difference"].mean, signed=True, digits=digits)
-        told = {"a gain": "a gain", "a loss": "a loss", "may be chance": "which may be chance"}
-        known = told.get(sentences.interval_words(best["difference"]), "without an interval")
-        reached = describe.format_value(best["value"].mean, digits=digits)
-        who = f"{best['run']} reaches" + (", most of what is compared," if len(compared) > 1 else "")
+        name, best = max(compared.items(), key=lambda one: one[1].difference.mean * (-1 if less else 1))
+        reached = Measured(next(row["value"] for row in rows if row["run"] == name), measure, digits)
         split = str(rows[0]["split"])
         where = {"online": "In the users’ own sessions", "sum": "In the sum"}.get(split, f"On {split} data")
-        measure, other = rows[0]["measure"], rows[0]["run"]
-        sentence = f"{where}, {who} {measure} {reached}: {amount} against {other}, {known}."
+        who = say(Named(name), " reaches" + (", most of what is compared," if len(compared) > 1 else ""))
+        sentence = say(f"{where}, ", who, " ", Named(measure), " ", reached, ": ", best, ".")
     return Opening(title, sentence + closing, tuple(numbers), *chart)
 
 
-def _differing(differs: Table) -> str:
+def _differing(differs: Table) -> Sentence:
     """In which settings the runs differ, as a sentence."""
     keys = [str(row["key"]) for row in differs.rows]
     if not keys:
-        return " Their settings are the same."
+        return say(" Their settings are the same.")
     some = keys if len(keys) <= MOST_SETTINGS else [*keys[: MOST_SETTINGS - 1], f"{len(keys) - MOST_SETTINGS + 1} more"]
-    return f" They differ in {describe.in_words(some)}."
+    return say(" They differ in ", Named(wording.in_words(some)), ".")
 
 
 def _leading(table: Table) -> list[Mapping[str, Json]]:

@@ -11,15 +11,19 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from fedrank.report import describe, figures, sections, sentences, tables, words
+from fedrank.report import describe, figures, sections, tables, wording, words
 from fedrank.report.charts import Chart
-from fedrank.report.html import Html, h, join, tile
+from fedrank.report.claims import Comparison, Measured, Named, Size, say
+from fedrank.report.html import Html, h, join
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section, Shown
 from fedrank.report.statistics import final_values, first_values, mean_interval
 
 #: Charts of offline measures on the page; the table has all of them.
 MOST_CHARTS = 5
+
+#: The first sentence before the first evaluation.
+NOTHING_YET = "Nothing has been measured yet."
 
 #: Name of the chart that a page opens with.
 OPENING = "opening"
@@ -53,19 +57,16 @@ class CurvesShown(Shown):
         title = f"What {many} learnt together: {run.setting('protocol')} on {self.data_words(run)}"
         leading = leading_measure(run)
         if leading is None:
-            return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}", self.costs(run))
+            return Opening(title, say(NOTHING_YET, describe.closing(run)), self.costs(run))
         split, measure = leading
-        final, first = (
-            mean_interval(list(of(run.metrics, split, measure).values())) for of in (final_values, first_values)
-        )
-        sentence = (
-            f"{_upper(measure)} went from {first.mean:.{sentences.DIGITS}f} to {final.mean:.{sentences.DIGITS}f} "
-            f"{self.where[split]}.{sentences.closing(run)}"
-        )
-        number = Number(
-            f"{_upper(measure)} {self.where[split]}", f"{final.mean:.{sentences.DIGITS}f}", sentences.spread(final)
-        )
-        return Opening(title, sentence, (number, *self.costs(run)), *self.opening_chart(run))
+        name, place = Named(_upper(measure)), Named(self.where[split])
+        final, first = (of(run.metrics, split, measure) for of in (final_values, first_values))
+        reached, start = (Measured(mean_interval(list(of.values())), measure) for of in (final, first))
+        change = mean_interval([final[seed] - first[seed] for seed in final])
+        compared = Comparison(change, "what it was at the start", ways=("higher", "lower"))
+        sentence = say(name, " ", place, " went from ", start, " to ", reached, ": ", compared, ".")
+        number = Number(f"{name} {place}", reached)
+        return Opening(title, sentence + describe.closing(run), (number, *self.costs(run)), *self.opening_chart(run))
 
     def data_words(self, run: Run) -> str:
         """The data that the run learnt from, for a title."""
@@ -104,10 +105,10 @@ class CurvesShown(Shown):
         final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
         return Page(
             self.opening_of(run),
-            sentences.other_caveats(run),
+            describe.other_caveats(run),
             (
                 Section("curves", "How it learnt", (_curves(run, charts, shown, self.opening_chart(run)[0]),)),
-                Section("final", "Final values", (tables.to_html(final), h("dl", *_tiles(run, final), class_="tiles"))),
+                Section("final", "Final values", (tables.to_html(final),)),
                 sections.left(run),
                 sections.privacy(run),
                 sections.repeat(run),
@@ -124,14 +125,14 @@ class CurvesShown(Shown):
 def offline_measures(run: Run) -> list[str]:
     """Offline measures of the run, the most telling first."""
     offline = run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))
-    return describe.order_measures(offline["measure"].unique().to_list())
+    return wording.order_measures(offline["measure"].unique().to_list())
 
 
 def leading_measure(run: Run) -> tuple[str, str] | None:
     """Split and name of the most telling measure on the most telling split; None before anything was measured."""
     for split in ("test", "vali", "train", "online"):
         measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-        for measure in describe.order_measures(measures):
+        for measure in wording.order_measures(measures):
             if final_values(run.metrics, split, measure):
                 return split, measure
     return None
@@ -143,16 +144,16 @@ def sent_number(run: Run) -> Number | None:
     return None if sent is None else Number(f"Sent by a {describe.party(run)[0]} in a round", *sent[:2])
 
 
-def _sent(run: Run) -> tuple[str, str, str] | None:
-    """The sizes of what a party sends in a round, of what it receives, and of what all send in the run, in words."""
+def _sent(run: Run) -> tuple[Size, str, str] | None:
+    """The size of what a party sends in a round, and in words what it receives and what all send in the run."""
     if run.ledger is None or not len(run.ledger) or run.shown.crossed_title(run) is not None:
         return None
     flows = words.flows(run.ledger)
     up, down = (sum(f.bytes for f in flows if f.sender == s) for s in ("parties", "server"))
     turns = max(f.messages for f in flows)  # every party sends each kind of message once a round
-    each = describe.size(round(up / turns, 1)) if turns else "–"
-    received = f"{describe.size(round(down / turns, 1))} received" if turns else ""
-    return each, received, f"{describe.size(up)} up by all {describe.party(run)[1]}"
+    each = Size(round(up / max(1, turns), 1))
+    received = f"{wording.size(round(down / turns, 1))} received" if turns else ""
+    return each, received, f"{wording.size(up)} up by all {describe.party(run)[1]}"
 
 
 def _upper(measure: str) -> str:
@@ -162,31 +163,6 @@ def _upper(measure: str) -> str:
 
 def _online_axes(run: Run) -> list[str]:
     return figures.axes(run) if (run.metrics["split"] == "online").any() else []
-
-
-def _tiles(run: Run, final: tables.Table) -> list[Html]:
-    out = []
-    one, _ = describe.party(run)
-    best = next((r for s in ("test", "validation", "train", "online") for r in final.rows if r["split"] == s), None)
-    if best is not None:
-        seeds = (
-            "95 % interval over {} seeds".format(best["ranker"].n)
-            if best["ranker"].half is not None
-            else "one seed, no interval"
-        )
-        out.append(tile(f"{best['measure']}, {best['split']}", describe.format_value(best["ranker"]), seeds))
-        against = ""
-        if best["difference"] is not None and run.baseline:
-            against = f"{describe.format_value(best['difference'], signed=True)} against {run.baseline.label}"
-        out.append(tile("Gain over the start", describe.format_value(best["gain"], signed=True), against))
-    rounds = run.shown.done_rounds(run)
-    interactions = run.metrics["interactions"].max()
-    out.append(tile("Interactions", describe.number(interactions), f"in {rounds:,} rounds, for one seed"))
-    if (sent := _sent(run)) is not None:
-        out.append(tile(f"Sent by a {one} per round", *sent))
-    if (private := sections.privacy_tile(run)) is not None:
-        out.append(private)
-    return out
 
 
 def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str) -> Html:

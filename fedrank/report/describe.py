@@ -1,13 +1,9 @@
-"""A run in words: what must be said beside its numbers, what its parties are called, how numbers are written."""
+"""A run in words: what must be said beside its numbers, what its parties are called."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from typing import Any
-
+from fedrank.report.claims import Sentence, say
 from fedrank.report.run import Run
-from fedrank.report.statistics import LEVEL, Estimate, Interval
 
 #: Splits in the order in which they are shown.
 SPLITS = ("online", "total", "train", "vali", "test")
@@ -62,76 +58,19 @@ def asked_seeds(run: Run) -> int | None:
     return len(asked) if isinstance(asked, list) else asked if isinstance(asked, int) else None
 
 
-def in_words(names: Iterable[str]) -> str:
-    """Names in a sentence.
-
-    >>> in_words(["a"]), in_words(["a", "b"]), in_words("abc")
-    ('a', 'a and b', 'a, b and c')
-    """
-    *some, last = names
-    return f"{', '.join(some)} and {last}" if some else last
-
-
-def seeds_in_words(n: int) -> str:
-    """The spread that is shown, in words: ``"Mean of 5 seeds; band: 95 % interval"``."""
-    return "One seed: no interval" if n == 1 else f"Mean of {n} seeds; band: {LEVEL:.0%} interval".replace("%", " %")
+def closing(run: Run) -> Sentence:
+    """The caveat that belongs into the first sentence: of an unfinished run, and of generated data."""
+    said = Sentence(())
+    if not run.finished:
+        asked, done = run.setting("rounds"), run.shown.done_rounds(run)
+        of = f" of {asked:,}" if isinstance(asked, int) and done < asked else ""
+        said += say(f" The run is not finished: {done:,}{of} rounds so far.")
+    if run.shown.generated(run):
+        said += say(f" {run.shown.generated_sentence()}")
+    return said
 
 
-def order_measures(measures: Iterable[str]) -> list[str]:
-    """Measures by importance: expected reward first, then nDCG, then the best model so far, then others by name."""
-    return sorted(
-        set(measures), key=lambda m: (not m.startswith("expected"), not m.startswith("nDCG"), "best so far" not in m, m)
-    )
-
-
-def number(value: Any) -> str:
-    """Any value of a configuration or a table, for a reader.
-
-    >>> number(2000000), number(0.001), number([1, 2]), number(True), number(float("inf"))
-    ('2,000,000', '0.001', '1, 2', 'yes', '∞')
-    """
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return "∞" if value == math.inf else f"{value:,.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    if isinstance(value, list | tuple):
-        return ", ".join(number(v) for v in value) or "–"
-    return "–" if value is None else str(value)
-
-
-def format_value(value: float | Estimate | Interval | None, *, signed: bool = False, digits: int = 4) -> str:
-    """A measure's value with ``digits`` decimals, and its interval if it has one.
-
-    >>> format_value(Estimate(0.71234, 0.0041, 5)), format_value(Estimate(0.0123, None, 1), signed=True)
-    ('0.7123 ± 0.0041', '+0.0123')
-    >>> format_value(None)
-    '–'
-    >>> format_value(Interval(-0.02, -0.05, 0.0), signed=True), format_value(Interval(0.7, 0.65, 0.72))
-    ('−0.0200 (−0.0500 to +0.0000)', '0.7000 (0.6500 to 0.7200)')
-    """
-    if value is None:
-        return "–"
-    if isinstance(value, Interval):
-        known = (v for v in (value.mean, value.low, value.high) if v is not None)
-        mean, *ends = (format_value(v, signed=signed, digits=digits) for v in known)
-        return f"{mean} ({' to '.join(ends)})" if len(ends) == 2 else mean
-    mean, half = (value.mean, value.half) if isinstance(value, Estimate) else (value, None)
-    text = f"{mean:+.{digits}f}" if signed else f"{mean:.{digits}f}"
-    text = text.replace("-", "−")
-    return text if half is None else f"{text} ± {half:.{digits}f}"
-
-
-def size(count: float) -> str:
-    """Bytes in decimal units.
-
-    >>> size(9), size(1), size(4_500_000), size(96_500)
-    ('9 bytes', '1 byte', '4.5 MB', '96.5 kB')
-    """
-    if count < 1000:
-        return f"{number(count)} byte{'' if count == 1 else 's'}"
-    for unit, factor in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)):
-        if count < factor * 999.5 or unit == "TB":
-            break
-    return f"{count / factor:.3g} {unit}"
+def other_caveats(run: Run) -> tuple[str, ...]:
+    """The caveats of a run but the one about generated data, which :func:`closing` says."""
+    said = run.shown.generated_words() if run.shown.generated(run) else ""
+    return tuple(caveat for caveat in caveats(run) if caveat != said)

@@ -18,7 +18,7 @@ import polars as pl
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.optional import OptionalModule
-from fedrank.report import describe
+from fedrank.report import describe, wording
 from fedrank.report.charts import (
     INK,
     MUTED,
@@ -58,9 +58,6 @@ WIDTH, NAMED_WIDTH, HEIGHT = 340, 270, 210
 _LEVEL_WIDTH, _LEVEL_HEIGHT = 400, 46
 #: Names at the ends of dashed lines: pixels from line to line, and characters of a line.
 _LINE, _WRAPPED = 14, 17
-
-#: Fewer seeds give no band where curves are not over interactions: its interval would be wider than the figure.
-FEW_FOR_BANDS = 3
 
 _COLUMNS = {
     "interactions": "interactions",
@@ -148,16 +145,8 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     marks = first.shown.lines(runs, split, measure)
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
-    frame, band = pl.concat(parts), ""
-    if over != "interactions" and seeds[-1] < FEW_FOR_BANDS:
-        frame = frame.with_columns(pl.lit(None, pl.Float64).alias("low"), pl.lit(None, pl.Float64).alias("high"))
-        band = f"Mean of {' or '.join(map(str, seeds))} seeds, too few for a band" if seeds != [1] else ""
-    band = band or (
-        f"Mean of {' or '.join(map(str, seeds))} seeds; band: 95 % interval"
-        if seeds != [1]
-        else "One seed each: no interval"
-    )
-    return line_chart(first, frame, over, title, measure, colours, lines, notes, band, marks)
+    band = "One seed each: no interval" if seeds == [1] else wording.seeds_in_words(*seeds)
+    return line_chart(first, pl.concat(parts), over, title, measure, colours, lines, notes, band, marks)
 
 
 def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -223,7 +212,7 @@ def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:
     kept = frame.filter((position % step == 0) | (position == count - 1))
     digits = describe.digits(run)
     notes = [
-        f"{r['series']}: {describe.format_value(r['mean'], digits=digits)}"
+        f"{r['series']}: {wording.format_value(r['mean'], digits=digits)}"
         + ("" if r["low"] is None else f" ({r['low']:.{digits}f} to {r['high']:.{digits}f})")
         + (" at" if over == "round" else f" at {r['x']:,.6g} {_unit(run, over)},")
         + f" round {r['round']:,}"
@@ -259,9 +248,7 @@ def line_chart(
         marks: Further dashed lines, by what is written on them.
     """
     comparing = bool(band)
-    first = band or describe.seeds_in_words(len(run.seeds))
-    if not comparing and len(run.seeds) > 1 and frame["low"].null_count() == len(frame):
-        first = f"Mean of {len(run.seeds)} seeds" + (", too few for a band" if len(run.seeds) < FEW_FOR_BANDS else "")
+    first = band or wording.seeds_in_words(len(run.seeds))
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
     dashed = [*lines.values(), *(marks or {}).values()]
     known = [v for column in ("mean", "low", "high") for v in frame[column].drop_nulls().to_list()]

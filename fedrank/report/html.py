@@ -49,11 +49,6 @@ def section(anchor: str, title: str, *children: object) -> Html:
     return h("details", h("summary", h("h2", title)), h("div", *children, class_="folded"), id=anchor)
 
 
-def tile(label: str, value: str, *notes: str) -> Html:
-    """One headline number: what it is, the number, what belongs to it."""
-    return h("div", h("dt", label), h("dd", h("b", value), *(h("small", n) for n in notes if n)), class_="tile")
-
-
 def document(title: str, *body: object) -> str:
     """A whole page with its style and its script inside: it opens from a disk without a network.
 

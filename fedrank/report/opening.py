@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedrank.report.claims import Comparison, Measured, Result, Sentence
 from fedrank.report.html import Html, h
 
 #: More numbers than this at the top of a page are a table.
@@ -20,13 +21,22 @@ class Number:
 
     Attributes:
         label: What it is.
-        value: The number as a reader sees it, unit included.
-        note: What belongs to it, such as its interval; may be empty.
+        value: The result.
+        note: What belongs to it; by default the interval of a result that has one.
     """
 
     label: str
-    value: str
+    value: Result
     note: str = ""
+
+    def __post_init__(self):
+        if not self.note and isinstance(self.value, Measured | Comparison):
+            object.__setattr__(self, "note", self.value.note)  # frozen: resolved once, here
+
+    @property
+    def figure(self) -> str:
+        """The number as a reader sees it; of a comparison, the difference with its sign."""
+        return self.value.signed if isinstance(self.value, Comparison) else str(self.value)
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Opening:
     """
 
     title: str
-    sentence: str
+    sentence: Sentence
     numbers: tuple[Number, ...] = ()
     chart: str = ""
     description: str = ""
@@ -67,14 +77,14 @@ def head(opening: Opening, about: str, caveats: Iterable[str], chart: Html | Non
     """
     said = [h("li", caveat) for caveat in caveats]
     numbers = [
-        h("div", h("dt", one.label), h("dd", h("b", one.value), h("small", one.note) if one.note else None))
+        h("div", h("dt", one.label), h("dd", h("b", one.figure), h("small", one.note) if one.note else None))
         for one in opening.numbers
     ]
     return h(
         "header",
         h("p", about, class_="about"),
         h("h1", opening.title),
-        h("p", opening.sentence, class_="sentence"),
+        h("p", str(opening.sentence), class_="sentence"),
         h("ul", *said, class_="caveats", aria_label="Caveats") if said else None,
         warning,
         h("div", chart, h("dl", *numbers, class_="numbers") if numbers else None, class_="opening")

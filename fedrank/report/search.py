@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedrank.engine.search import Trial, best
-from fedrank.report import describe, figures, tables
+from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, ticks
+from fedrank.report.claims import Comparison, Measured, Named, say
 from fedrank.report.compare import MOST_CURVES, write_comparison
 from fedrank.report.html import h, section
 from fedrank.report.opening import Number, Opening
+from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table
 
 #: Name of the chart of all trials.
@@ -46,7 +48,7 @@ def trials_table(trials: Sequence[Trial], called: str) -> Table:
     rows = [
         {
             "number": trial.number,
-            **{f"set {key}": describe.number(value) for key, value in trial.settings.items()},
+            **{f"set {key}": wording.number(value) for key, value in trial.settings.items()},
             "value": trial.value,
             "failed": trial.failed,
         }
@@ -84,22 +86,21 @@ def search_opening(trials: Sequence[Trial], called: str, *, minimise: bool = Fal
     winner, called = best(list(trials), minimise=minimise), in_words(called)
     valued = [trial for trial in trials if trial.value is not None]
     failed = len(trials) - len(valued)
-    settings = describe.in_words([f"{key} = {describe.number(value)}" for key, value in winner.settings.items()])
-    reached = describe.format_value(winner.value)
-    chosen = "low" if minimise else "high"
-    sentence = (
-        f"Of {len(trials)} trials the best is trial {winner.number} with {settings}: {called} {reached}. It is the "
-        f"best of {len(valued)} by this very number, which is therefore too {chosen}; its own page has the test part."
+    settings = Named(wording.in_words([f"{key} = {wording.number(value)}" for key, value in winner.settings.items()]))
+    reached, name = Measured(winner.value or 0.0, called.split()[-1], 4), Named(called)
+    sentence = say(
+        f"Of {len(trials)} trials the best is trial {winner.number} with ", settings, ": ", name, " ", reached
     )
-    first = valued[0]
+    chosen = "low" if minimise else "high"
+    sentence += say(f". It is the best of {len(valued)} by this very number, which is therefore too {chosen}; ")
+    sentence += say("its own page has the test part.")
+    over = Interval((winner.value or 0.0) - (valued[0].value or 0.0))
     numbers = [
         Number(f"Best {called}", reached, f"trial {winner.number}"),
-        Number(
-            "Over the first trial", describe.format_value((winner.value or 0.0) - (first.value or 0.0), signed=True)
-        ),
-        Number("Trials", f"{len(trials):,}", f"{failed} failed" if failed else ""),
+        Number("Over the first trial", Comparison(over, "the first trial", digits=4), "of one number each"),
+        Number("Trials", Named(f"{len(trials):,}"), f"{failed} failed" if failed else ""),
     ]
-    varied = describe.in_words(list(winner.settings))
+    varied = wording.in_words(list(winner.settings))
     shown = f"The value of {len(valued)} trials in their order; the best so far ends at {reached}."
     return Opening(f"A search for {varied}", sentence, tuple(numbers), PROGRESS, shown)
 

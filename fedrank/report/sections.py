@@ -7,9 +7,10 @@ import math
 import shlex
 
 from fedrank.core.citations import bibtex
-from fedrank.core.privacy_report import BASIC, NOBODY, PrivacyReport, Unit
-from fedrank.report import describe, tables, words
-from fedrank.report.html import Html, h, tile
+from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.report import describe, tables, wording, words
+from fedrank.report.claims import Spent
+from fedrank.report.html import Html, h
 from fedrank.report.opening import Number
 from fedrank.report.run import Run, Section
 
@@ -93,41 +94,22 @@ def privacy_number(run: Run) -> Number | None:
     if run.privacy is None:
         return None
     _, one, unit = _epsilons(run)
-    user = _of_a_user(run.privacy)
-    label, said = f"Privacy bound of a {run.shown.person} (ε)", words.epsilon_text(user)
+    said = _of_a_user(run.privacy)
+    user, label = said.epsilon, f"Privacy bound of a {run.shown.person} (ε)"
     if math.isinf(user):
         return Number(
-            label, said, "nothing is promised" if math.isinf(one) else f"{words.epsilon_text(one)} per {unit}"
+            label, said, "nothing is promised" if math.isinf(one) else f"{wording.epsilon_text(one)} per {unit}"
         )
     if user == one:
         return Number(label, said, f"of everything a {run.shown.person} did, over the whole run")
     little = ", which means little" if user > MEANINGFUL else ""
-    return Number(label, said, f"over the run{little}; {words.epsilon_text(one)} per {unit}")
+    return Number(label, said, f"over the run{little}; {wording.epsilon_text(one)} per {unit}")
 
 
-def privacy_tile(run: Run) -> Html | None:
-    """ε per interaction or round and over the run, or None if the run has not written its statement yet."""
-    if run.privacy is None:
-        return None
-    person = run.shown.person
-    privacy, one, unit = _epsilons(run)
-    of_user = _of_a_user(privacy)
-    user = words.epsilon_text(of_user)
-    whom = "" if privacy.trust == NOBODY else f"trusting {privacy.trust}"
-    if of_user == one:  # of everything: a part of it has no other
-        return tile(f"ε per {person}", user, f"of everything a {person} did, over the whole run", whom)
-    return tile(
-        f"ε per {unit}",
-        words.epsilon_text(one),
-        f"per {person} over the run: {user} (adding up)",
-        whom,
-    )
-
-
-def _of_a_user(privacy: PrivacyReport) -> float:
+def _of_a_user(privacy: PrivacyReport) -> Spent:
     """ε of a user over the run as it adds up; where a run promises another, that."""
-    added = privacy.epsilon(Unit.USER, basis=BASIC)
-    return privacy.epsilon(Unit.USER) if math.isinf(added) else added
+    added = Spent(privacy, Unit.USER, BASIC)
+    return Spent(privacy, Unit.USER) if math.isinf(added.epsilon) else added
 
 
 def _epsilons(run: Run) -> tuple[PrivacyReport, float, Unit]:

@@ -24,7 +24,7 @@ from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import Variation
-from fedrank.report import describe
+from fedrank.report import describe, wording
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, t_quantile
 from fedrank.report.tables import Column, Table
@@ -459,4 +459,4 @@ def _p(value: float | None) -> str:
 
 def _said(where: dict[str, Json]) -> str:
     plain = ("case", "clicks", "ranker", "data")
-    return ", ".join(str(v) if k in plain else f"{k} {describe.number(v)}" for k, v in where.items())
+    return ", ".join(str(v) if k in plain else f"{k} {wording.number(v)}" for k, v in where.items())

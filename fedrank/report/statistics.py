@@ -1,7 +1,8 @@
 """Means, intervals and differences over seeds.
 
 The unit is the seed: one run of one seed is one independent draw, whatever happens inside it. Intervals are Student's
-t, two-sided, 95 % unless said. One seed has no interval, and says so: an :class:`Estimate` then has ``half`` None.
+t, two-sided, 95 % unless said. Fewer than :data:`LEAST_SEEDS` seeds have no interval: an :class:`Estimate` then has
+``half`` None and the single values.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from fedrank.core.errors import ConfigError
 
 #: Coverage of every interval in reports.
 LEVEL = 0.95
+
+#: Seeds without which a mean has no interval: Student's t of two is thirteen standard errors wide.
+LEAST_SEEDS = 3
 
 #: Share of the rounds, at the end, over which the online reward is averaged: one round alone is noisy.
 ONLINE_TAIL = 0.1
@@ -33,12 +37,14 @@ class Estimate:
         half: Half the width of the interval; None where there are too few seeds for one.
         n: Seeds.
         method: How it was computed, for notes under a table.
+        values: The single values where they are too few for an interval, but more than one.
     """
 
     mean: float
     half: float | None
     n: int
     method: str = "Student t"
+    values: tuple[float, ...] = ()
 
     @property
     def low(self) -> float | None:
@@ -52,7 +58,9 @@ class Estimate:
 
     def minus(self, constant: float) -> Estimate:
         """The same estimate, less a constant: the interval keeps its width."""
-        return Estimate(self.mean - constant, self.half, self.n, self.method)
+        return Estimate(
+            self.mean - constant, self.half, self.n, self.method, tuple(value - constant for value in self.values)
+        )
 
 
 @dataclass(frozen=True)
@@ -99,15 +107,17 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
     mean = math.fsum(values) / n
     if n == 1:
         return Estimate(mean, None, 1, "one seed, no interval")
+    if n < LEAST_SEEDS:
+        return Estimate(mean, None, n, f"{n} seeds, no interval", tuple(map(float, values)))
     return Estimate(mean, t_quantile(n - 1, level) * math.sqrt(_variance(values, mean) / n), n)
 
 
 def difference(of: Mapping[int, float], against: Mapping[int, float], level: float = LEVEL) -> Estimate:
     """Mean of ``of`` minus mean of ``against``, both by seed.
 
-    Runs of the same seed share their draws, so with two or more common seeds the interval is the paired one over those.
-    With fewer, the runs are treated as independent: Welch's interval (Welch 1947, Biometrika 34), with the degrees of
-    freedom of Satterthwaite.
+    Runs of the same seed share their draws, so with two or more common seeds the difference is the paired one over
+    those. With fewer, they are treated as independent: Welch's interval (Welch 1947, Biometrika 34), with the degrees
+    of freedom of Satterthwaite.
 
     Raises:
         ConfigError: A side has no values.
@@ -117,12 +127,12 @@ def difference(of: Mapping[int, float], against: Mapping[int, float], level: flo
     common = sorted(of.keys() & against.keys())
     if len(common) >= 2:
         paired = mean_interval([of[s] - against[s] for s in common], level)
-        return Estimate(paired.mean, paired.half, paired.n, f"paired over {paired.n} common seeds")
+        return Estimate(paired.mean, paired.half, paired.n, f"paired over {paired.n} common seeds", paired.values)
     if common and len(of) == len(against) == 1:
         return Estimate(of[common[0]] - against[common[0]], None, 1, "one seed, no interval")
     a, b = list(of.values()), list(against.values())
     mean_a, mean_b = math.fsum(a) / len(a), math.fsum(b) / len(b)
-    if len(a) < 2 or len(b) < 2:
+    if min(len(a), len(b)) < LEAST_SEEDS:
         method = f"{len(a)} and {len(b)} seeds, no interval"
         return Estimate(mean_a - mean_b, None, min(len(a), len(b)), method)
     part_a, part_b = _variance(a, mean_a) / len(a), _variance(b, mean_b) / len(b)
@@ -179,7 +189,7 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
 
     Returns:
         A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the
-        number of rounds in a point. ``low`` and ``high`` are null with a single seed.
+        number of rounds in a point. ``low`` and ``high`` are null with fewer than :data:`LEAST_SEEDS` seeds.
     """
     rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
     rounds = rows["round"].unique().sort()
@@ -200,8 +210,8 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
     grouped = rows.group_by("point").agg(
         *position, value.mean().alias("mean"), value.std().alias("std"), pl.len().alias("n")
     )
-    quantiles = {n: t_quantile(n - 1) for n in grouped["n"].unique().to_list() if n > 1}
-    # A missing quantile (one seed) is null, and null low and high draw no band.
+    quantiles = {n: t_quantile(n - 1) for n in grouped["n"].unique().to_list() if n >= LEAST_SEEDS}
+    # A missing quantile (too few seeds) is null, and null low and high draw no band.
     quantile = pl.col("n").replace_strict(quantiles, default=None, return_dtype=pl.Float64)
     half = quantile * pl.col("std") / pl.col("n").sqrt()
     out = grouped.sort("round").with_columns(

@@ -15,8 +15,9 @@ from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
-from fedrank.report import describe, figures, tables
+from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Comparison, Named, Share, say
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
@@ -166,7 +167,7 @@ def write_study_page(paper: Paper, shown: Sequence[StudyRuns], folder: Path) -> 
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     quick = [s.fraction for s in shown if s.fraction < 1]
     opening = study_opening(paper, shown)
-    caveats = [f"A quick look: {describe.number(quick[0] * 100)} % of the rounds"] if quick else []
+    caveats = [f"A quick look: {wording.number(quick[0] * 100)} % of the rounds"] if quick else []
     page = document(
         f"{opening.title} – fedrank",
         head(opening, f"Reproduction: {paper.name}", caveats, first),
@@ -193,31 +194,30 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     missing = sum(bool(one.missing) for one in shown)
     computed = [one_table.met for one in shown for one_table in one.tables if one_table.met is not None]
     if judged:
-        sentence = (
-            f"Of {len(judged)} numbers that the paper prints and we measured, {met} lie within our 95 % intervals."
-        )
+        sentence = say("Of the numbers that the paper prints and we measured, ", Share(met, len(judged)))
+        sentence += say(" lie within our intervals.")
     elif gaps:
-        sentence = f"We measured {len(gaps)} numbers that the paper prints, without an interval: one seed each."
+        sentence = say(f"We measured {len(gaps)} numbers that the paper prints, of too few seeds for intervals.")
     elif beside := sum(e["study"] in {one.study.name for one in shown if one.runs} for e in paper.values):
-        sentence = f"The paper prints other quantities. Numbers of it in separate tables, beside ours: {beside}."
+        sentence = say(f"The paper prints other quantities. Numbers of it in separate tables, beside ours: {beside}.")
     else:
-        sentence = "" if computed else "None of what is shown here has a printed number to be compared with."
+        sentence = say("" if computed else "None of what is shown here has a printed number to be compared with.")
     if computed:
         ours, of = (sum(part) for part in zip(*computed, strict=True))
-        sentence = f"{sentence} Of {of} printed numbers that are computed without runs, {ours} are met.".strip()
+        gap = " " if sentence else ""
+        sentence += say(f"{gap}Of the printed numbers that are computed without runs, ", Share(ours, of), " are met.")
     if missing:
-        sentence += f" {missing} of {len(shown)} studies did not run: their data is not here."
+        sentence += say(" ", Share(missing, len(shown)), " studies did not run: their data is not here.")
     numbers = []
     if judged:
         far = max(judged, key=lambda gap: abs(gap.mean))
-        numbers.append(Number("Printed numbers within our intervals", f"{met} of {len(judged)}"))
-        numbers.append(Number("Largest distance, ours − paper", describe.format_value(far, signed=True)))
+        numbers.append(Number("Printed numbers within our intervals", Share(met, len(judged))))
+        numbers.append(Number("Largest distance, ours − paper", Comparison(far, "the paper", digits=4)))
     if seeds:
         runs = sum(len(one.runs) for one in shown)
-        numbers.append(
-            Number("Runs", f"{runs:,}", f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'} each")
-        )
-        numbers.append(Number("Time of all runs", f"{sum(map(_seconds, shown)) / 60:,.1f} min"))
+        each = f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'} each"
+        numbers.append(Number("Runs", Named(f"{runs:,}"), each))
+        numbers.append(Number("Time of all runs", Named(f"{sum(map(_seconds, shown)) / 60:,.1f} min")))
     return Opening(f"{paper.title}: the paper’s numbers beside ours", sentence, tuple(numbers))
 
 
@@ -363,7 +363,7 @@ def _notes(paper: Paper, shown: StudyRuns) -> list[str]:
     sources = dict.fromkeys(str(e["source"]) for e in printed if (e["split"], e["measure"]) in shown.study.measures)
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:
-        out.append(f"A quick look: {describe.number(shown.fraction * 100)} % of the rounds.")
+        out.append(f"A quick look: {wording.number(shown.fraction * 100)} % of the rounds.")
     for own in dict.fromkeys(run.shown for _, run in shown.runs):
         out.extend(own.study_notes(paper, shown.study))
     caveats = dict.fromkeys(
@@ -386,7 +386,7 @@ def _machine(shown: StudyRuns) -> str:
 
 
 def _said(key: str, value: Any) -> str:
-    return str(value) if key in ("case", "clicks", "ranker", "data") else f"{key} {describe.number(value)}"
+    return str(value) if key in ("case", "clicks", "ranker", "data") else f"{key} {wording.number(value)}"
 
 
 def _slug(text: str) -> str:
@@ -415,7 +415,7 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         if not run.shown.evaluated_every_round:  # the last evaluation that the budget pays for
             seen = run.metrics.filter(pl.col("round") <= done)["round"]
             done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
-        each = "0" if silent else describe.size(float(by[-1] / len(by)))
+        each = "0" if silent else wording.size(float(by[-1] / len(by)))
         row: dict[str, Json] = {"run": label, "rounds": str(done), "round": each}
         for i, measure in enumerate(measures):
             values = run.metrics.filter(
@@ -429,5 +429,5 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         Column("rounds", "rounds within the budget", numeric=True),
         *(Column(f"m{i}", f"{measure}, test", numeric=True) for i, measure in enumerate(measures)),
     )
-    note = f"{describe.size(budget)} both ways in one run: what the method that moves least moves in all of its rounds"
+    note = f"{wording.size(budget)} both ways in one run: what the method that moves least moves in all of its rounds"
     return Table("At equal communication", columns, tuple(rows), (f"{note}.",))

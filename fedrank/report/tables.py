@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.trees import Json, flat
-from fedrank.report import describe
+from fedrank.report import describe, wording
 from fedrank.report.html import Html, h, join
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval, final_values, first_values, mean_interval
@@ -60,9 +60,9 @@ class Table:
         value = row.get(column.key)
         measure = isinstance(value, Estimate | Interval) or (isinstance(value, float) and column.numeric)
         return (
-            describe.format_value(value, signed=column.signed, digits=column.digits)
+            wording.format_value(value, signed=column.signed, digits=column.digits)
             if measure
-            else describe.number(value)
+            else wording.number(value)
         )
 
 
@@ -71,7 +71,7 @@ def final_table(run: Run) -> Table:
     rows, seeds = [], set()
     for split in describe.SPLITS:
         measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-        for measure in describe.order_measures(measures):
+        for measure in wording.order_measures(measures):
             final = final_values(run.metrics, split, measure)
             first = first_values(run.metrics, split, measure)
             estimate = mean_interval(list(final.values()))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedrank.core.ledger import Ledger
-from fedrank.report import describe
+from fedrank.report import describe, wording
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 
@@ -69,17 +68,17 @@ def ledger_words(run: Run) -> list[str]:
     lines = flows(run.ledger)
     fewer = run.setting("population") is not None  # of all that there are, some take part in a round
     for flow in lines:
-        named = f"{describe.size(flow.bytes_each)} (message {flow.message})"
-        some = f"{describe.number(round(flow.parties))} of the {many}" if fewer else f"each {one}"
+        named = f"{wording.size(flow.bytes_each)} (message {flow.message})"
+        some = f"{wording.number(round(flow.parties))} of the {many}" if fewer else f"each {one}"
         who = f"{some} sent the server" if flow.sender == "parties" else f"the server sent {some}"
         named = f"{named} each" if fewer else named
         repeats = "once" if flow.rounds == 1 else f"in each of {flow.rounds:,} rounds"
         out.append(f"Exchange “{flow.exchange}”: {who} {named}, {repeats}.")
     up, down = run.ledger.bytes_from("parties"), run.ledger.bytes_from("server")
     rounds = len({entry.round for entry in run.ledger})
-    cohort = f"{describe.number(round(max(f.parties for f in lines)))} {many}"
+    cohort = f"{wording.number(round(max(f.parties for f in lines)))} {many}"
     turns = f"{rounds:,} round{'' if rounds == 1 else 's'}"
-    total = f"{cohort} and {turns} make {describe.size(up)} up and {describe.size(down)} down"
+    total = f"{cohort} and {turns} make {wording.size(up)} up and {wording.size(down)} down"
     seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
     out.append(f"{total}, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top.")
     return out
@@ -117,7 +116,7 @@ def ledger_table(run: Run) -> Table:
         ends = (many, "server") if flow.sender == "parties" else ("server", run.shown.recipients(run))
         row = {"exchange": flow.exchange, "message": flow.message, "from": ends[0], "to": ends[1]}
         numbers = {"bytes_each": flow.bytes_each, "messages": flow.messages, "rounds": flow.rounds}
-        rows.append({**row, **numbers, "total": describe.size(flow.bytes)})
+        rows.append({**row, **numbers, "total": wording.size(flow.bytes)})
     return Table("Everything that crossed (one seed)", columns, tuple(rows))
 
 
@@ -146,17 +145,6 @@ def fields_table(run: Run) -> Table | None:
     return Table(
         "What each message holds", columns, tuple(rows), ("There are no other fields: a message has a fixed size.",)
     )
-
-
-def epsilon_text(value: float | None) -> str:
-    """An ε for a reader: two decimals below 100, then whole.
-
-    >>> epsilon_text(4.4998), epsilon_text(4500.2), epsilon_text(math.inf), epsilon_text(None)
-    ('4.50', '4,500', '∞', 'not stated')
-    """
-    if value is None:
-        return "not stated"
-    return "∞" if math.isinf(value) else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def privacy_words(run: Run) -> list[str]:

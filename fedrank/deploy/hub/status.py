@@ -19,8 +19,10 @@ from importlib import resources
 from typing import Any
 
 from fedrank.metrics.online import REWARDS
+from fedrank.report.claims import Comparison, Measured, Named, Sentence, Verdict, say
 from fedrank.report.html import Html, h, join
 from fedrank.report.opening import Number, Opening, head
+from fedrank.report.statistics import Interval
 
 #: A no-break space.
 JOINT = "\u00a0"
@@ -474,34 +476,37 @@ def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
     return Opening(title, _sentence(s, applied, points), _numbers(s, applied, points))
 
 
-def _sentence(s: dict, applied: int, points: Sequence[Point]) -> str:
+def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
     """Sentence on what was learnt so far: the first rounds beside the latest ones."""
     known = [p for p in points if p.reward is not None]
     if not points:
-        return "Nothing has been learnt yet: the first round is not over."
+        return say("Nothing has been learnt yet: the first round is not over.")
     if not known:
-        return f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are."
+        return say(f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are.")
     compared = min(_COMPARED, len(known) // 2)
+    mean = say("the mean ", Named(s["reward"]), " is ")
     if not compared:
-        only, reward = known[0], value_text(known[0].reward or 0.0)
-        interval = f" (95 % interval {only.interval})" if only.interval else ""
-        return f"The mean {s['reward']} is {reward}{interval} in {only.rounds}, the only one so far."
+        only = known[0]
+        return say("So far ", mean, _measured(only), f" in {only.rounds}, the only one.")
     first, last = mean_of(known[:compared]), mean_of(known[-compared:])
     before, after = first.reward or 0.0, last.reward or 0.0
-    was, now = f"{value_text(before)} in {first.rounds}", f"{value_text(after)} in {last.rounds}"
-    change = after - before
-    if first.high is None or last.high is None:
-        return f"The mean {s['reward']} was {was} and {now}; these rounds give no interval."
-    half = math.hypot(first.high - before, last.high - after)
-    ends = f"95 % interval {_with_sign(change - half)} to {_with_sign(change + half)}"
-    if abs(change) <= half:
-        return f"No change beyond noise so far: the mean {s['reward']} was {was} and {now} ({ends})."
-    how, went = ("better", "rose") if change > 0 else ("worse", "fell")
-    return f"Rankings have got {how}: the mean {s['reward']} {went} from {was} to {now}, {_with_sign(change)} ({ends})."
+    change, ends = after - before, (None, None)
+    if first.high is not None and last.high is not None:
+        half = math.hypot(first.high - before, last.high - after)
+        ends = (change - half, change + half)
+    was = f"that of {first.rounds}, {value_text(before)}"
+    found = Comparison(Interval(change, *ends), was, ways=("above", "below"), than="", unit="reports")
+    begins = {Verdict.BETTER: "Rankings have improved: ", Verdict.WORSE: "Rankings have deteriorated: "}
+    lead = begins.get(found.verdict, "No change beyond noise so far: ")
+    return say(lead, mean, _measured(last), f" in {last.rounds}, ", found, ".")
 
 
 def _with_sign(value: float) -> str:
     return ("+" if value >= 0 else "−") + value_text(abs(value))
+
+
+def _measured(point: Point) -> Measured:
+    return Measured(Interval(point.reward or 0.0, point.low, point.high))
 
 
 def _now(s: dict, applied: int) -> Html:
@@ -594,10 +599,10 @@ def _caveat(s: dict) -> Html:
 def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ...]:
     """The four numbers at the top."""
     known = [p for p in points if p.reward is not None]
-    reward, said = "–", "nothing is known yet"
+    reward, said = Named("–"), "nothing is known yet"
     if known:
         last = known[-1]
-        reward = last.cells[1]
+        reward = _measured(last)
         said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
     most = s["epsilon"]["messages_most"]
     sent = "can have sent" if s.get("tokens") else "sent"
@@ -606,10 +611,14 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
     if times:
         usual, latest = clock(statistics.median(times)), f"the latest {clock(times[-1])}"
     return (
-        Number("Rounds applied", f"{applied:,}", f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
-        Number("Devices enrolled", f"{s['devices']:,}", f"the busiest {sent} {count(most, 'report')}" if most else ""),
+        Number("Rounds applied", Named(f"{applied:,}"), f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
+        Number(
+            "Devices enrolled",
+            Named(f"{s['devices']:,}"),
+            f"the busiest {sent} {count(most, 'report')}" if most else "",
+        ),
         Number(f"Latest {s['reward']}", reward, said),
-        Number("A round takes", usual, latest),
+        Number("A round takes", Named(usual), latest),
     )
 
 

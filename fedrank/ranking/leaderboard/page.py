@@ -26,8 +26,9 @@ from fedrank.ranking.leaderboard.standings import (
     results_frame,
     runs_frame,
 )
-from fedrank.report import describe, figures, tables
+from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element
+from fedrank.report.claims import Level, Measured, Named, Sentence, Share, join_all, say
 from fedrank.report.figures import nice_domain
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.opening import Number, Opening, head
@@ -171,7 +172,7 @@ def budget_words(standings: Standings, budget: str) -> str:
     terms = standings.grid.terms
     if budget == "interactions":
         return f"{terms.budget:,} interactions"
-    return f"{describe.size(terms.upload)} sent"
+    return f"{wording.size(terms.upload)} sent"
 
 
 def charts(standings: Standings, found: Sequence[Contrast]) -> dict[str, Chart]:
@@ -261,7 +262,7 @@ def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) ->
         Column("online", f"{MEASURE} users saw meanwhile", numeric=True),
         Column("source", "source"),
     )
-    parts = describe.in_words([part.name for part in standings.grid.parts_of(data)])
+    parts = wording.in_words([part.name for part in standings.grid.parts_of(data)])
     notes = (
         f"Means over {parts}; {_users(standings)}. p: paired randomisation test over queries, corrected (Holm) for "
         "all tests of this question.",
@@ -311,7 +312,7 @@ def rows_table(standings: Standings) -> Table:
         about |= {"heterogeneity": block.heterogeneity, "attack": block.attack, "budget": row.budget}
         about["epsilon"] = "none" if block.epsilon is None else f"{block.epsilon:g}"
         about |= {"value": row.estimate(), "online": row.estimate("online"), "source": row.source}
-        about["sent"] = describe.size(row.bytes) if row.bytes else ""
+        about["sent"] = wording.size(row.bytes) if row.bytes else ""
         about["why"] = row.why or row.evidence
         rows.append(about)
     columns = (
@@ -340,9 +341,8 @@ def _p(value: float | None) -> str:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
-    """Findings: the answer to each question, in a sentence or two."""
-    out = {}
+def leaders(standings: Standings, found: Sequence[Contrast]) -> Sentence:
+    """Who leads on each data set, and who is not told apart from the leader."""
     said = []
     for data in _data(standings):
         rows = [row for row in rank_methods(standings, data, "interactions") if row.source == OURS]
@@ -355,11 +355,17 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
             and t.reference == rows[0].method
             and t.survives
         }
-        level = [row.method for row in rows[1:] if row.method not in worse]
-        best = describe.format_value(rows[0].estimate(), digits=4)
-        rest = f"not told apart from it: {describe.in_words(level)}" if level else "all others are below it"
-        said.append(f"{data_title(data)}: {rows[0].method} leads with {best}; {rest}")
-    out[FIRST] = ". ".join(said) + "." if said else ""
+        level = tuple(row.method for row in rows[1:] if row.method not in worse)
+        best = rows[0].estimate()
+        assert best is not None  # a row of ours has values
+        leads = say(Named(f"{data_title(data)}: {rows[0].method}"), " leads with ", Measured(best, MEASURE, 4), "; ")
+        said.append(say(leads, Level(level) if level else "all others are below it", "."))
+    return join_all(said)
+
+
+def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
+    """Findings: the answer to each question, in a sentence or two."""
+    out = {FIRST: str(leaders(standings, found))}
     for question in CHANGES:
         mine = [t for t in found if t.question == question.name and t.budget == "interactions"]
         lost = [t for t in mine if t.survives and t.queries.difference < 0]
@@ -378,7 +384,7 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
 
 
 def _describe_contrast(test: Contrast) -> str:
-    return f"{test.about}, {test.name}, {data_title(test.data)}: {describe.format_value(test.seeds.mean, signed=True)}"
+    return f"{test.about}, {test.name}, {data_title(test.data)}: {wording.format_value(test.seeds.mean, signed=True)}"
 
 
 def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:
@@ -387,13 +393,15 @@ def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterab
     sets, terms = _data(standings), standings.grid.terms
     survive = sum(test.survives for test in found)
     tested = sum(test.corrected is not None for test in found)
-    sentence = findings(standings, found)[FIRST] or "Nothing has been computed yet."
+    sentence = leaders(standings, found) or say("Nothing has been computed yet.")
     reasons = sum(not row.by_seed for row in standings.rows)
     numbers = [
-        Number("Differences that survive correction", f"{survive} of {tested}", "over queries, Holm, by question"),
-        Number("Rows", f"{len(standings.rows):,}", f"{reasons:,} of them say why they have no value"),
-        Number("Interactions of a run", f"{terms.budget:,}", f"the other budget: {budget_words(standings, 'bytes')}"),
-        Number("Processor time", f"{standings.cpu_seconds / 60:,.1f} min"),
+        Number("Differences that survive correction", Share(survive, tested), "over queries, Holm, by question"),
+        Number("Rows", Named(f"{len(standings.rows):,}"), f"{reasons:,} of them say why they have no value"),
+        Number(
+            "Interactions of a run", Named(f"{terms.budget:,}"), f"the other budget: {budget_words(standings, 'bytes')}"
+        ),
+        Number("Processor time", Named(f"{standings.cpu_seconds / 60:,.1f} min")),
     ]
     title = f"{len(methods)} methods that learn to rank from clicks, on {len(sets)} data set{'s' * (len(sets) > 1)}"
     shown = FIRST if FIRST in drawn else ""
@@ -404,7 +412,7 @@ def _measurements(standings: Standings) -> Html:
     """Description of the measurements, as a list."""
     terms = standings.grid.terms
     parts = "; ".join(
-        f"{data_title(data)}: {describe.in_words([part.name for part in standings.grid.parts_of(data)])}"
+        f"{data_title(data)}: {wording.in_words([part.name for part in standings.grid.parts_of(data)])}"
         for data in _data(standings)
     )
     items = [

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.ranking.plan import Need, Plan, command_of, rows
+from fedrank.report.claims import Measured, Named, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_findings_page
+from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table
 
 _CHART = "plan"
@@ -18,16 +20,17 @@ _CHART = "plan"
 def plan_opening(made: Plan) -> Opening:
     """Title, sentence and numbers of the page."""
     need, best = made.need, made.best
-    share = best.mean / made.without.mean
-    sentence = (
-        f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose {made.measure} is {best.mean:.4f}, "
-        f"{100 * share:.1f} % of what it is without privacy, as simulated on {_data(need)}; {need.way.says}."
+    ours, twice = (Measured(Interval(one.mean, one.low, one.high), made.measure, 4) for one in (best, made.twice))
+    share = Named(f"{100 * best.mean / made.without.mean:.1f} %")
+    who = say(
+        f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose ", Named(made.measure), " is ", ours
     )
+    sentence = say(who, ", ", share, f" of what it is without privacy, as simulated on {_data(need)}; ")
     numbers = (
-        Number(made.measure, f"{best.mean:.4f}", f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
-        Number("Days", f"{best.days:,.0f}", f"{best.choice.rounds} rounds of {best.choice.clients:,} devices"),
-        Number("Searches behind a message", f"{best.choice.interactions}", f"{need.searches:g} searches a day"),
-        Number("With twice the devices", f"{made.twice.mean:.4f}", f"{made.twice.low:.4f} to {made.twice.high:.4f}"),
+        Number(made.measure, ours, f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
+        Number("Days", Named(f"{best.days:,.0f}"), f"{best.choice.rounds} rounds of {best.choice.clients:,} devices"),
+        Number("Searches behind a message", Named(f"{best.choice.interactions}"), f"{need.searches:g} searches a day"),
+        Number("With twice the devices", twice, f"{made.twice.low:.4f} to {made.twice.high:.4f}"),
     )
     said = f"before training: {made.untrained:.4f}; " + "; ".join(
         f"{_name(name, one)}: {one.mean:.4f}" for name, one in rows(made)

@@ -9,8 +9,9 @@ from typing import ClassVar
 from typing_extensions import override
 
 from fedrank.engine.study import Paper, Study
-from fedrank.report import describe, sentences
-from fedrank.report.curves import CurvesShown, leading_measure
+from fedrank.report import describe
+from fedrank.report.claims import Comparison, Measured, Named, Sentence, Unseen, Verdict, list_all, say
+from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure, offline_measures
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
 from fedrank.report.statistics import final_values, first_values, mean_interval
@@ -65,36 +66,21 @@ class RankingShown(CurvesShown):
         who = f"one {one}" if central else many if number is None else f"{number:,} {many}"
         title = f"{_capital(who)} {'learns' if central else 'learn'} to rank from clicks: {self.data_words(run)}"
         if leading is None:
-            return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}", self.costs(run))
+            return Opening(title, say(NOTHING_YET, describe.closing(run)), self.costs(run))
         split, measure = leading
-        final, start = final_values(run.metrics, split, measure), first_values(run.metrics, split, measure)
-        reached, first = mean_interval(list(final.values())), mean_interval(list(start.values()))
-        short = measure_words(measure)
-        gain = mean_interval([final[seed] - start[seed] for seed in final])
-        parts = [sentences.against(gain, first.mean, "the one it started as")]
-        numbers = [
-            Number(
-                f"{short} {self.where[split]}", describe.format_value(reached.mean, digits=3), sentences.spread(reached)
-            )
-        ]
-        known = [one for one in run.baselines if (split, measure) in one.values]
-        if known:  # the strongest: what a sceptic would choose
-            best = max(known, key=lambda one: one.values[split, measure])
-            mark = best.values[split, measure]
-            difference = reached.minus(mark)
-            parts.append(sentences.against(difference, mark, "one trained on relevance labels"))
-            note = (
-                f"± {difference.half:.3f}, {sentences.interval_words(difference)}"
-                if difference.half is not None
-                else "one seed"
-            )
-            numbers.append(
-                Number(f"Against {best.name}, trained on labels", sentences.format_difference(difference.mean), note)
-            )
-        sentence = (
-            f"From clicks alone, {who} taught a ranker that, {self.where[split]}, is {describe.in_words(parts)}."
-            f"{sentences.closing(run)}"
-        )
+        place = f"{self.where[split]}"
+        reached = Measured(mean_interval(list(final_values(run.metrics, split, measure).values())), measure)
+        gain, labels = _compared(run, split, measure)
+        numbers = [Number(f"{measure_words(measure)} {place}", reached)]
+        if labels is not None:
+            numbers.append(Number(f"Against {_strongest(run, split, measure)}, trained on labels", labels))
+        if gain.verdict is Verdict.NOT_TOLD_APART:
+            sentence = say(f"From the clicks of {who} no ranker was learnt that, {place}, is ", Unseen(gain))
+            sentence += say("; it is ", labels, ".") if labels is not None else say(".")
+        else:
+            said = list_all([part for part in (gain, labels) if part is not None])
+            sentence = say(f"From clicks alone, {who} taught a ranker that, {place}, is ", said, ".")
+        sentence += _other_measure(run, split, measure, gain, labels) + describe.closing(run)
         return Opening(title, sentence, (*numbers, *self.costs(run)), *self.opening_chart(run))
 
     @override
@@ -183,6 +169,37 @@ class RankingShown(CurvesShown):
     @override
     def study_notes(self, paper: Paper, study: Study) -> list[str]:
         return ["All queries count unless a measure says (judged): those with a relevant document."]
+
+
+def _strongest(run: Run, split: str, measure: str) -> str | None:
+    """Name of the best ranker trained on labels, which a sceptic would choose; None if the run has none."""
+    known = {one.name: one.values[split, measure] for one in run.baselines if (split, measure) in one.values}
+    return max(known, key=known.__getitem__) if known else None
+
+
+def _compared(run: Run, split: str, measure: str) -> tuple[Comparison, Comparison | None]:
+    """The final value against that at the start, and against the best ranker trained on labels."""
+    final, start = final_values(run.metrics, split, measure), first_values(run.metrics, split, measure)
+    first = mean_interval(list(start.values())).mean
+    gain = mean_interval([final[seed] - start[seed] for seed in final])
+    gained = Comparison(gain, "the one it started as", first)
+    best = _strongest(run, split, measure)
+    if best is None:
+        return gained, None
+    mark = next(one.values[split, measure] for one in run.baselines if one.name == best)
+    against = mean_interval(list(final.values())).minus(mark)
+    return gained, Comparison(against, "one trained on relevance labels", mark)
+
+
+def _other_measure(run: Run, split: str, measure: str, gain: Comparison, labels: Comparison | None) -> Sentence:
+    """What nDCG says where it contradicts the measure that the sentence is about."""
+    other = next((one for one in offline_measures(run) if one.startswith("nDCG") and one != measure), None)
+    if other is None or not final_values(run.metrics, split, other):
+        return Sentence(())
+    opposite = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
+    pairs = zip((gain, labels), _compared(run, split, other), strict=True)
+    turned = [its for ours, its in pairs if ours and its and its.verdict is opposite.get(ours.verdict)]
+    return say(" By ", Named(other), " it is ", list_all(turned), ".") if turned else Sentence(())
 
 
 def measure_words(measure: str) -> str:

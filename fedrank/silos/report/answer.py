@@ -12,13 +12,14 @@ from fedrank.core.citations import bibtex
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.report import tables
-from fedrank.report.describe import in_words
+from fedrank.report.claims import Measured, Named, Sentence, Share, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_is
 from fedrank.report.tables import Column, Table
-from fedrank.silos.sceptic.compare import Answer
+from fedrank.report.wording import in_words
+from fedrank.silos.sceptic.compare import Answer, compare_aucs
 from fedrank.silos.sceptic.verdicts import Verdict
 from fedrank.silos.sceptic.ways import WAYS
 
@@ -71,19 +72,20 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     return path
 
 
-def _together(answers: Sequence[Answer]) -> str:
+def _together(answers: Sequence[Answer]) -> Sentence:
     """The headlines of several targets in a sentence."""
     own = [one.name for one in answers if one.use == "alone"]
     rest = [one.name for one in answers if one.use != "alone"]
-    said = []
+    said = Sentence(())
     if own:
-        said.append(f"Use your own model: {in_words(own)}.")
+        said += say("Use your own model: ", Named(in_words(own)), ". ")
     if rest:
-        said.append(f"Use others’ rows or models as well: {in_words(rest)}.")
-    helps = sum(v.word == "helps" for one in answers for v in one.verdicts)
-    harms = sum(v.word == "harms" for one in answers for v in one.verdicts)
+        said += say("Use others’ rows or models as well: ", Named(in_words(rest)), ". ")
     pairs = sum(len(one.verdicts) for one in answers)
-    return " ".join([*said, f"Of {pairs} pairs of silos, one helps the other in {helps} and harms it in {harms}."])
+    helps, harms = (Share(sum(v.word == w for one in answers for v in one.verdicts), pairs) for w in ("helps", "harms"))
+    return said + say(
+        "Of the pairs of silos, rows of one raise the other’s AUC in ", helps, " and lower it in ", harms, "."
+    )
 
 
 def _overview(answers: Sequence[Answer]) -> list[Html]:
@@ -96,7 +98,7 @@ def _overview(answers: Sequence[Answer]) -> list[Html]:
             {
                 "silo": one.name,
                 "rows": one.table.silos[one.target].n_rows,
-                "said": one.headline().partition(": ")[2].replace("use ", "Use ", 1),
+                "said": str(one.headline()).partition(": ")[2].replace("use ", "Use ", 1),
             }
             for one in answers
         ),
@@ -175,21 +177,21 @@ def _of(one: Answer, several: bool) -> list[Html]:
 
 def _numbers(one: Answer) -> list[Number]:
     low, high = one.recommended_auc.interval()
-    gain = one.gain.interval()
-    rows = one.table.silos[one.target].n_rows
+    rows, all_rows = (
+        one.table.silos[one.target].n_rows,
+        f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count",
+    )
+    nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold: {one.nested.value:.3f}"
+    first = f"Over the best tried first ({WAYS[one.rival].title})"
     return [
-        Number(f"Rows of {one.name}", f"{rows:,}", f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count"),
+        Number(f"Rows of {one.name}", Named(f"{rows:,}"), all_rows),
+        Number("AUC of what to use", Measured(one.recommended_auc.value, "AUC"), nested),
+        Number(first, compare_aucs(one.gain, first)),
         Number(
-            "AUC of what to use",
-            f"{one.recommended_auc.value:.3f}",
-            f"{low:.3f} to {high:.3f}; chosen anew in each fold: {one.nested.value:.3f}",
+            "Brier score",
+            Measured(one.calibration.brier, "Brier score"),
+            f"{one.calibration.brier_without:.3f} without a model",
         ),
-        Number(
-            f"Over the best tried first ({WAYS[one.rival].title})",
-            _sign(one.gain.value),
-            f"{_sign(gain[0])} to {_sign(gain[1])}",
-        ),
-        Number("Brier score", f"{one.calibration.brier:.3f}", f"{one.calibration.brier_without:.3f} without a model"),
     ]
 
 

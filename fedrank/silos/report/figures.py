@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from fedrank.report import describe, figures
+from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart, Entry, Panel, compose, element, text, text_width, ticks, tooltip_of
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
@@ -309,7 +309,7 @@ def _cells(silos: Silos) -> tuple[list[_Cell], float]:
                 cells.append(_Cell(target, name, f"{name} for {target}: not compared"))
                 continue
             value, below = one.difference.mean, ""
-            note = f"{name} for {target}: {describe.format_value(one.difference, signed=True)}, {one.verdict}"
+            note = f"{name} for {target}: {wording.format_value(one.difference, signed=True)}, {one.verdict}"
             if one.visible is not None and one.verdict == "no evidence":
                 below = f"seen from −{one.visible:.3f}"
                 note += f"; a harm of more than {one.visible:.3f} would have been seen"

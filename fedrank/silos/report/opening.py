@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from fedrank.report import describe, sections, sentences
+from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Comparison, Effects, Measured, Named, Sentence, Share, Size, Verdict, list_all, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
@@ -40,11 +42,10 @@ def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
         title = f"Whose models help {target}? Silos of {_data(run)}"
         sentence, numbers = _of_one(run, target)
     if harmful:
-        verb = "harm" if len(harmful) > 1 else "harms"
-        sentence += f" {_capital(describe.in_words(harmful))} {verb} others: see the warning."
+        sentence += say(" Beware of ", Named(wording.in_words(harmful)), ": see the warning.")
     costs = [number for number in (_sent(run), sections.privacy_number(run)) if number is not None]
     chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + sentences.closing(run), (*numbers[: 4 - len(costs)], *costs), *chart)
+    return Opening(title, sentence + describe.closing(run), (*numbers[: 4 - len(costs)], *costs), *chart)
 
 
 def chart(run: Run) -> Chart | None:
@@ -52,28 +53,26 @@ def chart(run: Run) -> Chart | None:
     levels = _levels(run)
     if not levels:
         return None
-    said = [describe.seeds_in_words(len(run.seeds)).replace("band", "line"), *describe.caveats(run)]
+    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
     return levels_figure(levels, _title(run), said, DIGITS, signed=_only(_silos(run)) is None)
 
 
-def _of_one(run: Run, target: str) -> tuple[str, list[Number]]:
-    measure = measured_by(run)
+def _of_one(run: Run, target: str) -> tuple[Sentence, list[Number]]:
+    measure, whose = measured_by(run), Named(target)
     values = best_test(run, target)
     if not values:
-        return f"The {measure} of {target}’s model is undefined: its test rows have one label only.", []
-    reached = mean_interval(list(values.values()))
-    spread = "; ".join(filter(None, (sentences.spread(reached), _rows(run, target))))
-    numbers = [Number(f"Test {measure} of {target}’s model", f"{reached.mean:.{DIGITS}f}", spread)]
+        return say(f"The {measure} of ", whose, "’s model is undefined: its test rows have one label only."), []
+    reached = Measured(mean_interval(list(values.values())), measure, DIGITS)
+    note = "; ".join(filter(None, (reached.note, _rows(run, target))))
+    numbers = [Number(f"Test {measure} of {target}’s model", reached, note)]
     found = _against(run, target)
     if not found:
-        return (
-            f"{_capital(str(run.setting('protocol')))} gives {target} a model of {measure} {reached.mean:.{DIGITS}f} "
-            "on test rows; this run has no other way of training to compare it with.",
-            numbers,
-        )
+        how = _capital(str(run.setting("protocol")))
+        gives = say(f"{how} gives ", whose, f" a model of {measure} ", reached, " on test rows; ")
+        return gives + say("this run has no other way of training to compare it with."), numbers
     for name, value in found.items():
-        numbers.append(Number(f"{measure} against {_OTHERS[name]}", _sign(value), _note(value)))
-    return _results(run, target, measure, reached.mean, found), numbers
+        numbers.append(Number(f"{measure} against {_OTHERS[name]}", value))
+    return _results(run, target, reached, list(found.values())), numbers
 
 
 def _rows(run: Run, target: str) -> str:
@@ -83,71 +82,62 @@ def _rows(run: Run, target: str) -> str:
     return f"{counts[2]:,} test rows of {sum(counts):,}" if len(counts) == 3 else ""
 
 
-def _results(run: Run, target: str, measure: str, mean: float, found: Mapping[str, Interval]) -> str:
+def _results(run: Run, target: str, reached: Measured, found: Sequence[Comparison]) -> Sentence:
     """Result of averaging with chosen others, beside the other ways; a simple baseline comes first if better."""
-    beside = describe.in_words([_beside(value, _OTHERS[name], measure) for name, value in found.items()])
+    measure, whose = reached.measure, Named(target)
+    ours = say("With chosen partners ", whose, f" reaches {measure} ", reached, ": ", list_all(found))
     about = _silos(run).sceptic.get(target)
     if not about or not about.get("best"):
-        return f"With chosen partners {target} reaches {measure} {mean:.{DIGITS}f}: {beside}."
+        return say(ours, ".")
     best = about["ways"][about["best"]]
-    value, tried = difference_of(best), f"“{best['title']}”"
-    on = f"on the same {about['rows']:,.0f} rows of {target}"
-    if value.mean < 0 and sentences.interval_words(value) != "may be chance":
-        sure = "" if value.low is not None else " in the one seed that was run"
-        return (
-            f"Use {tried} instead: {on} it reaches a test {measure} of {best['mean']:.{DIGITS}f}, "
-            f"{abs(value.mean):.{DIGITS}f} better than averaging with chosen partners{sure}, which reaches "
-            f"{mean:.{DIGITS}f}: {beside}."
-        )
-    return (
-        f"With chosen partners {target} reaches {measure} {mean:.{DIGITS}f}: {beside}. The best of what one tries "
-        f"first {on}, {tried}, reaches {best['mean']:.{DIGITS}f}: the model of this run is "
-        f"{_beside(value, 'it', measure)}."
-    )
+    tried = Named(f"“{best['title']}”")
+    its = Measured(best["mean"], measure, DIGITS)
+    value = _compare(difference_of(best), "it", measure)
+    on = say(f"on the same {about['rows']:,.0f} rows of ", whose)
+    if value.difference.mean < 0 and value.verdict is not Verdict.NOT_TOLD_APART:
+        lead = replace(value, other="averaging with chosen partners", difference=_turned(difference_of(best)))
+        sentence = say("Use ", tried, " instead: ", on, f" it reaches a test {measure} of ", its, ", ", lead)
+        return sentence + say(", which reaches ", reached, ": ", list_all(found), ".")
+    sentence = say(ours, ". The best of what one tries first ", on, ", ", tried)
+    return sentence + say(", reaches ", its, ": the model of this run is ", value, ".")
 
 
-def _beside(value: Interval, other: str, measure: str) -> str:
+def _compare(value: Interval, other: str, measure: str) -> Comparison:
     """Comparison of a model with another one, as far as the seeds tell."""
-    told = sentences.interval_words(value)
-    if told == "may be chance":
-        return f"not told apart from {other} ({_sign(value)})"
-    sure = "" if told != "no interval" else " in the one seed that was run"
-    way = "better" if value.mean >= 0 else "worse"
-    words = f"{abs(value.mean):.{DIGITS}f} {way} than"
-    if measure != LOSS and other != "it":
-        words = f"{abs(value.mean):.{DIGITS}f} {'above' if value.mean >= 0 else 'below'}"
-    return f"{words} {other}{sure}"
+    plain = measure == LOSS or other == "it"
+    ways, than = (("better", "worse"), "than") if plain else (("above", "below"), "")
+    return Comparison(value, other, ways=ways, than=than, digits=DIGITS)
 
 
-def _of_many(run: Run) -> tuple[str, list[Number]]:
+def _turned(value: Interval) -> Interval:
+    """The difference seen from the other side."""
+    low, high = value.low, value.high
+    return Interval(-value.mean, None if high is None else -high, None if low is None else -low)
+
+
+def _of_many(run: Run) -> tuple[Sentence, list[Number]]:
     silos, measure = _silos(run), measured_by(run)
     gains = {target: value for target in silos.targets if (value := against(run, target, "alone")) is not None}
     if not gains:
         reached = [mean_interval(list(best_test(run, t).values())).mean for t in silos.targets if best_test(run, t)]
-        mean = f"{sum(reached) / len(reached):.{DIGITS}f}" if reached else "undefined"
-        return (
-            f"{_capital(str(run.setting('protocol')))} gives the {len(silos.targets)} silos models of mean {measure} "
-            f"{mean} on test rows; this run has no other way of training to compare them with.",
-            [Number(f"Mean test {measure}", mean)],
-        )
-    helped = [target for target, value in gains.items() if value.low is not None and value.low > 0]
-    harmed = [target for target, value in gains.items() if value.high is not None and value.high < 0]
+        mean = Measured(sum(reached) / len(reached), measure, DIGITS) if reached else Named("undefined")
+        gives = say(f"{_capital(str(run.setting('protocol')))} gives the {len(silos.targets)} silos models of mean ")
+        gives += say(f"{measure} ", mean, " on test rows; this run has no other way of training to compare them with.")
+        return gives, [Number(f"Mean test {measure}", mean)]
+    helped = tuple(target for target, value in gains.items() if value.low is not None and value.low > 0)
+    harmed = tuple(target for target, value in gains.items() if value.high is not None and value.high < 0)
     rest = len(gains) - len(helped) - len(harmed)
-    parts = [
-        *([f"helps {describe.in_words(helped)}"] if helped else []),
-        *([f"harms {describe.in_words(harmed)}"] if harmed else []),
-    ]
-    of = f"{rest} of {len(gains)} silos" if parts else f"none of {len(gains)} silos" if rest > 1 else "no silo"
-    sentence = f"Averaging models with others {' and '.join(parts)}" if parts else "Averaging models with others"
-    if parts and rest:
-        sentence += f"; for {of} the seeds do not tell it from training alone."
-    elif parts:
-        sentence += ", compared with training alone."
+    sentence = say("Averaging models with others ")
+    if helped or harmed:
+        sentence += say(Effects(helped, harmed))
+        of = say("; for ", Share(rest, len(gains)), " silos the seeds do not tell it from training alone.")
+        sentence += of if rest else say(", compared with training alone.")
     else:
-        sentence += f" brings {of} more than training alone, as far as {_seeds(run)}."
+        of = f"none of {len(gains)} silos" if rest > 1 else "no silo"
+        sentence += say(f"brings {of} more than training alone, as far as {_seeds(run)}.")
     return sentence, [
-        Number("Silos that gain over training alone", f"{len(helped)} of {len(gains)}"),
-        Number("Silos that lose", f"{len(harmed)} of {len(gains)}"),
+        Number("Silos that gain over training alone", Share(len(helped), len(gains))),
+        Number("Silos that lose", Share(len(harmed), len(gains))),
     ]
 
 
@@ -182,9 +172,10 @@ def _title(run: Run) -> str:
     return f"Test {measure} of {target}’s model{less}"
 
 
-def _against(run: Run, target: str) -> dict[str, Interval]:
+def _against(run: Run, target: str) -> dict[str, Comparison]:
     found = {name: against(run, target, name) for name in _OTHERS}
-    return {name: value for name, value in found.items() if value is not None}
+    measure = measured_by(run)
+    return {name: _compare(value, _OTHERS[name], measure) for name, value in found.items() if value is not None}
 
 
 def _sent(run: Run) -> Number | None:
@@ -194,24 +185,11 @@ def _sent(run: Run) -> Number | None:
     rounds = max(entry.round for entry in run.ledger) + 1
     silos = len(_silos(run).names)
     up, down = (run.ledger.bytes_from(who) / rounds / silos for who in ("parties", "server"))
-    return Number(
-        "Sent by a silo in a round", describe.size(round(up)), f"{describe.size(round(down))} received, on average"
-    )
-
-
-def _note(value: Interval) -> str:
-    if value.low is None or value.high is None:
-        return "difference of means, no interval"
-    ends = " to ".join(describe.format_value(end, signed=True, digits=DIGITS) for end in (value.low, value.high))
-    return f"{ends}: {sentences.interval_words(value)}"
+    return Number("Sent by a silo in a round", Size(round(up)), f"{wording.size(round(down))} received, on average")
 
 
 def _seeds(run: Run) -> str:
     return "one seed tells" if len(run.seeds) == 1 else f"{len(run.seeds)} seeds tell"
-
-
-def _sign(value: Interval) -> str:
-    return describe.format_value(value.mean, signed=True, digits=DIGITS)
 
 
 def _data(run: Run) -> str:

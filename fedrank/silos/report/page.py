@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrank.report import describe, sections, sentences, tables
+from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
-from fedrank.report.html import Html, h, join, tile
+from fedrank.report.html import Html, h, join
 from fedrank.report.run import Page, Run, Section
-from fedrank.report.statistics import Interval, mean_interval
+from fedrank.report.statistics import Interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
 from fedrank.silos.report.files import Silos
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
-from fedrank.silos.report.tables import SETUP, UNDEFINED
+from fedrank.silos.report.tables import UNDEFINED
 
 #: Decision rules that make no use of estimates, unless rewards come a round late.
 _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")
@@ -71,8 +71,8 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         drawn: From :func:`charts`.
     """
     silos = _silos(run)
-    unsaid = [said for said in sentences.other_caveats(run) if said != UNDEFINED]
-    more = (tables.to_html(tables.final_table(run)), h("dl", *_tiles(run), class_="tiles"))
+    unsaid = [said for said in describe.other_caveats(run) if said != UNDEFINED]
+    more = (tables.to_html(tables.final_table(run)),)
     return Page(
         opening_of(run, harmful(run)),
         (*unsaid, *silos.undefined),
@@ -113,61 +113,12 @@ def warnings(run: Run) -> list[str]:
     return out
 
 
-def _tiles(run: Run) -> list[Html]:
-    silos = _silos(run)
-    out = []
-    several = len(silos.targets) > 1
-    measure = silo_figures.measured_by(run)
-    better = "above 0 is better" if measure == silo_figures.LOSS else ""
-    if not several:
-        arms = silos.arms.get(silos.targets[0], ())
-        rule = ", ".join(filter(None, (silos.rule, f"{len(arms)} arms" if arms else "")))
-        out.append(tile("Target", silos.targets[0], f"one of {len(silos.names)} silos", rule))
-    for target in silos.targets[:MOST_TARGETS]:
-        values = silo_tables.best_test(run, target)
-        if not values:
-            out.append(tile(f"Test {measure}, {target}", "undefined", "see the notes"))
-            continue
-        best = mean_interval(list(values.values()))
-        half = f"± {best.half:.{silo_tables.DIGITS}f}, 95 % interval" if best.half is not None else ""
-        seeds = f"{half} over {best.n} seeds" if half else "one seed, no interval"
-        said = {name: silo_tables.against(run, target, name) for name in _AGAINST}
-        known = {name: one for name, one in said.items() if one is not None}
-        baselines = silo_figures.baseline_values(run, target)
-        chosen = "of the model best on validation"
-        if several:
-            notes = [f"{_number(one)} against {_AGAINST[name]}" for name, one in known.items()]
-            out.append(tile(f"Test {measure}, {target}", f"{best.mean:.{silo_tables.DIGITS}f}", seeds, *notes))
-            continue
-        out.append(tile(f"Test {measure}", f"{best.mean:.{silo_tables.DIGITS}f}", seeds, chosen))
-        for name, one in known.items():
-            none = "difference of means, no interval"
-            spread = (
-                none if one.low is None else f"95 % interval {_number(one).split('(')[1].rstrip(')')}, paired by seed"
-            )
-            reached = f"which reached {baselines[name]:.{silo_tables.DIGITS}f}" if name in baselines else ""
-            out.append(tile(f"Against {_AGAINST[name]}", _number(Interval(one.mean)), spread, reached, better))
-    ledger = run.ledger
-    if ledger is not None and len(ledger):
-        rounds = max(entry.round for entry in ledger) + 1
-        entries = [entry for entry in ledger if entry.exchange not in SETUP]
-        messages = sum(entry.messages for entry in entries) / rounds
-        up, down = (sum(e.bytes for e in entries if e.sender == s) / rounds for s in ("parties", "server"))
-        before = sum(entry.messages for entry in ledger) - sum(entry.messages for entry in entries)
-        opening = f"and {before:,} before the first; in one seed" if before else "in one seed"
-        size = f"{describe.size(round(up))} up, {describe.size(round(down))} down"
-        out.append(tile("Messages a round", describe.number(round(messages, 1)), size, opening))
-    if (private := sections.privacy_tile(run)) is not None:
-        out.append(private)
-    return out
-
-
 def _warning(run: Run) -> Html | None:
     said = warnings(run)
     if not said:
         return None
     bad = harmful(run)
-    title = f"Warning: {describe.in_words(bad)} {'harm' if len(bad) > 1 else 'harms'}" if bad else "Warning"
+    title = f"Warning: {wording.in_words(bad)} {'harm' if len(bad) > 1 else 'harms'}" if bad else "Warning"
     items = h("ul", *(h("li", line) for line in said))
     advice = h(
         "p",
@@ -238,7 +189,7 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
 
 
 def _number(value: Interval) -> str:
-    return describe.format_value(value, signed=True, digits=silo_tables.DIGITS)
+    return wording.format_value(value, signed=True, digits=silo_tables.DIGITS)
 
 
 def _rest(run: Run) -> str:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.report import describe
+from fedrank.report import describe, wording
 from fedrank.report.charts import Chart
 from fedrank.report.files import parquet
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
@@ -102,7 +102,7 @@ class SilosShown(Shown):
             out.append(f"The labels of {turned} are inverted on purpose")
         if one_class := run.details.one_class:
             are = "have" if len(one_class) > 1 else "has"
-            out.append(f"{describe.in_words(one_class)} {are} rows of one label only")
+            out.append(f"{wording.in_words(one_class)} {are} rows of one label only")
         if run.details.undefined:
             out.append(UNDEFINED)
         return [*out, *describe.few_seeds(run)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.words import format_count
-from fedrank.report import describe
+from fedrank.report import wording
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval, p_is, p_value
 from fedrank.report.tables import Column, Table
@@ -46,7 +46,7 @@ def ledger_words(run: Run) -> list[str]:
             who = "the server sent" if flow.sender == "server" else "silos sent"
             holds = models_in(models, flow)
             inside = f" with {format_count(holds, 'model')} each" if holds else ""
-            size = f"{describe.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
+            size = f"{wording.size(flow.bytes_each)}{' each' if flow.messages > 1 else ''}"
             parts.append(f"{who} {format_count(flow.messages, 'message')} {flow.message}{inside}, {size}")
         turns = len({entry.round for entry in ledger if entry.exchange == exchange})
         when = "" if exchange in SETUP else f", in {format_count(turns, 'round')}"
@@ -58,8 +58,8 @@ def ledger_words(run: Run) -> list[str]:
     seeds = "" if len(run.seeds) == 1 else "; other seeds may ask other silos, and move more or less"
     which = f", target {run.details.targets[0]}" if len(run.details.targets) > 1 else ""
     out.append(
-        f"{format_count(rounds, 'round')} made {format_count(count, 'message')}{of_models}, {describe.size(up)} up and "
-        f"{describe.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+        f"{format_count(rounds, 'round')} made {format_count(count, 'message')}{of_models}, {wording.size(up)} up and "
+        f"{wording.size(down)} down, for one run of one seed{which}{seeds}. Transport (TCP, TLS, HTTP) comes on top."
     )
     return out
 
@@ -286,7 +286,7 @@ def warning(run: Run, target: str, helper: Helper) -> str:
     mean, low, high = ("–",) * 3
     if helper.difference is not None:
         ends = (helper.difference.mean, helper.difference.low, helper.difference.high)
-        mean, low, high = (describe.format_value(end, signed=True, digits=DIGITS) for end in ends)
+        mean, low, high = (wording.format_value(end, signed=True, digits=DIGITS) for end in ends)
     p = p_is(helper.p)
     said = (
         f"averaging with it changes {target}’s {measured_by(run)} by {mean} (95 % interval over seeds {low} to "

@@ -13,6 +13,9 @@ from threadpoolctl import threadpool_limits
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.trees import Json
+from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
+from fedrank.report.claims import Verdict as Reading
+from fedrank.report.statistics import Interval
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
@@ -23,6 +26,12 @@ from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
 
 #: Fewest rows of the rarer label that a target needs: two in each of two folds.
 FEWEST = 4
+
+
+def compare_aucs(gain: Estimate, other: str) -> Comparison:
+    """A difference of AUCs, with its interval over rows, as a comparison with ``other``."""
+    ends = gain.interval() if np.isfinite(gain.error) else (None, None)
+    return Comparison(Interval(gain.value, *ends), other, ways=("AUC above", "AUC below"), than="", unit="rows")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,29 +142,25 @@ class Answer:
         """The target's name."""
         return self.table.names[self.target]
 
-    def headline(self) -> str:
-        """Sentence on the model to use, with the gain over the best simple baseline."""
+    def headline(self) -> Sentence:
+        """Sentence on the model to use, beside the best simple baseline."""
         use = "your own model" if self.use == "alone" else f"the model “{WAYS[self.use].title}”"
-        low, high = self.gain.interval()
-        told = f"{self.gain.value:+.3f} AUC ({low:+.3f} to {high:+.3f})".replace("-", "−")
-        rows = self.table.silos[self.target].n_rows
+        reached, first = self.recommended_auc, f"the best of what one tries first ({WAYS[self.rival].title})"
         if not np.isfinite(self.gain.error):
-            sure = "its gain has no interval: too few rows of one label"
+            sure = say("no interval can be given: there are too few rows of one label")
+        elif self.use == "alone" != self.recommended:
+            lost = compare_aucs(self.row(self.recommended).over_alone, "it")
+            sure = say("others’ models bring nothing: what cross-validation chose is ", lost)
         elif self.use == self.rival:
-            sure = "nothing that was tried first did better"
-        elif low > 0:
-            sure = f"it brings {told} over the best of what one tries first ({WAYS[self.rival].title})"
+            sure = say("it is itself the best of what one tries first")
         else:
-            sure = f"no measurable gain over the best of what one tries first ({WAYS[self.rival].title}): {told}"
-        reached = self.recommended_auc
-        if self.use == "alone" != self.recommended:
-            lost = self.row(self.recommended).over_alone
-            ends = lost.interval()
-            between = f"{lost.value:+.3f} AUC ({ends[0]:+.3f} to {ends[1]:+.3f})".replace("-", "−")
-            sure = f"others’ models bring nothing: what cross-validation chose has {between} against it"
-        guess = reached.interval()[0] <= 0.5
-        chance = " Its AUC is not told from guessing, which has 0.5: do not use any of them yet." if guess else ""
-        return f"{self.name} ({rows:,} rows): use {use}, AUC {reached.value:.3f}; {sure}.{chance}"
+            sure = say("it is ", compare_aucs(self.gain, first))
+        of = say(Named(self.name), f" ({self.table.silos[self.target].n_rows:,} rows): use ", Named(use))
+        said = say(of, ", AUC ", Measured(reached.value, "AUC"), "; ", sure, ".")
+        guessed = compare_aucs(Estimate(reached.value - 0.5, reached.error), "guessing")
+        if guessed.verdict is not Reading.BETTER:
+            said += say(" Its AUC is ", guessed, ": do not use any of them yet.")
+        return said
 
     def warnings(self) -> list[str]:
         """Alarms and harms, a sentence each."""
@@ -168,7 +173,7 @@ class Answer:
         names = self.table.names
         return {
             "target": self.name,
-            "headline": self.headline(),
+            "headline": str(self.headline()),
             "use": self.use,
             "recommended": self.recommended,
             "auc": _numbers(self.recommended_auc),

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.trees import Json
+from fedrank.metrics.returns import MeanInterval
+from fedrank.report.claims import Measured, Named, Percent, Sentence, join_all, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_findings_page
@@ -44,38 +46,39 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
         seeds: Runs of each mode.
     """
     best = _best(leaks)
-    numbers, said = [], []
+    numbers: list[Number] = []
+    said: list[Sentence] = []
     if best:
         most = max(best, key=lambda one: one.measures["r2"].mean)
-        read = f"{100 * max(0.0, most.measures['r2'].mean):.1f} % of the variance of "
+        read = say(_explained(most), " of the variance of ")
         if most.of_sums:
             knows = "and knows what all others added" if most.means == ALL_KNOWN else "and knows nothing of the others"
-            said.append(f"{most.mode}: {most.attacker}, which has {ALONE} {knows}, reads {read}{most.secret}.")
+            who = say(Named(f"{most.mode}: {most.attacker}, which has {ALONE} {knows},"), " reads ", read)
+            said.append(say(who, Named(most.secret), "."))
             least = min((one for one in best if one.of_sums), key=lambda one: one.measures["r2"].mean)
-            part = f"{100 * max(0.0, least.measures['r2'].mean):.1f} %"
-            said += [f"{least.mode}: the best such attacker reads {part}."] if least is not most else []
+            if least is not most:
+                said.append(say(Named(least.mode), ": the best such attacker reads ", _explained(least), "."))
         else:
-            said.append(f"From the messages of mode {most.mode} {most.attacker} reads {read}A’s {most.secret}.")
-        for one in best[:3]:
-            r2 = one.measures["r2"]
-            note = f"95 % interval {r2.low:.3f} to {r2.high:.3f}" if math.isfinite(r2.low) else "one seed, no interval"
-            numbers.append(Number(f"R², {one.mode}", _with_minus(f"{r2.mean:.3f}"), _with_minus(note)))
+            who = say("From the messages of mode ", Named(most.mode), " ", Named(most.attacker), " reads ", read)
+            said.append(say(who, Named(f"A’s {most.secret}"), "."))
+        numbers += [Number(f"R², {one.mode}", _measured(one.measures["r2"])) for one in best[:3]]
     clicks = [one for one in leaks if "r2" not in one.measures and "advantage" not in one.measures]
     there = [one for one in leaks if "advantage" in one.measures and one.measures["bound"].mean < 1]
     if clicks:
         sure = max(clicks, key=lambda one: one.measures["exact"].mean)
-        exact, blind = (100 * sure.measures[name].mean for name in ("exact", "blind"))
-        said.append(f"The {sure.attacker} finds {sure.secret} in {exact:.1f} % of cases; guessing finds {blind:.1f} %.")
-        numbers.append(Number(f"{sure.secret[:1].upper()}{sure.secret[1:]} found", f"{exact:.1f} %", sure.mode))
+        exact, blind = (Percent(sure.measures[name].mean, 1) for name in ("exact", "blind"))
+        finds = say("The ", Named(f"{sure.attacker} finds {sure.secret}"), " in ", exact)
+        said.append(say(finds, " of cases; guessing finds ", blind, "."))
+        numbers.append(Number(f"{sure.secret[:1].upper()}{sure.secret[1:]} found", exact, sure.mode))
     elif there:
         sure = max(there, key=lambda one: (-one.measures["bound"].mean, one.measures["advantage"].mean))
-        found, allowed = (f"{sure.measures[name].mean:.2f}" for name in ("advantage", "bound"))
-        said.append(
-            f"{sure.mode}: an attacker who knows all others tells {sure.secret} with an advantage of {found} at most "
-            f"(1 is certainty); ε allows {allowed}."
+        found, allowed = (Measured(sure.measures[name].mean, digits=2) for name in ("advantage", "bound"))
+        tells = say(
+            Named(f"{sure.mode}: an attacker who knows all others tells {sure.secret}"), " with an advantage of "
         )
+        said.append(say(tells, found, " at most (1 is certainty); ε allows ", allowed, "."))
         numbers.append(Number("Advantage, who was there", found, f"{sure.mode}, which allows {allowed}"))
-    sentence = " ".join(said) or "None of these attacks could be judged."
+    sentence = join_all(said) or say("None of these attacks could be judged.")
     shown = "; ".join(f"{one.mode}: {one.measures['r2'].mean:.3f}" for one in best)
     seen = f"R² of the best guess of engagement by another platform, by mode. {shown}."
     return Opening(
@@ -83,8 +86,14 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
     )
 
 
-def _with_minus(text: str) -> str:
-    return text.replace("-", "−")
+def _measured(found: MeanInterval) -> Measured:
+    ends = (found.low, found.high) if math.isfinite(found.low) else (None, None)
+    return Measured(Interval(found.mean, *ends))
+
+
+def _explained(leak: Leak) -> Percent:
+    """The share of the secret's variance that the attacker explains."""
+    return Percent(min(1.0, max(0.0, leak.measures["r2"].mean)), 1)
 
 
 def chart(leaks: Sequence[Leak], seeds: int) -> Any:

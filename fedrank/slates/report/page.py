@@ -12,13 +12,15 @@ import math
 from collections.abc import Mapping
 
 from fedrank.core.privacy_report import Unit
-from fedrank.report import describe, sections, sentences, tables, words
+from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Comparison, Measured, Named, Percent, Sentence, Size, Spent, Verdict, say
+from fedrank.report.curves import NOTHING_YET
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, h, tile
+from fedrank.report.html import h
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section
-from fedrank.report.statistics import Estimate, direction
+from fedrank.report.statistics import Estimate
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.files import FIGURES, OPTIMUM, RANDOM, SlateRun, stay_charts, stay_words
 from fedrank.slates.report.study import legacy_table, legacy_words
@@ -53,7 +55,7 @@ _POLICIES = {
 def opening_of(run: Run) -> Opening:
     """Title, sentence, chart and numbers of a run of platforms."""
     slates = slates_of(run)
-    names = describe.in_words(slates.names)
+    names = wording.in_words(slates.names)
     how = (
         "learn slates together"
         if slates.federates
@@ -70,19 +72,21 @@ def opening_of(run: Run) -> Opening:
     done = run.shown.done_rounds(run)
     users = done // slates.stay
     if ours is None:
-        return Opening(title, f"Nothing has been measured yet.{sentences.closing(run)}")
-    numbers = [Number("A user’s engagement, all platforms", f"{ours.mean:,.{DIGITS}f}", sentences.spread(ours, DIGITS))]
-    sentence = f"After {users:,} users, the platforms together bring {ours.mean:,.0f} of engagement a user."
-    if more is not None:
-        sentence = f"After {users:,} users, slates of {names} bring {_more(more, ours.mean - more.mean)}{_far(run)}."
-        note = "one seed" if more.half is None else f"± {more.half:.{DIGITS}f}: {sentences.interval_words(more)}"
-        numbers.append(Number("Against random slates", sentences.format_difference(more.mean, DIGITS), note))
-    sentence += _blind(run, slates)
+        return Opening(title, say(NOTHING_YET) + describe.closing(run))
+    reached = Measured(ours, "engagement", DIGITS)
+    numbers = [Number("A user’s engagement, all platforms", reached)]
     if not users:
-        sentence = f"{done:,} rounds are less than one user’s stay ({slates.stay}): too few to learn from."
+        sentence = say(f"{done:,} rounds are less than one user’s stay ({slates.stay}): too few to learn from.")
+    elif more is None:
+        sentence = say(f"After {users:,} users, the platforms together bring ", reached, " of engagement a user.")
+    else:
+        found = _more(more, ours.mean - more.mean)
+        brings = say(f"After {users:,} users, the engagement that slates of ", Named(names), " bring is ", found)
+        sentence = say(brings, _far(run), ".") + _blind(run, slates)
+        numbers.append(Number("Against random slates", found))
     costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]
     chart = (CHART, f"{_TITLE}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + sentences.closing(run), (*numbers, *costs), *chart)
+    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart)
 
 
 def opening_chart(run: Run) -> Chart | None:
@@ -90,45 +94,36 @@ def opening_chart(run: Run) -> Chart | None:
     levels = _levels(run)
     if not levels:
         return None
-    said = [describe.seeds_in_words(len(run.seeds)).replace("band", "line"), *describe.caveats(run)]
+    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
     return levels_figure(levels, _TITLE, said, DIGITS)
 
 
-def _more(difference: Estimate, base: float) -> str:
-    """Engagement compared with that of random slates, in words."""
-    few = difference.n < sentences.LEAST_SEEDS or difference.half is None
-    if not few and direction(difference) == "neither":
-        return f"what is not told apart from random slates ({sentences.seen_from(difference, DIGITS)})"
-    percent = 100 * abs(difference.mean) / base if base > 0 else math.nan
-    amount = f"{percent:.{0 if percent >= 10 else 1}f} % " if math.isfinite(percent) else ""
-    end = f" {sentences.in_few(difference.n)}" if few else ""
-    return f"{amount}{'more' if difference.mean >= 0 else 'less'} engagement than random ones{end}"
+def _more(difference: Estimate, base: float) -> Comparison:
+    """Engagement compared with that of random slates."""
+    return Comparison(difference, "that of random ones", base, ways=("above", "below"), than="", digits=DIGITS)
 
 
-def _far(run: Run) -> str:
-    """Share of the gap to the optimum, in words."""
+def _far(run: Run) -> Sentence:
+    """Share of the gap to the optimum."""
     total = slates_of(run).measures[0]
     share, more = way(run, total), against(run, total, RANDOM)
-    if share is None or direction(more) == "neither" or share < 0:
-        return ""
-    if direction(against(run, total, OPTIMUM)) == "gain":
-        return ", more than what was computed as the best possible, which is wrong for these users"
-    return f", {100 * share:.0f} % of the way to the best possible"
+    if share is None or more is None or _more(more, 0.0).verdict is Verdict.NOT_TOLD_APART or share < 0:
+        return Sentence(())
+    short = against(run, total, OPTIMUM)
+    if short is not None and _more(short, 0.0).verdict is Verdict.BETTER:
+        return say(", more than what was computed as the best possible, which is wrong for these users")
+    return say(", ", Percent(min(share, 1.0)), " of the way to the best possible")
 
 
-def _blind(run: Run, slates: SlateRun) -> str:
-    """Gain of platforms without clicks and engagement against random slates, in words."""
-    said = ""
+def _blind(run: Run, slates: SlateRun) -> Sentence:
+    """Engagement on platforms without feedback, compared with that of random slates there."""
+    said = Sentence(())
     for name, measure in zip(slates.names, slates.measures[1:], strict=True):
         found = against(run, measure, RANDOM)
         if found is not None and name in slates.without_feedback and not slates.central:
-            known = {
-                "gain": "gains from the others",
-                "loss": "loses by it",
-                "neither": "has no measurable gain",
-                "unknown": f"has {sentences.format_difference(found.mean, DIGITS)} in one seed",
-            }[direction(found)]
-            said += f" {name}, which sees no feedback, {known}."
+            ours = final_engagement(run, measure)
+            base = ours.mean - found.mean if ours is not None else 0.0
+            said += say(" On ", Named(name), ", which sees no feedback, it is ", _more(found, base), ".")
     return said
 
 
@@ -156,31 +151,28 @@ def _sent(run: Run, slates: SlateRun) -> Number | None:
     rounds = 1 if slates.by_sums else max(1, rounds_of_platforms(run))
     up, down = (run.ledger.bytes_from(who) / len(slates.names) / rounds for who in ("parties", "server"))
     when = "run" if slates.by_sums else "round"
-    return Number(f"Sent by a platform in a {when}", describe.size(round(up)), f"{describe.size(round(down))} received")
+    return Number(f"Sent by a platform in a {when}", Size(round(up)), f"{wording.size(round(down))} received")
 
 
 def _privacy(run: Run, slates: SlateRun) -> Number | None:
     """ε of a user's stay; None where nothing crosses, or before the run wrote its statement."""
     if run.privacy is None or not slates.federates:
         return None
-    one, stay = run.privacy.epsilon(Unit.VECTOR), run.privacy.epsilon(Unit.USER)
+    one, stay = (Spent(run.privacy, unit) for unit in (Unit.VECTOR, Unit.USER))
     if slates.by_sums:
         one = stay
     note = (
         "of the whole stay, at all platforms"
-        if slates.by_sums and not math.isinf(stay)
+        if slates.by_sums and not math.isinf(stay.epsilon)
         else "nothing is randomised"
-        if math.isinf(one)
-        else f"{words.epsilon_text(one)} for each {Unit.VECTOR} that is sent"
+        if math.isinf(one.epsilon)
+        else f"{one} for each {Unit.VECTOR} that is sent"
     )
-    return Number("Privacy bound of a user’s stay (ε)", words.epsilon_text(stay), note)
+    return Number("Privacy bound of a user’s stay (ε)", stay, note)
 
 
 #: Platforms that have a figure and a tile each; tables have all of them.
 MOST_PLATFORMS = 5
-
-#: What an interval tells, in a tile.
-_TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be chance", "unknown": "one seed, no interval"}
 
 
 def charts(run: Run) -> dict[str, Chart]:
@@ -206,10 +198,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     """
     slates, faults = slates_of(run), slate_tables.faults_table(run)
     crossed, policies = slate_tables.crossed_table(run), slate_tables.policies_table(run)
-    found = (
-        h("ul", *(h("li", said) for said in slate_tables.verdicts(run)), class_="verdicts"),
-        h("dl", *_tiles(run), class_="tiles"),
-    )
+    found = (h("ul", *(h("li", said) for said in slate_tables.verdicts(run)), class_="verdicts"),)
     final = (
         tables.to_html(slate_tables.platforms_table(run)),
         None if policies is None else tables.to_html(policies),
@@ -217,7 +206,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
     return Page(
         opening_of(run),
-        sentences.other_caveats(run),
+        describe.other_caveats(run),
         (
             _stay(run, drawn),
             Section("found", "What was found", found),
@@ -234,60 +223,6 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
             sections.citation(run),
         ),
     )
-
-
-def _tiles(run: Run) -> list[Html]:
-    slates, out = slates_of(run), []
-    for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
-        ours, more = slate_tables.final_engagement(run, measure), slate_tables.against(run, measure, RANDOM)
-        if ours is None:
-            continue
-        notes = ["" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval over {ours.n} seeds"]
-        if more is not None:
-            notes.append(
-                f"{describe.format_value(more, signed=True, digits=DIGITS)} against random: {_TOLD[direction(more)]}"
-            )
-        title = (
-            "A user’s engagement, all together" if not place else f"On {slate_tables.measure_owner(slates, measure)}"
-        )
-        out.append(tile(title, f"{ours.mean:.{DIGITS}f}", *notes))
-    share, regret = slate_tables.way(run, slates.measures[0]), slate_tables.against(run, slates.measures[0], OPTIMUM)
-    if share is not None and regret is not None:
-        half = "" if regret.half is None else f" ± {regret.half:.{DIGITS}f}"
-        lost = f"{-regret.mean:.{DIGITS}f}{half}".replace("-", "−")
-        far = f"{100 * share:.0f} %" if share >= 0 else "below random"
-        out.append(tile("Of the way from random to the optimum", far, f"regret {lost}"))
-    out.append(
-        tile("Users served", f"{run.shown.done_rounds(run) // slates.stay:,}", f"of {slates.stay:,} rounds each")
-    )
-    if run.ledger is not None and len(run.ledger):
-        up, down = (run.ledger.bytes_from(who) / len(slates.names) for who in ("parties", "server"))
-        if slates.by_sums:
-            notes = (f"{describe.size(round(down))} received", "sums over users; nothing else crosses")
-            out.append(tile("Sent by a platform in the run, on average", describe.size(round(up)), *notes))
-        else:
-            rounds = max(1, rounds_of_platforms(run))
-            notes = (f"{describe.size(round(down / rounds))} received", f"{describe.size(round(up))} sent in the run")
-            out.append(tile("Sent by a platform per round, on average", describe.size(round(up / rounds)), *notes))
-    private = _privacy_tile(run)
-    return out if private is None else [*out, private]
-
-
-def _privacy_tile(run: Run) -> Html | None:
-    privacy = run.privacy
-    if privacy is None:
-        return None
-    if not slates_of(run).federates:
-        return tile("Privacy", "–", "nothing crosses between platforms")
-    if slates_of(run).by_sums:
-        stay = privacy.epsilon(Unit.USER)
-        note = "nothing is randomised" if math.isinf(stay) else "of a user’s whole stay, at all platforms together"
-        return tile("ε", words.epsilon_text(stay), note)
-    one, stay = privacy.epsilon(Unit.VECTOR), words.epsilon_text(privacy.epsilon(Unit.USER))
-    if math.isinf(one):
-        return tile("ε", "∞", "nothing is randomised: targets tell engagement, see below")
-    notes = (f"a user’s stay at one platform: {stay}", "targets and gradients: no noise")
-    return tile(f"ε of a {Unit.VECTOR}", words.epsilon_text(one), *notes)
 
 
 def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:

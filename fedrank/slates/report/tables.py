@@ -10,7 +10,7 @@ import polars as pl
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
-from fedrank.report import describe, figures, words
+from fedrank.report import figures, wording, words
 from fedrank.report.charts import Chart
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
@@ -51,7 +51,7 @@ def ledger_words(run: Run) -> list[str]:
     rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
     lines = flows(ledger)
     sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
-    transitions = f" of {describe.number(each)} transitions" if each else ""
+    transitions = f" of {wording.number(each)} transitions" if each else ""
     out = []
     for kind, turns, purpose, what in (
         ("round", rounds, "To show slates", "rounds, all platforms together"),
@@ -61,16 +61,16 @@ def ledger_words(run: Run) -> list[str]:
         mine = [flow for flow in lines if kind_of(flow) == kind]
         up, down = (sum(f.bytes for f in mine if f.sender == s) / max(1, turns) for s in ("parties", "server"))
         if turns:
-            sizes = f"{describe.size(round(up))} up and {describe.size(round(down))} down"
+            sizes = f"{wording.size(round(up))} up and {wording.size(round(down))} down"
             out.append(f"{purpose}: {sizes} in each of {turns:,} {what}.")
     up, down = ledger.bytes_from("parties"), ledger.bytes_from("server")
     seeds = "" if len(run.seeds) == 1 else "; each of the other seeds moved as much"
     out.append(
-        f"In all: {describe.size(up)} up and {describe.size(down)} down, for one run of one seed{seeds}. Transport "
+        f"In all: {wording.size(up)} up and {wording.size(down)} down, for one run of one seed{seeds}. Transport "
         "(TCP, TLS, HTTP) comes on top."
     )
     if slates.without_feedback and batches and run.setting("slates.regress") != "nothing":
-        to, of = describe.in_words(slates.without_feedback), describe.in_words(slates.with_feedback)
+        to, of = wording.in_words(slates.without_feedback), wording.in_words(slates.with_feedback)
         verb = "receive" if len(slates.without_feedback) > 1 else "receives"
         scale, discount = run.setting("slates.reward_scale"), run.setting("slates.discount")
         divided = f", divided by {scale:g}," if isinstance(scale, float) and scale != 1 else ""
@@ -97,7 +97,6 @@ def learning_figure(run: Run, measure: str) -> Chart:
     slates = slates_of(run)
     platform = slates.names[slates.measures.index(measure) - 1] if measure != ENGAGEMENT else None
     frame, _ = figures.points(run, [("test", measure, _said(slates, platform))], "users")
-    frame = _bands(run, frame)
     colour = figures.OKABE_ITO[0 if platform is None else 1 + slates.names.index(platform) % 6]
     title = "All platforms together" if platform is None else f"Platform {_said(slates, platform)}"
     notes = [f"{slates.judges:,} fresh users a seed, no exploration"]
@@ -115,7 +114,7 @@ def online_figure(run: Run) -> Chart | None:
         part, block = curve(run.metrics, "online", measure, points=_POINTS)
         x = (pl.col("round").cast(pl.Float64) / slates.stay).alias("x")
         parts.append(part.with_columns(x, pl.lit(_said(slates, name)).alias("series")))
-    frame = _bands(run, pl.concat(parts))
+    frame = pl.concat(parts)
     if frame.is_empty():
         return None
     colours = {
@@ -143,13 +142,6 @@ def _said(slates: SlateRun, platform: str | None) -> str:
     if slates.central:
         return platform
     return f"{platform}, {'with' if slates.feedback[slates.names.index(platform)] else 'without'} feedback"
-
-
-def _bands(run: Run, frame: pl.DataFrame) -> pl.DataFrame:
-    if len(run.seeds) >= figures.FEW_FOR_BANDS:
-        return frame
-    nothing = pl.lit(None, pl.Float64)
-    return frame.with_columns(nothing.alias("low"), nothing.alias("high"))
 
 
 #: Measures that a table of policies has columns for: all platforms together, and three of them.
@@ -349,8 +341,8 @@ def world_table(run: Run) -> Table:
     world = slates.world
     facts = {
         "world": world.get("preset"),
-        "candidates N in a round, slate n": f"{describe.number(world.get('candidates'))}, "
-        f"{describe.number(world.get('slate'))}",
+        "candidates N in a round, slate n": f"{wording.number(world.get('candidates'))}, "
+        f"{wording.number(world.get('slate'))}",
         "candidates of the platforms": "the same" if world.get("shared_candidates") else "each its own",
         "satisfaction follows consumption, τ": world.get("sensitivity"),
         "what is left of consumption a tick later, β": world.get("memory_discount"),
@@ -404,8 +396,8 @@ def crossed_table(run: Run) -> Table | None:
                 "when": kind,
                 "each": f"{each:,.3g}",
                 "bytes_each": flow.bytes_each,
-                "turn": describe.size(round(each * flow.bytes_each)),
-                "total": describe.size(flow.bytes),
+                "turn": wording.size(round(each * flow.bytes_each)),
+                "total": wording.size(flow.bytes),
             }
         )
     columns = (
@@ -435,7 +427,7 @@ def verdicts(run: Run) -> list[str]:
     same = [name for name in POLICIES if _same(against(run, total, name))]
     if same:
         out.append(
-            f"Without exploration platforms bring exactly as much as {describe.in_words(same)} for the same users: "
+            f"Without exploration platforms bring exactly as much as {wording.in_words(same)} for the same users: "
             "nothing else that they may have learnt shows."
         )
     short = None if MYOPIC in same else against(run, total, MYOPIC)
@@ -480,7 +472,7 @@ def _describe(found: Estimate) -> str:
 
 
 def _sign(value: float) -> str:
-    return describe.format_value(value, signed=True, digits=DIGITS)
+    return wording.format_value(value, signed=True, digits=DIGITS)
 
 
 def _half(slates: SlateRun) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrank.report import describe
+from fedrank.report import wording
+from fedrank.report.claims import Measured, Named, Percent, Share, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_findings_page
@@ -35,16 +36,20 @@ def attack_opening(findings: Sequence[Finding], epsilon: float) -> Opening:
     modes = list(dict.fromkeys(one.mode for one in offered if one.attack == LEADING))
     holds = [mode for mode in modes if not any(one.broken for one in offered if one.mode == mode)]
     fails = [mode for mode in modes if mode not in holds]
-    sentence = f"Of {len(offered)} promises about sketches and questions that were attacked {len(broken) or 'none'} "
-    sentence += ("does" if len(broken) == 1 else "do") + " not hold." if broken else "was broken."
+    sentence = say(
+        f"Of {len(offered)} promises about sketches and questions that were attacked {len(broken) or 'none'} "
+    )
+    sentence += say(("does" if len(broken) == 1 else "do") + " not hold." if broken else "was broken.")
     if fails:
-        sentence += f" In mode {describe.in_words(fails)} documents are not protected from the silo that asks."
+        mode = Named(wording.in_words(fails))
+        sentence += say(" In mode ", mode, " documents are not protected from the silo that asks.")
     if holds:
-        sentence += f" All hold in mode {describe.in_words(holds)}, which proves nothing about other attacks."
-    numbers = [Number("Promises that do not hold", f"{len(broken)} of {len(offered)}")]
+        mode = Named(wording.in_words(holds))
+        sentence += say(" All hold in mode ", mode, ", which proves nothing about other attacks.")
+    numbers = [Number("Promises that do not hold", Share(len(broken), len(offered)))]
     for one in [one for one in offered if one.attack == LEADING][:3]:
         told = f"allowed: {one.promised:.3f}; 99 % interval {one.low:.3f} to {one.high:.3f}"
-        numbers.append(Number(f"{one.mode}: right guesses", f"{one.measured:.3f}", told))
+        numbers.append(Number(f"{one.mode}: right guesses", Measured(one.measured), told))
     shown = "; ".join(f"{one.mode}: {one.measured:.3f}" for one in offered if one.attack == LEADING)
     said = f"Share of right guesses whether one occurrence more is in a document, by mode. {shown}."
     return Opening(f"What sketches give away at ε = {epsilon:g}", sentence, tuple(numbers), _CHART, said)
@@ -98,7 +103,7 @@ def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | 
         The file.
     """
     s = settings
-    modes = describe.in_words(s.modes)
+    modes = wording.in_words(s.modes)
     about = f"fedrank attack sketch · {modes}; z = {s.z}, w = {s.w}, {s.trials:,} trials, seed {s.seed}"
     caveats = ("Generated documents", "Simulated noise, seeded")
     top = attack_opening(findings, settings.epsilon)
@@ -114,12 +119,14 @@ def documents_opening(found: Sequence[Finding], collection: str) -> Opening:
     """Title, sentence and numbers."""
     read = [one for one in found if one.measure == _READ]
     readable = [one for one in read if one.broken]
-    sentence = "None of the attacks reads documents."
+    sentence = say("None of the attacks reads documents.")
     if readable:
-        who = "; ".join(f"{one.attack} ({one.mode})" for one in readable)
-        sentence = f"Documents are readable in {len(readable)} of {len(read)} ways that were tried: {who}."
+        who = Named("; ".join(f"{one.attack} ({one.mode})" for one in readable))
+        sentence = say(
+            "Documents are readable in ", Share(len(readable), len(read)), " ways that were tried: ", who, "."
+        )
     numbers = [
-        Number(f"{one.attack}: {one.mode}", f"{100 * one.measured:.0f} %", "of the words that a guess does not name")
+        Number(f"{one.attack}: {one.mode}", Percent(one.measured), "of the words that a guess does not name")
         for one in read[:4]
     ]
     shown = "; ".join(f"{one.attack}, {one.mode}: {one.measured:.2f}" for one in read)

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrank.report import describe, sections, sentences, tables, words
+from fedrank.report import describe, sections, tables, wording, words
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Comparison, Measured, Sentence, Size, list_all, say
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, h, tile
+from fedrank.report.html import Html, h
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section
-from fedrank.report.statistics import Estimate, direction, mean_interval
+from fedrank.report.statistics import mean_interval
 from fedrank.texts.report import privacy
 from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import tables as text_tables
-from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, LOCAL
+from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL
 from fedrank.texts.report.tables import (
-    DIGITS,
     READABLE_TO_SILOS,
     UNPROTECTED,
     details_of,
@@ -33,7 +33,7 @@ from fedrank.texts.report.tables import (
     learning_figure,
     queries_table,
 )
-from fedrank.texts.report.verdicts import against, gate_table, verdicts
+from fedrank.texts.report.verdicts import gate_table, verdicts
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
@@ -47,21 +47,19 @@ def opening_of(run: Run) -> Opening:
     title = f"Searching the texts of {len(texts.silos)} silos together: {known}"
     sentence, numbers = _search_values(run) if _of_search(run) else _own(run)
     if texts.mode in UNPROTECTED:
-        sentence += " Nothing protects the documents: see the warning."
+        sentence += say(" Nothing protects the documents: see the warning.")
     elif texts.insider is not None and texts.insider.readable:
-        sentence += " Other silos can read the documents: see the warning."
+        sentence += say(" Other silos can read the documents: see the warning.")
     elif texts.insider is not None and texts.insider.found is not None and not texts.insider.finds:
         sentence += _hidden(run)
     costs = []
     if run.ledger is not None and len(run.ledger):
         up, down = (run.ledger.bytes_from(who) / len(texts.silos) for who in ("parties", "server"))
-        costs.append(
-            Number("Sent by a silo in all", describe.size(round(up)), f"{describe.size(round(down))} received")
-        )
-    if (private := privacy.tile_words(run)) is not None:
-        costs.append(Number(*private))
+        costs.append(Number("Sent by a silo in all", Size(round(up)), f"{wording.size(round(down))} received"))
+    if (private := privacy.privacy_number(run)) is not None:
+        costs.append(private)
     chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + sentences.closing(run), (*numbers, *costs), *chart)
+    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart)
 
 
 def opening_chart(run: Run) -> Chart | None:
@@ -69,7 +67,7 @@ def opening_chart(run: Run) -> Chart | None:
     levels = _levels(run)
     if not levels:
         return None
-    said = [describe.seeds_in_words(len(run.seeds)).replace("band", "line"), *describe.caveats(run)]
+    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
     return levels_figure(levels, _title(run), said)
 
 
@@ -79,49 +77,47 @@ def _of_search(run: Run) -> bool:
     return from_home is not None and not lacks_judgements(run)
 
 
-def _search_values(run: Run) -> tuple[str, list[Number]]:
+def _search_values(run: Run) -> tuple[Sentence, list[Number]]:
     texts = details_of(run)
-    measure = str(texts.search_measure)
     from_home, trained = (lead(run, FEDERATED, BM25, scope="federation", at=at) for at in ("home", "federation"))
     assert from_home is not None  # asked before
     home, plain = (_mean(run, BM25, scope) for scope in ("home", "federation"))
-    sentence = (
-        f"Searching all {len(texts.silos)} silos’ documents is "
-        f"{sentences.against(from_home, home, 'searching only one’s own with BM25')}"
-    )
-    numbers = [Number(f"{measure} against BM25 at home", sentences.format_difference(from_home.mean), _note(from_home))]
+    found = Comparison(from_home, "searching only one’s own with BM25", home)
+    sentence = say(f"Searching all {len(texts.silos)} silos’ documents is ", found)
+    numbers = [Number(f"{texts.search_measure} against BM25 at home", found)]
     if trained is not None:
-        sentence += f"; the trained ranker is {sentences.against(trained, plain, 'plain BM25 in the same search')}"
-        numbers.append(
-            Number("Training against BM25 in that search", sentences.format_difference(trained.mean), _note(trained))
-        )
-    return f"{sentence}.", numbers
+        added = Comparison(trained, "plain BM25 in the same search", plain)
+        sentence += say("; the trained ranker is ", added)
+        numbers.append(Number("Training against BM25 in that search", added))
+    return say(sentence, "."), numbers
 
 
-def _hidden(run: Run) -> str:
+def _hidden(run: Run) -> Sentence:
     """Remaining value of a search where other silos neither read documents nor find texts."""
-    said = " Other silos were not seen to read the documents or to tell whether a text is there (see the attacks below)"
+    said = say(
+        " Other silos were not seen to read the documents or to tell whether a text is there (see the attacks below)"
+    )
     seen, exact = (_mean(run, name, "federation") for name in (BM25, BM25_EXACT))
     if lacks_judgements(run) or not exact:
-        return f"{said}."
-    return (
-        f"{said}: BM25 reaches {seen:.3f} in what they see, and {exact:.3f} with exact counts, which owners have who "
-        "look queries up at home (fedrank serve search)."
-    )
+        return say(said, ".")
+    measure = str(details_of(run).search_measure)
+    said += say(": BM25 reaches ", Measured(seen, measure), " in what they see, and ", Measured(exact, measure))
+    return said + say(" with exact counts, which owners have who look queries up at home (fedrank serve search).")
 
 
-def _own(run: Run) -> tuple[str, list[Number]]:
+def _own(run: Run) -> tuple[Sentence, list[Number]]:
     measure = details_of(run).measure
     over_bm25, over_local = lead(run, FEDERATED, BM25), gain(run)
-    parts, numbers = [], []
+    found, numbers = [], []
     for name, value, said in ((BM25, over_bm25, "plain BM25"), (LOCAL, over_local, "one trained by the silo alone")):
         if value is not None:
-            parts.append(sentences.against(value, _mean(run, name, "own"), said))
-            numbers.append(Number(f"{measure} against {name}", sentences.format_difference(value.mean), _note(value)))
-    if not parts:
-        reached = _mean(run, FEDERATED, "own")
-        return f"On its own documents a silo reaches {measure} {reached:.3f}; there is nothing to compare with.", []
-    return f"On a silo’s own documents, the ranker trained together is {describe.in_words(parts)}.", numbers
+            found.append(Comparison(value, said, _mean(run, name, "own")))
+            numbers.append(Number(f"{measure} against {name}", found[-1]))
+    if not found:
+        reached = Measured(_mean(run, FEDERATED, "own"), measure)
+        said = say(f"On its own documents a silo reaches {measure} ", reached)
+        return say(said, "; there is nothing to compare with."), []
+    return say("On a silo’s own documents, the ranker trained together is ", list_all(found), "."), numbers
 
 
 def _levels(run: Run) -> list[Level]:
@@ -167,18 +163,6 @@ def _mean(run: Run, method: str, scope: str) -> float:
     return mean_interval(values).mean if values else 0.0
 
 
-def _note(value: Estimate) -> str:
-    return (
-        sentences.interval_words(value)
-        if value.half is None
-        else f"± {value.half:.3f}: {sentences.interval_words(value)}"
-    )
-
-
-#: What an interval tells, in a tile.
-_TOLD = {"gain": "a gain", "loss": "a loss", "neither": "may be none", "unknown": "one seed, no interval"}
-
-
 def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page, by the name that their files have."""
     made = {
@@ -200,13 +184,10 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     search = text_tables.search_table(run)
     warned = (*UNPROTECTED.values(), READABLE_TO_SILOS)  # said by the warning
     methods = (tables.to_html(text_tables.methods_table(run)), _table(queries_table(run)))
-    found = (
-        h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),
-        h("dl", *_tiles(run), class_="tiles"),
-    )
+    found = (h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),)
     return Page(
         opening_of(run),
-        tuple(said for said in sentences.other_caveats(run) if said not in warned),
+        tuple(said for said in describe.other_caveats(run) if said not in warned),
         (
             Section("found", "What was found", found),
             Section("methods", "Methods", methods),
@@ -222,65 +203,6 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         ),
         _warning(run),
     )
-
-
-def _tiles(run: Run) -> list[Html]:
-    texts = details_of(run)
-    ours = mean_interval(list(texts.values(FEDERATED, texts.measure).values()))
-    over = text_tables.seeds_in_words(run)
-    half = "no interval" if ours.half is None else f"± {ours.half:.{DIGITS}f}, 95 % interval"
-    out = [tile(f"{texts.measure}, {FEDERATED}", f"{ours.mean:.{DIGITS}f}", half, over)]
-    own, everywhere = gain(run), gain(run, scope="federation")
-    if own is not None:
-        local = mean_interval(list(texts.values(LOCAL, texts.measure).values())).mean
-        out.append(_gain_tile("Gain over Local, own documents", own, f"Local: {local:.{DIGITS}f}"))
-    untrained = lead(run, FEDERATED, BM25)
-    if untrained is not None:
-        plain = mean_interval(list(texts.values(BM25, texts.measure).values())).mean
-        out.append(
-            _gain_tile("Gain over plain BM25, own documents", untrained, f"BM25, not trained: {plain:.{DIGITS}f}")
-        )
-    from_bm25 = lead(run, FEDERATED, BM25, scope="federation", at="home")
-    if everywhere is not None or from_bm25 is not None:
-        alone = LOCAL if from_bm25 is None else BM25
-        everywhere = from_bm25 or everywhere
-        assert everywhere is not None  # one of them is
-        measure = str(texts.search_measure)
-        home = mean_interval(list(texts.values(alone, measure, scope="home").values())).mean
-        whole = mean_interval(list(texts.values(FEDERATED, measure, scope="federation").values())).mean
-        reached = f"{whole:.{DIGITS}f} against {home:.{DIGITS}f} of {alone} at home"
-        out.append(_gain_tile("Search of all against search at home", everywhere, reached))
-    added = lead(run, FEDERATED, BM25, scope="federation")
-    if added is not None:
-        plain = mean_interval(list(texts.values(BM25, str(texts.search_measure), scope="federation").values())).mean
-        out.append(_gain_tile("Training over plain BM25 in that search", added, f"BM25 there: {plain:.{DIGITS}f}"))
-    exact = gain(run, EXACT)
-    if exact is not None:
-        more = gain(run, EXACT, scope="federation")
-        searched = "" if more is None else f"search of all: {_with_minus(more.mean)}"
-        out.append(_gain_tile("Gain over Local with exact features", exact, searched))
-    if texts.decisions:
-        adopted = sum(one.adopted for one in texts.decisions)
-        lost = sum(one.adopted and one.test < 0 for one in texts.decisions)
-        of = f"{len(texts.silos)} silos × {len(run.seeds)} seeds, against {against(texts.decisions)}; "
-        of += f"{lost} of these lost on test queries"
-        out.append(tile("Adopt the federation’s ranker", f"{adopted} of {len(texts.decisions)}", of))
-    private = text_privacy.tile_words(run)
-    if private is not None:
-        out.append(tile(*private))
-    if run.ledger is not None and len(run.ledger):
-        up, down = (run.ledger.bytes_from(who) / len(texts.silos) for who in ("parties", "server"))
-        out.append(tile("Sent by a silo", describe.size(round(up)), f"{describe.size(round(down))} received, in all"))
-    return out
-
-
-def _gain_tile(label: str, value: Estimate, *notes: str) -> Html:
-    half = "" if value.half is None else f"± {value.half:.{DIGITS}f}, paired by seed: "
-    return tile(label, _with_minus(value.mean), half + _TOLD[direction(value)], *notes)
-
-
-def _with_minus(value: float) -> str:
-    return describe.format_value(value, signed=True, digits=DIGITS)
 
 
 def _warning(run: Run) -> Html | None:

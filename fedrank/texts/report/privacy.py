@@ -8,7 +8,9 @@ from typing import Any
 
 from fedrank.core.privacy_report import Unit
 from fedrank.core.words import format_count
-from fedrank.report import describe, words
+from fedrank.report import wording
+from fedrank.report.claims import Named, Spent
+from fedrank.report.opening import Number
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 from fedrank.texts.attacks.settings import READABLE
@@ -42,7 +44,7 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
             "word in every document. It is there to see what noise costs; it is not for documents that others must "
             "not see.",
         ]
-    published = words.epsilon_text(run.privacy and run.privacy.details["epsilon_published"])
+    published = wording.epsilon_text(run.privacy and run.privacy.details["epsilon_published"])
     return "Warning: paper mode does not protect the document owner from the querier", [
         *measured,
         f"The paper’s noise is one variable for all cells of an answer. The querier takes it off again, and the "
@@ -82,7 +84,7 @@ def epsilon_table(run: Run) -> Table | None:
     if run.privacy is None:
         return None
     texts, epsilon, got = details_of(run), run.privacy.epsilon, run.privacy.details
-    delta = f"at δ = {describe.number(got['delta'])}"
+    delta = f"at δ = {wording.number(got['delta'])}"
     counted = texts.mode == "per-query"
     n, own = got["answers"], got["answers_of_querier"]
     known = []
@@ -117,13 +119,13 @@ def epsilon_table(run: Run) -> Table | None:
         ),
     ]
     rows = [
-        {"what": what, "epsilon": words.epsilon_text(value), "note": "No bound." if math.isinf(value) else note}
+        {"what": what, "epsilon": wording.epsilon_text(value), "note": "No bound." if math.isinf(value) else note}
         for value, what, note in known
     ]
     columns = (Column("what", "what"), Column("epsilon", "ε", numeric=True), Column("note", "in words"))
     scale = got["scale"]
     noise = f"Noise: {run.privacy.mechanism}"
-    noise += f", scale {describe.number(scale)} in each cell." if scale is not None else "."
+    noise += f", scale {wording.number(scale)} in each cell." if scale is not None else "."
     shape = texts.sketch
     kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
     cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
@@ -151,12 +153,12 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
                 "mode": mode,
                 "answer": ("∞" if math.isinf(answer) else f"{answer:.3g}") if asked else None,
                 "answers": got["answers"] if asked else None,
-                "total": words.epsilon_text(privacy.epsilon(Unit.OCCURRENCE)),
-                "document": words.epsilon_text(privacy.epsilon(Unit.DOCUMENT)),
+                "total": wording.epsilon_text(privacy.epsilon(Unit.OCCURRENCE)),
+                "document": wording.epsilon_text(privacy.epsilon(Unit.DOCUMENT)),
                 "read": _read(runs[label]),
                 "words": got["occurrences"],
-                "published": None if published is None else words.epsilon_text(published),
-                "printed": None if total is None else words.epsilon_text(total),
+                "published": None if published is None else wording.epsilon_text(published),
+                "printed": None if total is None else wording.epsilon_text(total),
             }
         )
     if not rows:
@@ -172,7 +174,7 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
     ]
     if any(row["read"] is not None for row in rows):
         columns.append(Column("read", "words that another silo reads"))
-    deltas = dict.fromkeys(describe.number(privacy.details["delta"]) for privacy in known.values())
+    deltas = dict.fromkeys(wording.number(privacy.details["delta"]) for privacy in known.values())
     notes = [
         "An occurrence is one word at one place of a document. All in all: after all answers, sizes and statistics; "
         f"answers that are counted, and Gaussian noise, at δ = {' or '.join(deltas)}. ∞: no bound. A document is not "
@@ -247,30 +249,25 @@ def questions_table(run: Run) -> Table | None:
     ]
     if texts.mode == "per-query":
         columns.append(Column("spent", "ε spent", numeric=True, digits=2))
-        limit = describe.number(run.setting("sketch.epsilon"))
+        limit = wording.number(run.setting("sketch.epsilon"))
         allowed = "" if texts.allowed is None else f": {texts.allowed:,} different answers about one sketch"
         notes.append(f"Spent: of the budget of ε = {limit}{allowed}. What is beyond it is refused.")
     return Table("Questions about words", tuple(columns), tuple(rows), tuple(notes))
 
 
-def tile_words(run: Run) -> tuple[str, str, str] | None:
-    """Label, number and note of the tile about privacy; None before the run wrote its account."""
+def privacy_number(run: Run) -> Number | None:
+    """ε of one occurrence of a word, and what is not covered; None before the run wrote its account."""
     if run.privacy is None:
         return None
     if details_of(run).mode in UNPROTECTED:
-        return ("Privacy of documents", "none", "see the warning")
-    value, document = (words.epsilon_text(run.privacy.epsilon(unit)) for unit in (Unit.OCCURRENCE, Unit.DOCUMENT))
-    if (read := _read(run)) is not None:
-        return (
-            "ε of one occurrence of a word",
-            value,
-            f"all added up; another silo reads {read} of a document’s words",
-        )
-    return (
-        "ε of one occurrence of a word",
-        value,
-        f"all added up; of a document {document}, not covered; models go out without noise",
+        return Number("Privacy of documents", Named("none"), "see the warning")
+    document, read = Spent(run.privacy, Unit.DOCUMENT), _read(run)
+    note = (
+        f"all added up; of a document {document}, not covered; models go out without noise"
+        if read is None
+        else f"all added up; another silo reads {read} of a document’s words"
     )
+    return Number("ε of one occurrence of a word", Spent(run.privacy, Unit.OCCURRENCE), note)
 
 
 def _read(run: Run) -> str | None:

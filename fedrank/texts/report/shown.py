@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study
-from fedrank.report import describe
+from fedrank.report import describe, wording
 from fedrank.report.charts import Chart
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
@@ -59,7 +59,7 @@ class TextsShown(Shown):
     @override
     def headline(self, run: Run) -> str:
         epsilon, data = run.setting("sketch.epsilon"), run.setting("data.name", run.setting("data"))
-        mode = run.details.mode if epsilon is None else f"{run.details.mode}, ε = {describe.number(epsilon)}"
+        mode = run.details.mode if epsilon is None else f"{run.details.mode}, ε = {wording.number(epsilon)}"
         return " · ".join((str(run.setting("protocol")), str(data), self.subject(run), mode))
 
     @override

@@ -19,7 +19,7 @@ import polars as pl
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.core.words import format_count
-from fedrank.report import describe, figures, words
+from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
@@ -95,16 +95,16 @@ def ledger_words(run: Run) -> list[str]:
         most = max(lines, key=lambda flow: flow.bytes)
         what = known.get(most.exchange)
         rounds = max(flow.rounds for flow in lines)
-        turns = f", {describe.size(round((up + down) / silos / rounds))} a round both ways" if rounds > 1 else ""
+        turns = f", {wording.size(round((up + down) / silos / rounds))} a round both ways" if rounds > 1 else ""
         out.append(
-            f"{title}: a silo sent {describe.size(round(up / silos))} and received "
-            f"{describe.size(round(down / silos))}{turns}. Most of it: “{most.exchange}”{f' ({what})' if what else ''}."
+            f"{title}: a silo sent {wording.size(round(up / silos))} and received "
+            f"{wording.size(round(down / silos))}{turns}. Most of it: “{most.exchange}”{f' ({what})' if what else ''}."
         )
     up, down, count = ledger.bytes_from("parties"), ledger.bytes_from("server"), sum(e.messages for e in ledger)
     seeds = "" if len(run.seeds) == 1 else "; other seeds are cut otherwise, and messages have the same size"
     out.append(
-        f"In all: {format_count(count, 'message')}, {describe.size(up)} up from {silos} silos and "
-        f"{describe.size(down)} down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
+        f"In all: {format_count(count, 'message')}, {wording.size(up)} up from {silos} silos and "
+        f"{wording.size(down)} down to them, for one run of one seed{seeds}. Transport (TCP, TLS, HTTP) comes on top."
     )
     return out
 
@@ -306,8 +306,8 @@ def crossed_table(run: Run) -> Table | None:
                     "part": part,
                     "what": known.get(exchange, "–"),
                     "times": max(flow.rounds for flow in mine),
-                    "up": describe.size(round(up / silos)),
-                    "down": describe.size(round(down / silos)),
+                    "up": wording.size(round(up / silos)),
+                    "down": wording.size(round(down / silos)),
                 }
             )
     columns = (
@@ -370,13 +370,13 @@ def _features_in_words(run: Run) -> list[str]:
     if alone:
         verb, pronoun = ("are", "their") if len(alone) > 1 else ("is", "its")
         out.append(
-            f"{describe.in_words(alone)} {verb} what a silo has by itself: {pronoun} statistics are those of "
+            f"{wording.in_words(alone)} {verb} what a silo has by itself: {pronoun} statistics are those of "
             "the silo’s documents alone."
         )
     verb = "compute" if len(seen) > 1 else "computes"
-    said = f"{describe.in_words(seen)} {verb} features with the federation’s statistics{scale}, noise included"
+    said = f"{wording.in_words(seen)} {verb} features with the federation’s statistics{scale}, noise included"
     verb = "compute" if len(exact) > 1 else "computes"
-    out.append(said + (f"; {describe.in_words(exact)} {verb} them with exact ones." if exact else "."))
+    out.append(said + (f"; {wording.in_words(exact)} {verb} them with exact ones." if exact else "."))
     return out
 
 
@@ -423,8 +423,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
         if texts.values(method, measure, scope=scope)
     ]
     frame, _ = figures.points(run, series, "round")
-    ends = pl.when(pl.col("n") >= figures.FEW_FOR_BANDS).then(pl.col("low", "high")).otherwise(None)
-    frame = frame.with_columns(ends).with_columns(pl.col("low", "high").clip(0.0, 1.0))
+    frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
     marks = texts.baseline_values("test", named)
     what = "own documents" if scope == "own" else "search of all silos’ documents"
     colours = {label: COLOURS[label] for _, _, label in series}
@@ -448,8 +447,8 @@ def gate_figure(run: Run) -> Any | None:
     for one in found:
         note = (
             f"{one.silo}, seed {one.seed}: {'adopted' if one.adopted else 'refused'}, against {one.against}: "
-            f"test {describe.format_value(one.test, signed=True, digits=DIGITS)}, held out "
-            f"{describe.format_value(one.vali, signed=True, digits=DIGITS)}"
+            f"test {wording.format_value(one.test, signed=True, digits=DIGITS)}, held out "
+            f"{wording.format_value(one.vali, signed=True, digits=DIGITS)}"
         )
         x, y = panel.x(one.test), (list(texts.names).index(one.silo) + 0.5) * panel.height / len(texts.names)
         if one.adopted:

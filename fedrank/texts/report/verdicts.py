@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedrank.core.trees import Json
-from fedrank.report import describe
+from fedrank.report import wording
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, direction, mean_interval
 from fedrank.report.tables import Column, Table
@@ -50,7 +50,7 @@ def gate_verdict(run: Run) -> list[str]:
     gained, lost = sum(one.test > 0 for one in adopted), sum(one.test < 0 for one in adopted)
     spared = sum(one.test < 0 for one in refused)
     kept, offered = (sum(getattr(one, key) for one in decisions) / len(decisions) for key in ("kept", "test"))
-    with_gate, without = (describe.format_value(v, signed=True, digits=DIGITS) for v in (kept, offered))
+    with_gate, without = (wording.format_value(v, signed=True, digits=DIGITS) for v in (kept, offered))
     return [
         f"Do no harm: of {many}, each against {against(decisions)}, {len(adopted)} adopt the federation’s ranker; on "
         f"test queries {gained} of these gained and {lost} lost. {len(refused)} of the decisions keep what the silo "
@@ -174,10 +174,10 @@ def verdicts(run: Run) -> list[str]:
 
 def ends(estimate: Estimate) -> str:
     """A difference with the ends of its interval, as text."""
-    mean = describe.format_value(estimate.mean, signed=True, digits=DIGITS)
+    mean = wording.format_value(estimate.mean, signed=True, digits=DIGITS)
     if estimate.low is None:
         return f"{mean} (one seed, no interval)"
-    low, high = (describe.format_value(end, signed=True, digits=DIGITS) for end in (estimate.low, estimate.high))
+    low, high = (wording.format_value(end, signed=True, digits=DIGITS) for end in (estimate.low, estimate.high))
     return f"{mean} (95 % interval {low} to {high})"
 
 
@@ -321,7 +321,7 @@ def _at_owners(run: Run) -> list[str]:
 
 def _budget(run: Run) -> str:
     epsilon = run.setting("sketch.epsilon")
-    return "" if epsilon is None else f" of this privacy budget (ε = {describe.number(epsilon)})"
+    return "" if epsilon is None else f" of this privacy budget (ε = {wording.number(epsilon)})"
 
 
 def _cost(run: Run, scope: str) -> str:

@@ -16,7 +16,7 @@ from fedrank.core.ledger import Entry, Ledger
 from fedrank.engine.settings import from_dict
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
-from fedrank.report import describe, tables, words
+from fedrank.report import describe, tables, wording, words
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
@@ -224,11 +224,11 @@ def test_what_crossed_is_told_by_round_and_by_batch(one):
     assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
     assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 transitions" in learning
     up = rounds * 84 + batches * (2 * 2561 + 137)
-    assert every.startswith(f"In all: {describe.size(up)} up")
+    assert every.startswith(f"In all: {wording.size(up)} up")
     assert tells.startswith("What it tells: B receives targets of A.") and "divided by 15, plus 0.9 times" in tells
     targets = row_of(slate_tables.crossed_table(run), "message", "Targets")
     assert (targets["when"], targets["each"], targets["turn"]) == ("batch", "1", "137 bytes")
-    assert targets["total"] == describe.size(batches * 137)
+    assert targets["total"] == wording.size(batches * 137)
 
 
 def test_nobody_is_told_that_targets_tell_where_all_have_feedback(tmp_path):

@@ -148,6 +148,7 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
                 "run": str(run.path),
                 "page": None if page is None else str(page),
                 "finished": run.finished,
+                "sentence": str(run.shown.opening(run).sentence),
                 "caveats": describe.caveats(run),
                 "config": dict(run.config),
                 "environment": dict(run.environment),
@@ -163,11 +164,12 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
     from fedrank.cli.console import Console
 
     console = Console()
+    console.print(str(run.shown.opening(run).sentence), style="bold", highlight=False, markup=False)
     first = run.shown.terminal(run)
     if first is None:
         console.print(_terminal_table(final))
     _print(console, first or [])
-    for caveat in describe.caveats(run):
+    for caveat in describe.other_caveats(run):
         console.print(f"{caveat}.", style="bold", highlight=False, markup=False)
     _print(console, run.shown.terminal_after(run))
     for line in (*ledger_words(run), *privacy_words(run)):

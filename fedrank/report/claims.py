@@ -229,6 +229,22 @@ class Unseen:
         return f"told from {self.comparison.other} ({self.comparison.seen})"
 
 
+@dataclass(frozen=True)
+class Ends:
+    """The ends of a comparison's interval; empty if it has none."""
+
+    comparison: Comparison
+
+    def __str__(self) -> str:
+        found = self.comparison.difference
+        if found.low is None or found.high is None:
+            return ""
+        low, high = (
+            wording.format_value(e, signed=True, digits=self.comparison.digits) for e in (found.low, found.high)
+        )
+        return f" (95 % interval {low} to {high})"
+
+
 def reading(value: Estimate | Interval | None) -> str:
     """The reading of a difference's interval in two or three words, for a number at the top of a page."""
     if value is None or value.low is None or value.high is None:
@@ -354,7 +370,7 @@ class Level:
         return f"not told apart from it: {wording.in_words(self.names)}"
 
 
-Result = Level | Measured | Comparison | Unseen | Spent | Share | Percent | Size | Named | Effects
+Result = Level | Measured | Comparison | Unseen | Ends | Spent | Share | Percent | Size | Named | Effects
 
 
 @dataclass(frozen=True)

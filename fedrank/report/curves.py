@@ -51,7 +51,8 @@ class CurvesShown(Shown):
     def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
         return [measure for measure in ordered if measure.startswith("expected")] or list(ordered[:1])
 
-    def opening_of(self, run: Run) -> Opening:
+    @override
+    def opening(self, run: Run) -> Opening:
         """The page's opening; says no more than that a measure moved, which may be one of which less is better."""
         _, many = describe.party(run)
         title = f"What {many} learnt together: {run.setting('protocol')} on {self.data_words(run)}"
@@ -104,7 +105,7 @@ class CurvesShown(Shown):
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
         final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
         return Page(
-            self.opening_of(run),
+            self.opening(run),
             describe.other_caveats(run),
             (
                 Section("curves", "How it learnt", (_curves(run, charts, shown, self.opening_chart(run)[0]),)),

@@ -404,6 +404,10 @@ class Shown(abc.ABC):
     # --------------------------------------------------------------------------------------------------- page, terminal
 
     @abc.abstractmethod
+    def opening(self, run: Run) -> Opening:
+        """What the page, and the terminal, say first."""
+
+    @abc.abstractmethod
     def charts(self, run: Run) -> dict[str, Chart]:
         """All figures of the page by name, which is also that of its file: letters, digits and hyphens."""
 

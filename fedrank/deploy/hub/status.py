@@ -19,7 +19,7 @@ from importlib import resources
 from typing import Any
 
 from fedrank.metrics.online import REWARDS
-from fedrank.report.claims import Comparison, Measured, Named, Sentence, Verdict, say
+from fedrank.report.claims import Comparison, Ends, Measured, Named, Sentence, Verdict, say
 from fedrank.report.html import Html, h, join
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import Interval
@@ -484,10 +484,9 @@ def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
     if not known:
         return say(f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are.")
     compared = min(_COMPARED, len(known) // 2)
-    mean = say("the mean ", Named(s["reward"]), " is ")
+    mean = say(" mean ", Named(s["reward"]), " is ")
     if not compared:
-        only = known[0]
-        return say("So far ", mean, _measured(only), f" in {only.rounds}, the only one.")
+        return say("The", mean, _measured(known[0]), f" in {known[0].rounds}, the only one so far.")
     first, last = mean_of(known[:compared]), mean_of(known[-compared:])
     before, after = first.reward or 0.0, last.reward or 0.0
     change, ends = after - before, (None, None)
@@ -496,9 +495,11 @@ def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
         ends = (change - half, change + half)
     was = f"that of {first.rounds}, {value_text(before)}"
     found = Comparison(Interval(change, *ends), was, ways=("above", "below"), than="", unit="reports")
-    begins = {Verdict.BETTER: "Rankings have improved: ", Verdict.WORSE: "Rankings have deteriorated: "}
-    lead = begins.get(found.verdict, "No change beyond noise so far: ")
-    return say(lead, mean, _measured(last), f" in {last.rounds}, ", found, ".")
+    said = say(mean, _measured(last), f" in {last.rounds}, ", found)
+    if found.verdict is Verdict.NOT_TOLD_APART:
+        return say("No change beyond noise so far: the", said, ".")
+    lead = {Verdict.BETTER: "Rankings have improved: the", Verdict.WORSE: "Rankings have deteriorated: the"}
+    return say(lead.get(found.verdict, "The"), said, Ends(found), ".")
 
 
 def _with_sign(value: float) -> str:

@@ -58,7 +58,7 @@ class RankingShown(CurvesShown):
         return ("service", "services") if run.setting("protocol") in _CENTRAL else self.party
 
     @override
-    def opening_of(self, run: Run) -> Opening:
+    def opening(self, run: Run) -> Opening:
         leading = leading_measure(run)
         one, many = self.parties_of(run)
         central = run.setting("protocol") in _CENTRAL

@@ -17,7 +17,7 @@ from fedrank.report.statistics import Interval
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
 from fedrank.silos.report.files import Silos
-from fedrank.silos.report.opening import CHART, opening_of
+from fedrank.silos.report.opening import CHART
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED
 
@@ -74,7 +74,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     unsaid = [said for said in describe.other_caveats(run) if said != UNDEFINED]
     more = (tables.to_html(tables.final_table(run)),)
     return Page(
-        opening_of(run, harmful(run)),
+        run.shown.opening(run),
         (*unsaid, *silos.undefined),
         (
             _first_look(run),

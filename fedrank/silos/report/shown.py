@@ -16,10 +16,12 @@ from fedrank.core.trees import Json
 from fedrank.report import describe, wording
 from fedrank.report.charts import Chart
 from fedrank.report.files import parquet
+from fedrank.report.opening import Opening
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import page
 from fedrank.silos.report.files import read_silos
+from fedrank.silos.report.opening import opening_of
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
 
 #: Rows of ``crossed.parquet``.
@@ -172,6 +174,10 @@ class SilosShown(Shown):
         )
         rounds = each.group_by("round").agg(pl.col("bytes").sum()).sort("round")
         return np.cumsum(rounds["bytes"].to_numpy()) / len(run.seeds)
+
+    @override
+    def opening(self, run: Run) -> Opening:
+        return opening_of(run, page.harmful(run))
 
     @override
     def charts(self, run: Run) -> dict[str, Chart]:

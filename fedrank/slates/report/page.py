@@ -205,7 +205,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     )
     every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
     return Page(
-        opening_of(run),
+        run.shown.opening(run),
         describe.other_caveats(run),
         (
             _stay(run, drawn),

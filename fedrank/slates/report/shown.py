@@ -16,6 +16,7 @@ from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import Variation
 from fedrank.report import describe
 from fedrank.report.charts import Chart
+from fedrank.report.opening import Opening
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.slates.report import page, study, tables
@@ -156,6 +157,10 @@ class SlatesShown(Shown):
         starts = [*sorted({entry.round for entry in entries}), self.done_rounds(run)]
         moved = [sum(entry.bytes for entry in entries if entry.round == start) for start in starts[:-1]]
         return np.cumsum(np.repeat(np.divide(moved, np.diff(starts)), np.diff(starts)))
+
+    @override
+    def opening(self, run: Run) -> Opening:
+        return page.opening_of(run)
 
     @override
     def charts(self, run: Run) -> dict[str, Chart]:

@@ -186,7 +186,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     methods = (tables.to_html(text_tables.methods_table(run)), _table(queries_table(run)))
     found = (h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),)
     return Page(
-        opening_of(run),
+        run.shown.opening(run),
         tuple(said for said in describe.other_caveats(run) if said not in warned),
         (
             Section("found", "What was found", found),

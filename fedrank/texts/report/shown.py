@@ -14,6 +14,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, wording
 from fedrank.report.charts import Chart
+from fedrank.report.opening import Opening
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import page, privacy, tables
@@ -143,6 +144,10 @@ class TextsShown(Shown):
     def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
         # Every silo takes part in every round; the setup is in the first.
         return np.zeros(0) if not list(run.ledger or ()) else super().bytes_moved(run)
+
+    @override
+    def opening(self, run: Run) -> Opening:
+        return page.opening_of(run)
 
     @override
     def charts(self, run: Run) -> dict[str, Chart]:

@@ -14,6 +14,7 @@ import pytest
 from report_factory import make_run
 
 from fedrank.core.errors import RunError
+from fedrank.report.claims import Named, say
 from fedrank.report.compare import (
     changed_settings,
     comparison_table,
@@ -115,14 +116,14 @@ def test_it_opens_with_a_title_a_sentence_a_chart_and_at_most_four_numbers(full)
 
 def test_a_page_has_no_more_than_four_numbers_at_the_top():
     with pytest.raises(ValueError, match="at most 4 numbers, got 5"):
-        Opening("title", "sentence", tuple(Number("label", str(i)) for i in range(5)))
+        Opening("title", say("sentence"), tuple(Number("label", Named(str(i))) for i in range(5)))
 
 
 def test_the_page_says_what_matters(full):
     words = " ".join(full[1].words)
     for said in (
         "9 bytes",
-        "ε per interaction",
+        "Privacy bound of a user (ε)",
         "MSE (labels)",
         "expected MaxRR (navigational)",
         "Not covered",

@@ -20,14 +20,16 @@ TRIALS = [
 
 def test_the_opening_names_the_best_trial_and_what_it_gained_on_the_first():
     opening = search_opening(TRIALS, "vali: nDCG@10")
-    assert "Of 4 trials the best is trial 2 with sigma = 0.3" in opening.sentence and "too high" in opening.sentence
-    assert [one.value for one in opening.numbers] == ["0.5000", "+0.1000", "4"]
+    assert "Of 4 trials the best is trial 2 with sigma = 0.3" in str(opening.sentence) and "too high" in str(
+        opening.sentence
+    )
+    assert [one.figure for one in opening.numbers] == ["0.5000", "+0.1000", "4"]
     assert opening.numbers[2].note == "1 failed"
 
 
 def test_less_is_better_where_that_is_asked_for():
     opening = search_opening(TRIALS, "vali: log-loss", minimise=True)
-    assert "the best is trial 0" in opening.sentence and "too low" in opening.sentence
+    assert "the best is trial 0" in str(opening.sentence) and "too low" in str(opening.sentence)
 
 
 @pytest.mark.parametrize(("minimise", "reached"), [(False, [0.40, 0.50, 0.50]), (True, [0.40, 0.40, 0.40])])

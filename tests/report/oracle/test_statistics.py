@@ -73,13 +73,13 @@ def test_the_final_online_value_is_the_mean_of_the_last_tenth():
 
 def test_a_long_curve_is_thinned_to_means_of_neighbours():
     n = 1000
-    long = pl.concat([frame(s, "online", range(1, n + 1), np.arange(n) + s) for s in (0, 2)])
+    long = pl.concat([frame(s, "online", range(1, n + 1), np.arange(n) + s) for s in (0, 1, 2)])
     thin, block = curve(long, "online", "m", points=100)
     assert block == 10 and len(thin) == 100
-    means = (np.arange(n) + 1).reshape(100, 10).mean(axis=1)  # over both seeds, then over ten rounds
+    means = (np.arange(n) + 1).reshape(100, 10).mean(axis=1)  # over the seeds, then over ten rounds
     np.testing.assert_allclose(thin["mean"], means)
-    # Two seeds two apart everywhere: the interval is that of two values, in each block.
-    low, high = stats.t.interval(0.95, 1, loc=1, scale=stats.sem([0, 2]))
+    # Three seeds one apart everywhere: the interval is that of three values, in each block.
+    low, high = stats.t.interval(0.95, 2, loc=1, scale=stats.sem([0, 1, 2]))
     np.testing.assert_allclose(thin["high"] - thin["low"], high - low)
     short, block = curve(frame(0, "online", (1, 2, 3), (1, 5, 3)), "online", "m", points=100)
     assert block == 1 and short["mean"].to_list() == [1, 5, 3]

@@ -124,7 +124,7 @@ def test_differences_to_alone_and_everyone_are_those_of_the_best_model(tmp_path)
     assert silo_tables.against(run, "hungarian", "alone") == Interval(0.04, 0.03, 0.05)
     assert silo_tables.against(run, "hungarian", "everyone") == Interval(0.02, -0.01, 0.05)
     said = words_of(folder)
-    assert "+0.040 95 % interval +0.030 to +0.050, paired by seed which reached 0.760" in said
+    assert "+0.040 95 % interval +0.030 to +0.050: a gain" in said
 
 
 def test_without_paired_differences_there_is_no_interval(tmp_path):
@@ -137,7 +137,7 @@ def test_without_paired_differences_there_is_no_interval(tmp_path):
     mean = best.filter(pl.col("round") == 2)["value"].mean()
     found = silo_tables.against(run, "hungarian", "alone")
     assert found.mean == pytest.approx(mean - 0.5) and found.low is None and found.high is None
-    assert "Against target alone" in words_of(folder) and "no interval" in words_of(folder)
+    assert "AUC against training alone" in words_of(folder) and "no interval" in words_of(folder)
 
 
 def test_less_log_loss_is_better(tmp_path):
@@ -270,7 +270,7 @@ def test_a_value_that_is_undefined_is_no_value(tmp_path):
     frame.with_columns(pl.when(test).then(float("nan")).otherwise("value").alias("value")).write_parquet(
         folder / "metrics.parquet"
     )
-    assert silo_page.charts(load(folder)) and "undefined see the notes" in words_of(folder)
+    assert silo_page.charts(load(folder)) and "model is undefined" in words_of(folder)
     assert not re.search(r"\bnan\b", words_of(folder))
     frame.with_columns(value=pl.lit(None, pl.Float64)).write_parquet(folder / "metrics.parquet")
     with pytest.raises(RunError, match="no AUC is defined"):
@@ -364,7 +364,7 @@ def test_the_page_begins_with_the_plain_model_only_where_that_is_better(tmp_path
         }
         about = {"rows": 185.0, "recommended": ["alone"] * 3, "best": "alone", "ways": {"alone": way}}
         (folder / "sceptic.json").write_text(json.dumps({"hungarian": about}))
-        sentence = silo_opening.opening_of(load(folder), []).sentence
+        sentence = str(silo_opening.opening_of(load(folder), []).sentence)
         assert sentence.startswith("Use “alone, logistic regression”") == first
         reached = (
             f"{silo_tables.mean_interval(list(silo_tables.best_test(load(folder), 'hungarian').values())).mean:.3f}"

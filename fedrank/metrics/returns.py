@@ -36,13 +36,17 @@ class MovingMaximum(NamedTuple):
     etror: Integer[np.ndarray, "*runs"]
 
 
+#: Seeds without which a mean has no interval: Student's t of two is thirteen standard errors wide.
+LEAST_SEEDS = 3
+
+
 class MeanInterval(NamedTuple):
     """A mean and its two-sided interval.
 
     Attributes:
         mean: The mean.
-        low: Lower end; NaN for a single value.
-        high: Upper end; NaN for a single value.
+        low: Lower end; NaN for fewer than :data:`LEAST_SEEDS` values.
+        high: Upper end; NaN for fewer.
     """
 
     mean: float
@@ -140,7 +144,7 @@ def mean_interval(values: Sequence[float] | Shaped[AnyArray, "..."], level: floa
     if not 0 < level < 1:
         raise ConfigError(f"level must be inside (0, 1), got {level}. Use 0.95 for a 95 % interval.")
     mean = float(values.mean())
-    if len(values) == 1:
+    if len(values) < LEAST_SEEDS:
         return MeanInterval(mean, math.nan, math.nan)
     from scipy.special import stdtrit  # scipy.stats has it too, and takes a second to import
 

@@ -2,7 +2,7 @@
 
 A :class:`Sentence` is text with results in it. Its text holds neither a decimal number nor a verdict; these come from
 results (such as :class:`Measured`, :class:`Comparison` and :class:`Spent`), which refuse what cannot be: a value
-outside its range, an interval over fewer than :data:`~fedrank.report.statistics.LEAST_SEEDS` seeds, an ε that the
+outside its range, an interval over fewer than :data:`~fedrank.metrics.returns.LEAST_SEEDS` seeds, an ε that the
 run's account does not have.
 """
 
@@ -15,17 +15,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fedrank.core.privacy_report import PrivacyReport, Unit
+from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.report import wording
-from fedrank.report.statistics import LEAST_SEEDS, Estimate, Interval
+from fedrank.report.statistics import Estimate, Interval
 
 #: Decimals of measures at the top of a page.
 DIGITS = 3
 
-#: Measures by the beginning of their names, without "expected", and the values that they can have.
-_RANGES = {
-    **dict.fromkeys(("nDCG", "MaxRR", "RR", "ERR", "AP", "MAP", "P@", "R@", "AUC", "accuracy", "Brier"), (0.0, 1.0)),
-    **dict.fromkeys(("log loss", "loss", "discounted", "engagement"), (0.0, math.inf)),
-}
+#: Measures that lie between 0 and 1, and those that are not negative, by name without "expected".
+_SHARES = re.compile(r"(?:nDCG|MaxRR|RR|ERR|AP|MAP|P|R|AUC|accuracy|Brier score)(?:@\d+)?(?:$|[ ,])")
+_NOT_NEGATIVE = re.compile(r"(?:log.loss|discounted|engagement)\b")
 #: Text that only a result may put into a sentence: decimals, intervals, shares, verdicts.
 _OF_RESULTS = re.compile(
     r"\d\.\d|±|%|\b(?:better|worse|told apart|equals?|gains?|gained|loses?|lost|helps?|harms?|beats?|level with)\b"
@@ -40,6 +39,7 @@ class Verdict(StrEnum):
     EQUAL = "equal within a bound"
     NOT_TOLD_APART = "not told apart"
     FEW_SEEDS = "too few seeds for a verdict"
+    UNDEFINED = "not a number"
 
 
 def range_of(measure: str) -> tuple[float, float]:
@@ -49,8 +49,9 @@ def range_of(measure: str) -> tuple[float, float]:
     ((0.0, 1.0), (0.0, inf), (-inf, inf))
     """
     name = measure.removeprefix("expected ")
-    found = (bounds for start, bounds in _RANGES.items() if name.startswith(start))
-    return next(found, (-math.inf, math.inf))
+    if _SHARES.match(name):
+        return 0.0, 1.0
+    return (0.0 if _NOT_NEGATIVE.match(name) else -math.inf), math.inf
 
 
 def _checked(value: Estimate | Interval) -> None:
@@ -82,7 +83,7 @@ class Measured:
 
     def __post_init__(self):
         low, high = range_of(self.measure)
-        if not low - 1e-9 <= self.mean <= high + 1e-9:
+        if self.mean < low - 1e-9 or self.mean > high + 1e-9:  # a diverged run has no number, and says so
             raise ValueError(f"{self.measure} lies between {low:g} and {high:g}, got {self.mean:g}")
         if not isinstance(self.value, float | int):
             _checked(self.value)
@@ -101,17 +102,26 @@ class Measured:
         return max(low, self.value.low), min(high, self.value.high)
 
     def __str__(self) -> str:
-        return wording.format_value(self.mean, digits=self.digits).replace("-", "−")
+        return "undefined" if math.isnan(self.mean) else wording.format_value(self.mean, digits=self.digits)
 
     @property
     def note(self) -> str:
         """The interval, or the single values of seeds too few for one; empty for a number of no seed."""
-        return _spread(self.value, self.ends, self.digits)
+        return spread_words(self.value, self.ends, self.digits)
 
 
-def _spread(
+def spread_words(
     value: Estimate | Interval | float, ends: tuple[float, float] | None, digits: int, *, signed: bool = False
 ) -> str:
+    """The spread of a value: its interval, or the single values of seeds too few for one; empty for a plain number.
+
+    Args:
+        value: The value.
+        ends: The ends of its interval that are said; None: it has none.
+        digits: Decimals.
+        signed: Numbers carry their sign.
+    """
+
     def said(number: float) -> str:
         return wording.format_value(number, signed=signed, digits=digits)
 
@@ -163,6 +173,8 @@ class Comparison:
     def verdict(self) -> Verdict:
         """The reading of the interval."""
         low, high = self.difference.low, self.difference.high
+        if math.isnan(self.difference.mean):
+            return Verdict.UNDEFINED
         if low is None or high is None:
             return Verdict.FEW_SEEDS
         if self.within is not None and -self.within <= low and high <= self.within:
@@ -170,6 +182,8 @@ class Comparison:
         return Verdict.BETTER if low > 0 else Verdict.WORSE if high < 0 else Verdict.NOT_TOLD_APART
 
     def __str__(self) -> str:
+        if self.verdict is Verdict.UNDEFINED:
+            return f"not to be compared with {self.other}, because a value is not a number"
         if self.verdict is Verdict.NOT_TOLD_APART:
             return f"not told apart from {self.other} ({self.seen})"
         if self.verdict is Verdict.EQUAL:
@@ -211,7 +225,7 @@ class Comparison:
         """The interval and its reading, for the note below a number."""
         low, high = self.difference.low, self.difference.high
         ends = None if low is None or high is None else (low, high)
-        spread = _spread(self.difference, ends, self.digits, signed=True)
+        spread = spread_words(self.difference, ends, self.digits, signed=True)
         return spread if ends is None else f"{spread}: {reading(self.difference)}"
 
 
@@ -227,6 +241,21 @@ class Unseen:
 
     def __str__(self) -> str:
         return f"told from {self.comparison.other} ({self.comparison.seen})"
+
+
+def diff_words(found: Estimate, digits: int = DIGITS) -> str:
+    """A difference with its interval or single values.
+
+    >>> diff_words(Estimate(81.2, 21.1, 5), 1)
+    '+81.2 (95 % interval +60.1 to +102.3)'
+    >>> diff_words(Estimate(0.03, None, 2, values=(0.02, 0.04)), 2)
+    '+0.03 (+0.02 and +0.04: 2 seeds, too few for an interval)'
+    """
+    mean = wording.format_value(found.mean, signed=True, digits=digits)
+    if found.low is None or found.high is None:
+        return f"{mean} ({spread_words(found, None, digits, signed=True)})"
+    low, high = (wording.format_value(end, signed=True, digits=digits) for end in (found.low, found.high))
+    return f"{mean} (95 % interval {low} to {high})"
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
     )
     notes = [
         "online: mean over the last tenth of the rounds. Other splits: the last evaluation.",
-        "± is half of a 95 % Student t interval over seeds.",
+        wording.spread_note(*(len(run.seeds) for run in runs.values())),
         *(pooled_words(runs) if pool else ()),
     ]
     notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes()))

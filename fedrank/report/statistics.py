@@ -1,8 +1,8 @@
 """Means, intervals and differences over seeds.
 
 The unit is the seed: one run of one seed is one independent draw, whatever happens inside it. Intervals are Student's
-t, two-sided, 95 % unless said. Fewer than :data:`LEAST_SEEDS` seeds have no interval: an :class:`Estimate` then has
-``half`` None and the single values.
+t, two-sided, 95 % unless said. Fewer than three seeds have no interval: an :class:`Estimate` then has ``half`` None
+and the single values.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from fedrank.core.errors import ConfigError
+from fedrank.metrics.returns import LEAST_SEEDS
 
 #: Coverage of every interval in reports.
 LEVEL = 0.95
-
-#: Seeds without which a mean has no interval: Student's t of two is thirteen standard errors wide.
-LEAST_SEEDS = 3
 
 #: Share of the rounds, at the end, over which the online reward is averaged: one round alone is noisy.
 ONLINE_TAIL = 0.1
@@ -189,7 +187,7 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
 
     Returns:
         A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the
-        number of rounds in a point. ``low`` and ``high`` are null with fewer than :data:`LEAST_SEEDS` seeds.
+        number of rounds in a point. ``low`` and ``high`` are null with fewer than three seeds.
     """
     rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
     rounds = rows["round"].unique().sort()

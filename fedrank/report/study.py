@@ -348,9 +348,7 @@ def _baseline_rows(
 
 
 def _notes(paper: Paper, shown: StudyRuns) -> list[str]:
-    seeds = sorted({len(run.seeds) for _, run in shown.runs})
-    many = " or ".join(map(str, seeds))
-    out = [f"± is half of a 95 % Student t interval over {many} seeds." if seeds != [1] else "One seed: no interval."]
+    out = [wording.spread_note(*(len(run.seeds) for _, run in shown.runs))]
     if shown.study.pool:
         pooled = {key: sorted({str(v.where[key]) for v, _ in shown.runs if key in v.where}) for key in shown.study.pool}
         said = "; ".join(f"{key} {' and '.join(values)}" for key, values in pooled.items() if values)

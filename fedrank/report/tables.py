@@ -106,11 +106,7 @@ def final_table(run: Run) -> Table:
         notes.extend(note for b in run.baselines for note in b.notes)
     else:
         notes.extend(run.shown.baseline_notes(run))
-    counts = " or ".join(str(n) for n in sorted(seeds))
-    spread = f"± is half of a 95 % Student t interval over {counts} seeds."
-    notes.append(
-        "One seed: a single number says nothing about spread, so no interval is given." if seeds == {1} else spread
-    )
+    notes.append(wording.spread_note(*(seeds or {1})))
     return Table("Final values", tuple(columns), tuple(rows), (*notes, *(f"{c}." for c in describe.caveats(run))))
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from fedrank.report.statistics import LEAST_SEEDS, Estimate, Interval
+from fedrank.metrics.returns import LEAST_SEEDS
+from fedrank.report.statistics import Estimate, Interval
 
 
 def in_words(names: Iterable[str]) -> str:
@@ -33,6 +34,25 @@ def seeds_in_words(*counts: int, shown: str = "band") -> str:
         return "One seed: no interval"
     mean = f"Mean of {' or '.join(map(str, counts))} seeds"
     return f"{mean}, too few for a {shown}" if max(counts) < LEAST_SEEDS else f"{mean}; {shown}: 95 % interval"
+
+
+def spread_note(*counts: int, drawn: str = "") -> str:
+    """A note on the spread in a table.
+
+    Args:
+        counts: Number of seeds of each value.
+        drawn: What each seed draws anew, after "each with".
+
+    >>> spread_note(2), spread_note(5, drawn="its own split")
+    ('In brackets: the values of the 2 seeds, too few for an interval.', \
+'± is half of a 95 % Student t interval over 5 seeds, each with its own split.')
+    """
+    many = f"{' or '.join(map(str, sorted(set(counts))))} seeds{f', each with {drawn}' if drawn else ''}"
+    if set(counts) == {1}:
+        return "One seed: no interval."
+    if max(counts) < LEAST_SEEDS:
+        return f"In brackets: the values of the {many}, too few for an interval."
+    return f"± is half of a 95 % Student t interval over {many}."
 
 
 def order_measures(measures: Iterable[str]) -> list[str]:

@@ -6,8 +6,8 @@ A silo's *paired difference* in a round is what it changed, all else equal: see
 **What counts as one observation.** Within one run the rows to validate on and the first weights are the same in all
 rounds, so that a difference may have the same sign in every round for reasons that have nothing to do with the silo. Of
 several seeds, which divide the rows anew, one number is taken of each: the mean over its rounds. They are tested
-against 0 with Student's t. One seed gives no verdict. Seeds are other divisions of the same rows: what is found speaks
-about the rows that the silos have, not about people whom they may have one day.
+against 0 with Student's t. Fewer than three seeds give no verdict. Seeds are other divisions of the same rows: what is
+found speaks about the rows that the silos have, not about people whom they may have one day.
 
 **Rules that choose.** An arm is played less after bad luck, and not again; the mean of what was seen of it is too low
 for a reason that is not the silo's. Where not all arms are judged in every round, only rounds count in which they were
@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
+from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.silos.bandits.statistics import differences, intervals, judge_inversion, shapley
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
@@ -195,13 +196,12 @@ def _pair_rounds(rounds: list[Rounds], silo: int, helpers: int, together: bool) 
     series = [np.round(_differences(*run, silo, together), _DIGITS) for run in rounds]
     seen = [one[np.isfinite(one)] for one in series]
     means = np.array([one.mean() if one.size else np.nan for one in seen])
-    # One number a seed; one seed gives no verdict.
-    p = min(1.0, _student(means[np.isfinite(means)]) * helpers) if len(rounds) > 1 else 1.0
+    p = min(1.0, _student(means[np.isfinite(means)]) * helpers)  # one number a seed
     below = np.isfinite(means).any() and np.nanmean(means) < 0
     return {
         "n": int(sum(one.size for one in seen)),
         **_interval(means),
-        "unit": "seeds" if len(rounds) > 1 else "rounds",
+        "unit": "seeds" if len(rounds) >= LEAST_SEEDS else "rounds",
         "p": p,
         "visible_harm": _visible(means[np.isfinite(means)], helpers),
         "verdict": "no evidence" if p >= LEVEL else "harms" if below else "helps",
@@ -216,15 +216,15 @@ def _visible(values: Float[np.ndarray, " values"], tests: int) -> float | None:
     """
     from scipy.special import stdtrit  # scipy.stats, which has the same, takes half a second to import
 
-    if len(values) < 2 or not (error := float(values.std(ddof=1)) / len(values) ** 0.5):
+    if len(values) < LEAST_SEEDS or not (error := float(values.std(ddof=1)) / len(values) ** 0.5):
         return None
     degrees = len(values) - 1
     return error * float(stdtrit(degrees, 1 - LEVEL / 2 / tests) + stdtrit(degrees, POWER))
 
 
 def _student(values: Float[np.ndarray, " values"]) -> float:
-    """Two-sided p-value of Student's t test that the mean is 0; 1 where there are fewer than two values."""
-    if len(values) < 2 or np.all(values == 0):
+    """Two-sided p-value of Student's t test that the mean is 0; 1 where there are too few values for an interval."""
+    if len(values) < LEAST_SEEDS or np.all(values == 0):
         return 1.0
     from scipy.special import stdtr
 
@@ -236,7 +236,7 @@ def _student(values: Float[np.ndarray, " values"]) -> float:
 
 
 def _interval(values: Float[np.ndarray, " seeds"]) -> dict[str, Json]:
-    """Mean over seeds and its 95 % t-interval; no interval of one seed."""
+    """Mean over seeds and its 95 % t-interval; no interval of fewer than three."""
     some = np.asarray(values, float)
     if not np.isfinite(some).any():
         return {"mean": None, "low": None, "high": None, "seeds": 0}
@@ -271,13 +271,13 @@ def _inversion(
 ) -> dict[str, Json] | None:
     """Test of a silo's labels for inversion, by the AUC of its first model on the target's rows.
 
-    With one number a seed, Student's t test that their mean is ½ or more; with one seed, Mann and Whitney's of its
-    rows.
+    With one number a seed, Student's t test that their mean is ½ or more; with fewer than three seeds, Mann and
+    Whitney's of the rows of the first.
     """
     seen = np.flatnonzero(np.isfinite(aucs))
     if not len(seen):
         return None
-    if len(seen) == 1:
+    if len(seen) < LEAST_SEEDS:
         n = int(np.asarray(experiment.arrays.vali.n)[seen[0], target])
         positives = int(np.asarray(experiment.arrays.vali.y)[seen[0], target, :n].sum())
         p = float(judge_inversion(float(aucs[seen[0]]), positives, n - positives).p)

@@ -144,13 +144,13 @@ def make_silo_run(
         for name, level in (("alone", 0.76), ("everyone", 0.78))
     ]
     (folder / "baselines.json").write_text(json.dumps({"baselines": known if marks else []}))
-    (folder / "evidence.json").write_text(json.dumps({t: _against() for t in targets} if marks else {}))
+    (folder / "evidence.json").write_text(json.dumps({t: _against(seeds) for t in targets} if marks else {}))
     if bandit:
         kinds = {"increment": pl.Float64}
         frame = pl.DataFrame(plays, schema_overrides=kinds, infer_schema_length=None)
         frame.write_parquet(folder / "arms.parquet")
         found = {
-            t: _evidence(t, names, frame, inverted, seeds, rounds) | (_against() if marks else {}) for t in targets
+            t: _evidence(t, names, frame, inverted, seeds, rounds) | (_against(seeds) if marks else {}) for t in targets
         }
         (folder / "evidence.json").write_text(json.dumps(found))
 
@@ -194,6 +194,8 @@ def _evidence(target, names, plays, inverted, seeds, rounds) -> dict:
         mean = WORTH.get(n, 0.0)
         verdict = "harms" if mean < -0.05 else "helps" if mean > 0.02 else "no evidence"
         one = {"n": seeds * rounds, "mean": mean, "low": mean - 0.02, "high": mean + 0.025, "verdict": verdict}
+        if seeds < 3:
+            one |= {"low": None, "high": None, "verdict": (verdict := "no evidence")}
         one |= {"seeds": seeds, "p": 0.3 if verdict == "no evidence" else 0.0004, "inverted": None}
         if inverted:
             bad = n == inverted
@@ -210,6 +212,8 @@ def _evidence(target, names, plays, inverted, seeds, rounds) -> dict:
     return out | {"level": 0.05, "statements": 2 * len(silos)}
 
 
-def _against() -> dict:
+def _against(seeds: int) -> dict:
     gains = {"alone": {"mean": 0.04, "low": 0.03, "high": 0.05}, "everyone": {"mean": 0.02, "low": -0.01, "high": 0.05}}
+    if seeds < 3:  # as a run writes them
+        gains = {name: {**one, "low": None, "high": None} for name, one in gains.items()}
     return {"against": {name: {"last": {**one, "mean": 0.0}, "best": one} for name, one in gains.items()}}

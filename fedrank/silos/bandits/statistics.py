@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
+from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.silos.bandits.arms import MOST_COMBINED
 
 
@@ -153,7 +154,7 @@ def intervals(samples: Float[np.ndarray, "samples columns"], level: float = 0.95
     too short. Average over a run's rounds first and give one sample a seed.
 
     Args:
-        samples: Samples; NaN is no sample.
+        samples: Samples; NaN is no sample, and fewer than three give no interval.
         level: Confidence, in (0, 1).
     """
     from scipy.special import stdtrit  # scipy.stats, which has the same, takes half a second to import
@@ -163,7 +164,7 @@ def intervals(samples: Float[np.ndarray, "samples columns"], level: float = 0.95
     n = there.sum(axis=0)
     mean = np.where(there, samples, 0.0).sum(axis=0) / np.where(n > 0, n, np.nan)
     squares = np.where(there, samples - mean[None, :], 0.0) ** 2
-    freedom = np.where(n > 1, n - 1, np.nan)
+    freedom = np.where(n >= LEAST_SEEDS, n - 1, np.nan)
     error = np.sqrt(squares.sum(axis=0) / freedom / np.where(n > 0, n, np.nan))
     half = stdtrit(freedom, (1 + level) / 2) * error
     return Intervals(mean, mean - half, mean + half, n)

@@ -64,7 +64,7 @@ class Helper:
         verdict: One of :data:`VERDICTS`.
         p: p-value of the verdict, corrected for the number of silos, or None if the run did not write it.
         visible: A harm that the test would have found in four of five cases, or None.
-        unit: What was tested: ``"seeds"``, or of one seed its ``"rounds"``.
+        unit: What was tested: ``"seeds"``, or of too few seeds their ``"rounds"``.
         inverted: ``auc`` of the silo's first model on the target's rows, ``p`` and ``verdict``; None if not probed.
         shapley: Its share of what all silos together add, or None.
     """

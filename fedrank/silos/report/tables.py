@@ -180,7 +180,7 @@ def explain_columns(silos: Silos) -> list[str]:
     out = [
         "Paired difference: on validation rows, the target's model averaged with the silo minus without it, in the "
         "same round, mean over the rounds and seeds in which both were judged. Above 0 the silo helps.",
-        "In brackets: the 95 % interval over seeds.",
+        "In brackets: the 95 % interval over seeds, of three or more.",
     ]
     units = {helper.unit for found in silos.findings.values() for helper in found.helpers}
     if "seeds" in units:
@@ -195,8 +195,8 @@ def explain_columns(silos: Silos) -> list[str]:
         )
     if "rounds" in units:
         out.append(
-            "One seed gives no verdict: a difference may have the same sign in every round because of the very rows "
-            "that models were validated on. Run several seeds, which divide the rows anew."
+            "Fewer than three seeds give no verdict: a difference may have the same sign in every round because of the "
+            "very rows that models were validated on. Run several seeds, which divide the rows anew."
         )
     if any(helper.shapley for found in silos.findings.values() for helper in found.helpers):
         out.append(

@@ -12,6 +12,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.report import figures, wording, words
 from fedrank.report.charts import Chart
+from fedrank.report.claims import diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
@@ -465,10 +466,8 @@ def _same(found: Estimate | None) -> bool:
 
 def _describe(found: Estimate) -> str:
     """A difference in words: ``"+81.2 (95 % interval +60.1 to +102.3)"``, and whether it may be chance."""
-    if found.low is None or found.high is None:
-        return f"{_sign(found.mean)} (one seed, no interval)"
-    sure = "" if found.low > 0 or found.high < 0 else ", which may be chance,"
-    return f"{_sign(found.mean)} (95 % interval {_sign(found.low)} to {_sign(found.high)}){sure}"
+    chance = found.low is not None and found.high is not None and found.low <= 0 <= found.high
+    return diff_words(found, DIGITS) + (", which may be chance," if chance else "")
 
 
 def _sign(value: float) -> str:
@@ -491,5 +490,4 @@ def _time(slates: SlateRun, measure: str) -> str | None:
 
 
 def _spread(run: Run) -> str:
-    n = len(run.seeds)
-    return "One seed: no interval." if n == 1 else f"± is half of a 95 % Student t interval over {n} seeds."
+    return wording.spread_note(len(run.seeds))

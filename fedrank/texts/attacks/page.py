@@ -126,7 +126,11 @@ def documents_opening(found: Sequence[Finding], collection: str) -> Opening:
             "Documents are readable in ", Share(len(readable), len(read)), " ways that were tried: ", who, "."
         )
     numbers = [
-        Number(f"{one.attack}: {one.mode}", Percent(one.measured), "of the words that a guess does not name")
+        Number(
+            f"{one.attack}: {one.mode}",
+            Percent(min(1.0, max(0.0, one.measured))),
+            "of the words that a guess does not name",
+        )
         for one in read[:4]
     ]
     shown = "; ".join(f"{one.attack}, {one.mode}: {one.measured:.2f}" for one in read)

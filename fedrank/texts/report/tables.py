@@ -323,18 +323,18 @@ def crossed_table(run: Run) -> Table | None:
 
 def spread(run: Run, more: str) -> str:
     """A note on the meaning of ± in a table over seeds, followed by ``more``."""
-    n = len(run.seeds)
-    first = (
-        "One seed: no interval." if n == 1 else f"± is half of a 95 % Student t interval over {seeds_in_words(run)}."
-    )
-    return f"{first} {more}".strip()
+    return f"{wording.spread_note(len(run.seeds), drawn=drawn_anew(run))} {more}".strip()
+
+
+def drawn_anew(run: Run) -> str:
+    """What each seed draws anew."""
+    return "its own cut and split of queries" if cut_anew(run) else "its own split of queries"
 
 
 def seeds_in_words(run: Run) -> str:
     """Number of seeds and what each draws anew, such as ``"5 seeds, each with its own cut and split of queries"``."""
     n = len(run.seeds)
-    own = "its own cut and split of queries" if cut_anew(run) else "its own split of queries"
-    return f"{n} seeds, each with {own}" if n > 1 else f"one seed, with {own}"
+    return f"{n} seeds, each with {drawn_anew(run)}" if n > 1 else f"one seed, with {drawn_anew(run)}"
 
 
 def cut_anew(run: Run) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedrank.core.trees import Json
 from fedrank.report import wording
+from fedrank.report.claims import diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, direction, mean_interval
 from fedrank.report.tables import Column, Table
@@ -157,7 +158,7 @@ _WHERE = {"own": "Ranking a silo’s own documents", "federation": "Searching al
 #: What BM25 does without.
 _NEEDS = "which needs no training, no labels and no federation"
 
-_ONE_SEED = "One seed says nothing about spread."
+_FEW_SEEDS = "So few seeds say nothing about spread."
 _NOT_TOLD = "The seeds do not tell this from no gain."
 
 
@@ -170,15 +171,6 @@ def verdicts(run: Run) -> list[str]:
         out += _cross_pairs(run, scope)
         out += _taken(run, scope)
     return [*out, *gate_verdict(run)]
-
-
-def ends(estimate: Estimate) -> str:
-    """A difference with the ends of its interval, as text."""
-    mean = wording.format_value(estimate.mean, signed=True, digits=DIGITS)
-    if estimate.low is None:
-        return f"{mean} (one seed, no interval)"
-    low, high = (wording.format_value(end, signed=True, digits=DIGITS) for end in (estimate.low, estimate.high))
-    return f"{mean} (95 % interval {low} to {high})"
 
 
 def _gain(run: Run, scope: str) -> list[str]:
@@ -198,7 +190,7 @@ def _gain(run: Run, scope: str) -> list[str]:
     where = "" if scope == "own" else " at home"
     ours = _level(run, FEDERATED, measure, scope)
     others = " and ".join(f"{method}{where} {_level(run, method, measure, at):.{DIGITS}f}" for method in gains)
-    differences = " and ".join(f"minus {method}{where} {ends(estimate)}" for method, estimate in gains.items())
+    differences = " and ".join(f"minus {method}{where} {diff_words(estimate)}" for method, estimate in gains.items())
     said = UNJUDGED if scope == "federation" and lacks_judgements(run) else _helps(gains, scope)
     return [
         f"{_WHERE[scope]}, {FEDERATED} reaches {measure} {ours:.{DIGITS}f}, {others}. {FEDERATED} {differences}, "
@@ -215,7 +207,7 @@ def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
     local, bm25 = (direction(gains.get(method)) for method in (LOCAL, BM25))
     harms = "The federation harms" if scope == "own" else "Searching together harms"
     if {local, bm25} == {"unknown"}:
-        return _ONE_SEED
+        return _FEW_SEEDS
     if BM25 not in gains:
         said = {"gain": "It is better than Local.", "loss": f"{harms}."}
         return f"{said.get(local, _NOT_TOLD)} This run has no BM25 to compare with."
@@ -240,18 +232,20 @@ def _training(run: Run) -> list[str]:
         "gain": "Training helps.",
         "loss": "Plain BM25 over what silos show each other, which needs no training and no labels, does better.",
         "neither": "The seeds do not tell that from nothing.",
-        "unknown": _ONE_SEED,
+        "unknown": _FEW_SEEDS,
     }[direction(added)]
     return [
-        f"Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, {ends(search)}. What "
-        f"training adds to it, {FEDERATED} minus BM25 in the same search: {ends(added)}. {said}{_exactly(run)}"
+        f"Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, {diff_words(search)}. What "
+        f"training adds to it, {FEDERATED} minus BM25 in the same search: {diff_words(added)}. {said}{_exactly(run)}"
     ]
 
 
 def _exactly(run: Run) -> str:
     """The gain that training adds to a search with exact counts."""
     exact = lead(run, EXACT, BM25_EXACT, scope="federation")
-    return "" if exact is None else f" With exact numbers on both sides, {EXACT} minus {BM25_EXACT}: {ends(exact)}."
+    return (
+        "" if exact is None else f" With exact numbers on both sides, {EXACT} minus {BM25_EXACT}: {diff_words(exact)}."
+    )
 
 
 def _cross_pairs(run: Run, scope: str) -> list[str]:
@@ -263,10 +257,10 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
         "gain": "They help.",
         "loss": "They harm.",
         "neither": "The seeds do not tell that from nothing.",
-        "unknown": _ONE_SEED,
+        "unknown": _FEW_SEEDS,
     }[direction(added)]
     where = "on own documents" if scope == "own" else "in the search"
-    return [f"What cross pairs and guessed labels add {where}, {FEDERATED} minus {GLOBAL}: {ends(added)}. {said}"]
+    return [f"What cross pairs and guessed labels add {where}, {FEDERATED} minus {GLOBAL}: {diff_words(added)}. {said}"]
 
 
 def _taken(run: Run, scope: str) -> list[str]:
@@ -281,18 +275,18 @@ def _taken(run: Run, scope: str) -> list[str]:
         return []
     if direction(exact) == "loss":
         return [
-            f"With exact features in place of sketches it is {ends(exact)} over Local: a loss too, which is not the "
+            f"With exact features in place of sketches it is {diff_words(exact)} over Local: a loss too, which is not the "
             "noise’s."
         ]
     if direction(exact) == "neither":
         return [
-            f"With exact features in place of sketches it is {ends(exact)} over Local: the seeds do not tell that from "
+            f"With exact features in place of sketches it is {diff_words(exact)} over Local: the seeds do not tell that from "
             f"no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
         ]
     cost = lead(run, EXACT, FEDERATED, scope=scope)
     if cost is None or direction(cost) != "gain":
         return [
-            f"With exact features in place of sketches it is {ends(exact)} over Local; the seeds do not tell that "
+            f"With exact features in place of sketches it is {diff_words(exact)} over Local; the seeds do not tell that "
             f"sketches cost anything, exact features minus {FEDERATED}: {_cost(run, scope)}."
         ]
     cause = (
@@ -301,7 +295,7 @@ def _taken(run: Run, scope: str) -> list[str]:
         else f"The noise{_budget(run)} takes"
     )
     return [
-        f"{cause} the gain over Local: with exact features in place of sketches there is one, {ends(exact)}. What "
+        f"{cause} the gain over Local: with exact features in place of sketches there is one, {diff_words(exact)}. What "
         f"sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}.",
         *(_at_owners(run) if scope == "federation" else []),
     ]
@@ -314,7 +308,7 @@ def _at_owners(run: Run) -> list[str]:
         return []
     return [
         "To search documents of others without reading them, let their owners look queries up (fedrank serve search): "
-        f"BM25 with exact counts in all documents minus BM25 at home, {ends(search)}, less what the noise on their "
+        f"BM25 with exact counts in all documents minus BM25 at home, {diff_words(search)}, less what the noise on their "
         "statistics costs."
     ]
 
@@ -327,4 +321,4 @@ def _budget(run: Run) -> str:
 def _cost(run: Run, scope: str) -> str:
     cost = lead(run, EXACT, FEDERATED, scope=scope)
     assert cost is not None  # both have a gain
-    return ends(cost)
+    return diff_words(cost)

@@ -235,8 +235,8 @@ def _training(run: Run) -> list[str]:
         "unknown": _FEW_SEEDS,
     }[direction(added)]
     return [
-        f"Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, {diff_words(search)}. What "
-        f"training adds to it, {FEDERATED} minus BM25 in the same search: {diff_words(added)}. {said}{_exactly(run)}"
+        f"Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, {diff_words(search)}. "
+        f"What training adds to it, {FEDERATED} minus BM25 in the same search: {diff_words(added)}. {said}{_exactly(run)}"
     ]
 
 
@@ -275,19 +275,19 @@ def _taken(run: Run, scope: str) -> list[str]:
         return []
     if direction(exact) == "loss":
         return [
-            f"With exact features in place of sketches it is {diff_words(exact)} over Local: a loss too, which is not the "
-            "noise’s."
+            f"With exact features in place of sketches it is {diff_words(exact)} over Local: a loss too, which is not "
+            "the noise’s."
         ]
     if direction(exact) == "neither":
         return [
-            f"With exact features in place of sketches it is {diff_words(exact)} over Local: the seeds do not tell that from "
-            f"no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
+            f"With exact features in place of sketches it is {diff_words(exact)} over Local: the seeds do not tell "
+            f"that from no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
         ]
     cost = lead(run, EXACT, FEDERATED, scope=scope)
     if cost is None or direction(cost) != "gain":
         return [
-            f"With exact features in place of sketches it is {diff_words(exact)} over Local; the seeds do not tell that "
-            f"sketches cost anything, exact features minus {FEDERATED}: {_cost(run, scope)}."
+            f"With exact features in place of sketches it is {diff_words(exact)} over Local; the seeds do not tell "
+            f"that sketches cost anything, exact features minus {FEDERATED}: {_cost(run, scope)}."
         ]
     cause = (
         "What words share in the sketches takes"
@@ -295,8 +295,8 @@ def _taken(run: Run, scope: str) -> list[str]:
         else f"The noise{_budget(run)} takes"
     )
     return [
-        f"{cause} the gain over Local: with exact features in place of sketches there is one, {diff_words(exact)}. What "
-        f"sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}.",
+        f"{cause} the gain over Local: with exact features in place of sketches there is one, {diff_words(exact)}. "
+        f"What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}.",
         *(_at_owners(run) if scope == "federation" else []),
     ]
 
@@ -308,8 +308,8 @@ def _at_owners(run: Run) -> list[str]:
         return []
     return [
         "To search documents of others without reading them, let their owners look queries up (fedrank serve search): "
-        f"BM25 with exact counts in all documents minus BM25 at home, {diff_words(search)}, less what the noise on their "
-        "statistics costs."
+        f"BM25 with exact counts in all documents minus BM25 at home, {diff_words(search)}, less what the noise on "
+        "their statistics costs."
     ]
 
 

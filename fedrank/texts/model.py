@@ -20,8 +20,9 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.data import load
+from fedrank.data.frames import in_single_precision, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
-from fedrank.engine.model import MEASURES, Model, ModelParts, in_single_precision, query_ids, run_lines, table_of
+from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines
 from fedrank.engine.scoring import best_first, blocks, scores
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.config import Texts

@@ -67,8 +67,9 @@ def _frame_of(source: Any) -> pl.DataFrame:
     import polars as pl
 
     try:
-        arrow = isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__")
-        return pl.DataFrame(source) if arrow else pl.from_dataframe(source)
+        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
+            return pl.DataFrame(source)
+        return pl.from_dataframe(source)
     except (pl.exceptions.PolarsError, TypeError) as cause:
         raise DataError(f"the data frame cannot be read: {cause}. Give each column values of one type.") from cause
 
@@ -114,17 +115,24 @@ def features_of(frame: pl.DataFrame, names: Sequence[str]) -> Float64[np.ndarray
     return frame.select(pl.col(name).cast(pl.Float64) for name in names).to_numpy()
 
 
-def whole_ids(ids: np.ndarray, what: str) -> np.ndarray:
-    """Ids as they are; those that came as floats, but are whole numbers, as integers.
+def ids_of(values: Any, what: str) -> Shaped[np.ndarray, " rows"]:
+    """Ids, whole numbers or text, one in every row, such as the query of each document.
 
     Args:
-        ids: Of any type, such as the floats that pandas makes of a column of integers with a gap.
+        values: The ids: an array, a list, or a series of polars or pandas. Floats that are whole numbers are taken as
+            integers, such as pandas makes of a column of integers with a gap.
         what: What they are, for the error.
 
     Raises:
-        DataError: Floats of 2⁵³ or more, of which neighbours are one number, so that ids have been merged already.
+        DataError: One is missing or no id; or floats of 2⁵³ or more, of which neighbours are one number, so that ids
+            have been merged already.
     """
-    if ids.dtype.kind != "f" or not np.all(np.isfinite(ids) & (ids == np.floor(ids))):
+    cells = _cells(values)
+    ids = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
+    whole = ids.dtype.kind != "f" or np.all(np.isfinite(ids) & (ids == np.floor(ids)))
+    if ids.ndim != 1 or not whole or (ids.dtype.kind == "O" and any(one is None for one in ids.tolist())):
+        raise DataError(f"{what} must be whole numbers or text, one in every row.")
+    if ids.dtype.kind != "f":
         return ids
     most = 2 ** (np.finfo(ids.dtype).nmant + 1)
     if ids.size and np.abs(ids).max() >= most:
@@ -144,20 +152,6 @@ def column(frame: pl.DataFrame, name: str) -> pl.Series:
     if name not in frame.columns:
         raise UnknownNameError("column of the data frame", name, frame.columns)
     return frame[name]
-
-
-def ids_of(frame: pl.DataFrame, name: str) -> Shaped[np.ndarray, " rows"]:
-    """A column of ids, whole numbers or text, such as the query of each row.
-
-    Raises:
-        UnknownNameError: There is no such column.
-        DataError: A row has none, or something else.
-    """
-    ids = column(frame, name)
-    found = whole_ids(ids.to_numpy(), f"values of column {name!r}")
-    if ids.null_count() or found.dtype.kind == "f":
-        raise DataError(f"column {name!r} must have a value in every row, a whole number or text.")
-    return found
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -195,7 +189,7 @@ def query_ids(features: Any, *, needed: bool = True) -> Shaped[np.ndarray, " row
         return None
     if QUERY not in frame.columns:
         raise DataError(f"the data frame has no column {QUERY!r} with the query of each row. Add it, or hand over qid.")
-    return ids_of(frame, QUERY)
+    return ids_of(frame[QUERY], f"column {QUERY!r}")
 
 
 def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:

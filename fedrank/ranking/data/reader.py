@@ -15,7 +15,7 @@ from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
 from fedrank.data.folders import Located, find, group_sizes, how_to_get, locate, place_of, stem
-from fedrank.data.frames import QUERY, as_array, as_frame, column, features_of, ids_of, whole_ids, with_columns
+from fedrank.data.frames import QUERY, as_array, as_frame, column, features_of, ids_of, with_columns
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts
@@ -170,9 +170,9 @@ class QueryReader(Reader[Splits]):
                 raise DataError(f"column {self.label!r} must have a value in every row.")
             labels = frame[self.label].to_numpy()
         names = tuple(other for other in frame.columns if other not in others)
-        made = self._arrays((features_of(frame, names), labels, ids_of(frame, self.query)), name)
+        made = self._arrays((features_of(frame, names), labels, column(frame, self.query)), name)
         if self.document in frame.columns:
-            made = replace(made, documents=ids_of(frame, self.document).astype(np.str_))
+            made = replace(made, documents=ids_of(frame[self.document], f"column {self.document!r}").astype(np.str_))
         return made, names
 
     def _part(self, source: Any, name: str) -> tuple[QuerySet, tuple[str, ...]]:
@@ -186,15 +186,12 @@ class QueryReader(Reader[Splits]):
         if not isinstance(arrays, tuple) or len(arrays) != len(("features", "labels", "query ids")):
             got = f"{len(arrays)} parts" if isinstance(arrays, tuple) else type(arrays).__name__
             raise DataError(f"{name} must be {self.arrays_form}; got {got}.")
-        features, labels, ids = map(as_array, arrays)
-        if ids.ndim != 1 or len(ids) != len(np.atleast_1d(labels)) or not len(ids):
+        features, labels, ids = as_array(arrays[0]), np.asarray(arrays[1]), ids_of(arrays[2], f"query ids of {name}")
+        if len(ids) != len(np.atleast_1d(labels)) or not len(ids):
             raise DataError(
                 f"{name} needs one query id a document, and a document at least: got {len(np.atleast_1d(labels))} "
                 f"labels and query ids of shape {ids.shape}."
             )
-        ids = whole_ids(ids, f"query ids of {name}")
-        if ids.dtype.kind == "f" or (ids.dtype.kind == "O" and any(one is None or one != one for one in ids.tolist())):
-            raise DataError(f"query ids of {name} must be whole numbers or text, one in every row.")
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         qids = ids[starts].astype(np.str_)
         repeated = np.setdiff1d(np.arange(len(qids)), np.unique(qids, return_index=True)[1])

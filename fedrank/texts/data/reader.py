@@ -547,9 +547,10 @@ def _texts(source: Any, what: str, form: str) -> UniqueTexts:
             raise DataError(f"{what} must be a mapping or a data frame in {form}; got {type(source).__name__}.")
         rows = [(str(key), "", text) for key, text in source.items()]
     else:
-        keys, texts = ids_of(frame, _column(frame, _ID, what)), frame[_column(frame, _TEXT, what)].to_list()
+        keys = ids_of(_column(frame, _ID, what), f"ids of {what}").tolist()
+        texts = _column(frame, _TEXT, what).to_list()
         titles = frame["title"].to_list() if "title" in frame.columns else [""] * len(keys)
-        rows = [(str(key), title or "", text) for key, title, text in zip(keys.tolist(), titles, texts, strict=True)]
+        rows = [(str(key), title or "", text) for key, title, text in zip(keys, titles, texts, strict=True)]
     documents = what == "documents"
     found = UniqueTexts("document" if documents else "query")
     for row, (key, title, text) in enumerate(rows, start=1):
@@ -564,8 +565,8 @@ def _judgements(source: Any, form: str) -> Iterator[Judgement]:
     frame = as_frame(source)
     if frame is not None:
         query, document, grade = (_column(frame, names, "judgements") for names in (_QUERY, _DOCUMENT, _GRADE))
-        ids = (ids_of(frame, name).tolist() for name in (query, document))
-        rows = list(zip(*ids, frame[grade].to_list(), strict=True))
+        ids = (ids_of(values, "ids of judgements").tolist() for values in (query, document))
+        rows = list(zip(*ids, grade.to_list(), strict=True))
     elif isinstance(source, Mapping) and all(isinstance(own, Mapping) for own in source.values()):
         rows = [(query, document, grade) for query, own in source.items() for document, grade in own.items()]
     else:
@@ -578,12 +579,12 @@ def _judgements(source: Any, form: str) -> Iterator[Judgement]:
         yield where, row, str(query), str(document), int(grade)
 
 
-def _column(frame: pl.DataFrame, names: Sequence[str], what: str) -> str:
-    """The first of some columns that a data frame has, by its name."""
+def _column(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.Series:
+    """The first of some columns that a data frame has."""
     name = next((name for name in names if name in frame.columns), None)
     if name is None:
         raise UnknownNameError(f"column of the data frame of {what}", names[0], frame.columns)
-    return name
+    return frame[name]
 
 
 def _locate(

@@ -38,6 +38,8 @@ _NAMES = {
     "protocols": "fedrank.api.training",
     "Result": "fedrank.api.result",
     "Model": "fedrank.engine.model",
+    "RankingEstimator": "fedrank.api.estimators",
+    "SiloClassifier": "fedrank.api.estimators",
     "load_data": "fedrank.data.sources:load",
     "Queries": "fedrank.ranking.data.queries:QuerySet",
     "Listener": "fedrank.engine.progress",

@@ -1,5 +1,7 @@
 """Public names for type checkers; ``__init__.py`` imports them when they are asked for."""
 
+from fedrank.api.estimators import RankingEstimator as RankingEstimator
+from fedrank.api.estimators import SiloClassifier as SiloClassifier
 from fedrank.api.result import Result as Result
 from fedrank.api.training import load as load
 from fedrank.api.training import protocols as protocols

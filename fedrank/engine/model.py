@@ -385,6 +385,24 @@ def model_of_run(folder: Path, seed: int | None = None, party: str | None = None
     Raises:
         ModelError: The run has no such model; says which it has.
     """
+    found = models_of_run(folder, seed)
+    if len(found) == 1 and (party is None or "" in found):
+        return next(iter(found.values()))
+    if party is None:
+        names = ", ".join(map(_without_number, found))
+        raise ModelError(f"{folder}: has a model for each of {names}; say which: party=… (--party, --silo).")
+    for name, file in found.items():
+        if party in (name, _without_number(name)):
+            return file
+    raise UnknownNameError("party with a model", party, map(_without_number, found))
+
+
+def models_of_run(folder: Path, seed: int | None = None) -> dict[str, Path]:
+    """The files of the models of a seed by the names of the parties in them; one without a name where all share it.
+
+    Raises:
+        ModelError: The run has no model of the seed; says which it has.
+    """
     found_files = sorted((folder / "weights").glob("*.safetensors"))
     files = {file.stem: file for file in found_files if re.search(r"seed\d+$", file.stem)}  # others are not the run's
     if not files:
@@ -395,16 +413,7 @@ def model_of_run(folder: Path, seed: int | None = None, party: str | None = None
     seed = min(by_seed) if seed is None else seed
     if seed not in by_seed:
         raise ModelError(f"{folder}: has no model of seed {seed}; there are {', '.join(map(str, sorted(by_seed)))}.")
-    found = by_seed[seed]
-    if len(found) == 1 and (party is None or "" in found):
-        return next(iter(found.values()))
-    if party is None:
-        names = ", ".join(map(_without_number, found))
-        raise ModelError(f"{folder}: has a model for each of {names}; say which: party=… (--party, --silo).")
-    for name, file in found.items():
-        if party in (name, _without_number(name)):
-            return file
-    raise UnknownNameError("party with a model", party, map(_without_number, found))
+    return by_seed[seed]
 
 
 def _party_of(file: Path) -> str:

@@ -6,7 +6,7 @@ They check what is handed over as scikit-learn does; a run trains and its models
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
@@ -36,7 +36,7 @@ _SAID = {"seed", "seeds", "data"}
 
 
 class _Estimator(BaseEstimator):
-    """What the estimators share: settings of the method as parameters, and the checks of tables.
+    """Base of the estimators: settings of the method as parameters, and the checks of tables.
 
     Attributes:
         ids: Column of a data frame with what a row belongs to, and the argument that takes its place.
@@ -57,7 +57,7 @@ class _Estimator(BaseEstimator):
         return {name: vars(self)[name] for name in sorted(vars(self)) if name[0] != "_" and name[-1] != "_"}
 
     @override
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: Any) -> Any:
         """Set parameters, also settings of the method that were not given before.
 
         Raises:
@@ -146,7 +146,7 @@ class RankingEstimator(_Estimator):
         tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any, qid: Any = None, *, listener: Listener | None = None) -> Self:
+    def fit(self, X: Any, y: Any, qid: Any = None, *, listener: Listener | None = None) -> RankingEstimator:
         """Train.
 
         Args:
@@ -177,13 +177,17 @@ class RankingEstimator(_Estimator):
         scores[order] = self.model_.score(features, ids)
         return scores
 
-    def score(self, X: Any, y: Any, qid: Any = None) -> float:
+    def score(self, X: Any, y: Any, qid: Any = None, sample_weight: None = None) -> float:
         """Mean nDCG@10 over all queries, with the gain 2^label − 1, as :meth:`RankingModel.evaluate` has it.
 
+        A pipeline hands over ``sample_weight=None``; there are no weights of documents.
+
         Raises:
-            DataError: There are no query ids, and there were in training.
+            DataError: There are weights; or no query ids, and there were in training.
         """
         check_is_fitted(self, "model_")
+        if sample_weight is not None:
+            raise DataError("nDCG@10 is a mean over queries: documents have no weights. Leave sample_weight out.")
         table, ids, y = self._read(X, qid, y)
         if ids is None and self.has_queries_:
             raise DataError(
@@ -245,7 +249,7 @@ class SiloClassifier(ClassifierMixin, _Estimator):
         tags.input_tags.sparse = tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any, silo: Any = None, *, listener: Listener | None = None) -> Self:
+    def fit(self, X: Any, y: Any, silo: Any = None, *, listener: Listener | None = None) -> SiloClassifier:
         """Train.
 
         Args:
@@ -303,9 +307,9 @@ class SiloClassifier(ClassifierMixin, _Estimator):
         return self.classes_[second.astype(int)]
 
     @override
-    def score(self, X: Any, y: Any, silo: Any = None) -> float:
+    def score(self, X: Any, y: Any, silo: Any = None, sample_weight: Any = None) -> float:
         """Accuracy."""
-        return float(accuracy_score(y, self.predict(X, silo)))
+        return float(accuracy_score(y, self.predict(X, silo), sample_weight=sample_weight))
 
 
 def _named(table: Any) -> Any:

@@ -34,7 +34,6 @@ _NAMES = {
     "train": "fedrank.api.training",
     "resume": "fedrank.api.training",
     "load": "fedrank.api.training",
-    "results": "fedrank.api.training",
     "protocols": "fedrank.api.training",
     "Result": "fedrank.api.result",
     "Model": "fedrank.engine.model",

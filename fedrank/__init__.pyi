@@ -5,7 +5,6 @@ from fedrank.api.estimators import SiloClassifier as SiloClassifier
 from fedrank.api.result import Result as Result
 from fedrank.api.training import load as load
 from fedrank.api.training import protocols as protocols
-from fedrank.api.training import results as results
 from fedrank.api.training import resume as resume
 from fedrank.api.training import run as run
 from fedrank.api.training import train as train

@@ -15,11 +15,10 @@ from typing_extensions import override
 from fedrank.api.training import train
 from fedrank.core.errors import DataError, FedrankWarning, MissingExtraError, UnknownNameError
 from fedrank.core.protocol import Protocol
-from fedrank.data.frames import as_array, as_frame, features_of, ids_of
+from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, features_of, ids_of
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import config_of
 from fedrank.engine.settings import setting_names
-from fedrank.ranking.data.reader import QueryReader
 from fedrank.silos.config import ALL, Silos
 
 try:
@@ -124,11 +123,10 @@ class RankingEstimator(_Estimator):
 
     Attributes:
         model_: The trained :class:`~fedrank.ranking.model.RankingModel`.
-        result_: The run's :class:`~fedrank.Result`; an estimator that was pickled has none.
+        result_: The run's :class:`~fedrank.api.result.Result`; an estimator that was pickled has none.
     """
 
-    _reader = QueryReader()
-    ids, beside = _reader.query, frozenset({_reader.query, _reader.label, _reader.document})
+    ids, beside = QUERY, frozenset({QUERY, LABEL, DOCUMENT})
     grades = True
 
     __metadata_request__fit: ClassVar = {"qid": True}
@@ -178,7 +176,7 @@ class RankingEstimator(_Estimator):
         return scores
 
     def score(self, X: Any, y: Any, qid: Any = None, sample_weight: None = None) -> float:
-        """Mean nDCG@10 over all queries, with the gain 2^label − 1, as :meth:`RankingModel.evaluate` has it.
+        """Mean nDCG@10 over all queries, with the gain 2^label − 1, as ``model_.evaluate`` has it.
 
         A pipeline hands over ``sample_weight=None``; there are no weights of documents.
 
@@ -219,7 +217,7 @@ class SiloClassifier(ClassifierMixin, _Estimator):
     Attributes:
         classes_: The two classes, in order.
         models_: Silo -> its trained :class:`~fedrank.silos.model.SiloModel`.
-        result_: The run's :class:`~fedrank.Result`; an estimator that was pickled has none.
+        result_: The run's :class:`~fedrank.api.result.Result`; an estimator that was pickled has none.
     """
 
     ids, beside = Silos().silo, frozenset({Silos().silo, Silos().label})

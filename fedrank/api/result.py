@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """A run's results, read from its folder when they are asked for.
+    """Results of a run, read from its folder when they are asked for.
 
     In a notebook it shows itself: the sentence, the chart and the final values of its page.
 

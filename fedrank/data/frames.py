@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-#: Column of a data frame with the query of a row's document, unless another is named.
-QUERY = "qid"
+#: Columns of a data frame with the query of a row's document, its label and its name, unless others are named.
+QUERY, LABEL, DOCUMENT = "qid", "label", "docid"
 
 
 def as_frame(source: Any) -> pl.DataFrame | None:
@@ -174,22 +174,29 @@ def table_of(features: Any, n_features: int, names: Sequence[str]) -> Shaped[np.
     return array_of(features, n_features) if frame is None else columns_of(frame, n_features, names)
 
 
-def query_ids(features: Any, *, needed: bool = True) -> Shaped[np.ndarray, " rows"] | None:
-    """The query of each row of a data frame, by its column ``qid``; None for an array.
+def query_ids(features: Any, names: Sequence[str], *, needed: bool = True) -> Shaped[np.ndarray, " rows"] | None:
+    """The query of each row of a data frame, by its column ``qid``; None where all rows are of one query.
 
     Args:
-        features: The frame or the array.
-        needed: Whether a frame must have the column; without it None for a frame that has not.
+        features: The frame; or an array, whose rows are of one query.
+        names: Names of the model's features. A frame of nothing else, but for labels and documents, is of one query.
+        needed: Whether the queries matter.
 
     Raises:
-        DataError: A row has none, or there is no such column.
+        DataError: A row has none; or there is no such column, but one that the model does not know.
     """
     frame = as_frame(features)
-    if frame is None or (QUERY not in frame.columns and not needed):
+    if frame is None:
         return None
-    if QUERY not in frame.columns:
-        raise DataError(f"the data frame has no column {QUERY!r} with the query of each row. Add it, or hand over qid.")
-    return ids_of(frame[QUERY], f"column {QUERY!r}")
+    if QUERY in frame.columns:
+        return ids_of(frame[QUERY], f"column {QUERY!r}")
+    others = [name for name in frame.columns if name not in (*names, LABEL, DOCUMENT)]
+    if others and needed:
+        raise DataError(
+            f"the data frame has no column {QUERY!r}, and others than the features: {list_names(others)}. Say which "
+            f"query each row is of: qid=…, or a column {QUERY!r}; or drop them, if all rows are of one query."
+        )
+    return None
 
 
 def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:

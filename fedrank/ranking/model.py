@@ -131,7 +131,7 @@ class RankingModel(Model):
             features: [documents, features] in the order of the training data; or a data frame, whose columns are found
                 by :attr:`feature_names` where the model knows them.
             qid: The query of each document; documents of a query stand together. None: the column ``qid`` of a data
-                frame, which may lack it if the model does not normalise within a query; of an array all are of one.
+                frame. All are of one query in an array, and in a frame of nothing but the features.
 
         Returns:
             float32 [documents]: the very numbers that the run's own evaluation ranked by.
@@ -140,7 +140,7 @@ class RankingModel(Model):
             DataError: The features do not fit; says which.
         """
         table = table_of(features, self.n_features, self.names)
-        qid = query_ids(features, needed=self.normalise != "none") if qid is None else qid
+        qid = query_ids(features, self.names, needed=self.normalise != "none") if qid is None else qid
         ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
         if ids.shape != (len(table),):
             raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
@@ -154,10 +154,9 @@ class RankingModel(Model):
     def rank(self, features: Any, qid: Sequence[Any] | np.ndarray | None = None) -> Int[np.ndarray, "documents"]:
         """Row numbers of the documents, best first; with ``qid`` query after query in their order, best first in each.
 
-        A data frame's queries are those of its column ``qid``, which it must have unless ``qid`` is given. Equal scores
-        stay in the order of the rows. Arguments and errors as of :meth:`score`.
+        Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
         """
-        qid = query_ids(features) if qid is None else qid
+        qid = query_ids(features, self.names) if qid is None else qid
         return best_first(self.score(features, qid), qid)
 
     def _warn_of_lone(self, queries: QuerySet) -> None:

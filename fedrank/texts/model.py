@@ -229,7 +229,7 @@ class TextModel(Model):
         """
         table = self._table(features)
         if self.texts.scale == "query":
-            return self._scores(self._by_list(table, query_ids(features) if qid is None else qid))
+            return self._scores(self._by_list(table, query_ids(features, NAMES) if qid is None else qid))
         mean, deviation = self._scale(silo)
         return self._scores(((table.astype(np.float64) - mean) / deviation).astype(np.float32))
 
@@ -241,7 +241,7 @@ class TextModel(Model):
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`; documents of a query stand
         together.
         """
-        qid = query_ids(features) if qid is None else qid
+        qid = query_ids(features, NAMES) if qid is None else qid
         return best_first(self.score(features, qid, silo=silo), qid)
 
     def score_texts(

@@ -15,7 +15,7 @@ from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
 from fedrank.data.folders import Located, find, group_sizes, how_to_get, locate, place_of, stem
-from fedrank.data.frames import QUERY, as_array, as_frame, column, features_of, ids_of, with_columns
+from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, column, features_of, ids_of, with_columns
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts
@@ -66,9 +66,9 @@ class QueryReader(Reader[Splits]):
     holdout: float = 0.0
     max_label: int | None = None
     query: str = QUERY
-    label: str = "label"
+    label: str = LABEL
     labelled: bool = True
-    document: str = "docid"
+    document: str = DOCUMENT
     drop: tuple[str, ...] = ()
 
     def __post_init__(self):

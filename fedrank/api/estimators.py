@@ -13,13 +13,14 @@ from jaxtyping import Float, Float32, Shaped
 from typing_extensions import override
 
 from fedrank.api.training import train
-from fedrank.core.errors import DataError, FedrankWarning, MissingExtraError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingExtraError, UnknownNameError
 from fedrank.core.protocol import Protocol
 from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, features_of, ids_of
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import config_of
 from fedrank.engine.settings import setting_names
 from fedrank.silos.config import ALL, Silos
+from fedrank.silos.data.files import silo_names
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -38,11 +39,13 @@ class _Estimator(BaseEstimator):
     """Base of the estimators: settings of the method as parameters, and the checks of tables.
 
     Attributes:
+        task: Name of the task whose methods are trained.
         ids: Column of a data frame with what a row belongs to, and the argument that takes its place.
         beside: Columns of a data frame that are no features.
         grades: Whether labels are numbers.
     """
 
+    task: ClassVar[str]
     ids: ClassVar[str]
     grades: ClassVar[bool] = False
     beside: ClassVar[frozenset[str]]
@@ -74,6 +77,8 @@ class _Estimator(BaseEstimator):
         return self
 
     def _train(self, data: tuple[Any, ...], listener: Listener | None) -> None:
+        if (task := config_of(self.method, {}).task) != self.task:
+            raise ConfigError(f"{type(self).__name__} trains methods of {self.task}; {self.method!r} is one of {task}.")
         settings = self.get_params()
         seed = settings.pop("random_state")
         seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
@@ -81,7 +86,8 @@ class _Estimator(BaseEstimator):
 
     def _read(self, X: Any, ids: Any, y: Any = None, *, fits: bool = False) -> tuple[Any, Any, Any]:
         """The features as a frame, an array or a sparse matrix; what each row belongs to, None if not said; labels."""
-        frame = as_frame(X) if any(isinstance(name, str) for name in getattr(X, "columns", ())) else None
+        unnamed = hasattr(X, "iloc") and not any(isinstance(name, str) for name in X.columns)  # numbers in pandas
+        frame = None if unnamed else as_frame(X)
         how: dict[str, Any] = {"reset": fits, **({"y": y} if fits else {})}
         if frame is None:
             finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
@@ -126,6 +132,7 @@ class RankingEstimator(_Estimator):
         result_: The run's :class:`~fedrank.api.result.Result`; an estimator that was pickled has none.
     """
 
+    task = "ranking"
     ids, beside = QUERY, frozenset({QUERY, LABEL, DOCUMENT})
     grades = True
 
@@ -175,7 +182,7 @@ class RankingEstimator(_Estimator):
         scores[order] = self.model_.score(features, ids)
         return scores
 
-    def score(self, X: Any, y: Any, qid: Any = None, sample_weight: None = None) -> float:
+    def score(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> float:
         """Mean nDCG@10 over all queries, with the gain 2^label − 1, as ``model_.evaluate`` has it.
 
         A pipeline hands over ``sample_weight=None``; there are no weights of documents.
@@ -220,6 +227,7 @@ class SiloClassifier(ClassifierMixin, _Estimator):
         result_: The run's :class:`~fedrank.api.result.Result`; an estimator that was pickled has none.
     """
 
+    task = "silos"
     ids, beside = Silos().silo, frozenset({Silos().silo, Silos().label})
 
     __metadata_request__fit: ClassVar = {"silo": True}
@@ -269,7 +277,9 @@ class SiloClassifier(ClassifierMixin, _Estimator):
         if silos is None:
             raise DataError("the silo of each row is needed: silo=…, or the column 'silo' of a data frame.")
         self._train((_named(table), labels, silos), listener)
-        self.models_ = self.result_.models()
+        models = self.result_.models()
+        named = zip(map(str, silos), silo_names(silos.tolist(), self.ids), strict=True)  # a run writes 01 as 1
+        self.models_ = {silo: models[name] for silo, name in dict(named).items() if name in models}
         return self
 
     def decision_function(self, X: Any, silo: Any = None) -> Float32[np.ndarray, " rows"]:

@@ -88,7 +88,7 @@ def _cells(values: Any) -> Any:
     """The values of a column: an array of numbers, a list with None where one is missing, or a series of polars."""
     if type(values).__module__.partition(".")[0] == "polars":
         return values
-    if hasattr(getattr(values, "dtype", None), "na_value"):  # of pandas: as floats, whole numbers would be merged
+    if getattr(values, "hasnans", False):  # of pandas, which would merge nullable whole numbers into floats
         values = values.to_numpy(dtype=object)
     array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     return [None if _is_missing(value) else value for value in array.tolist()] if array.dtype.kind == "O" else array

@@ -20,7 +20,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import fedrank
-from fedrank.core.errors import DataError, FedrankWarning, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, FedrankWarning, UnknownNameError
 
 QUERIES, DOCUMENTS = 12, 4
 TINY = {"rounds": 3, "clients": 8, "interactions": 2, "evaluation__baselines": ()}
@@ -134,6 +134,15 @@ def test_parameters_are_settings_and_misspelt_ones_are_refused(ranker):
             clone(ranker).set_params(**{name: 3})
 
 
+def test_methods_of_another_task_are_refused():
+    for cls, method, group in (
+        (fedrank.RankingEstimator, "fedavg", "qid"),
+        (fedrank.SiloClassifier, "foltr-es", "silo"),
+    ):
+        with pytest.raises(ConfigError, match=method):
+            cls(method).fit(X, LABELS > 0, **{group: QID})
+
+
 def test_a_fitted_estimator_shows_its_run_and_is_pickled_without_it(ranker):
     assert "fedrank-result" in ranker._repr_mimebundle_()["text/html"]
     assert "fedrank-result" not in clone(ranker)._repr_mimebundle_()["text/html"]
@@ -200,6 +209,9 @@ def test_a_classifier_for_one_silo_and_a_selection_of_settings():
     numbers = frame[["age", "dose"]].to_numpy(float, na_value=np.nan)
     one = fedrank.SiloClassifier("fedavg", target="south", **SILOS).fit(numbers, ill, silo=silo)
     south = numbers[silo == "south"]
+    coded = np.where(silo == "south", "01", np.where(silo == "north", "02", "10"))
+    same = fedrank.SiloClassifier("fedavg", target="1", **SILOS).fit(numbers, ill, silo=coded)
+    assert set(same.models_) == {"01"} and same.predict_proba(south, silo=coded[silo == "south"]).shape == (50, 2)
     np.testing.assert_array_equal(one.predict(south), one.predict(south, silo=silo[silo == "south"]))
     with config_context(enable_metadata_routing=True):
         every = fedrank.SiloClassifier("fedavg", **SILOS)

@@ -6,6 +6,7 @@ They check what is handed over as scikit-learn does; a run trains and its models
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -81,12 +82,13 @@ class _Estimator(BaseEstimator):
             raise ConfigError(f"{type(self).__name__} trains methods of {self.task}; {self.method!r} is one of {task}.")
         settings = self.get_params()
         seed = settings.pop("random_state")
-        seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
-        self.result_ = train(settings.pop("method"), data, seed=seed, listener=listener, **settings)
+        seed = seed if isinstance(seed, Integral) else check_random_state(seed).randint(2**31 - 1)
+        self.result_ = train(settings.pop("method"), data, seed=int(seed), listener=listener, **settings)
 
     def _read(self, X: Any, ids: Any, y: Any = None, *, fits: bool = False) -> tuple[Any, Any, Any]:
         """The features as a frame, an array or a sparse matrix; what each row belongs to, None if not said; labels."""
-        unnamed = hasattr(X, "iloc") and not any(isinstance(name, str) for name in X.columns)  # numbers in pandas
+        # Columns that have numbers in place of names are read as an array is.
+        unnamed = hasattr(X, "iloc") and not any(isinstance(name, str) for name in getattr(X, "columns", ()))
         frame = None if unnamed else as_frame(X)
         how: dict[str, Any] = {"reset": fits, **({"y": y} if fits else {})}
         if frame is None:

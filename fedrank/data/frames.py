@@ -91,11 +91,11 @@ def _cells(values: Any) -> Any:
     if getattr(values, "hasnans", False):  # of pandas, which would merge nullable whole numbers into floats
         values = values.to_numpy(dtype=object)
     array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
-    return [None if _is_missing(value) else value for value in array.tolist()] if array.dtype.kind == "O" else array
+    return [None if is_missing(value) else value for value in array.tolist()] if array.dtype.kind == "O" else array
 
 
-def _is_missing(value: Any) -> bool:
-    """True if pandas marks a value as missing: None, NaN, or NA, which has no truth value."""
+def is_missing(value: Any) -> bool:
+    """True if a value of a data frame is missing: None, NaN, or NA of pandas, which has no truth value."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 

@@ -26,7 +26,7 @@ from fedrank.silos.data.files import silo_names
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.metrics import accuracy_score
-    from sklearn.utils import check_random_state, check_X_y
+    from sklearn.utils import check_array, check_random_state, check_X_y
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as cause:
@@ -91,14 +91,16 @@ class _Estimator(BaseEstimator):
         unnamed = hasattr(X, "iloc") and not any(isinstance(name, str) for name in getattr(X, "columns", ()))
         frame = None if unnamed else as_frame(X)
         how: dict[str, Any] = {"reset": fits, **({"y": y} if fits else {})}
+        finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
         if frame is None:
-            finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
             checked: Any = validate_data(self, X, accept_sparse="csr", ensure_all_finite=finite, **how)
             table, y = checked if fits else (checked, y)
         else:
             ids = frame[self.ids] if ids is None and self.ids in frame.columns else ids
             table = frame.drop(self.beside & set(frame.columns))
             validate_data(self, X=table, skip_check_array=True, **how)  # type: ignore[arg-type]
+            if finite is True:
+                check_array(features_of(table, table.columns), input_name="X", estimator=self)
         if y is not None:
             y = check_X_y(np.zeros((table.shape[0], 1)), y, y_numeric=self.grades)[1]
         ids = None if ids is None else ids_of(ids, self.ids)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+import fedrank
 from fedrank.core.lazy import jax, jnp
-from fedrank.engine.run import run
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.attacks.settings import SlateAttack
 from fedrank.slates.attacks.suite import attack_slates
@@ -159,7 +159,7 @@ def measured(settings: dict[str, Any], seed: int, seeds: int) -> dict[str, Any]:
     more = {"seeds": seeds, "seed": seed, "evaluation": {"every": settings["rounds"], "episodes": episodes}}
     begun = time.process_time()
     with tempfile.TemporaryDirectory() as home:
-        folder = run("planned-slates", Path(home) / "run", **settings, **more)
+        folder = fedrank.run("planned-slates", folder=Path(home) / "run", **settings, **more).path
         seconds = time.process_time() - begun
         table = pl.read_parquet(folder / "metrics.parquet").filter(
             (pl.col("split") == "test") & (pl.col("round") == settings["rounds"])

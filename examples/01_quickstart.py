@@ -8,13 +8,13 @@ from pathlib import Path
 
 import polars as pl
 
+import fedrank
 from fedrank.core.ledger import Ledger
-from fedrank.engine.run import run
 
 
 def main(folder: Path) -> None:
     """Run one experiment into ``folder`` and print three things about it."""
-    run("foltr-es", folder, rounds=20, clients=200, seeds=2)
+    fedrank.run("foltr-es", folder=folder, rounds=20, clients=200, seeds=2)
 
     rows = pl.read_parquet(folder / "metrics.parquet")
     online = rows.filter(pl.col("split") == "online").group_by("round").agg(pl.col("value").mean()).sort("round")

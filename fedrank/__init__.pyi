@@ -1,9 +1,10 @@
 """Public names for type checkers; ``__init__.py`` imports them when they are asked for."""
 
+from fedrank.api.estimators import RankingEstimator as RankingEstimator
+from fedrank.api.estimators import SiloClassifier as SiloClassifier
 from fedrank.api.result import Result as Result
 from fedrank.api.training import load as load
 from fedrank.api.training import protocols as protocols
-from fedrank.api.training import results as results
 from fedrank.api.training import resume as resume
 from fedrank.api.training import run as run
 from fedrank.api.training import train as train

@@ -16,7 +16,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
-from fedrank.engine.model import Model, read_model_of_run
+from fedrank.engine.model import Model, models_of_run, read_model, read_model_of_run
 from fedrank.report.html import Html, h
 from fedrank.report.load import load
 from fedrank.report.run import Run
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """A run's results, read from its folder when they are asked for.
+    """Results of a run, read from its folder when they are asked for.
 
     In a notebook it shows itself: the sentence, the chart and the final values of its page.
 
@@ -117,6 +117,18 @@ class Result:
             UnknownNameError: There is no such party.
         """
         return read_model_of_run(self.path, seed, party, self._own)
+
+    def models(self, seed: int | None = None) -> dict[str, Model]:
+        """The trained models of a seed by the names of the parties that have them; one named ``""`` if all share it.
+
+        Args:
+            seed: The seed; by default the first.
+
+        Raises:
+            ModelError: There are none; says of which seeds there are.
+        """
+        found = [read_model(file, self._own) for file in models_of_run(self.path, seed).values()]
+        return {str(model.about.get("party", "")): model for model in found}
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the page.

@@ -14,9 +14,7 @@ from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model, read_model, read_model_of_run
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import config_of
-from fedrank.engine.run import resume as resume_run
-from fedrank.engine.run import run as run_experiment
+from fedrank.engine.run import config_of, resume_experiment, run_experiment
 from fedrank.engine.settings import setting_names
 
 #: Settings that take objects in place of names.
@@ -59,12 +57,19 @@ def run(
     objects = {name: settings.pop(name) for name in _OBJECTS if not isinstance(settings.get(name, ""), str)}
     own = objects.get("ranker", getattr(protocol, "ranker", None))
     own = None if isinstance(own, str) else own  # a configuration has the name of its ranker
-    common = {"data": data, "own": objects, "listener": listener, "data_folder": data_folder}
+    config = config_of(protocol, settings)
+    common = {
+        "protocol": protocol if isinstance(protocol, Protocol) else None,
+        "data": data,
+        "own": objects,
+        "listener": listener,
+        "data_folder": data_folder,
+    }
     if folder is not None:
-        return Result(run_experiment(protocol, folder, **common, **settings), own=own)
+        return Result(run_experiment(config, folder, **common), own=own)
     parent = tempfile.TemporaryDirectory(prefix="fedrank-")
     try:
-        made = run_experiment(protocol, Path(parent.name) / "run", **common, **settings)
+        made = run_experiment(config, Path(parent.name) / "run", **common)
         return Result.of_temporary(parent, made, own=own)
     except BaseException:
         parent.cleanup()
@@ -114,7 +119,7 @@ def resume(
         RunError: There is no run in the folder, or its checkpoint is damaged.
     """
     common = {"listener": listener, "data_folder": data_folder}
-    made = resume_run(folder, protocol=protocol, data=data, own=own, **common)
+    made = resume_experiment(folder, protocol=protocol, data=data, own=own, **common)
     return Result(made, own=(own or {}).get("ranker"))
 
 
@@ -144,21 +149,6 @@ def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | 
         kind = "a hub; write its model first: fedrank replay" if (place / "hub.toml").exists() else "no run"
         raise ModelError(f"{place}: is {kind}{f' {place} --out model.safetensors' if kind != 'no run' else ''}.")
     return read_model_of_run(place, seed, party, own)
-
-
-def results(path: str | os.PathLike[str], *, own: Any = None) -> Result:
-    """The result of a run that lies in a folder.
-
-    Args:
-        path: The run's folder.
-        own: As of :func:`load`.
-
-    Raises:
-        RunError: There is no run in the folder.
-    """
-    result = Result(path, own=own)
-    _ = result.run
-    return result
 
 
 def protocols() -> Mapping[str, str]:

@@ -156,7 +156,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             quiet: No progress.
             as_json: Print the results as JSON for machines.
         """
-        from fedrank.engine.run import run as run_experiment
+        from fedrank.engine.run import run_experiment
 
         experiment = make_config(config)
         folder = out or _free(_RUNS / task_of(protocol).folder_name(experiment))
@@ -273,7 +273,7 @@ def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_jso
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
-    from fedrank.engine.run import resume as resume_experiment
+    from fedrank.engine.run import resume_experiment
     from fedrank.engine.tracking import tracked_before
 
     resume_experiment(folder, listener=_listener(quiet, track=tracked_before(folder) if track is None else track))
@@ -290,7 +290,7 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
         quiet: No progress.
         as_json: Print the results as JSON for machines.
     """
-    from fedrank.engine.run import run as run_experiment
+    from fedrank.engine.run import run_experiment
     from fedrank.ranking.protocol import LIFE
 
     folder = out or _free(_RUNS / "demo")

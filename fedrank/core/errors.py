@@ -27,11 +27,21 @@ import contextlib
 import difflib
 import faulthandler
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class FedrankError(Exception):
     """Base of all errors a user can cause or repair."""
+
+    def __reduce__(self) -> tuple[Callable[..., FedrankError], tuple[type, tuple, dict]]:
+        return _made_again, (type(self), self.args, self.__dict__)  # from another process: with its words, as they are
+
+
+def _made_again(cls: type[FedrankError], args: tuple, attributes: dict) -> FedrankError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class FedrankWarning(UserWarning):

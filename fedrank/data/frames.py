@@ -1,13 +1,16 @@
-"""Data frames of other libraries as those of polars."""
+"""Tables that a caller hands over: data frames as those of polars, sparse and dense arrays as arrays of numbers.
+
+Training, scoring, ranking and evaluating read them here, so that a column means the same to all.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float, Float32, Float64, Shaped
 
 from fedrank.core.errors import DataError, UnknownNameError
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-#: Column of a data frame with the query of a row's document, unless another is named.
-QUERY = "qid"
+#: Columns of a data frame with the query of a row's document, its label and its name, unless others are named.
+QUERY, LABEL, DOCUMENT = "qid", "label", "docid"
 
 
 def as_frame(source: Any) -> pl.DataFrame | None:
@@ -39,31 +42,60 @@ def as_frame(source: Any) -> pl.DataFrame | None:
         return source
     if isinstance(source, pl.LazyFrame):
         return source.collect()
+    return _frame_of(_columns(source) if pandas else source)  # pandas through arrow would need pyarrow
+
+
+def with_columns(frame: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
+    """The frame with columns put in or replaced.
+
+    Args:
+        frame: The frame.
+        columns: Name -> a value a row, in an array, a list, or a series of polars or pandas; None: no such column.
+
+    Raises:
+        DataError: A column has another length, or holds what a frame of polars cannot hold.
+    """
+    columns = {name: values for name, values in columns.items() if values is not None}
+    for name, values in columns.items():
+        if np.shape(values)[:1] != (frame.height,):
+            raise DataError(f"{name} must have one value in each of {frame.height} rows, got {np.shape(values)}.")
+    return frame.with_columns(_frame_of({name: _cells(values) for name, values in columns.items()}))
+
+
+def _frame_of(source: Any) -> pl.DataFrame:
+    """A frame of columns by name, or of another library's frame."""
+    import polars as pl
+
     try:
-        if pandas:  # through arrow it would need pyarrow
-            return pl.DataFrame(_columns(source))
-        if hasattr(source, "__arrow_c_stream__"):
+        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
             return pl.DataFrame(source)
-        return pl.from_dataframe(source) if hasattr(source, "__dataframe__") else None
+        return pl.from_dataframe(source)
     except (pl.exceptions.PolarsError, TypeError) as cause:
         raise DataError(f"the data frame cannot be read: {cause}. Give each column values of one type.") from cause
 
 
 def _columns(frame: Any) -> dict[str, Any]:
-    """The columns of a frame of pandas: arrays of numbers, or lists with None where a value is missing."""
+    """The columns of a frame of pandas."""
     columns = {}
     for place, name in enumerate(map(str, frame.columns)):
         if name in columns:
             raise DataError(f"two columns of the data frame are named {name!r}; give each column a distinct name.")
-        values = frame.iloc[:, place].to_numpy()
-        if values.dtype.kind == "O":
-            values = [None if _is_missing(value) else value for value in values.tolist()]
-        columns[name] = values
+        columns[name] = _cells(frame.iloc[:, place])
     return columns
 
 
-def _is_missing(value: Any) -> bool:
-    """True if pandas marks a value as missing: None, NaN, or NA, which has no truth value."""
+def _cells(values: Any) -> Any:
+    """The values of a column: an array of numbers, a list with None where one is missing, or a series of polars."""
+    if type(values).__module__.partition(".")[0] == "polars":
+        return values
+    if getattr(values, "hasnans", False):  # of pandas, which would merge nullable whole numbers into floats
+        values = values.to_numpy(dtype=object)
+    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    return [None if is_missing(value) else value for value in array.tolist()] if array.dtype.kind == "O" else array
+
+
+def is_missing(value: Any) -> bool:
+    """True if a value of a data frame is missing: None, NaN, or NA of pandas, which has no truth value."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
@@ -83,17 +115,24 @@ def features_of(frame: pl.DataFrame, names: Sequence[str]) -> Float64[np.ndarray
     return frame.select(pl.col(name).cast(pl.Float64) for name in names).to_numpy()
 
 
-def whole_ids(ids: np.ndarray, what: str) -> np.ndarray:
-    """Ids as they are; those that came as floats, but are whole numbers, as integers.
+def ids_of(values: Any, what: str) -> Shaped[np.ndarray, " rows"]:
+    """Ids, whole numbers or text, one in every row, such as the query of each document.
 
     Args:
-        ids: Of any type, such as the floats that pandas makes of a column of integers with a gap.
+        values: The ids: an array, a list, or a series of polars or pandas. Floats that are whole numbers are taken as
+            integers, such as pandas makes of a column of integers with a gap.
         what: What they are, for the error.
 
     Raises:
-        DataError: Floats of 2⁵³ or more, of which neighbours are one number, so that ids have been merged already.
+        DataError: One is missing or no id; or floats of 2⁵³ or more, of which neighbours are one number, so that ids
+            have been merged already.
     """
-    if ids.dtype.kind != "f" or not np.all(np.isfinite(ids) & (ids == np.floor(ids))):
+    cells = _cells(values)
+    ids = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
+    whole = ids.dtype.kind != "f" or np.all(np.isfinite(ids) & (ids == np.floor(ids)))
+    if ids.ndim != 1 or not whole or (ids.dtype.kind == "O" and any(one is None for one in ids.tolist())):
+        raise DataError(f"{what} must be whole numbers or text, one in every row.")
+    if ids.dtype.kind != "f":
         return ids
     most = 2 ** (np.finfo(ids.dtype).nmant + 1)
     if ids.size and np.abs(ids).max() >= most:
@@ -113,3 +152,118 @@ def column(frame: pl.DataFrame, name: str) -> pl.Series:
     if name not in frame.columns:
         raise UnknownNameError("column of the data frame", name, frame.columns)
     return frame[name]
+
+
+def as_array(values: Any) -> np.ndarray:
+    """An array of the values; a dense one of a sparse matrix of scipy."""
+    return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
+
+
+def table_of(features: Any, n_features: int, names: Sequence[str]) -> Shaped[np.ndarray, "rows features"]:
+    """The features as an array of numbers, in the model's order.
+
+    Args:
+        features: Numbers [rows, features]; or a data frame, whose columns are found by their names.
+        n_features: Number of features of the model.
+        names: Their names; empty if they are not known.
+
+    Raises:
+        DataError: There are other features than the model's, or something else than numbers; says which.
+    """
+    frame = as_frame(features)
+    return array_of(features, n_features) if frame is None else columns_of(frame, n_features, names)
+
+
+def query_ids(features: Any, names: Sequence[str], *, needed: bool = True) -> Shaped[np.ndarray, " rows"] | None:
+    """The query of each row of a data frame, by its column ``qid``; None where all rows are of one query.
+
+    Args:
+        features: The frame; or an array, whose rows are of one query.
+        names: Names of the model's features. A frame of nothing else, but for labels and documents, is of one query.
+        needed: Whether the queries matter.
+
+    Raises:
+        DataError: A row has none; or there is no such column, but one that the model does not know.
+    """
+    frame = as_frame(features)
+    if frame is None:
+        return None
+    if QUERY in frame.columns:
+        return ids_of(frame[QUERY], f"column {QUERY!r}")
+    others = [name for name in frame.columns if name not in (*names, LABEL, DOCUMENT)]
+    if others and needed:
+        raise DataError(
+            f"the data frame has no column {QUERY!r}, and others than the features: {list_names(others)}. Say which "
+            f"query each row is of: qid=…, or a column {QUERY!r}; or drop them, if all rows are of one query."
+        )
+    return None
+
+
+def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:
+    """The columns of a data frame that are a model's features, float64, NaN where a value is missing.
+
+    Raises:
+        DataError: The model does not know the names of its features, or columns are missing or hold no numbers.
+    """
+    need_names(n_features, names)
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise DataError(f"the data frame lacks {len(missing)} of the model's features: {list_names(missing)}.")
+    return features_of(frame, names)
+
+
+def need_names(n_features: int, names: Sequence[str]) -> None:
+    """Refuse a data frame for a model that does not know the names of its features.
+
+    Raises:
+        DataError: There are no names.
+    """
+    if not names:
+        raise DataError(
+            "the model's features have no names, so that columns cannot be matched. Hand over an array "
+            f"of {n_features} columns in the order of the training data."
+        )
+
+
+def array_of(features: Any, n_features: int) -> Shaped[np.ndarray, "rows features"]:
+    """The caller's features as an array of numbers [rows, features].
+
+    Raises:
+        DataError: It has another shape or holds something else.
+    """
+    table = as_array(features)
+    if table.ndim != 2 or table.shape[1] != n_features or table.dtype.kind not in "fiub":
+        raise DataError(
+            f"features must be numbers of shape [rows, {n_features}], got {table.dtype} of shape {table.shape}."
+        )
+    return table
+
+
+def in_single_precision(
+    table: Shaped[np.ndarray, "rows features"], names: Sequence[str], *, missing: bool = False
+) -> Float32[np.ndarray, "rows features"]:
+    """The features in single precision.
+
+    Args:
+        table: The features.
+        names: Their names, for the error; empty if they are not known.
+        missing: Whether a value may be missing (NaN).
+
+    Raises:
+        DataError: A value is infinite or too large, or missing where it must not be; says which.
+    """
+    with np.errstate(over="ignore"):
+        table = table.astype(np.float32)
+    odd = np.isinf(table) if missing else ~np.isfinite(table)
+    if odd.any():
+        row, column = np.argwhere(odd)[0]
+        name = repr(names[column]) if names else str(column)
+        hint = " Mark it as missing (NaN)." if missing else ""
+        raise DataError(f"feature {name} of row {row} is no finite number of 32 bits.{hint}")
+    return table
+
+
+def list_names(names: Sequence[str], most: int = 5) -> str:
+    """Names for an error message, the first few of them."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more

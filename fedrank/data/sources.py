@@ -110,6 +110,8 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
     * Arrays for ranking: ``(features, labels, query ids)``; or a mapping of ``train``, ``vali`` and ``test`` to such
       tuples or to data frames.
     * Arrays for silos: ``(features, labels, silos)``, or ``{silo: (features, labels)}``.
+    * Features of these tuples may be a sparse matrix of scipy, or a data frame, whose columns ``qid`` or ``silo`` and
+      ``label`` are replaced by what stands beside it; None there leaves the frame's own.
     * Texts: ``(documents, queries, judgements)``, each a mapping or a data frame; see
       :class:`~fedrank.texts.data.reader.TextReader`.
     * Data that was loaded before, which is returned as it is.

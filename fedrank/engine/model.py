@@ -20,24 +20,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Float32, Shaped
+from jaxtyping import Float
 
 from fedrank import __version__
 from fedrank.core import plugins
-from fedrank.core.errors import DataError, ModelError, RunError, UnknownNameError
+from fedrank.core.errors import ModelError, RunError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
-from fedrank.data.frames import QUERY, as_frame, features_of
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.layers import Layer, to_onnx, to_torch
 from fedrank.engine.scoring import best_first
 from fedrank.engine.settings import changes
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Offline measures of a model that ranks documents, unless told otherwise.
 MEASURES = ("nDCG@10", "RR@10")
@@ -389,6 +385,24 @@ def model_of_run(folder: Path, seed: int | None = None, party: str | None = None
     Raises:
         ModelError: The run has no such model; says which it has.
     """
+    found = models_of_run(folder, seed)
+    if len(found) == 1 and (party is None or "" in found):
+        return next(iter(found.values()))
+    if party is None:
+        names = ", ".join(map(_without_number, found))
+        raise ModelError(f"{folder}: has a model for each of {names}; say which: party=… (--party, --silo).")
+    for name, file in found.items():
+        if party in (name, _without_number(name)):
+            return file
+    raise UnknownNameError("party with a model", party, map(_without_number, found))
+
+
+def models_of_run(folder: Path, seed: int | None = None) -> dict[str, Path]:
+    """The files of the models of a seed by the names of the parties in them; one without a name where all share it.
+
+    Raises:
+        ModelError: The run has no model of the seed; says which it has.
+    """
     found_files = sorted((folder / "weights").glob("*.safetensors"))
     files = {file.stem: file for file in found_files if re.search(r"seed\d+$", file.stem)}  # others are not the run's
     if not files:
@@ -399,16 +413,7 @@ def model_of_run(folder: Path, seed: int | None = None, party: str | None = None
     seed = min(by_seed) if seed is None else seed
     if seed not in by_seed:
         raise ModelError(f"{folder}: has no model of seed {seed}; there are {', '.join(map(str, sorted(by_seed)))}.")
-    found = by_seed[seed]
-    if len(found) == 1 and (party is None or "" in found):
-        return next(iter(found.values()))
-    if party is None:
-        names = ", ".join(map(_without_number, found))
-        raise ModelError(f"{folder}: has a model for each of {names}; say which: party=… (--party, --silo).")
-    for name, file in found.items():
-        if party in (name, _without_number(name)):
-            return file
-    raise UnknownNameError("party with a model", party, map(_without_number, found))
+    return by_seed[seed]
 
 
 def _party_of(file: Path) -> str:
@@ -435,111 +440,18 @@ def run_lines(queries: Iterable[ScoredQuery], name: str) -> Iterator[str]:
         name: Name of the run.
 
     Raises:
-        ModelError: The name has white space, which separates the words of a line.
+        ModelError: The name, or that of a query or a document, has white space, which separates the words of a line.
     """
     if not name or name.split() != [name]:
         raise ModelError(f"the name of a TREC run must be one word, got {name!r}.")
     return (
-        f"{query} Q0 {documents[row]} {rank} {scores[row]!s} {name}"
+        f"{_word(query)} Q0 {_word(documents[row])} {rank} {scores[row]!s} {name}"
         for query, documents, scores in queries
         for rank, row in enumerate(np.argsort(-scores, kind="stable"), 1)
     )
 
 
-def table_of(features: Any, n_features: int, names: Sequence[str]) -> Shaped[np.ndarray, "rows features"]:
-    """The features as an array of numbers, in the model's order.
-
-    Args:
-        features: Numbers [rows, features]; or a data frame, whose columns are found by their names.
-        n_features: Number of features of the model.
-        names: Their names; empty if they are not known.
-
-    Raises:
-        DataError: There are other features than the model's, or something else than numbers; says which.
-    """
-    frame = as_frame(features)
-    return array_of(features, n_features) if frame is None else columns_of(frame, n_features, names)
-
-
-def query_ids(features: Any) -> Shaped[np.ndarray, " rows"] | None:
-    """The query of each row of a data frame that has the column ``qid``; None where there is none.
-
-    Raises:
-        DataError: A row has none.
-    """
-    frame = as_frame(features)
-    if frame is None or QUERY not in frame.columns:
-        return None
-    if frame[QUERY].null_count():
-        raise DataError(f"column {QUERY!r} must have a value in every row.")
-    return frame[QUERY].to_numpy()
-
-
-def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:
-    """The columns of a data frame that are a model's features, float64, NaN where a value is missing.
-
-    Raises:
-        DataError: The model does not know the names of its features, or columns are missing or hold no numbers.
-    """
-    need_names(n_features, names)
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        raise DataError(f"the data frame lacks {len(missing)} of the model's features: {list_names(missing)}.")
-    return features_of(frame, names)
-
-
-def need_names(n_features: int, names: Sequence[str]) -> None:
-    """Refuse a data frame for a model that does not know the names of its features.
-
-    Raises:
-        DataError: There are no names.
-    """
-    if not names:
-        raise DataError(
-            "the model's features have no names, so that columns cannot be matched. Hand over an array "
-            f"of {n_features} columns in the order of the training data."
-        )
-
-
-def array_of(features: Any, n_features: int) -> Shaped[np.ndarray, "rows features"]:
-    """The caller's features as an array of numbers [rows, features].
-
-    Raises:
-        DataError: It has another shape or holds something else.
-    """
-    table = np.asarray(features)
-    if table.ndim != 2 or table.shape[1] != n_features or table.dtype.kind not in "fiub":
-        raise DataError(
-            f"features must be numbers of shape [rows, {n_features}], got {table.dtype} of shape {table.shape}."
-        )
-    return table
-
-
-def in_single_precision(
-    table: Shaped[np.ndarray, "rows features"], names: Sequence[str], *, missing: bool = False
-) -> Float32[np.ndarray, "rows features"]:
-    """The features in single precision.
-
-    Args:
-        table: The features.
-        names: Their names, for the error; empty if they are not known.
-        missing: Whether a value may be missing (NaN).
-
-    Raises:
-        DataError: A value is infinite or too large, or missing where it must not be; says which.
-    """
-    with np.errstate(over="ignore"):
-        table = table.astype(np.float32)
-    odd = np.isinf(table) if missing else ~np.isfinite(table)
-    if odd.any():
-        row, column = np.argwhere(odd)[0]
-        name = repr(names[column]) if names else str(column)
-        hint = " Mark it as missing (NaN)." if missing else ""
-        raise DataError(f"feature {name} of row {row} is no finite number of 32 bits.{hint}")
-    return table
-
-
-def list_names(names: Sequence[str], most: int = 5) -> str:
-    """Names for an error message, the first few of them."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
+def _word(name: Any) -> str:
+    if len((word := str(name)).split()) != 1:
+        raise ModelError(f"a TREC run separates names by white space: {word!r} cannot stand in it. Give it one word.")
+    return word

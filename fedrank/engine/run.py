@@ -24,29 +24,28 @@ from fedrank.engine.runner import Interrupted as Interrupted
 from fedrank.engine.settings import from_dict
 
 
-def run(
-    what: RunConfig | Protocol | str,
+def run_experiment(
+    config: RunConfig,
     folder: str | os.PathLike[str],
     *,
+    protocol: Protocol | None = None,
     data: Any = None,
     own: Mapping[str, Any] | None = None,
     listener: Listener | None = None,
     data_folder: str | os.PathLike[str] | None = None,
-    **settings: Any,
 ) -> Path:
-    """Run an experiment into a new directory.
+    """Run a whole configuration into a new directory: what :func:`fedrank.run`, commands, sweeps and studies share.
 
     Args:
-        what: A configuration, the name of a protocol, or a protocol of the caller's own, which needs no registration.
+        config: The configuration.
         folder: The run's directory; must be empty or not exist.
-        data: Data instead of what the settings name, in any form that :func:`fedrank.data.load` takes. A name or a
-            path goes into the settings; anything else must be handed to :func:`resume` again.
+        protocol: The protocol that the configuration was made of, if it is an object of the caller's own.
+        data: Data instead of what the configuration names, in any form that :func:`fedrank.data.load` takes. A name or
+            a path goes into the configuration; anything else must be handed to :func:`resume_experiment` again.
         own: Objects of the caller's own in place of names, by the names of settings, such as ``ranker``; the settings
-            say ``own`` then. They must be handed to :func:`resume` again.
+            say ``own`` then. They must be handed to :func:`resume_experiment` again.
         listener: Hears of the progress.
         data_folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
-        settings: Settings of a protocol that is named or handed over, as in ``config.toml``; nested ones as
-            dictionaries.
 
     Returns:
         The directory.
@@ -59,8 +58,6 @@ def run(
     release_programs()  # of earlier runs in this process
     listener.stage("Loading the data")
     home = RunFolder(folder)
-    config = config_of(what, settings)
-    protocol: Any = None if isinstance(what, str) or config is what else what
     task = task_of(config.protocol, None if protocol is None else protocol.task)
     if data is not None and task.reader is not None:
         named, data = _named(data)
@@ -114,7 +111,7 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> An
     return task_of(config.protocol).build(config, folder)
 
 
-def resume(
+def resume_experiment(
     folder: str | os.PathLike[str],
     *,
     protocol: Protocol | None = None,
@@ -127,11 +124,11 @@ def resume(
 
     Args:
         folder: The run's directory.
-        protocol: The protocol that was handed to :func:`run`, if one was.
-        data: The data that was handed to :func:`run`, if any was.
-        own: The objects that were handed to :func:`run`, if any were.
+        protocol: The protocol that was handed to :func:`run_experiment`, if one was.
+        data: The data that was handed to :func:`run_experiment`, if any was.
+        own: The objects that were handed to :func:`run_experiment`, if any were.
         listener: Hears of the progress.
-        data_folder: As in :func:`run`.
+        data_folder: As in :func:`run_experiment`.
 
     Raises:
         RunError: There is no run in the directory, or its checkpoint is damaged.

@@ -20,7 +20,7 @@ from fedrank.core.optional import require
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import resume, run
+from fedrank.engine.run import resume_experiment, run_experiment
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import as_dict, with_setting
 from fedrank.engine.variations import parse_vary
@@ -161,9 +161,9 @@ def run_search(
                 changed = with_setting(changed, key, value)
             place = RunFolder(home / name)
             if place.config.exists():
-                resume(place.path, listener=listener(name))
+                resume_experiment(place.path, listener=listener(name))
             else:
-                run(changed, place.path, listener=listener(name))
+                run_experiment(changed, place.path, listener=listener(name))
         except FedrankError as error:
             trial.set_user_attr("failed", str(error))
             study.tell(trial.number, state=states.FAIL)

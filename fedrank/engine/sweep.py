@@ -20,7 +20,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.engine.executors.base import Executor, Here
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import resume, run
+from fedrank.engine.run import resume_experiment, run_experiment
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.engine.variations import Variation
@@ -72,7 +72,11 @@ def run_sweep(
 
 
 def _run_or_resume(config, home: RunFolder, listener: Listener) -> Path:
-    return resume(home.path, listener=listener) if home.config.exists() else run(config, home.path, listener=listener)
+    return (
+        resume_experiment(home.path, listener=listener)
+        if home.config.exists()
+        else run_experiment(config, home.path, listener=listener)
+    )
 
 
 @dataclass(frozen=True)

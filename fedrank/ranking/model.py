@@ -16,9 +16,10 @@ from typing_extensions import override
 from fedrank.core.errors import DataError, FedrankWarning, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
+from fedrank.data.frames import list_names, query_ids, table_of
 from fedrank.data.sources import is_known
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
-from fedrank.engine.model import MEASURES, Model, ModelParts, list_names, query_ids, run_lines, table_of, tensor
+from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines, tensor
 from fedrank.engine.scoring import best_first
 from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
@@ -129,8 +130,8 @@ class RankingModel(Model):
         Args:
             features: [documents, features] in the order of the training data; or a data frame, whose columns are found
                 by :attr:`feature_names` where the model knows them.
-            qid: The query of each document, for a model that normalises within a query; None: the column ``qid`` of a
-                data frame that has one, else all documents are of one query. Documents of a query stand together.
+            qid: The query of each document; documents of a query stand together. None: the column ``qid`` of a data
+                frame. All are of one query in an array, and in a frame of nothing but the features.
 
         Returns:
             float32 [documents]: the very numbers that the run's own evaluation ranked by.
@@ -139,7 +140,7 @@ class RankingModel(Model):
             DataError: The features do not fit; says which.
         """
         table = table_of(features, self.n_features, self.names)
-        qid = query_ids(features) if qid is None else qid
+        qid = query_ids(features, self.names, needed=self.normalise != "none") if qid is None else qid
         ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
         if ids.shape != (len(table),):
             raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
@@ -155,7 +156,7 @@ class RankingModel(Model):
 
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`.
         """
-        qid = query_ids(features) if qid is None else qid
+        qid = query_ids(features, self.names) if qid is None else qid
         return best_first(self.score(features, qid), qid)
 
     def _warn_of_lone(self, queries: QuerySet) -> None:
@@ -175,17 +176,18 @@ class RankingModel(Model):
 
     # ---------------------------------------------------------------------------------------------- data with queries
 
-    def read(self, data: Any, fold: int = 1) -> Splits:
+    def read(self, data: Any, fold: int = 1, *, labelled: bool = True) -> Splits:
         """Data as the model needs it, normalised as the training data was.
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
             fold: 1 .. 5 of a set that has folds.
+            labelled: Whether a data frame must have labels.
 
         Raises:
             DataError: The features do not fit the model's.
         """
-        loaded = load(data, QueryReader(normalise="none", fold=fold))
+        loaded = load(data, QueryReader(normalise="none", fold=fold, labelled=labelled))
         found = loaded.train.n_features
         # A LETOR file leaves out features that are 0, so that it may not show the last ones; a set that is known does.
         is_file = isinstance(data, str | os.PathLike) and not (isinstance(data, str) and is_known(data, self.task))
@@ -243,9 +245,9 @@ class RankingModel(Model):
         """Lines of a TREC run file: query, ``Q0``, document, rank, score, name of the run.
 
         Args:
-            data: In any form that :func:`fedrank.data.load` takes. Documents have the names of the data (``#docid =``
-                in LETOR's comments, the column ``docid`` of a data frame); where it has none, a document is named
-                after its query and its place in it, from 1, as in ``q7-3``.
+            data: In any form that :func:`fedrank.data.load` takes; a data frame needs no labels. Documents have the
+                names of the data (``#docid =`` in LETOR's comments, the column ``docid`` of a data frame); where it
+                has none, a document is named after its query and its place in it, from 1, as in ``q7-3``.
             name: Name of the run.
             part: Part of the data: ``train``, ``vali`` or ``test``; by default ``test`` if the data has it, else all.
             fold: 1 .. 5 of a set that has folds.
@@ -254,7 +256,7 @@ class RankingModel(Model):
             DataError: The features do not fit the model's, or there is no such part.
             ModelError: The name has white space, which separates the words of a line.
         """
-        splits = self.read(data, fold)
+        splits = self.read(data, fold, labelled=False)
         part = part or ("train" if splits.test is None else "test")
         if part not in splits.parts():
             raise DataError(f"{splits.name} has no part {part!r}; it has {', '.join(splits.parts())}.")

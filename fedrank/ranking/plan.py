@@ -32,7 +32,7 @@ import polars as pl
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json, nest
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy import piecewise
@@ -404,7 +404,7 @@ def simulate_choice(
         **how,
     }
     with tempfile.TemporaryDirectory() as folder:
-        made = run(need.config(choice, **simulated), Path(folder) / "run")
+        made = run_experiment(need.config(choice, **simulated), Path(folder) / "run")
         metrics = pl.read_parquet(made / "metrics.parquet")
     measure, days = measure_of(need), choice.days(need.searches)
     interval = prediction_interval(list(final_values(metrics, "train", measure).values()))

@@ -15,10 +15,10 @@ from typing_extensions import override
 from fedrank.core.errors import DataError, ModelError
 from fedrank.core.trees import Json
 from fedrank.data import load
-from fedrank.data.frames import as_frame
+from fedrank.data.frames import array_of, as_frame, in_single_precision, need_names
 from fedrank.data.sources import is_known
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
-from fedrank.engine.model import Model, ModelParts, array_of, in_single_precision, need_names, tensor
+from fedrank.engine.model import Model, ModelParts, tensor
 from fedrank.metrics.auc import host_auc, host_log_loss
 from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns

@@ -20,8 +20,9 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.data import load
+from fedrank.data.frames import in_single_precision, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
-from fedrank.engine.model import MEASURES, Model, ModelParts, in_single_precision, query_ids, run_lines, table_of
+from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines
 from fedrank.engine.scoring import best_first, blocks, scores
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.config import Texts
@@ -228,7 +229,7 @@ class TextModel(Model):
         """
         table = self._table(features)
         if self.texts.scale == "query":
-            return self._scores(self._by_list(table, query_ids(features) if qid is None else qid))
+            return self._scores(self._by_list(table, query_ids(features, NAMES) if qid is None else qid))
         mean, deviation = self._scale(silo)
         return self._scores(((table.astype(np.float64) - mean) / deviation).astype(np.float32))
 
@@ -240,7 +241,7 @@ class TextModel(Model):
         Equal scores stay in the order of the rows. Arguments and errors as of :meth:`score`; documents of a query stand
         together.
         """
-        qid = query_ids(features) if qid is None else qid
+        qid = query_ids(features, NAMES) if qid is None else qid
         return best_first(self.score(features, qid, silo=silo), qid)
 
     def score_texts(

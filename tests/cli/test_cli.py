@@ -242,7 +242,7 @@ def test_protocols_are_listed(capsys):
 
 def test_every_protocol_reads_its_flags(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("fedrank.engine.run.run", lambda config, folder, **_: told.append(config))
+    monkeypatch.setattr("fedrank.engine.run.run_experiment", lambda config, folder, **_: told.append(config))
     monkeypatch.setattr("fedrank.cli.experiment._show", lambda folder, as_json: None)
     for name in method_names():
         flags = ["--rounds", "3", "--compute.chunk", "7", "--evaluation.every", "2", "--out", str(tmp_path / name)]
@@ -342,7 +342,7 @@ def test_the_sketch_advisor_prefers_few_rows_under_noise_and_counts_decoys(capsy
 )
 def test_lists_take_several_values_and_the_protocol_may_follow_its_flags(tokens, says, tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("fedrank.engine.run.run", lambda config, folder, **_: told.append(config))
+    monkeypatch.setattr("fedrank.engine.run.run_experiment", lambda config, folder, **_: told.append(config))
     monkeypatch.setattr("fedrank.cli.experiment._show", lambda folder, as_json: None)
     assert call(["run", *tokens, "--out", str(tmp_path / "run")]) == 0
     (config,) = told

@@ -15,7 +15,7 @@ from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
 from fedrank.data.folders import Located, find, group_sizes, how_to_get, locate, place_of, stem
-from fedrank.data.frames import QUERY, as_frame, column, features_of, whole_ids
+from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, column, features_of, ids_of, with_columns
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts
@@ -48,6 +48,7 @@ class QueryReader(Reader[Splits]):
         max_label: Largest label that is of use, for data that the catalogue does not know; a larger one is an error.
         query: Column of a data frame with the query of a row's document. Rows of a query stand together.
         label: Column of a data frame with the label.
+        labelled: Whether a data frame must have that column; without it all labels are 0.
         document: Column of a data frame with the documents' names, if it has such a column.
         drop: Columns of a data frame to leave out.
 
@@ -65,8 +66,9 @@ class QueryReader(Reader[Splits]):
     holdout: float = 0.0
     max_label: int | None = None
     query: str = QUERY
-    label: str = "label"
-    document: str = "docid"
+    label: str = LABEL
+    labelled: bool = True
+    document: str = DOCUMENT
     drop: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -131,8 +133,9 @@ class QueryReader(Reader[Splits]):
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Splits:
         if isinstance(arrays, tuple):
+            queries, names = self._part(arrays, _OWN)
             return self._normalise_and_hold_out(
-                Splits(self._arrays(arrays, _OWN), None, None, _OWN, notes=(_ALL_TRAIN,))
+                Splits(queries, None, None, _OWN, notes=(_ALL_TRAIN,), feature_names=names)
             )
         if "train" not in arrays or not set(arrays) <= set(_PARTS):
             raise DataError(
@@ -142,12 +145,8 @@ class QueryReader(Reader[Splits]):
         parts: dict[str, QuerySet | None] = dict.fromkeys(_PARTS)
         named: dict[str, tuple[str, ...]] = {}
         for part, source in arrays.items():
-            frame = as_frame(source)
-            name = f"{_OWN}/{part}"
-            if frame is None:
-                parts[part] = self._arrays(source, name)
-            else:
-                parts[part], named[part] = self._frame(frame, name)
+            parts[part], names = self._part(source, f"{_OWN}/{part}")
+            named |= {part: names} if names else {}
         first = next(iter(named), "")
         for part, names in named.items():
             if names != named[first]:
@@ -165,28 +164,34 @@ class QueryReader(Reader[Splits]):
         for dropped in self.drop:
             column(frame, dropped)
         others = {self.query, self.label, self.document, *self.drop}
-        queries, labels = column(frame, self.query), column(frame, self.label)
-        if queries.null_count() or labels.null_count():
-            raise DataError(f"column {self.query!r} and column {self.label!r} must have a value in every row.")
+        labels = np.zeros(frame.height, np.int64)
+        if self.labelled or self.label in frame.columns:
+            if column(frame, self.label).null_count():
+                raise DataError(f"column {self.label!r} must have a value in every row.")
+            labels = frame[self.label].to_numpy()
         names = tuple(other for other in frame.columns if other not in others)
-        made = self._arrays((features_of(frame, names), labels.to_numpy(), queries.to_numpy()), name)
+        made = self._arrays((features_of(frame, names), labels, column(frame, self.query)), name)
         if self.document in frame.columns:
-            made = replace(made, documents=frame[self.document].cast(str).to_numpy())
+            made = replace(made, documents=ids_of(frame[self.document], f"column {self.document!r}").astype(np.str_))
         return made, names
+
+    def _part(self, source: Any, name: str) -> tuple[QuerySet, tuple[str, ...]]:
+        """The queries in a frame, in arrays, or in a frame of features with labels and query ids beside it."""
+        frame = as_frame(source)
+        if frame is None and isinstance(source, tuple) and len(source) == 3 and (of := as_frame(source[0])) is not None:
+            frame = with_columns(of, {self.label: source[1], self.query: source[2]})
+        return (self._arrays(source, name), ()) if frame is None else self._frame(frame, name)
 
     def _arrays(self, arrays: Any, name: str) -> QuerySet:
         if not isinstance(arrays, tuple) or len(arrays) != len(("features", "labels", "query ids")):
             got = f"{len(arrays)} parts" if isinstance(arrays, tuple) else type(arrays).__name__
             raise DataError(f"{name} must be {self.arrays_form}; got {got}.")
-        features, labels, ids = map(np.asarray, arrays)
-        if ids.ndim != 1 or len(ids) != len(np.atleast_1d(labels)) or not len(ids):
+        features, labels, ids = as_array(arrays[0]), np.asarray(arrays[1]), ids_of(arrays[2], f"query ids of {name}")
+        if len(ids) != len(np.atleast_1d(labels)) or not len(ids):
             raise DataError(
                 f"{name} needs one query id a document, and a document at least: got {len(np.atleast_1d(labels))} "
                 f"labels and query ids of shape {ids.shape}."
             )
-        ids = whole_ids(ids, f"query ids of {name}")
-        if ids.dtype.kind == "f" or (ids.dtype.kind == "O" and any(one is None or one != one for one in ids.tolist())):
-            raise DataError(f"query ids of {name} must be whole numbers or text, one in every row.")
         starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
         qids = ids[starts].astype(np.str_)
         repeated = np.setdiff1d(np.arange(len(qids)), np.unique(qids, return_index=True)[1])

@@ -13,7 +13,7 @@ import polars as pl
 from fedrank.core.errors import FedrankError
 from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.core.trees import Json
-from fedrank.engine.run import build, run
+from fedrank.engine.run import build, run_experiment
 from fedrank.engine.run_folder import bytes_up
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.metrics.online import REWARDS
@@ -66,7 +66,7 @@ def _run(config: RankingRun, splits: Splits) -> dict[str, Json]:
     config = with_setting(config, "evaluation.every", min(config.evaluation.every, config.rounds))
     part = judged_by(splits)
     with tempfile.TemporaryDirectory() as folder:
-        home = run(config, Path(folder) / "run")
+        home = run_experiment(config, Path(folder) / "run")
         metrics = pl.read_parquet(home / "metrics.parquet")
         queries = pl.read_parquet(home / "per_query.parquet")
         privacy = PrivacyReport.from_json(_json(home / "privacy.json"))

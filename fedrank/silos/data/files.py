@@ -11,7 +11,6 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.data.frames import is_missing
 from fedrank.data.lines import read_lines, read_pieces
 from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
 from fedrank.silos.data.looks import copies, looks_wrong
@@ -336,13 +336,8 @@ def columns_of(frame: pl.DataFrame, drop: Sequence[str] = (), path: Path | None 
             column = column.cast(pl.String)
         elif not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
             raise DataError(f"column {name!r} is of type {kind}; turn it into numbers or text, or drop it.", path)
-        columns[name] = [None if _is_missing(value) else value for value in column.to_list()]
+        columns[name] = [None if is_missing(value) or value == "" else value for value in column.to_list()]
     return columns
-
-
-def _is_missing(value: Any) -> bool:
-    """True if a value of a data frame is missing."""
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _in_order(names: set[Any]) -> list[str]:

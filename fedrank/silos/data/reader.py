@@ -20,6 +20,7 @@ from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.folders import find
+from fedrank.data.frames import as_array, as_frame, with_columns
 from fedrank.data.lines import read_lines
 from fedrank.data.sources import Reader
 from fedrank.silos.config import OWN_FILE, Silos
@@ -119,6 +120,9 @@ class SiloReader(Reader[SiloTable]):
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:
         if isinstance(arrays, tuple):
+            if len(arrays) == 3 and (frame := as_frame(arrays[0])) is not None:
+                beside = {self.settings.label: arrays[1], self.settings.silo: arrays[2]}
+                return self.frame(with_columns(frame, beside))
             arrays = _by_silo(arrays, self.arrays_form)
         silos = tuple(_silo(str(name), rows, self.arrays_form) for name, rows in arrays.items())
         if len(silos) < 2:
@@ -131,7 +135,7 @@ def _by_silo(arrays: tuple[Any, ...], form: str) -> dict[str, tuple[np.ndarray, 
     """The rows of each silo, silos in order of their names."""
     if len(arrays) != len(("features", "labels", "silos")):
         raise DataError(f"{_OWN} must be {form}; got {len(arrays)} parts.")
-    features, labels, owners = map(np.asarray, arrays)
+    features, labels, owners = map(as_array, arrays)
     if owners.ndim != 1 or features.shape[:1] != owners.shape or labels.shape != owners.shape:
         raise DataError(
             f"{_OWN} needs features [rows, features], labels [rows] and silos [rows], got {list(features.shape)}, "
@@ -143,7 +147,7 @@ def _by_silo(arrays: tuple[Any, ...], form: str) -> dict[str, tuple[np.ndarray, 
 def _silo(name: str, rows: Any, form: str) -> Silo:
     if not isinstance(rows, tuple) or len(rows) != len(("features", "labels")):
         raise DataError(f"{_OWN} of silo {name!r} must be (features, labels) in {form}; got {type(rows).__name__}.")
-    features, labels = map(np.asarray, rows)
+    features, labels = map(as_array, rows)
     if features.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
         raise DataError(f"silo {name!r} needs features that are numbers, and labels that are 0 or 1.")
     return Silo(name, features.astype(float), labels.astype(np.int8))

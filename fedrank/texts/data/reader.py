@@ -55,7 +55,7 @@ from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
 from fedrank.data.checksums import verify
 from fedrank.data.folders import find
-from fedrank.data.frames import as_frame
+from fedrank.data.frames import as_frame, ids_of
 from fedrank.data.lines import read_lines
 from fedrank.data.sources import Reader
 from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
@@ -547,7 +547,8 @@ def _texts(source: Any, what: str, form: str) -> UniqueTexts:
             raise DataError(f"{what} must be a mapping or a data frame in {form}; got {type(source).__name__}.")
         rows = [(str(key), "", text) for key, text in source.items()]
     else:
-        keys, texts = _column(frame, _ID, what), _column(frame, _TEXT, what)
+        keys = ids_of(_column(frame, _ID, what), f"ids of {what}").tolist()
+        texts = _column(frame, _TEXT, what).to_list()
         titles = frame["title"].to_list() if "title" in frame.columns else [""] * len(keys)
         rows = [(str(key), title or "", text) for key, title, text in zip(keys, titles, texts, strict=True)]
     documents = what == "documents"
@@ -563,8 +564,9 @@ def _judgements(source: Any, form: str) -> Iterator[Judgement]:
     where = Path("judgements")  # for errors, with the number of the row
     frame = as_frame(source)
     if frame is not None:
-        columns = (_column(frame, names, "judgements") for names in (_QUERY, _DOCUMENT, _GRADE))
-        rows = list(zip(*columns, strict=True))
+        query, document, grade = (_column(frame, names, "judgements") for names in (_QUERY, _DOCUMENT, _GRADE))
+        ids = (ids_of(values, "ids of judgements").tolist() for values in (query, document))
+        rows = list(zip(*ids, grade.to_list(), strict=True))
     elif isinstance(source, Mapping) and all(isinstance(own, Mapping) for own in source.values()):
         rows = [(query, document, grade) for query, own in source.items() for document, grade in own.items()]
     else:
@@ -577,12 +579,12 @@ def _judgements(source: Any, form: str) -> Iterator[Judgement]:
         yield where, row, str(query), str(document), int(grade)
 
 
-def _column(frame: pl.DataFrame, names: Sequence[str], what: str) -> list[Any]:
+def _column(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.Series:
     """The first of some columns that a data frame has."""
     name = next((name for name in names if name in frame.columns), None)
     if name is None:
         raise UnknownNameError(f"column of the data frame of {what}", names[0], frame.columns)
-    return frame[name].to_list()
+    return frame[name]
 
 
 def _locate(

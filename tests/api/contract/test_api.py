@@ -49,7 +49,7 @@ def test_every_public_name_is_there_and_the_stub_says_the_same():
 
 
 def test_importing_it_imports_nothing_heavy():
-    heavy = "jax numpy polars resvg_py cyclopts"
+    heavy = "jax numpy polars sklearn resvg_py cyclopts"
     code = f"import sys, fedrank; dir(fedrank); print([m for m in {heavy.split()} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "[]"
@@ -118,7 +118,7 @@ def test_a_temporary_folder_goes_with_its_result_and_a_saved_one_stays(tmp_path)
     del result
     gc.collect()
     assert not folder.exists()
-    assert fedrank.results(kept.path).seeds == [0]
+    assert fedrank.Result(kept.path).seeds == [0]
     with pytest.raises(RunError, match="not empty"):
         kept.save(tmp_path / "kept")
 

@@ -3,8 +3,10 @@
 import types
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
+from scipy.sparse import csr_matrix
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
@@ -70,6 +72,10 @@ def test_queries_are_the_same_in_every_form():
         pandas(FRAME),
         Arrow(FRAME),
         {"train": FRAME},
+        (csr_matrix(FEATURES), LABELS, QIDS),
+        (FRAME.select("a", "b"), LABELS, QIDS.tolist()),
+        (FRAME.with_columns(qid=pl.lit("of none")), None, pl.Series(QIDS)),
+        {"train": (pd.DataFrame(FRAME.to_dict(as_series=False)).astype({"qid": "Int64", "a": "Float64"}), None, None)},
     ]:
         splits = load(source, "ranking")
         same_queries(splits.train)
@@ -125,6 +131,9 @@ def test_queries_that_do_not_fit_are_refused():
         (FRAME.with_columns(title=pl.lit("x")), "'title' .* String; a feature is a number. Drop it"),
         (FRAME.with_columns(label=pl.lit(None)), "must have a value in every row"),
         ({"test": FRAME}, "must have 'train'"),
+        ((FRAME, LABELS[:4], QIDS), "label must have one value in each of 5 rows"),
+        (FRAME.with_columns(docid=pl.Series(["a", None, "b", "c", "d"])), "'docid' must be .* in every row"),
+        (FRAME.with_columns(docid=pl.Series([1.0, float("nan"), 2, 3, 4])), "'docid' must be .* in every row"),
         ({"qid": [1], "label": [1]}, "Make a data frame of a mapping of columns"),
         ({"train": 3}, "must be .*; got int"),
         (Pandas({"qid": [1], 0: [1.0], "0": [2.0]}), "two columns .* named '0'"),
@@ -147,6 +156,9 @@ TABLE = pl.DataFrame({"age": ROWS[:, 0], "silo": OWNERS, "dose": ROWS[:, 1], "la
 def test_silos_are_the_same_in_every_form():
     for source in [
         (ROWS, ILL, OWNERS),
+        (csr_matrix(ROWS), ILL, OWNERS),
+        (TABLE.select("age", "dose"), pd.Series(ILL, dtype="Int64"), OWNERS),
+        (TABLE, None, None),
         {"north": (ROWS[[0, 2]], ILL[[0, 2]] == 1), "south": (ROWS[[1, 3]], ILL[[1, 3]])},
         TABLE,
         TABLE.lazy(),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import fedrank
 from fedrank.cli.main import call
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, RunError
@@ -14,7 +15,6 @@ from fedrank.deploy.flower.rounds import LocalNetwork
 from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run, task_of
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.run import run
 
 SHORT = {"clients": 5, "seed": 3, "learning_rate": 0.25}
 
@@ -43,7 +43,7 @@ def table(folder, **settings):
 def test_it_learns_the_model_of_a_simulator_and_leaves_a_ledger_and_an_account(installed, tmp_path):
     values = table(tmp_path / "kept")
     state = serve(values, LocalNetwork(values))
-    folder = run("my-idea", tmp_path / "run", **SHORT, rounds=2, seeds=1)
+    folder = fedrank.run("my-idea", folder=tmp_path / "run", **SHORT, rounds=2, seeds=1).path
     (simulated,) = load_file(folder / "weights" / "seed3.safetensors").values()
     np.testing.assert_allclose(np.asarray(state), np.ravel(simulated), rtol=1e-5, atol=1e-8)
     assert np.abs(simulated).max() > 0

@@ -19,7 +19,7 @@ from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.search.folder import OwnerFolder
-from fedrank.engine.run import resume, run
+from fedrank.engine.run import resume_experiment
 from fedrank.engine.settings import read_config
 from fedrank.privacy import audit
 from fedrank.ranking.data.generate import generate_queries
@@ -62,7 +62,9 @@ def values(folder, split="test", measure="nDCG@10"):
 def test_an_object_with_its_own_ranker_and_data_runs_without_registration(package, tmp_path):
     data = generate_queries(3)
     protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
-    folder = run(protocol, tmp_path / "run", data=data, clients=6, rounds=4, seeds=1, evaluation={"every": 4})
+    folder = fedrank.run(
+        protocol, data, folder=tmp_path / "run", clients=6, rounds=4, seeds=1, evaluation={"every": 4}
+    ).path
     first, last = values(folder)
     assert last > first
     ledger = Ledger.read(folder / "ledger.jsonl")
@@ -71,7 +73,7 @@ def test_an_object_with_its_own_ranker_and_data_runs_without_registration(packag
     privacy = json.loads((folder / "privacy.json").read_text())
     assert privacy["not_covered"] and privacy["details"]["rounds"] == 4
     assert "my-idea" in write_page(folder).read_text()
-    assert resume(folder, protocol=protocol, data=data) == folder  # it is finished: nothing is done again
+    assert resume_experiment(folder, protocol=protocol, data=data) == folder  # it is finished: nothing is done again
 
 
 def test_debug_mode_gives_the_same_model(package, tmp_path):
@@ -81,7 +83,9 @@ def test_debug_mode_gives_the_same_model(package, tmp_path):
         folder = tmp_path / f"debug-{debug}"
         compute = {"debug": debug}
         protocol = package[1].MyIdea(ranker=Reciprocal(data.train.n_features))
-        run(protocol, folder, data=data, clients=3, rounds=2, seeds=1, evaluation={"every": 2}, compute=compute)
+        fedrank.run(
+            protocol, data, folder=folder, clients=3, rounds=2, seeds=1, evaluation={"every": 2}, compute=compute
+        )
         ends.append(values(folder)[-1])
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
 
@@ -126,7 +130,7 @@ def installed(monkeypatch, tmp_path):
 def test_a_class_is_a_protocol_by_name_with_its_settings(package, installed, tmp_path):
     installed(package[0])
     short = {"clients": 6, "rounds": 4, "seeds": 1, "evaluation": {"every": 4}, "learning_rate": 0.25}
-    folder = run("my-idea", tmp_path / "run", **short)
+    folder = fedrank.run("my-idea", folder=tmp_path / "run", **short).path
     first, last = values(folder)
     assert last > first
     assert read_config(folder / "config.toml").method.learning_rate == 0.25

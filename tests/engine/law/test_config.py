@@ -9,7 +9,7 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.engine.methods import method, method_names
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import (
     as_dict,
     changes,
@@ -101,7 +101,7 @@ def test_settings_that_cannot_be_are_refused(config, tmp_path, settings, says):
     with pytest.raises(ConfigError, match=says):
         for key, value in settings.items():
             changed = with_setting(changed, key, value)
-        run(changed, tmp_path / "run")
+        run_experiment(changed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

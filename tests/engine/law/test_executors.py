@@ -213,7 +213,7 @@ def test_a_sweep_that_was_stopped_goes_on_elsewhere(tmp_path):
     """A run with a checkpoint goes to the cluster with it, and ends with the numbers of one that was never stopped."""
     pytest.importorskip("distributed")
     from fedrank.engine.progress import Listener
-    from fedrank.engine.run import Interrupted, run
+    from fedrank.engine.run import Interrupted, run_experiment
 
     class Stop(Listener):
         def progress(self, progress):
@@ -223,7 +223,7 @@ def test_a_sweep_that_was_stopped_goes_on_elsewhere(tmp_path):
     settings = SMALL | {"rounds": 6, "evaluation": {"baselines": [], "every": 1}, "compute": {"checkpoint_seconds": 0}}
     todo = variations(from_dict(settings), {"clicks": ["perfect", "navigational"]})
     with pytest.raises((KeyboardInterrupt, Interrupted)):
-        run(todo[0].config, tmp_path / "there" / todo[0].name, listener=Stop())
+        run_experiment(todo[0].config, tmp_path / "there" / todo[0].name, listener=Stop())
     here = run_sweep(todo, tmp_path / "here")
     with executor("dask", 1) as computing:
         there = run_sweep(todo, tmp_path / "there", executor=computing)

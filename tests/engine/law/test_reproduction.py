@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from short_settings import run_of
 
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import with_setting
 from fedrank.ranking.config import Evaluation
 
@@ -29,7 +29,7 @@ def values(folder, changes):
     settings = SETTING
     for key, value in changes.items():
         settings = with_setting(settings, key, value)
-    frame = pl.read_parquet(run(settings, folder) / "metrics.parquet").sort("seed", "round")
+    frame = pl.read_parquet(run_experiment(settings, folder) / "metrics.parquet").sort("seed", "round")
     final = frame.filter((pl.col("split") == "train") & (pl.col("round") == settings.rounds))["value"].to_numpy()
     online = frame.filter(pl.col("split") == "online").group_by("seed", maintain_order=True).agg(pl.col("value").mean())
     return final, online["value"].to_numpy()

@@ -14,11 +14,12 @@ import pytest
 from safetensors.numpy import load_file
 from short_settings import run_of
 
+import fedrank
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.ledger import Ledger
 from fedrank.engine import checkpoint, runner
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import Interrupted, build, resume, run
+from fedrank.engine.run import Interrupted, build, resume_experiment, run_experiment
 from fedrank.engine.settings import as_dict, read_config, to_toml, with_setting
 from fedrank.ranking.config import Compute, Evaluation
 from fedrank.ranking.data.queries import QuerySet
@@ -49,7 +50,7 @@ def config(letor):
 
 @pytest.fixture(scope="module")
 def finished(config, tmp_path_factory):
-    return run(config, tmp_path_factory.mktemp("runs") / "whole")
+    return run_experiment(config, tmp_path_factory.mktemp("runs") / "whole")
 
 
 class StopAt(Listener):
@@ -76,12 +77,12 @@ def test_a_stopped_run_ends_like_one_that_was_not(config, finished, tmp_path, ho
     folder = tmp_path / "run"
     if how == "ctrl-c":
         with pytest.raises(Interrupted, match=r"after round 4; go on with: fedrank resume"):
-            run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+            run_experiment(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
     else:
         with pytest.raises(SystemExit):
-            run(config, folder, listener=StopAt(4, killed))
+            run_experiment(config, folder, listener=StopAt(4, killed))
     assert not (folder / "done.json").exists() and (folder / "checkpoint" / "state.npz").exists()
-    resume(folder)
+    resume_experiment(folder)
     assert sorted_metrics(folder).equals(sorted_metrics(finished))
     for seed in (0, 1):
         ours, whole = (load_file(f / "weights" / f"seed{seed}.safetensors")["weight"] for f in (folder, finished))
@@ -104,10 +105,10 @@ def test_rows_beyond_the_checkpoint_are_not_there_twice(config, finished, tmp_pa
     checkpoint_save = checkpoint.save
     monkeypatch.setattr(checkpoint, "save", save)
     with pytest.raises(SystemExit):
-        run(config, folder)
+        run_experiment(config, folder)
     monkeypatch.undo()
     assert saved == [2, 4] and pl.read_parquet(folder / "metrics.parquet")["round"].max() == 4
-    resume(folder)
+    resume_experiment(folder)
     assert sorted_metrics(folder).equals(sorted_metrics(finished))
 
 
@@ -116,14 +117,14 @@ def test_a_run_that_goes_on_with_longer_calls_is_evaluated_in_the_same_rounds(co
     folder = tmp_path / "run"
     with monkeypatch.context() as short, pytest.raises(SystemExit):
         short.setattr(runner, "_PER_CALL", 1)
-        run(config, folder, listener=StopAt(4, killed))  # its last checkpoint is of round 3
-    resume(folder)
+        run_experiment(config, folder, listener=StopAt(4, killed))  # its last checkpoint is of round 3
+    resume_experiment(folder)
     assert sorted_metrics(folder).equals(sorted_metrics(finished))
 
 
 def test_resuming_a_finished_run_leaves_it_alone(finished):
     before = (finished / "metrics.parquet").stat().st_mtime_ns
-    assert resume(finished) == finished
+    assert resume_experiment(finished) == finished
     assert (finished / "metrics.parquet").stat().st_mtime_ns == before
 
 
@@ -154,23 +155,23 @@ def test_what_a_run_leaves(config, finished):
 
 
 def test_the_configuration_file_repeats_the_run(finished, tmp_path):
-    again = run(read_config(finished / "config.toml"), tmp_path / "again")
+    again = run_experiment(read_config(finished / "config.toml"), tmp_path / "again")
     assert sorted_metrics(again).equals(sorted_metrics(finished))
 
 
 def test_a_folder_in_use_is_refused(config, finished, tmp_path):
     with pytest.raises(RunError, match="not empty"):
-        run(config, finished)
+        run_experiment(config, finished)
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be made"):
-        run(config, tmp_path / "file")
+        run_experiment(config, tmp_path / "file")
     with pytest.raises(RunError, match="holds no run"):
-        resume(tmp_path)
+        resume_experiment(tmp_path)
 
 
 def test_a_bad_configuration_leaves_nothing_behind(config, tmp_path):
     with pytest.raises(UnknownNameError, match="navigational"):
-        run(replace(config, clicks="navigationl"), tmp_path / "run")
+        run_experiment(replace(config, clicks="navigationl"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -178,25 +179,25 @@ def test_labels_beyond_the_users_grades_are_refused(config, tmp_path):
     path = tmp_path / "deep.txt"
     path.write_text("7 qid:1 1:1\n0 qid:1 1:0\n")
     with pytest.raises(DataError, match=r"deep.txt:1: .*7"):
-        run(replace(config, data=str(path)), tmp_path / "run")
+        run_experiment(replace(config, data=str(path)), tmp_path / "run")
 
 
 def test_damaged_checkpoints_are_told(config, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(SystemExit):
-        run(config, folder, listener=StopAt(4, killed))
+        run_experiment(config, folder, listener=StopAt(4, killed))
     state = folder / "checkpoint" / "state.npz"
     whole = state.read_bytes()
     state.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RunError, match="cut one"):
-        resume(folder)
+        resume_experiment(folder)
     state.write_bytes(whole)
     (folder / "config.toml").write_text(to_toml(with_setting(config, "sigma", 0.02)))
     with pytest.raises(RunError, match=r"sigma = 0\.02, but the run began with 0\.01"):
-        resume(folder)
+        resume_experiment(folder)
     (folder / "resolved.json").unlink()  # as a run of an earlier version
     with pytest.raises(RunError, match="another configuration"):
-        resume(folder)
+        resume_experiment(folder)
 
 
 @pytest.mark.slow
@@ -206,7 +207,7 @@ def test_a_run_does_not_go_on_with_other_data(config, letor, finished, tmp_path,
     data, folder = tmp_path / "tiny.txt", tmp_path / "run"
     data.write_bytes(letor.read_bytes())
     with pytest.raises(SystemExit):
-        run(replace(config, data=str(data)), folder, listener=StopAt(4, killed))
+        run_experiment(replace(config, data=str(data)), folder, listener=StopAt(4, killed))
     first, rest = letor.read_text().split("\n", 1)
     label, qid, one, *more = first.split(" ")
     if change == "label":
@@ -215,9 +216,9 @@ def test_a_run_does_not_go_on_with_other_data(config, letor, finished, tmp_path,
         one = "1:0.5" if one != "1:0.5" else "1:0.25"
     data.write_text("\n".join([" ".join([label, qid, one, *more]), rest]))
     with pytest.raises(RunError, match="the data is not that"):
-        resume(folder)
+        resume_experiment(folder)
     data.write_bytes(letor.read_bytes())
-    resume(folder)  # what was read before is kept in this process only as long as the file stays
+    resume_experiment(folder)  # what was read before is kept in this process only as long as the file stays
     assert sorted_metrics(folder).equals(sorted_metrics(finished))
 
 
@@ -262,17 +263,17 @@ def test_arrays_of_other_shapes_are_refused(tmp_path):
 def test_a_stopped_run_accounts_for_what_took_place(config, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Interrupted):
-        run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        run_experiment(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
     assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 4 * 6 * 9  # rounds × devices × bytes
     assert json.loads((folder / "privacy.json").read_text())["details"]["rounds"] == 4
-    resume(folder)
+    resume_experiment(folder)
     assert Ledger.read(folder / "ledger.jsonl").bytes_from("parties") == 6 * 6 * 9
 
 
 def test_one_process_at_a_time(config, finished, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(Interrupted):
-        run(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        run_experiment(config, folder, listener=StopAt(4, lambda: os.kill(os.getpid(), signal.SIGINT)))
     hold = (
         f"import filelock, sys\nwith filelock.FileLock({str(folder / '.lock')!r}):\n"
         "    print('held', flush=True)\n    sys.stdin.read()"
@@ -281,12 +282,12 @@ def test_one_process_at_a_time(config, finished, tmp_path):
     try:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(RunError, match="another process is at work"):
-            resume(folder)
+            resume_experiment(folder)
     finally:
         other.kill()  # a killed process holds nothing
         other.wait()
     (folder / "checkpoint" / "state.npz.123.partial").write_bytes(b"what a killed process left")
-    resume(folder)
+    resume_experiment(folder)
     assert sorted_metrics(folder).equals(sorted_metrics(finished))
     assert not (folder / "checkpoint").exists() and not list(folder.rglob("*.partial"))
 
@@ -296,7 +297,7 @@ def test_a_part_without_relevant_documents_has_no_judged_measure(config, tmp_pat
     folder.mkdir()
     (folder / "train.txt").write_text("1 qid:1 1:1\n0 qid:1 1:0\n")
     (folder / "test.txt").write_text("0 qid:2 1:1\n0 qid:2 1:0\n")
-    done = run(replace(config, data=str(folder), rounds=2), tmp_path / "run")
+    done = run_experiment(replace(config, data=str(folder), rounds=2), tmp_path / "run")
     frame = pl.read_parquet(done / "metrics.parquet")
     assert frame["value"].is_finite().all()
     judged = frame.filter(pl.col("measure") == "nDCG@10 (judged)")["split"].unique().to_list()
@@ -306,7 +307,9 @@ def test_a_part_without_relevant_documents_has_no_judged_measure(config, tmp_pat
 
 
 def test_large_seeds(config, tmp_path):
-    frame = pl.read_parquet(run(replace(config, seed=2**32 - 1001, rounds=2), tmp_path / "run") / "metrics.parquet")
+    frame = pl.read_parquet(
+        run_experiment(replace(config, seed=2**32 - 1001, rounds=2), tmp_path / "run") / "metrics.parquet"
+    )
     assert sorted(frame["seed"].unique()) == [2**32 - 1001, 2**32 - 1000]
 
 
@@ -314,7 +317,7 @@ def test_binary_labels_are_the_ends_of_the_scale(config, tmp_path):
     """A perfect user always clicks what is relevant, if there are but two grades: a perfect ranking is worth 1."""
     path = tmp_path / "binary.txt"
     path.write_text("1 qid:1 1:1\n0 qid:1 1:0\n1 qid:2 1:1\n0 qid:2 1:0.5\n")
-    done = run(replace(config, data=str(path), clicks="perfect", rounds=2), tmp_path / "run")
+    done = run_experiment(replace(config, data=str(path), clicks="perfect", rounds=2), tmp_path / "run")
     values = json.loads((done / "baselines.json").read_text())["baselines"][0]["values"]
     assert [v["value"] for v in values if v["measure"] == "expected MaxRR (perfect)"] == [1.0]
 
@@ -353,7 +356,7 @@ def test_a_ranker_of_ones_own(config, tmp_path, monkeypatch):
     RANKERS.register("best", summary="The largest feature.")(Best)
     experiment = build(replace(config, ranker="best"))
     assert isinstance(experiment.protocol.ranker, Best) and not experiment.kernels
-    run(replace(config, ranker="best", rounds=2), tmp_path / "run")
+    run_experiment(replace(config, ranker="best", rounds=2), tmp_path / "run")
     with pytest.raises(ConfigError, match="kernels do not know"):
         build(replace(config, ranker="best", compute=Compute(kernels="on")))
 
@@ -366,7 +369,7 @@ def test_one_of_everything(tmp_path):
         data=str(path), clients=1, interactions=1, presentation="one-sided", rounds=1, seeds=1,
         evaluation=Evaluation(measures=("nDCG@10",)),
     )  # fmt: skip
-    frame = pl.read_parquet(run(settings, tmp_path / "run") / "metrics.parquet")
+    frame = pl.read_parquet(run_experiment(settings, tmp_path / "run") / "metrics.parquet")
     assert frame["value"].is_finite().all()
     assert set(frame.filter(pl.col("measure") == "nDCG@10")["value"]) == {1.0}
 
@@ -384,7 +387,10 @@ def test_data_may_be_handed_over_in_any_form_and_the_run_says_so(tmp_path):
     )
     settings = {"clients": 2, "rounds": 2, "seeds": 1, "holdout": 0.4, "evaluation": {"baselines": []}}
     sources = {"arrays": arrays, "frame": frame, "path": path, "name": str(path)}
-    done = {name: run("foltr-es", tmp_path / name, data=source, **settings) for name, source in sources.items()}
+    done = {
+        name: fedrank.run("foltr-es", source, folder=tmp_path / name, **settings).path
+        for name, source in sources.items()
+    }
     weights = {name: load_file(folder / "weights" / "seed0.safetensors")["weight"] for name, folder in done.items()}
     assert len({vector.tobytes() for vector in weights.values()}) == 1  # the files differ in what they say of the data
     said = {name: tomllib.loads((folder / "config.toml").read_text())["data"] for name, folder in done.items()}

@@ -7,7 +7,7 @@ from short_settings import run_of
 from fedrank.core.errors import MissingExtraError, UnknownNameError
 from fedrank.engine import tracking
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import resume, run
+from fedrank.engine.run import resume_experiment, run_experiment
 from fedrank.engine.tracking import track, tracked_before
 from fedrank.ranking.config import Compute, Evaluation
 
@@ -39,9 +39,9 @@ def plain(split, measure):
 
 def crashed_and_resumed(folder, names):
     with pytest.raises(RuntimeError, match="killed"):
-        run(CONFIG, folder, listener=track(names, Crash(4)))  # four rounds are told, the checkpoint has two
+        run_experiment(CONFIG, folder, listener=track(names, Crash(4)))  # four rounds are told, the checkpoint has two
     assert tracked_before(folder) == names
-    return resume(folder, listener=track(tracked_before(folder)))
+    return resume_experiment(folder, listener=track(tracked_before(folder)))
 
 
 def streamed(folder):
@@ -109,9 +109,9 @@ def test_mlflow_has_settings_and_means_once(tmp_path, monkeypatch):
 
 def test_following_begins_at_the_start_also_where_it_was_asked_for_late(tmp_path):
     with pytest.raises(RuntimeError, match="killed"):
-        run(CONFIG, tmp_path / "run", listener=Crash(4))
+        run_experiment(CONFIG, tmp_path / "run", listener=Crash(4))
     assert tracked_before(tmp_path / "run") == []
-    folder = resume(tmp_path / "run", listener=track(["csv"]))
+    folder = resume_experiment(tmp_path / "run", listener=track(["csv"]))
     assert len(pl.read_csv(folder / "metrics.csv")) == len(streamed(folder))
 
 

@@ -6,7 +6,7 @@ from short_settings import run_of
 
 from fedrank.core.errors import FedrankWarning
 from fedrank.data import load
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.report import describe
 from fedrank.report.load import load as read_run
 
@@ -46,7 +46,7 @@ def test_raw_features_are_told_only_where_they_stay_raw():
 def test_a_run_warns_once_and_its_page_repeats_it(tmp_path):
     settings = {"clients": 4, "rounds": 1, "seeds": 1}
     with pytest.warns(FedrankWarning, match="no relevant document") as told:
-        folder = run(run_of("foltr-es", **settings), tmp_path / "run", data=(INSIDE, 0 * GRADES, QUERIES))
+        folder = run_experiment(run_of("foltr-es", **settings), tmp_path / "run", data=(INSIDE, 0 * GRADES, QUERIES))
     assert len([one for one in told if issubclass(one.category, FedrankWarning)]) == 1
     assert any("no relevant document" in caveat for caveat in describe.caveats(read_run(folder)))
 

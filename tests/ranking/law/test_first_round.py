@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import json, resource, sys
-from fedrank.engine import run
+from fedrank.engine.run import config_of, run_experiment
 from fedrank.engine.progress import Listener
 
 class First(Listener):
@@ -19,7 +19,8 @@ class First(Listener):
         memory = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
         print(json.dumps([loaded, memory / 1024, used.ru_utime + used.ru_stime]))
 
-run.run(sys.argv[2], sys.argv[1], rounds=1, seeds=1, ranker=sys.argv[3], listener=First())
+config = config_of(sys.argv[2], {"rounds": 1, "seeds": 1, "ranker": sys.argv[3]})
+run_experiment(config, sys.argv[1], listener=First())
 """
 
 

@@ -15,7 +15,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, NOBODY, PrivacyReport, Unit
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.methods import task_of
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_rho, shared_gaussian_sigma
 from fedrank.ranking.build import build
@@ -157,7 +157,7 @@ def test_a_run_of_a_population_says_what_it_promises(tmp_path):
         "protocol": "foltr-pdgd", "population": 400, "rounds": 3, "clients": 100, "seeds": 2,
         "privacy": {"epsilon_user": 2.0}, "evaluation": {"every": 3, "baselines": []},
     }  # fmt: skip
-    run(from_dict(settings), tmp_path / "run")
+    run_experiment(from_dict(settings), tmp_path / "run")
     told = json.loads((tmp_path / "run" / "privacy.json").read_text())
     user = next(one for one in told["promises"] if one["unit"] == "user")
     assert user["epsilon"] == pytest.approx(2.0, rel=1e-6) and user["delta"] == 1e-6

@@ -13,7 +13,7 @@ from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNam
 from fedrank.engine.cells import Cell
 from fedrank.engine.executors.base import Here
 from fedrank.engine.methods import method, method_names
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.leaderboard import grid as grids
 from fedrank.ranking.leaderboard.board import read_grid, run_board, standings_of
@@ -219,7 +219,7 @@ def test_a_cell_is_the_run_that_its_settings_name(board, tmp_path):
     _, grid, standings = board
     cell = grid.cell(grid.entrants[0], grid.blocks[0], GENERATED)
     assert isinstance(cell, Cell)
-    folder = run(from_dict(cell.about["settings"]), tmp_path / "run")
+    folder = run_experiment(from_dict(cell.about["settings"]), tmp_path / "run")
     import polars as pl
 
     metrics = pl.read_parquet(folder / "metrics.parquet").filter(
@@ -332,7 +332,7 @@ def evidence(tmp_path_factory):
     """A run, and the lines that it is evidence for."""
     grid = tiny_grid("foltr-es")
     cell = grid.cell(grid.entrants[0], grid.blocks[0], GENERATED)
-    folder = run(from_dict(cell.about["settings"]), tmp_path_factory.mktemp("evidence") / "run")
+    folder = run_experiment(from_dict(cell.about["settings"]), tmp_path_factory.mktemp("evidence") / "run")
     import polars as pl
 
     last = pl.read_parquet(folder / "metrics.parquet").filter(

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from worlds import tiny_queries
 
+import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.protocol import SingleExchangeProtocol
-from fedrank.engine.run import run
 from fedrank.ranking.rankers.base import Ranker
 
 
@@ -95,7 +95,7 @@ SETTINGS = dict(
 
 def test_it_runs_on_data_of_its_own(tmp_path):
     queries = tiny_queries()
-    folder = run(FedAvg(Squares(queries.n_features)), tmp_path / "run", data=queries, **SETTINGS)
+    folder = fedrank.run(FedAvg(Squares(queries.n_features)), queries, folder=tmp_path / "run", **SETTINGS).path
     frame = pl.read_parquet(folder / "metrics.parquet")
     assert set(frame["split"]) == {"train"} and set(frame["round"]) == {0, 4} and set(frame["seed"]) == {0, 1}
     ndcg = frame.filter(pl.col("measure") == "nDCG@10").sort("round")["value"].to_list()
@@ -110,4 +110,4 @@ def test_a_model_of_another_size_than_the_rankers_is_refused(tmp_path):
     protocol = FedAvg(Squares(5))
     protocol.init = lambda key: jnp.zeros(4)
     with pytest.raises(ConfigError, match=r"weights of shape \(4,\), its ranker 5 weights"):
-        run(protocol, tmp_path / "run", data=tiny_queries(), **SETTINGS)
+        fedrank.run(protocol, tiny_queries(), folder=tmp_path / "run", **SETTINGS)

@@ -8,7 +8,7 @@ import pytest
 
 import fedrank
 from fedrank.core.errors import ConfigError, ModelError
-from fedrank.engine.run import build, resume, run
+from fedrank.engine.run import build, resume_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.rankers.given import as_ranker
@@ -62,8 +62,8 @@ def test_a_function_scores_and_differentiates_as_the_built_in_ranker_that_it_is(
 @pytest.mark.parametrize("protocol", ["foltr-es", "foltr-pdgd"])
 @pytest.mark.slow
 def test_a_function_trains_to_the_curve_of_the_built_in_ranker(protocol, data, tmp_path):
-    ours = run(protocol, tmp_path / "own", data=data, own={"ranker": _twin()}, **SMALL)
-    built = run(protocol, tmp_path / "built", data=data, ranker="mlp", hidden=HIDDEN, **SMALL)
+    ours = fedrank.run(protocol, data, folder=tmp_path / "own", ranker=_twin(), **SMALL).path
+    built = fedrank.run(protocol, data, folder=tmp_path / "built", ranker="mlp", hidden=HIDDEN, **SMALL).path
     one, other = (pl.read_parquet(folder / "metrics.parquet") for folder in (ours, built))
     key = ["seed", "round", "split", "measure"]
     one, other = one.sort(key), other.sort(key)
@@ -86,12 +86,12 @@ def test_a_run_with_a_ranker_of_its_own_goes_on_with_it_and_not_without(data, tm
             if progress.round >= 2:
                 raise KeyboardInterrupt
 
-    whole = run("foltr-es", tmp_path / "whole", data=data, own={"ranker": _twin()}, **SMALL)
+    whole = fedrank.run("foltr-es", data, folder=tmp_path / "whole", ranker=_twin(), **SMALL).path
     with pytest.raises(KeyboardInterrupt):
-        run("foltr-es", tmp_path / "half", data=data, own={"ranker": _twin()}, listener=Stop(), **SMALL)
+        fedrank.run("foltr-es", data, folder=tmp_path / "half", ranker=_twin(), listener=Stop(), **SMALL)
     with pytest.raises(ConfigError, match="ranker"):
-        resume(tmp_path / "half", data=data)
-    half = resume(tmp_path / "half", data=data, own={"ranker": _twin()})
+        resume_experiment(tmp_path / "half", data=data)
+    half = resume_experiment(tmp_path / "half", data=data, own={"ranker": _twin()})
     one, other = (fedrank.load(folder, own=_twin()).weights for folder in (whole, half))
     np.testing.assert_array_equal(one, other)
 

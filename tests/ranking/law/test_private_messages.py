@@ -11,7 +11,7 @@ from worlds import tiny_parties, tiny_protocol
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
@@ -113,7 +113,7 @@ def test_a_users_epsilon_is_over_the_rounds_that_a_device_takes_part_in(
     config = from_dict({
         "protocol": "foltr-es", "rounds": 3, "clients": 4, "seeds": 1, "evaluation": {"baselines": []}, **settings
     })  # fmt: skip
-    folder = run(config, tmp_path / "run")
+    folder = run_experiment(config, tmp_path / "run")
     report = PrivacyReport.from_json(json.loads((folder / "privacy.json").read_text()))
     assert report.epsilon(Unit.MESSAGE) == pytest.approx(epsilon_message)
     assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(epsilon_user)
@@ -159,4 +159,4 @@ def test_what_does_not_fit_is_refused(tmp_path):
         ({"presentation": "one-sided", "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),
     ]:
         with pytest.raises(ConfigError, match=says):
-            run(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")
+            run_experiment(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")

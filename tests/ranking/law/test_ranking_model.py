@@ -127,6 +127,33 @@ def test_a_frame_is_scored_by_its_own_queries(model, data):
         model.score(frame.with_columns(qid=pl.when(pl.col("qid") > 2).then(pl.col("qid"))))
 
 
+def test_a_frame_whose_queries_may_be_in_a_column_of_another_name_is_refused(model, data):
+    features, _, qid = data
+    frame = pl.DataFrame(features, schema=list(model.feature_names))
+    np.testing.assert_array_equal(model.score(frame[:DOCUMENTS]), model.score(features[:DOCUMENTS]))  # nothing but them
+    other = frame.with_columns(search=pl.Series(qid))
+    np.testing.assert_array_equal(model.rank(other, qid), model.rank(features, qid))
+    with pytest.raises(DataError, match="search"):
+        model.rank(other)
+    if model.normalise == "none":
+        np.testing.assert_array_equal(model.score(other), model.score(features, qid))
+    else:
+        with pytest.raises(DataError, match="search"):
+            model.score(other)
+
+
+def test_a_run_needs_no_labels_and_writes_ids_as_they_are(model, data):
+    features, _, qid = data
+    numbers = np.arange(len(qid)) + 2**60
+    frame = pl.DataFrame(features, schema=list(model.feature_names)).with_columns(qid=pl.Series(qid.astype(float)))
+    for docid in (pl.Series(numbers), pl.Series(list(map(str, numbers)))):
+        run = [line.split() for line in model.trec_run(frame.with_columns(docid=docid))]
+        assert [line[2] for line in run] == [str(numbers[row]) for row in model.rank(features, qid)]
+        assert [line[0] for line in run] == [str(one) for one in qid]
+    with pytest.raises(ModelError, match="white space"):
+        list(model.trec_run(frame.with_columns(docid=pl.Series([f"page {n}" for n in numbers]))))
+
+
 def test_a_run_has_the_names_of_the_documents(data, tmp_path):
     model = RankingModel(Linear(FEATURES), np.ones(FEATURES, np.float32), "query-minmax")
     features, labels, qid = data

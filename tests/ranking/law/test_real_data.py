@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from short_settings import run_of
 
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.ranking.config import Evaluation
 
 pytestmark = pytest.mark.realdata
@@ -25,7 +25,7 @@ def test_mq2008_is_learnt_within_a_few_rounds(mq2008, tmp_path):
         data="mq2008", clicks="informational", rounds=60, seeds=1, privacy=dict(p=1.0),
         evaluation=Evaluation(every=60, measures=("nDCG@10",)),
     )  # fmt: skip
-    folder = run(settings, tmp_path / "run")
+    folder = run_experiment(settings, tmp_path / "run")
     start, end = final(folder, "train", "expected MaxRR (informational)")
     # The paper's Table 3: .720 after 250 rounds over five folds, as published; without an opinion it is far below.
     assert start < 0.70 < 0.72 < end < 0.76
@@ -50,7 +50,7 @@ def test_sets_it_has_never_seen(name, tmp_path):
         data=str(path), ranker="mlp", clients=300, rounds=30, seeds=1,
         evaluation=Evaluation(every=30, measures=("nDCG@10",)),
     )  # fmt: skip
-    folder = run(settings, tmp_path / "run")
+    folder = run_experiment(settings, tmp_path / "run")
     frame = pl.read_parquet(folder / "metrics.parquet")
     assert frame["value"].is_finite().all()
     start, end = final(folder, "train", "expected MaxRR (navigational)")

@@ -13,7 +13,7 @@ from worlds import FEATURES, tiny_parties
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.core.trees import nest
-from fedrank.engine.run import build, run
+from fedrank.engine.run import build, run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.study import load_file
@@ -98,7 +98,7 @@ def test_a_run_measures_the_rankers_of_its_devices(tmp_path):
     """The mean over devices of what each one's ranker is worth, as it comes out one by one."""
     settings = {"data": "generated", "clients": 6, "rounds": 3, "evaluation.baselines": [], "seeds": 2}
     config = from_dict(nest({"protocol": "fedper-pdgd", **settings})).resolved()
-    folder, experiment = run(config, tmp_path / "run"), build(config)
+    folder, experiment = run_experiment(config, tmp_path / "run"), build(config)
     rows = pl.read_parquet(folder / "metrics.parquet").filter(
         (pl.col("round") == 3) & pl.col("measure").str.ends_with("(own rankers)")
     )

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import json, sys
-from fedrank.engine import run
+from fedrank.engine.run import config_of, run_experiment
 from fedrank.engine.progress import Listener
 from fedrank.silos.network import Gradient
 from fedrank.silos.party import SiloProtocol
@@ -25,8 +25,7 @@ def judged(self, models, *rest):
     return performance(self, models, *rest)
 
 Gradient.__call__, SiloProtocol.performance = counted, judged
-settings = {"evaluation": {"sceptic": False}}
-run.run(sys.argv[2], sys.argv[1], rounds=3, **settings)
+run_experiment(config_of(sys.argv[2], {"rounds": 3, "evaluation": {"sceptic": False}}), sys.argv[1])
 loaded = [name for name in ("jax", "numba", "optax", "sklearn", "scipy.stats") if name in sys.modules]
 print(json.dumps([loaded, len(steps), sum(steps), len(looks)]))
 """

@@ -9,7 +9,6 @@ import pytest
 import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
-from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.silos.averaging import FedAvg, PersonalisedProtocol
 from fedrank.silos.config import Network, SiloRun
@@ -45,7 +44,7 @@ SETTINGS = dict(rounds=3, seeds=2, network={"widths": [2]}, **SETTINGS_OF_RUN)
 
 def test_an_own_protocol_on_own_rows_leaves_a_run_like_any_other(tmp_path):
     mine = Halfway(LocalSgd(TabularNetwork(FEATURES, (2,)), epochs=2), 2, 10)
-    folder = run(mine, tmp_path / "run", data=table(), **SETTINGS)
+    folder = fedrank.run(mine, table(), folder=tmp_path / "run", **SETTINGS).path
     assert json.loads((folder / "silos.json").read_text())["silos"] == ["north", "south"]
     frame = pl.read_parquet(folder / "metrics.parquet").filter((pl.col("round") == 3) & (pl.col("split") == "test"))
     assert set(frame["measure"]) == {"AUC", "AUC, best so far"} and frame["value"].is_between(0, 1).all()

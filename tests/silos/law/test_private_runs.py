@@ -12,7 +12,7 @@ import fedrank
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.run import run
+from fedrank.engine.run import run_experiment
 from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.baselines import run_baselines
 from fedrank.silos.build import build_silos, load_table, public_standards, sizes
@@ -36,7 +36,7 @@ def test_a_run_says_what_a_record_has_and_keeps_the_scale_of_public_ranges(tmp_p
         privacy=PRIVACY,
         evaluation=SilosEvaluation(sceptic=False),
     )
-    run(config, tmp_path / "run")
+    run_experiment(config, tmp_path / "run")
     report = PrivacyReport.from_json(json.loads((tmp_path / "run" / "privacy.json").read_text()))
     assert 2.9 < report.epsilon(Unit.RECORD, scope="training rows") <= 3.0
     assert 2.9 < report.epsilon(Unit.RECORD, scope="validation rows") <= 3.0

@@ -15,7 +15,7 @@ from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.ledger import Ledger
 from fedrank.engine import runner
 from fedrank.engine.config import Compute
-from fedrank.engine.run import Interrupted, resume, run
+from fedrank.engine.run import Interrupted, resume_experiment, run_experiment
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.engine.study import load_file
 from fedrank.silos.bandit_fedavg import Bandit
@@ -42,7 +42,7 @@ SAME = ("metrics.parquet", "arms.parquet", "crossed.parquet", "evidence.json", "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return run(SMALL, tmp_path_factory.mktemp("silos") / "run")
+    return run_experiment(SMALL, tmp_path_factory.mktemp("silos") / "run")
 
 
 def test_a_run_leaves_what_a_reader_needs(folder):
@@ -120,7 +120,7 @@ def test_the_ledger_counts_what_crossed(folder):
 @pytest.mark.slow
 def test_every_target_by_itself_learns_the_same(folder, tmp_path):
     alone = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="1"), seeds=1)
-    arms = pl.read_parquet(run(alone, tmp_path / "one") / "arms.parquet")
+    arms = pl.read_parquet(run_experiment(alone, tmp_path / "one") / "arms.parquet")
     name = arms["target"][0]
     together = pl.read_parquet(folder / "arms.parquet").filter((pl.col("target") == name) & (pl.col("seed") == 0))
     np.testing.assert_allclose(arms["increment"], together["increment"], atol=1e-5)
@@ -133,9 +133,9 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_files(folder, tmp_path, monk
                 os.kill(os.getpid(), 2)
 
     with pytest.raises(Interrupted):
-        run(SMALL, tmp_path / "run", listener=Stops())
+        run_experiment(SMALL, tmp_path / "run", listener=Stops())
     assert (tmp_path / "run" / "checkpoint" / "state.npz").exists()
-    resume(tmp_path / "run")
+    resume_experiment(tmp_path / "run")
     for name in SAME:
         if name.endswith(".parquet"):
             assert pl.read_parquet(tmp_path / "run" / name).equals(pl.read_parquet(folder / name)), name
@@ -169,10 +169,10 @@ def test_what_cannot_be_is_said():
 def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
     one = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="0"))
     marked = dataclasses.replace(one, evaluation=SilosEvaluation())
-    marks = json.loads((run(marked, tmp_path / "marked") / "baselines.json").read_text())["baselines"]
+    marks = json.loads((run_experiment(marked, tmp_path / "marked") / "baselines.json").read_text())["baselines"]
     for mark, arm in zip(marks, (0, 1), strict=True):
         fixed = dataclasses.replace(one, bandit=Bandit(rule="fixed", arms="everyone", fixed=arm))
-        frame = pl.read_parquet(run(fixed, tmp_path / mark["name"]) / "metrics.parquet")
+        frame = pl.read_parquet(run_experiment(fixed, tmp_path / mark["name"]) / "metrics.parquet")
         last = frame.filter((pl.col("round") == 4) & (pl.col("split") == "test"))
         for said in mark["values"]:
             if said["split"] == "test":
@@ -223,7 +223,7 @@ def test_a_table_of_rules_is_each_rule_by_itself():
 def test_every_method_runs(protocol, tmp_path):
     plain = dataclasses.replace(SMALL, method=PAIRS, rounds=2, seeds=1)
     config = with_setting(plain, "protocol", protocol)
-    folder = run(config, tmp_path / protocol)
+    folder = run_experiment(config, tmp_path / protocol)
     frame = pl.read_parquet(folder / "metrics.parquet").filter(pl.col("split") == "test")
     assert frame["value"].is_between(0, 1).all()
     crossed = pl.read_parquet(folder / "crossed.parquet")
@@ -241,6 +241,6 @@ def test_a_hundred_silos_work_with_clusters_and_drop_outs(tmp_path):
         rounds=2,
         seeds=1,
     )
-    folder = run(config, tmp_path / "many")
+    folder = run_experiment(config, tmp_path / "many")
     arms = pl.read_parquet(folder / "arms.parquet")
     assert arms["arm"].n_unique() == 7 and arms["code"].str.len_chars().unique().to_list() == [100]

@@ -14,7 +14,6 @@ import pytest
 import fedrank
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, ModelError, UnknownNameError
-from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner
@@ -55,7 +54,7 @@ def test_a_learner_that_makes_no_model_is_refused_where_it_is_written():
 def folder(tmp_path_factory):
     protocol = SummedSlates(MeanOfItem(WORLD, FEEDBACK, explorers=(3,), clip=1e4))
     settings = {"rounds": 12, "seeds": 2, "evaluation": {"every": 6, "episodes": 3, "baselines": ["random"]}}
-    return run(protocol, tmp_path_factory.mktemp("own") / "run", **settings)
+    return fedrank.run(protocol, folder=tmp_path_factory.mktemp("own") / "run", **settings).path
 
 
 @pytest.mark.slow

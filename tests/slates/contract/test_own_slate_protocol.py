@@ -15,10 +15,10 @@ import polars as pl
 import pytest
 from jaxtyping import Array
 
+import fedrank
 from fedrank.core.messages import Array as WireArray
 from fedrank.core.messages import field, message, u4
 from fedrank.core.protocol import Environment, Exchange, Party
-from fedrank.engine.run import run
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.policies import BASELINES
 from fedrank.slates.world.satisfaction import Satisfaction
@@ -113,7 +113,7 @@ class RandomSlates(PlatformProtocol):
 def folder(tmp_path_factory):
     world = Satisfaction(candidates=4, slate=2, time_budget=8)
     settings = {"rounds": 12, "seeds": 2, "evaluation": {"every": 6, "episodes": 3, "baselines": ["random"]}}
-    return run(RandomSlates(world), tmp_path_factory.mktemp("own") / "run", **settings)
+    return fedrank.run(RandomSlates(world), folder=tmp_path_factory.mktemp("own") / "run", **settings).path
 
 
 def test_what_users_brought_is_measured(folder):

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
-from fedrank.engine.run import run
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
@@ -316,7 +316,7 @@ def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
         "rounds": 12, "seeds": 2, "world": {"candidates": 4, "slate": 2, "time_budget": 6}, "slates": {"explorers": 2},
         "sharing": {"epsilon": 1.0}, "evaluation": {"every": 3, "episodes": 3, "baselines": ["random"]},
     }  # fmt: skip
-    folder = run("planned-slates", tmp_path / "run", **settings)
+    folder = fedrank.run("planned-slates", folder=tmp_path / "run", **settings).path
     ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
     sums = [line for line in ledger if line["message"] == "Statistics"]
     assert [(line["messages"], line["bytes"], line["round"]) for line in sums] == [(2, 42, 3)]
@@ -335,7 +335,7 @@ def test_two_hundred_users_are_enough_where_greed_costs(tmp_path, epsilon, below
         "evaluation": {"every": 12200, "episodes": 32, "baselines": ["random", "optimum"]},
         "sharing": {} if epsilon is None else {"epsilon": epsilon},
     }  # fmt: skip
-    folder = run("planned-slates", tmp_path / "run", **settings)
+    folder = fedrank.run("planned-slates", folder=tmp_path / "run", **settings).path
     last = pl.read_parquet(folder / "metrics.parquet").filter(
         (pl.col("split") == "test") & (pl.col("measure") == "engagement") & (pl.col("round") == 12200)
     )

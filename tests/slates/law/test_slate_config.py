@@ -13,7 +13,7 @@ from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.fields import settings_of
 from fedrank.engine.config import Compute
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import config_of, resume, run
+from fedrank.engine.run import config_of, resume_experiment, run_experiment
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict, changes, from_dict, read_config, to_toml, with_setting
 from fedrank.slates.build import experiment_of
@@ -455,10 +455,10 @@ def test_a_run_goes_on_with_the_critic_that_it_was_begun_with(tmp_path, monkeypa
     settings |= {"world": {"candidates": 4, "slate": 2, "time_budget": 8}, "compute": {"checkpoint_seconds": 0.0}}
     monkeypatch.setattr("fedrank.slates.run._PER_CALL", 8)
     with pytest.raises(SystemExit):
-        run(method, tmp_path / "run", listener=StopAt(12), **settings)
+        fedrank.run(method, folder=tmp_path / "run", listener=StopAt(12), **settings)
     with pytest.raises(RunError, match=r"Negative.*SlateQ"):
-        resume(tmp_path / "run")
-    resume(tmp_path / "run", protocol=method)
+        resume_experiment(tmp_path / "run")
+    resume_experiment(tmp_path / "run", protocol=method)
     assert (tmp_path / "run" / "done.json").exists()
 
 
@@ -470,10 +470,10 @@ def test_a_killed_run_of_platforms_ends_like_one_that_was_not(tmp_path, monkeypa
         evaluation=dataclasses.replace(SMALL.evaluation, baselines=("random", "optimum")),
     )
     monkeypatch.setattr("fedrank.slates.run._PER_CALL", 16)  # four rounds a call: users of five stay over
-    whole = run(config, tmp_path / "whole")
+    whole = run_experiment(config, tmp_path / "whole")
     with pytest.raises(SystemExit):
-        run(config, tmp_path / "killed", listener=StopAt(12))
-    killed = resume(tmp_path / "killed")
+        run_experiment(config, tmp_path / "killed", listener=StopAt(12))
+    killed = resume_experiment(tmp_path / "killed")
     for name in ("metrics.parquet", "episodes.parquet", "crossed.parquet"):
         sort = [column for column in ("seed", "round", "episode", "platform", "split", "measure", "exchange")]
         tables = [pl.read_parquet(folder / name) for folder in (whole, killed)]

@@ -14,7 +14,7 @@ from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.rng import party_key
 from fedrank.engine import runner
 from fedrank.engine import simulator as rounds_of
-from fedrank.engine.run import Interrupted, resume, run
+from fedrank.engine.run import Interrupted, resume_experiment, run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.texts.config import Training
@@ -355,12 +355,12 @@ class _Stops(runner.Listener):
 
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_same_files(tmp_path):
-    whole = run(TINY, tmp_path / "whole")
+    whole = run_experiment(TINY, tmp_path / "whole")
     with pytest.raises(Interrupted):
-        run(TINY, tmp_path / "run", listener=_Stops())
+        run_experiment(TINY, tmp_path / "run", listener=_Stops())
     stopped = tmp_path / "run"
     assert not (stopped / "done.json").exists()
-    resume(stopped)
+    resume_experiment(stopped)
     for name in ("metrics.parquet", "methods.parquet", "per_query.parquet"):
         assert pl.read_parquet(stopped / name).equals(pl.read_parquet(whole / name)), name
     for name in ("gate.json", "federation.json", "ledger.jsonl", "privacy.json", "baselines.json", "messages.json"):
@@ -375,7 +375,7 @@ def test_another_seed_alone_is_that_seed_among_others(tmp_path):
     both = dataclasses.replace(TINY, seeds=2)
     second = dataclasses.replace(TINY, seed=1)
     frames = [
-        pl.read_parquet(run(config, tmp_path / str(number)) / "methods.parquet").filter(pl.col("seed") == 1)
+        pl.read_parquet(run_experiment(config, tmp_path / str(number)) / "methods.parquet").filter(pl.col("seed") == 1)
         for number, config in enumerate((both, second))
     ]
     assert len(frames[1]) > 10

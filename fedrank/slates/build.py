@@ -6,10 +6,11 @@ import string
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-from jaxtyping import Array, Key
+from jaxtyping import Key
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.slates.config import BASELINES, SlatesRun

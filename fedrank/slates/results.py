@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, Key, UInt32
+from jaxtyping import Float, Key, UInt32
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import FedrankWarning, RunError
+from fedrank.core.lazy import jax
 from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, mean_interval, time_to_threshold

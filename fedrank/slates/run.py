@@ -18,14 +18,14 @@ import functools
 import json
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Bool, Float32, Key
+from jaxtyping import Bool, Float32, Key
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
-from fedrank.core.lazy import jit
+from fedrank.core.lazy import jax, jit
 from fedrank.core.ledger import Ledger
 from fedrank.core.plugins import class_name
 from fedrank.engine.model import provenance

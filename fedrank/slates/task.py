@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from fedrank.core.lazy import require_jax
 from fedrank.core.programs import keep_programs
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
@@ -44,6 +45,7 @@ class SlatesTask(Task[SlatesRun]):
         protocol: Any = None,
         data: Any = None,
     ) -> SlateExperiment:
+        require_jax(f"A run of {config.protocol}")
         keep_programs()
         return experiment_of(config, protocol, data)
 

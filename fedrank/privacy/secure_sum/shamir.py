@@ -67,7 +67,7 @@ def _value(coefficients: list[int], point: int) -> int:
 
 
 def _weight(holder: int, used: list[int]) -> int:
-    """What a holder's share is multiplied by: the product of m / (m − holder) over the others' numbers m."""
+    """Factor of a holder's share at 0: the product of m / (m − holder) over the others' numbers m."""
     others = [other for other in used if other != holder]
     return _times(reduce(_times, others, 1), _inverse(reduce(_times, (other ^ holder for other in others), 1)))
 

@@ -22,17 +22,15 @@ import dataclasses
 import functools
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Float, Key, Shaped
 from numpy.polynomial.chebyshev import chebpts1, chebvander
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jit
+from fedrank.core.lazy import dataclass_of_arrays, jax, jit, jnp
 from fedrank.core.streams import run_words, wrap_keys
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
@@ -47,7 +45,7 @@ _HERMITE = 5
 _MARGIN = 4.0
 #: Points of the midpoint rule over new users.
 _NEWCOMERS = 256
-_EXACT = jax.lax.Precision.HIGHEST
+_EXACT = "highest"
 
 
 class Solution(NamedTuple):
@@ -65,7 +63,9 @@ class Solution(NamedTuple):
     total: Float[Array, ""]
     error: Float[Array, ""]
 
-    def value(self, exposure: Float[ArrayLike, "*shape"], left: Shaped[ArrayLike, ""] = -1) -> Float[Array, "*shape"]:
+    def value(
+        self, exposure: Float[AnyArray | float, "*shape"], left: Shaped[AnyArray | int, ""] = -1
+    ) -> Float[Array, "*shape"]:
         """The mean engagement to come.
 
         Args:
@@ -213,7 +213,7 @@ def _of_world(
 
 
 @functools.partial(jit, quick=True, static_argnums=(0, 1))
-def _solve(world: Satisfaction, samples: int, operators: _Operators, key: PRNGKeyArray) -> tuple[Array, ...]:
+def _solve(world: Satisfaction, samples: int, operators: _Operators, key: Key[Array, ""]) -> tuple[Array, ...]:
     def one_tick(candidates, later, now):
         """Values [G, S] before a tick, from those after it."""
         level = jnp.mean(later)  # passes through as it is; taken off, it costs no digits
@@ -303,7 +303,7 @@ def _chebyshev(x: Float[Array, "*shape"], terms: int) -> Float[Array, "*shape te
     return jnp.stack(found[:terms], axis=-1)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["solution"], meta_fields=["world"])
+@dataclass_of_arrays
 @dataclasses.dataclass(frozen=True)
 class OptimalPolicy(Policy):
     """The optimum as a policy: it sees the exposure at the round's beginning and fills all slates at once.
@@ -317,7 +317,7 @@ class OptimalPolicy(Policy):
         solution: What :func:`solve` returned for it.
     """
 
-    world: Satisfaction
+    world: Satisfaction = dataclasses.field(metadata={"static": True})
     solution: Solution
 
     @property

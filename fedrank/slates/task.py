@@ -45,9 +45,14 @@ class SlatesTask(Task[SlatesRun]):
         protocol: Any = None,
         data: Any = None,
     ) -> SlateExperiment:
-        require_jax(f"A run of {config.protocol}")
-        keep_programs()
-        return experiment_of(config, protocol, data)
+        why = f"A run of {config.protocol}"
+        if not getattr(protocol or config.played, "plans", False):
+            require_jax(f"{why}, whose platforms have networks,")
+        experiment = experiment_of(config, protocol, data)
+        if not experiment.together or config.compute.debug:
+            require_jax(f"{why} with these users or this learner")
+            keep_programs()
+        return experiment
 
     @override
     def runner(self, experiment: SlateExperiment, home: RunFolder, listener: Listener) -> SlateRunner:

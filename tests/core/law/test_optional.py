@@ -101,6 +101,7 @@ _SMALL = {
     "foltr-es": ["--clients", "5", "--rounds", "2"],
     "foltr-pdgd": ["--clients", "5", "--rounds", "2"],
     "bandit-fedavg": ["--rounds", "1"],
+    "planned-slates": ["--rounds", "24", "--world.time-budget", "16", "--slates.explorers", "2"],
 }
 
 

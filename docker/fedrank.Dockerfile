@@ -10,7 +10,7 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[fast,report,texts]" \
+RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[jax,report,sklearn,texts]" \
  && useradd --create-home --uid 1000 fedrank \
  && install --directory --owner fedrank /fedrank /fedrank/runs /data
 USER 1000:1000

@@ -14,7 +14,7 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
 # Numba compiles the sum over a round's reports.
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[attestation,fast,postgres,serve]" \
+RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[attestation,postgres,serve]" \
  && useradd --create-home --uid 1000 fedrank \
  && install --directory --owner fedrank --mode 700 /hub /witness
 USER 1000:1000

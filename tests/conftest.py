@@ -52,8 +52,6 @@ def _unwrapped_by_numba():
     What calls a kernel is checked; the kernel itself is not.
     """
     compiled = importlib.import_module("fedrank.core.compiled")
-    if not compiled.COMPILES:
-        return
     for name in ("njit", "intrinsic"):
         setattr(compiled, name, _of_source(getattr(compiled, name)))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 
 from fedrank.cli.terminal import AsJson, Quiet, print_json
-from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.errors import ConfigError, FedrankWarning, MissingExtraError, RunError
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.audit import AUDITS, Audited, audit_mechanism
 
@@ -42,8 +43,13 @@ def audit(
             print(f"auditing {name} …", file=sys.stderr)
         if name not in AUDITS.names() and Path(name).is_dir():
             found.append(_run_audited(Path(name), trials, confidence))
-        else:
+            continue
+        try:
             found.append(audit_mechanism(AUDITS.get(name)(epsilon=epsilon, delta=delta), trials, confidence))
+        except MissingExtraError as error:
+            if mechanisms:
+                raise
+            warnings.warn(f"{name} is left out: {error}", FedrankWarning, stacklevel=2)
     broken = [one for one in found if one.broken and one.holds]
     if as_json:
         print_json([{**asdict(one), "broken": one.broken} for one in found])

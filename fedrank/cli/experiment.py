@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -13,7 +12,6 @@ from cyclopts import Parameter
 from fedrank.cli.terminal import AsJson, Quiet
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part
-from fedrank.engine.config import RunConfig
 from fedrank.engine.executors.choose import Engine
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import (
@@ -160,7 +158,6 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
 
         experiment = make_config(config)
         folder = out or _free(_RUNS / task_of(protocol).folder_name(experiment))
-        _say_if_slow(experiment, quiet)
         run_experiment(experiment, folder, listener=_listener(quiet, track=track or ()))
         _show(folder, as_json)
 
@@ -295,21 +292,8 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
 
     folder = out or _free(_RUNS / "demo")
     config = from_dict({**LIFE, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}})
-    _say_if_slow(config, quiet)
     run_experiment(config, folder, listener=_listener(quiet))
     _show(folder, as_json)
-
-
-def _say_if_slow(config: RunConfig, quiet: bool) -> None:
-    """Say that a run would be faster with compiled kernels, where its protocol has them and they are not installed."""
-    from fedrank.core.optional import is_installed
-
-    if not quiet and not is_installed("numba") and getattr(getattr(config, "compute", None), "kernels", None) == "auto":
-        print(
-            "fedrank: without Numba rankings run in pure JAX, on a CPU about fifteen times slower. "
-            "Install it: pip install 'fedrank[fast]'",
-            file=sys.stderr,
-        )
 
 
 def list_protocols(as_json: bool) -> None:

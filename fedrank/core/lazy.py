@@ -1,5 +1,7 @@
 """JAX and optax, imported when something of them is first used: importing them costs half a second and 100 MB.
 
+An extra brings them; :func:`require_jax` says so before any work.
+
 A run whose rounds need no JAX (:mod:`fedrank.core.native`) never imports it. Modules that such a run imports take
 ``jax``, ``jnp`` and ``optax`` from here. Programs are compiled by :func:`jit`, and pytrees registered by
 :func:`dataclass_of_arrays` and :func:`static`, which wait as well. :func:`on_cpu` asks for JAX's device
@@ -12,11 +14,11 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedrank.core.optional import OptionalModule, is_installed, require
 
 Class = TypeVar("Class", bound=type)
 
@@ -24,13 +26,14 @@ Class = TypeVar("Class", bound=type)
 _waiting: list[tuple[str, type]] = []
 
 
-class LazyModule(ModuleType):
-    """A module that is imported when one of its names is first asked for."""
+class LazyModule(OptionalModule):
+    """JAX or a part of it, imported when one of its names is first asked for; the extra ``jax`` brings it."""
+
+    def __init__(self, package: str):
+        super().__init__(package, "jax", "This")
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("__wrapped__", "__file__", "__path__", "__spec__"):  # asked for by what inspects modules
-            raise AttributeError(name)
-        value = getattr(import_module(self.__name__), name)
+        value = super().__getattr__(name)
         register_waiting()
         setattr(self, name, value)
         return value
@@ -133,7 +136,12 @@ def _compiles(**options: Any) -> bool:
 
 @functools.cache
 def on_cpu() -> bool:
-    """True if JAX computes on the CPU here, as it always does without a plug-in of JAX for an accelerator."""
+    """True if JAX computes on the CPU here, as it always does without a plug-in of JAX for an accelerator.
+
+    Without JAX, NumPy computes on the CPU.
+    """
+    if not is_installed("jax"):
+        return True
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if "jax" not in sys.modules:
         if platforms == "cpu":
@@ -144,6 +152,23 @@ def on_cpu() -> bool:
     import jax
 
     return jax.default_backend() == "cpu"
+
+
+def is_loaded() -> bool:
+    """True once JAX has been imported."""
+    return sys.modules.get("jax") is not None
+
+
+def require_jax(why: str) -> None:
+    """Check for JAX before work begins that needs it later.
+
+    Args:
+        why: What needs it, the beginning of a sentence: ``"A critic"``.
+
+    Raises:
+        MissingExtraError: JAX or optax is not installed.
+    """
+    require("jax", why, "jax", "optax")
 
 
 def device_kind() -> str:

@@ -50,5 +50,5 @@ class OptionalModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what inspects modules asks for these, and needs no package
             raise AttributeError(name)
-        require(*self.__dict__["_needed"], self.__name__)
+        require(*self.__dict__["_needed"], self.__name__.partition(".")[0])
         return getattr(import_module(self.__name__), name)

@@ -17,6 +17,8 @@ import platform
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from fedrank.core.optional import is_installed
+
 #: Regions of memory at which programs are let go: half of what Linux allows by default.
 MOST_REGIONS = 32_000
 _REGIONS = Path("/proc/self/maps")
@@ -25,6 +27,8 @@ _FOLDER, _SECONDS = "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPI
 
 def keep_programs() -> Path | None:
     """Keep what is compiled from now on; returns the folder, None if nothing is kept or JAX has one already."""
+    if not is_installed("jax"):
+        return None
     import jax
 
     if jax.config.jax_compilation_cache_dir is not None or not jax.config.jax_enable_compilation_cache:  # type: ignore[attr-defined]
@@ -85,7 +89,7 @@ def release_programs(most: int = MOST_REGIONS) -> bool:
             regions = sum(1 for _ in lines)
     except OSError:
         return False
-    if regions <= most:
+    if regions <= most or not is_installed("jax"):
         return False
     import jax
 

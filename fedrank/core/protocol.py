@@ -85,7 +85,7 @@ M = TypeVar("M")
 
 #: Source of a simulated party's random numbers: a typed key of JAX, a generator where the exchange is on the host, or
 #: both words of each party's key where it is batched.
-Randomness: TypeAlias = Key[JaxArray, ""] | np.random.Generator | UInt32[np.ndarray, "parties 2"]
+Randomness: TypeAlias = Key[JaxArray, ""] | np.random.Generator | UInt32[np.ndarray, "*parties 2"]
 
 
 class Party(NamedTuple):

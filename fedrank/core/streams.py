@@ -76,14 +76,18 @@ def uniforms(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape
 def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
     """Standard normal numbers made from words: ``jax.random.normal``'s but for rounding, 4e-7 of its size."""
     low = np.nextafter(np.float32(-1), np.float32(0))
-    x = np.maximum(uniforms(words) * (np.float32(1) - low) + low, low)
+    return np.float32(math.sqrt(2)) * erf_inv(np.maximum(uniforms(words) * (np.float32(1) - low) + low, low))
+
+
+def erf_inv(x: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
+    """The inverse of the error function in (−1, 1): ``jax.lax.erf_inv`` but for rounding."""
     w = -np.log1p(-x * x)
     central = w < 5
     a, b = w - np.float32(2.5), np.sqrt(w) - np.float32(3)
     p, q = np.float32(_CENTRAL[0]), np.float32(_TAIL[0])
     for c, d in zip(_CENTRAL[1:], _TAIL[1:], strict=True):
         p, q = np.float32(c) + p * a, np.float32(d) + q * b
-    return np.float32(math.sqrt(2)) * (np.where(central, p, q) * x)
+    return np.where(central, p, q) * x
 
 
 def fold(key: AnyKey, number: AnyInt) -> AnyKey:

@@ -11,11 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.trees import Json
 from fedrank.engine import checkpoint
 

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import JaxArray, PyTree
 from fedrank.core.errors import RunError
-from fedrank.core.lazy import jax
+from fedrank.core.lazy import is_loaded, jax
+from fedrank.core.native import map_trees
 from fedrank.core.trees import Json
 
 _VERSION = 1
@@ -81,11 +82,28 @@ def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
 
 def pack_arrays(tree: PyTree, about: dict[str, Json]) -> bytes:
     """The bytes that :func:`save` writes."""
-    leaves = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
+    leaves = [_plain(leaf) for leaf in _leaves(tree)]
     buffer = io.BytesIO()
     header = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
     np.savez(buffer, header=header, **{f"leaf{i}": leaf for i, leaf in enumerate(leaves)})  # type: ignore[arg-type]
     return buffer.getvalue()
+
+
+def _leaves(tree: PyTree) -> list[PyTree]:
+    """The arrays of a pytree in order; one that needs JAX to be taken apart comes from a run that has loaded it."""
+    if is_loaded():
+        return jax.tree.leaves(tree)
+    leaves: list[PyTree] = []
+    map_trees(leaves.append, tree)
+    return leaves
+
+
+def _like(tree: PyTree, leaves: list[np.ndarray]) -> PyTree:
+    """The inverse of :func:`_leaves`."""
+    if is_loaded():
+        return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+    left = iter(leaves)
+    return map_trees(lambda _: next(left), tree)
 
 
 def _plain(leaf: PyTree) -> np.ndarray:
@@ -100,7 +118,7 @@ def _restore_key(found: np.ndarray, like: PyTree) -> PyTree:
 
 
 def _is_key(leaf: PyTree) -> bool:
-    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, JaxArray) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Json]]:
@@ -124,7 +142,7 @@ def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[P
     try:
         with np.load(source, allow_pickle=False) as file:
             about = json.loads(bytes(file["header"]))
-            leaves, structure = jax.tree.flatten(like)
+            leaves = _leaves(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
             found = [_restore_key(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
     # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
@@ -146,7 +164,7 @@ def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[P
     shapes = [np.shape(leaf) for leaf in leaves]
     if [leaf.shape for leaf in found] != shapes:
         raise RunError(f"{path}: belongs to another configuration (its arrays have other shapes).")
-    return jax.tree.unflatten(structure, found), about
+    return _like(like, found), about
 
 
 def digest_of(data: object) -> str:

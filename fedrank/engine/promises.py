@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedrank.core.errors import FedrankWarning, MissingExtraError
 from fedrank.core.privacy_report import PrivacyReport, Promise, Unit
 from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode, method, method_names, task_of
@@ -67,11 +69,18 @@ def all_promised(protocols: Sequence[str] = ()) -> Iterator[Promised]:
     """Every protocol with its defaults and in each of its modes, one after another.
 
     Args:
-        protocols: Names; empty: all.
+        protocols: Names; empty: all that can be set up here, with a warning about those that need an extra.
 
     Raises:
         UnknownNameError: There is no such protocol.
     """
     for name in [method(name).name for name in protocols] or method_names():
         for mode in (DEFAULTS, *method(name).modes):
-            yield Promised(name, mode, *rounds_and_promise(name, mode.settings))
+            try:
+                found = rounds_and_promise(name, mode.settings)
+            except MissingExtraError as error:
+                if protocols:
+                    raise
+                warnings.warn(f"{name} is left out: {error}", FedrankWarning, stacklevel=2)
+                break
+            yield Promised(name, mode, *found)

@@ -358,9 +358,9 @@ def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) ->
     return {
         "fedrank": __version__,
         "python": platform.python_version(),
-        "jax": version("jax"),
+        "jax": version("jax") if is_installed("jax") else None,
         "numpy": np.__version__,
-        "numba": version("numba") if is_installed("numba") else None,
+        "numba": version("numba"),
         "platform": platform.platform(terse=True),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -21,7 +21,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, AnyInt, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import AnswerError, ConfigError
-from fedrank.core.lazy import jax, jit, jnp, register_waiting
+from fedrank.core.lazy import jax, jit, jnp, register_waiting, require_jax
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import ATTACK, FATE, INIT, WORLD, party_key
 from fedrank.core.streams import run_words, wrap_keys
@@ -210,6 +210,7 @@ class Simulator(Rounds):
     def __post_init__(self):
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
+        require_jax(self.why or f"A run of {self.protocol.name}")
         register_waiting()  # messages of a protocol that was imported without JAX
 
     @property

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
-from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import is_part
 from fedrank.core.lazy import jax, jnp, on_cpu
-from fedrank.core.optional import require
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
@@ -123,15 +121,12 @@ def use_kernels(config: RankingRun, ranker: Ranker) -> bool:
 
     Raises:
         ConfigError: They are asked for and cannot be used.
-        MissingExtraError: They are asked for, and what compiles them is not installed.
     """
     able = ranker.kernel_shape() is not None
     if config.compute.kernels == "on" and not able:
         raise ConfigError(f"compute.kernels = 'on', but the kernels do not know the ranker {config.ranker!r}.")
-    if config.compute.kernels == "on":
-        require("fast", "compute.kernels = 'on'", "numba")
     if config.compute.kernels == "auto":
-        return able and COMPILES and on_cpu()
+        return able and on_cpu()
     return config.compute.kernels == "on"
 
 

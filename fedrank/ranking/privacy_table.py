@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError
@@ -69,9 +68,9 @@ def value_distributions(user_name: str, grades: int, metric: OnlineMetric) -> np
             f"{grades} grades in {metric.depth} places make {grades**metric.depth:,} lists; at most "
             f"{_MOST_LISTS:,} are enumerated. Choose a smaller depth: the paper's Table 2 uses 5."
         )
-    labels = jnp.asarray(list(itertools.product(range(grades), repeat=metric.depth)), jnp.int32)
+    labels = np.array(list(itertools.product(range(grades), repeat=metric.depth)), np.int32)
     user = cascade(user_name, grades, metric.depth)
-    patterns = np.asarray(pattern_probabilities(user, labels, jnp.ones(labels.shape, bool)), np.float64)
+    patterns = np.asarray(pattern_probabilities(user, labels, np.ones(labels.shape, bool), np), np.float64)
     values = np.zeros((metric.n, patterns.shape[0]))
     np.add.at(values, metric.index, patterns.T)
     return values.T

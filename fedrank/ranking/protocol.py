@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.compiled import COMPILES
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.protocol import Party, Protocol
@@ -83,7 +82,7 @@ class RankingProtocol(Protocol):
     metric: OnlineMetric = field(default_factory=max_rr, metadata={"bound": True})
     others: tuple[CascadeUser, ...] = bound(())
     bounds: Bounds = bound(Bounds())
-    kernels: bool = bound(COMPILES)
+    kernels: bool = bound(True)
     interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
 
     task = "ranking"

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.compiled import COMPILES, njit, prange
+from fedrank.core.compiled import njit, prange
 from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, freeze
 from fedrank.core.lazy import on_cpu
 from fedrank.engine.scoring import blocks, scores
@@ -41,7 +41,7 @@ class Documents:
             weights: float32 [parameters].
         """
         shape = ranker.kernel_shape()
-        if shape is not None and COMPILES and on_cpu():
+        if shape is not None and on_cpu():
             return row_scores(weights, self._features, shape[1])
         return scores(ranker, weights, self._blocks, len(self._features))
 

@@ -19,8 +19,6 @@ of them is wrong with a probability of at most 5 %.
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import polars as pl
 from jaxtyping import Bool, Float
@@ -35,7 +33,7 @@ from fedrank.silos.data.splits import Rows
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own, fit_trees, log_loss
 from fedrank.silos.sceptic.verdicts import POWER
-from fedrank.silos.sceptic.ways import WAYS, Others, choose
+from fedrank.silos.sceptic.ways import WAYS, Others, choose, ways_here
 
 #: Largest probability of a wrong verdict about any silo of a target.
 LEVEL = 0.05
@@ -310,14 +308,14 @@ def sceptics_rows(experiment: SiloExperiment) -> dict[str, Json]:
     """
     if not 2 <= experiment.n_parties <= MOST_SILOS:
         return {}
-    import_module("sklearn.ensemble")  # a limit holds for libraries that are loaded by then
+    here = ways_here()
     with threadpool_limits(1):
-        made = {experiment.names[target]: _of(experiment, target) for target in experiment.targets}
+        made = {experiment.names[target]: _of(experiment, target, "trees" in here) for target in experiment.targets}
     return {name: about for name, about in made.items() if about}
 
 
-def _of(experiment: SiloExperiment, target: int) -> dict[str, Json]:
-    ways = (*_CHOSEN, "trees")
+def _of(experiment: SiloExperiment, target: int, trees: bool) -> dict[str, Json]:
+    ways = (*_CHOSEN, "trees") if trees else _CHOSEN
     values: dict[str, list[float | None]] = {way: [] for way in (*ways, "recommended")}
     recommended: list[str] = []
     rows = []
@@ -330,7 +328,7 @@ def _of(experiment: SiloExperiment, target: int) -> dict[str, Json]:
             return {}
         rest = [_own(experiment.arrays.train, division, k) for k in range(experiment.n_parties) if k != target]
         chosen = choose(mine, Others.of(rest, rng), rng, _CHOSEN)
-        models = {**chosen.models, "trees": fit_trees(mine)}
+        models = {**chosen.models, **({"trees": fit_trees(mine)} if trees else {})}
         for way in ways:
             values[way].append(_measure(experiment, models[way](test.x), test.y) if way in models else None)
         values["recommended"].append(values[chosen.best][-1])

@@ -6,14 +6,17 @@ import string
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-from jaxtyping import Array, Key
+import numpy as np
+from jaxtyping import Key
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.slates.config import BASELINES, SlatesRun
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.sums.stays import plays_stays
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.satisfaction import PRESETS, Satisfaction, preset
 
@@ -45,6 +48,9 @@ class SlateExperiment:
     @property
     def parties(self) -> Party:
         """The platforms of the first run before its first user: leaves of ``own`` are [K, ...]."""
+        if self.together:
+            numbers = np.arange(self.n_parties, dtype=np.int32)
+            return Party(None, self.protocol.learner.first_state(None, numbers))  # type: ignore[attr-defined]
         party = self.first_parties(run_keys([self.config.seed]))
         return party._replace(own=jax.tree.map(lambda leaf: leaf[0], party.own))
 
@@ -55,6 +61,11 @@ class SlateExperiment:
             keys: The runs' keys, typed [runs].
         """
         return self.protocol.parties(jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys))
+
+    @property
+    def together(self) -> bool:
+        """True if NumPy plays all users of a run at once, and it needs no JAX."""
+        return plays_stays(self.protocol) and self.world == self.protocol.world
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -28,10 +28,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import dataclass_of_arrays, jax, jnp
 from fedrank.core.protocol import Environment, Party
@@ -59,7 +60,7 @@ class SlateLearner(abc.ABC):
     feedback: tuple[bool, ...]
 
     @abc.abstractmethod
-    def first_state(self, key: Key[Array, ""], number: Int[Array, ""] | int) -> Any:
+    def first_state(self, key: Key[Array, ""], number: Int[Array, "*#users"] | int) -> Any:
         """A platform's state before its first user.
 
         Args:
@@ -68,7 +69,9 @@ class SlateLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def first_view(self, own: Any, observed: Float[Array, ""], documents: Float[Array, " candidates"]) -> PyTree:
+    def first_view(
+        self, own: Any, observed: Float[Array, "*#users"], documents: Float[Array, "*#users candidates"]
+    ) -> PyTree:
         """The view of a user who has just come.
 
         Args:
@@ -82,9 +85,9 @@ class SlateLearner(abc.ABC):
         self,
         own: Any,
         turn: Turn,
-        observed: Float[Array, ""],
-        documents: Float[Array, " candidates"],
-        over: Bool[Array, ""],
+        observed: Float[Array, "*#users"],
+        documents: Float[Array, "*#users candidates"],
+        over: Bool[Array, "*#users"] | bool,
     ) -> PyTree:
         """The view after a round; other arguments as of :meth:`first_view`.
 
@@ -93,14 +96,14 @@ class SlateLearner(abc.ABC):
             turn: The outcome of its slate; a platform without feedback uses nothing of it.
             observed: What it observes now.
             documents: The candidates now.
-            over: Whether another user has come.
+            over: Whether another user has come; False where it is known that none has.
         """
 
     def pool_views(self, views: PyTree) -> PyTree:
         """Views of all platforms, leaves [K, ...], where they see each other's; by default none does."""
         return views
 
-    def record(self, own: Any, turn: Turn, number: Int[Array, ""], over: Bool[Array, ""]) -> Any:
+    def record(self, own: Any, turn: Turn, number: Int[Array, "*#users"], over: Bool[Array, "*#users"]) -> Any:
         """The state with what is kept of a round, the view of which is still there; by default nothing is kept.
 
         Args:
@@ -112,12 +115,12 @@ class SlateLearner(abc.ABC):
         return own
 
     @abc.abstractmethod
-    def values(self, own: Any) -> Float[Array, " values"]:
+    def values(self, own: Any) -> Float[Array, "*#users values"]:
         """Value of a click on each candidate now; one more where a round without a click is worth anything."""
 
     def join_values(
-        self, shared: PyTree, values: Float[Array, "platforms values"], key: Key[Array, ""]
-    ) -> Float[Array, "platforms values"]:
+        self, shared: PyTree, values: Float[Array, "*#users platforms values"], key: Key[Array, ""]
+    ) -> Float[Array, "*#users platforms values"]:
         """Values of all platforms as slates are made by them; by default each platform's own.
 
         Args:
@@ -128,7 +131,7 @@ class SlateLearner(abc.ABC):
         return values
 
     @abc.abstractmethod
-    def best(self, own: Any, values: Float[Array, " values"]) -> Int[Array, " slots"]:
+    def best(self, own: Any, values: Float[Array, "*#users values"]) -> Int[Array, "*#users slots"]:
         """The slate that follows from values; places of candidates in slot order."""
 
 
@@ -210,16 +213,23 @@ class LearnedPolicy(Policy):
         return self.learner.name
 
     @override
-    def begin(self) -> LastRound:
+    def begin(self) -> LastRound | None:
+        if isinstance(self.own.slate, np.ndarray):  # together, with leading axes of users: there was no round
+            return None
         k, world = self.learner.world.platforms, self.learner.world
         zero, documents = jnp.zeros(k), jnp.zeros((k, world.candidates))
         views = self.learner.pool_views(jax.vmap(self.learner.first_view)(self.own, zero, documents))
         nothing = Turn(jnp.zeros(k, jnp.int32), jnp.zeros(k, jnp.int32), zero, zero)
         return LastRound(jnp.bool_(True), views, jnp.zeros((k, world.slate), jnp.int32), nothing)
 
-    def _views(self, memory: LastRound, scene: Scene) -> PyTree:
+    def _views(self, memory: LastRound | None, scene: Scene) -> PyTree:
         """Views of the platforms now."""
         learner = self.learner
+        if memory is None:
+            return learner.first_view(self.own, scene.observed, scene.documents)
+        if isinstance(scene.observed, np.ndarray):
+            own = self.own._replace(view=memory.views, slate=memory.slates)
+            return learner.next_view(own, memory.turns, scene.observed, scene.documents, over=False)
         own = self.own._replace(view=memory.views, slate=memory.slates)
         later = partial(learner.next_view, over=jnp.bool_(False))
         after = learner.pool_views(jax.vmap(later)(own, memory.turns, scene.observed, scene.documents))
@@ -227,14 +237,17 @@ class LearnedPolicy(Policy):
         return jax.tree.map(lambda a, b: jnp.where(memory.none, a, b), first, after)
 
     @override
-    def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
+    def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         learner, own = self.learner, self.own._replace(view=self._views(memory, scene))
+        if isinstance(scene.observed, np.ndarray):
+            return learner.best(own, learner.values(own))
         values: Float[Array, "platforms values"] = jax.vmap(learner.values)(own)
         return jax.vmap(learner.best)(own, learner.join_values(self.shared, values, key))
 
     @override
     def notice(self, memory, scene, slates, turns):
-        return LastRound(jnp.bool_(False), self._views(memory, scene), slates, turns)
+        none: Any = np.False_ if isinstance(slates, np.ndarray) else jnp.bool_(False)
+        return LastRound(none, self._views(memory, scene), slates, turns)
 
 
 class LearnerProtocol(PlatformProtocol):
@@ -246,7 +259,7 @@ class LearnerProtocol(PlatformProtocol):
 
     learner: Any
 
-    def platform(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> Any:
+    def platform(self, key: Key[Array, ""] | None, number: Int[Array, "*#users"] | int) -> Any:
         """A platform's state before its first user; arguments as of :meth:`SlateLearner.first_state`."""
         return self.learner.first_state(key, number)
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.plugins import class_name
 from fedrank.core.trees import Json
 from fedrank.engine.layers import Layer
@@ -260,7 +260,7 @@ def _first(learner: ValueLearner, number: Int[Array, ""]) -> PlatformState:
     return learner.first_state(jax.random.key(0), number)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _own_values(
     learner: ValueLearner,
     numbers: Int[Array, " platforms"],
@@ -273,7 +273,7 @@ def _own_values(
     return jax.vmap(of_platform)(numbers, weights, views)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _join_values(
     s: Slates,
     federated: Float[Array, " parameters"],
@@ -283,7 +283,7 @@ def _join_values(
     return jax.vmap(functools.partial(joint_values, s, federated))(own, others)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _slates(
     learner: ValueLearner,
     numbers: Int[Array, " platforms"],

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Bool, Float, Key
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jax
 from fedrank.core.privacy_report import DELTA

@@ -15,18 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Float, Key, UInt32
+from jaxtyping import Float, UInt32
 
 from fedrank.core.errors import FedrankWarning, RunError
+from fedrank.core.lazy import jax
+from fedrank.core.native import map_trees
 from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, mean_interval, time_to_threshold
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
-from fedrank.slates.world.policies import BASELINES, OneOf, Played, Policy, StayKeys, play_compiled, stay_keys
+from fedrank.slates.world.policies import (
+    BASELINES,
+    OneOf,
+    Played,
+    Policy,
+    StayKeys,
+    play_compiled,
+    play_together,
+    plays_together,
+    stay_keys,
+)
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
@@ -124,15 +135,15 @@ def interval(values: Any) -> dict[str, float | None]:
     }
 
 
-def fresh_users(keys: Key[Array, " runs"], episodes: int, rounds: int) -> StayKeys:
+def fresh_users(seeds: Sequence[int], episodes: int, rounds: int) -> StayKeys:
     """The users that runs are evaluated with, [runs, episodes]: always the same, and never those of training.
 
     Args:
-        keys: The runs' keys.
+        seeds: Of the runs.
         episodes: Users a run.
         rounds: Of a stay.
     """
-    return _stays(np.asarray(jax.random.key_data(keys)), FRESH, episodes, rounds)
+    return _stays(run_words(seeds), FRESH, episodes, rounds)
 
 
 def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: int) -> StayKeys:
@@ -157,12 +168,12 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
     )
     solved = solve(world, seed=seed) if OPTIMUM in names else None
     policies = [_policy(world, name, solved) for name in names]
-    kinds = {jax.tree.structure(policy): policy for policy in policies}
     out = []
     for name, policy in zip(names, policies, strict=True):
-        mine = jax.tree.structure(policy)
-        one_of = OneOf(tuple({**kinds, mine: policy}.values()), np.int32(list(kinds).index(mine)))
-        all_of_it = jax.tree.map(np.asarray, play_compiled(world, one_of, together))
+        if plays_together(world):
+            all_of_it: Any = play_together(world, policy, together)
+        else:
+            all_of_it = _play_compiled(world, policy, policies, together)
         solution = (float(solved.total), float(solved.error)) if solved and name == OPTIMUM else None
         found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
@@ -176,6 +187,14 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
             stacklevel=2,
         )
     return [one for one in out if one.name != OPTIMUM or not beaten]
+
+
+def _play_compiled(world: Satisfaction, policy: Policy, policies: Sequence[Policy], users: StayKeys) -> Played:
+    """Outcome of one of several policies, all in one compiled program."""
+    kinds = {jax.tree.structure(one): one for one in policies}
+    mine = jax.tree.structure(policy)
+    one_of = OneOf(tuple({**kinds, mine: policy}.values()), np.int32(list(kinds).index(mine)))
+    return map_trees(np.asarray, play_compiled(world, one_of, users))
 
 
 def _beating_optimum(found: Sequence[SlateBaseline]) -> str:

@@ -18,22 +18,25 @@ import functools
 import json
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
-from jaxtyping import Array, Bool, Float32, Key
+from jaxtyping import Bool, Float32
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger
+from fedrank.core.native import map_trees
 from fedrank.core.plugins import class_name
+from fedrank.core.protocol import Party
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
+from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
-from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.simulator import Simulator
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate import NetworkPlatforms
@@ -51,7 +54,8 @@ from fedrank.slates.results import (
     stay_json,
 )
 from fedrank.slates.results import about as described_world
-from fedrank.slates.world.policies import Played, StayKeys
+from fedrank.slates.sums.stays import StayRounds
+from fedrank.slates.world.policies import Copying, Played, StayKeys, play_together
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
@@ -87,17 +91,18 @@ class SlateRunner(Runner):
     """A run of a :class:`SlateExperiment`; arguments as :class:`Runner` has them."""
 
     config: SlatesRun
-    simulator: Simulator
-
     unit = "slates"
 
     def __init__(self, experiment: SlateExperiment, home: RunFolder, listener: Listener):
         config, k = experiment.config, experiment.n_parties
         chunk = max(k, config.compute.chunk // config.seeds)
-        simulator = Simulator(experiment.protocol, chunk, config.compute.debug)
+        if experiment.together and not config.compute.debug:
+            simulator: Rounds = StayRounds(experiment.protocol)  # type: ignore[arg-type] - it is one
+        else:
+            simulator = Simulator(experiment.protocol, chunk, config.compute.debug)
         super().__init__(config, home, listener, simulator, k)
-        self.experiment, self.keys = experiment, run_keys(config.all_seeds)
-        self.users = fresh_users(self.keys, config.evaluation.episodes, experiment.world.rounds_per_episode)
+        self.experiment, self.keys = experiment, simulator.keys(config.all_seeds)
+        self.users = fresh_users(config.all_seeds, config.evaluation.episodes, experiment.world.rounds_per_episode)
         self.episodes: list[pl.DataFrame] = []
         self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and episodes that have ended
         self.length = np.zeros(self.runs, np.int64)  # rounds of the current episodes so far
@@ -124,17 +129,22 @@ class SlateRunner(Runner):
         """Data that all platforms share: none, because users are generated."""
         return None
 
-    def start(self) -> tuple[jax.Array, Any, Any]:
+    def start(self) -> tuple[PyTree, Any, Any]:
         """As :meth:`Runner.start`; each run has its first networks."""
+        simulator = self.simulator
+        if not isinstance(simulator, Simulator):
+            return self.keys, *simulator.begin(self.keys, Party(None, None))
 
-        def first(keys: Key[Array, " runs"]) -> tuple[Any, Any]:
-            return self.simulator.start(keys, self.experiment.first_parties(keys), per_run=True)
+        def first(keys: Any) -> tuple[Any, Any]:
+            return simulator.start(keys, self.experiment.first_parties(keys), per_run=True)
 
         # One program instead of one for each operation.
-        return self.keys, *(jit(first, quick=True) if self.simulator.protocol.quick else first)(self.keys)
+        return self.keys, *(jit(first, quick=True) if simulator.protocol.quick else first)(self.keys)
 
     def _step(self) -> int:
         every = self.config.evaluation.every
+        if self.simulator.backend == "numpy":  # the more users at once, the quicker
+            return every
         most = max(1, _PER_CALL // (self.work * self.runs))
         return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
 
@@ -251,8 +261,12 @@ class SlateRunner(Runner):
             self.frames.append(self._rows(np.asarray(self.seeds), rounds, self.sent, "test", measure, values))
 
     def _play_fresh(self, states: PyTree, own: PyTree, *, copying: bool = False) -> Played:
-        e = self.experiment
-        return _evaluate(e.protocol, e.world, self.simulator.server(states), own, self.users, np.bool_(copying))
+        e, server = self.experiment, self.simulator.server(states)
+        if self.simulator.backend == "numpy":
+            of_users = map_trees(lambda leaf: leaf[:, None], own)
+            policy = Copying(e.world, e.protocol.policy(server, of_users), e.protocol.feedback.index(True), copying)
+            return play_together(e.world, policy, self.users)
+        return _evaluate(e.protocol, e.world, server, own, self.users, np.bool_(copying))
 
     # -- going on ------------------------------------------------------------------------------------------------
 
@@ -370,7 +384,7 @@ class SlateRunner(Runner):
         if done != self.done:
             ours = self._play_fresh(states, own)
         kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        together = jax.tree.map(lambda leaf: np.mean(np.asarray(leaf), axis=0), ours)
+        together = map_trees(lambda leaf: np.mean(np.asarray(leaf), axis=0), ours)
         self.home.json("stays.json", {**kept, OURS: stay_json(together, self.experiment.names)})
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:

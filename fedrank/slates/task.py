@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from fedrank.core.lazy import require_jax
 from fedrank.core.programs import keep_programs
 from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
@@ -44,8 +45,14 @@ class SlatesTask(Task[SlatesRun]):
         protocol: Any = None,
         data: Any = None,
     ) -> SlateExperiment:
-        keep_programs()
-        return experiment_of(config, protocol, data)
+        why = f"A run of {config.protocol}"
+        if not getattr(protocol or config.played, "plans", False):
+            require_jax(f"{why}, whose platforms have networks,")
+        experiment = experiment_of(config, protocol, data)
+        if not experiment.together or config.compute.debug:
+            require_jax(f"{why} with these users or this learner")
+            keep_programs()
+        return experiment
 
     @override
     def runner(self, experiment: SlateExperiment, home: RunFolder, listener: Listener) -> SlateRunner:

@@ -17,13 +17,12 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, DataError, RunError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Party
 from fedrank.data.folders import OWN
@@ -396,7 +395,7 @@ def rows_after_setup(remembered: dict[str, np.ndarray]) -> SketchRows:
     return alone(rows)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1))
 def _values(protocol: SiloSketch, measure: str, rows: SketchRows, model: Any) -> jax.Array:
     """Value of each of the silo's queries."""
     mine = jax.tree.map(lambda leaf: leaf[0, 0, 0], rows)

@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import jax
 import numpy as np
 from jaxtyping import Float, Integer
 from scipy import stats
 
+from fedrank.core.lazy import jax
 from fedrank.core.trees import Json
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.rows import ISOLATED, SKETCHED, TextRows

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
+from fedrank.core.lazy import jnp
 from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.frames import in_single_precision, query_ids, table_of

@@ -16,13 +16,13 @@ import re
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 import polars as pl
 from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jax
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener

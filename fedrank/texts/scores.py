@@ -12,12 +12,12 @@ import functools
 import re
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32
+from jaxtyping import Bool, Float32, Int32
 
 from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.protocol import Party
 from fedrank.engine.scoring import blocks, scores
 from fedrank.metrics.offline import offline_metric
@@ -85,7 +85,7 @@ def score_all(
     return _measured_all(measures, shared, own, more, found)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _models(
     protocol: SiloSketch, states: SketchState, shared: SketchRows, own: SketchOwn
 ) -> dict[str, Float32[Array, "runs silos size"]]:
@@ -97,7 +97,7 @@ def _models(
     return jax.vmap(jax.vmap(silo, in_axes=(None, 0)))(states, own)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _measured_all(
     measures: tuple[str, ...],
     shared: SketchRows,

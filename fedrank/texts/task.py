@@ -9,6 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from fedrank.core.lazy import require_jax
 from fedrank.core.protocol import Protocol
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.progress import Listener
@@ -43,6 +44,7 @@ class TextsTask(Task[TextsRun]):
         data: Any = None,
     ) -> TextExperiment:
         del protocol  # a protocol of the caller's own is the configuration's method
+        require_jax(f"A run of {config.protocol}")
         return build_texts(config, folder, data=data)
 
     @override

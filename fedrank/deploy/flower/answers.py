@@ -16,13 +16,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.core.lazy import jax, jit
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
@@ -347,7 +347,7 @@ def _answers(
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jit, static_argnums=(0, 1))
 def _drawn(exchange: Exchange, several: bool, key: Any, round_: Any, numbers: Any, index: Any) -> Any:
     def draw(number):
         # As in a simulator: where there are several exchanges, a party has another key for each.
@@ -357,7 +357,7 @@ def _drawn(exchange: Exchange, several: bool, key: Any, round_: Any, numbers: An
     return jax.vmap(draw)(numbers)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _respond(exchange: Exchange, request: PyTree, shared: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     def respond(own, draws):
         party, reply = exchange.respond(request, Party(shared, own), draws)

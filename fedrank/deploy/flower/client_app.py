@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.core.lazy import jax
 from fedrank.core.programs import keep_programs
 from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
 from fedrank.deploy.flower.kept_answers import Store

@@ -25,13 +25,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import FedrankError, RunError, WireError
+from fedrank.core.lazy import jit
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
@@ -400,7 +400,7 @@ def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> A
     )
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _tell_compiled(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)
 

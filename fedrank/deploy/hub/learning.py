@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32, Shaped
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.core.lazy import register_waiting
+from fedrank.core.lazy import jax, jnp, register_waiting
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.checks import Comparing

@@ -21,11 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.trees import Json
 from fedrank.deploy.database import transaction
 from fedrank.deploy.hub.store import STEPS, Store, StoreError, open_first_round

@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import RunError
+from fedrank.core.optional import require
 from fedrank.deploy.device import Device, conversation
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.app import HubApp
@@ -383,6 +384,7 @@ def _hits(scores: Pairs, now: list[Report], before: list[Report], rng: np.random
 
 def _learnt(pairs: list, scores: list, rng: np.random.Generator) -> list[float]:
     """The same for a score that boosted trees learn from the first half of the rounds, tried on the second."""
+    require("sklearn", "The attack that learns how reports are linked", "sklearn")
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     def features(now: list[Report], before: list[Report]) -> np.ndarray:

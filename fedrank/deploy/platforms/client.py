@@ -31,13 +31,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import PlatformFolder
@@ -227,17 +226,17 @@ def _if_there(act: Any) -> Any:
         return _AWAY
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _first(world: Satisfaction, key: Any) -> Scene:
     return world.first(world.draw(key))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _drawn(world: Satisfaction, key: Any) -> Any:
     return world.draw(key)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _tick(world: Satisfaction, user: Any, documents: Any, slate: Any, draws: PyTree, platform: Any) -> Any:
     return world.step(user, documents, slate, draws, platform)
 
@@ -246,7 +245,7 @@ def _of(ticks: Any, k: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[k], ticks)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _after(world: Satisfaction, user: Any, observed: Any, draws: PyTree) -> tuple[Scene, Any]:
     """The next round's scene, of a new user if this one has left, and whether this user has left."""
     done = user.left <= 0

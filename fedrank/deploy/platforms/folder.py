@@ -23,12 +23,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.lazy import jax, jnp
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.platforms.terms import Terms

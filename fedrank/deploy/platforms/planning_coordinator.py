@@ -26,12 +26,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int64, Num, UInt32
 
 from fedrank.core.errors import RunError, SecureSumError, WireError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms

@@ -40,12 +40,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt32
 
 from fedrank.core.errors import FedrankWarning, RunError, SecureSumError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
@@ -492,7 +491,7 @@ class PlanningPlatform:
         self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _arrive(
     learner: SumLearner, own: PlatformState, observed: Any, documents: Any, other: Any, left: Any, number: Any
 ) -> PlatformState:
@@ -504,7 +503,7 @@ def _arrive(
     return own._replace(view=view, stay=jnp.where(other, 0.0, own.stay), rounds=jnp.int32(number))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     """The platform after a round; the user has left if the time is over."""
     over = own.view.left <= 1
@@ -512,7 +511,7 @@ def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     return learner.record(own, turn, own.rounds, over)._replace(view=view)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _explore(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
     taste, slate = learner.explore_slate(own, draws)
     return own._replace(view=own.view._replace(taste=taste), slate=slate)

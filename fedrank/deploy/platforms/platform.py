@@ -26,12 +26,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree

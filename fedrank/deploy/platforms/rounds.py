@@ -32,13 +32,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError, WireError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
@@ -473,11 +472,11 @@ def _readable(exchange: Exchange, reply: bytes) -> bool:
     return True
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _asked_of(exchange: Exchange, state: PyTree) -> Any:
     return exchange.ask(state)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
     return exchange.tell(state, replies, arrived)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Float32, Key
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, WireError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import INIT, WORLD, party_key
@@ -153,12 +152,12 @@ class Terms:
         return party_key(self.run_key, number, WORLD)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _first_state(protocol: FedSlate | SummedSlates, key: Any) -> Any:
     return protocol.init(key)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _first_own(protocol: FedSlate | SummedSlates, key: Any, platform: Any) -> Any:
     return protocol.platform(key, platform)
 
@@ -211,26 +210,26 @@ def decode_as(layout: Layout, body: bytes) -> Any:
         raise RefusedError("out-of-range") from error
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " candidates"]:
     """Q-values of the candidates by the platform's own network, float32 [N]."""
     return protocol.learner.values(own)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def finish(s: Slates, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
     """End a round; whether the user has left is not known before the next visit. Returns state and transition."""
     return finish_round(s, own, turn, number, jnp.bool_(False))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def left(
     s: Slates, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
 ) -> tuple[PlatformState, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, report_crashes
-from fedrank.core.optional import is_installed
 from fedrank.engine.executors.base import RETRIES, Executor, repeated_death_error, run_job, unwrap_result
 
 
@@ -112,7 +111,6 @@ def _begin(threads: int) -> None:
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(threads)
-    if is_installed("numba"):
-        import numba
+    import numba
 
-        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]

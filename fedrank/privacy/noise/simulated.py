@@ -13,10 +13,11 @@ from types import ModuleType
 import numpy as np
 from jaxtyping import Float32, Int32, Key, UInt32
 
-from fedrank.core.arrays import ArrayT
+from fedrank.core.arrays import AnyArray, ArrayT
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.streams import AnyKey, normals, split, stream
 
 #: Largest scale in steps: beyond it, single precision would leave out integers near zero.
 LARGEST_SCALE = 2**20
@@ -46,11 +47,11 @@ def laplace_of(words: UInt32[ArrayT, "2 *shape"], scale: float, xp: ModuleType) 
     return geometric[0] - geometric[1]
 
 
-def simulated_discrete_gaussian(key: Key[Array, ""], shape: tuple[int, ...], sigma: float) -> Int32[Array, "*shape"]:
+def simulated_discrete_gaussian(key: AnyKey, shape: tuple[int, ...], sigma: float) -> Int32[AnyArray, "*shape"]:
     """Discrete Gaussian noise: by inversion for small σ, else a rounded normal variable.
 
     Args:
-        key: Typed key, consumed.
+        key: Typed key, consumed, or both words of one: NumPy draws the same then, but for rounding of normal numbers.
         shape: Shape wanted.
         sigma: σ in steps.
 
@@ -58,6 +59,12 @@ def simulated_discrete_gaussian(key: Key[Array, ""], shape: tuple[int, ...], sig
         int32 ``shape``.
     """
     _check(sigma, 1)
+    if isinstance(key, np.ndarray):
+        if sigma >= ROUNDED_FROM:
+            normal = normals(stream(key, math.prod(shape))).reshape(shape)
+            return np.round(np.float32(sigma) * normal).astype(np.int32)
+        sizes, signs = stream(split(key, 2), math.prod(shape))
+        return small_gaussian_of(sizes.reshape(shape), signs.reshape(shape), sigma, np)
     if sigma >= ROUNDED_FROM:
         return jnp.round(jnp.float32(sigma) * jax.random.normal(key, shape, jnp.float32)).astype(jnp.int32)
     size_key, sign_key = jax.random.split(key)

@@ -1,16 +1,13 @@
 """The cryptography of a secure sum: which library function does what, with which parameters.
 
 No algorithm here is new. Keys, key agreement (X25519), key derivation (HKDF-SHA256), the stream of masks
-(ChaCha20) and sealing (ChaCha20-Poly1305) are the library *cryptography*'s; secret sharing (Shamir, over GF(2¹²⁸)) is
-*PyCryptodome*'s. Both take their randomness from the operating system, and neither can be seeded from here.
+(ChaCha20) and sealing (ChaCha20-Poly1305) are the library *cryptography*'s, which takes its randomness from the
+operating system and cannot be seeded from here. Secret sharing is in :mod:`fedrank.privacy.secure_sum.shamir`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -21,8 +18,6 @@ from jaxtyping import UInt32
 
 from fedrank.core.errors import SecureSumError
 from fedrank.privacy.secure_sum.messages import KEY
-
-_HALF = 16  # Shamir's scheme of the library shares secrets of 16 bytes
 
 
 def public_key(private: X25519PrivateKey | bytes) -> bytes:
@@ -89,39 +84,6 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, context)
     except InvalidTag as error:
         raise SecureSumError("sealed shares were changed, or are not from whom they should be; refused.") from error
-
-
-def split(secret: bytes, threshold: int, holders: int) -> list[bytes]:
-    """Shares of a secret of 32 bytes, each of 32 bytes; fewer than ``threshold`` of them say nothing about it.
-
-    Args:
-        secret: 32 bytes, shared as two halves of 16.
-        threshold: Shares that make the secret again.
-        holders: Shares to make. The i-th belongs to holder i + 1 in :func:`combine`.
-    """
-    halves = [Shamir.split(threshold, holders, secret[i : i + _HALF], False) for i in (0, _HALF)]
-    return [low + high for (_, low), (_, high) in zip(*halves, strict=True)]
-
-
-def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """The secret again.
-
-    Args:
-        shares: Holder (from 1) → share; the first ``threshold`` of them are used.
-        threshold: As in :func:`split`.
-
-    Returns:
-        32 bytes. They are the secret if all shares used were true; the caller has to check.
-
-    Raises:
-        SecureSumError: There are fewer than ``threshold`` shares.
-    """
-    if len(shares) < threshold:
-        raise SecureSumError(f"{len(shares)} shares of a secret are there, {threshold} are needed.")
-    used = list(shares.items())[:threshold]
-    return b"".join(
-        Shamir.combine([(holder, share[i : i + _HALF]) for holder, share in used], False) for i in (0, _HALF)
-    )
 
 
 def _private(key: X25519PrivateKey | bytes) -> X25519PrivateKey:

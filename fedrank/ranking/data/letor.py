@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, FormatError
+from fedrank.core.optional import require
 from fedrank.data.lines import Lines, explain, read_lines, shown
 from fedrank.ranking.data.queries import QuerySet
 
@@ -176,6 +177,7 @@ def _memory() -> float:
 
 def _parse(path: Path, groups: Source | None, max_label: int | None) -> _Parsed:
     """Read one file and check every row."""
+    require("sklearn", "Reading a LETOR file", "sklearn")
     from sklearn.datasets import load_svmlight_file
 
     parse: Any = load_svmlight_file  # its annotations, made from the documentation, are narrower than the function

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int32
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import dataclass_of_arrays, jax
+from fedrank.core.optional import require
 from fedrank.ranking.data.queries import QuerySet, concatenate
 
 
@@ -142,6 +143,7 @@ def by_topic(queries: QuerySet, parties: int, topics: int, seed: int = 0) -> Sha
     Raises:
         ConfigError: Fewer parties than topics, or fewer queries with different documents than topics.
     """
+    require("sklearn", "Dividing queries by topic", "sklearn")
     from sklearn.cluster import k_means  # takes a second to import
 
     if not 1 <= topics <= parties:

@@ -12,11 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError, MissingExtraError
+from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.rankers.own import FunctionRanker
 
 #: Values of JAX by the name of a node of the traced graph.

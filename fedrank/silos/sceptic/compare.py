@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,7 +21,7 @@ from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, co
 from fedrank.silos.sceptic.learners import Own, folds, rows_of
 from fedrank.silos.sceptic.probes import Probes, probe
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
-from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose
+from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose, ways_here
 
 #: Fewest rows of the rarer label that a target needs: two in each of two folds.
 FEWEST = 4
@@ -192,14 +191,15 @@ class Answer:
         }
 
 
-def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence[str] = tuple(WAYS)) -> Answer:
+def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence[str] | None = None) -> Answer:
     """Compare every way for one silo, on all of its rows.
 
     Args:
         table: The silos.
         target: The silo's number or name.
         seed: Draws the folds.
-        ways: Names of :data:`~fedrank.silos.sceptic.ways.WAYS`; the silo alone is always among them.
+        ways: Names of :data:`~fedrank.silos.sceptic.ways.WAYS`, by default all that can be tried here; the silo
+            alone is always among them.
 
     Raises:
         UnknownNameError: There is no such silo or way.
@@ -215,7 +215,7 @@ def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence
             f"silo {table.names[number]} has {mine.rarer} rows of the rarer label, where {FEWEST} are needed to judge "
             "models on its own rows; take another target."
         )
-    import_module("sklearn.ensemble")  # a limit holds for libraries that are loaded by then
+    ways = ways_here() if ways is None else ways
     with threadpool_limits(1):  # arrays are small: threads cost more than they bring
         return _answer(table, number, seed, ways)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from fedrank.core.optional import require
 from fedrank.silos.data.looks import copies
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.glm.newton import Fit, Newton, Sums, ridge, sums
@@ -188,7 +189,12 @@ def fit_alone(own: Own, penalty: float) -> Glm:
 
 
 def fit_trees(own: Own) -> Scorer:
-    """Gradient-boosted trees of a silo's own rows (scikit-learn), which know missing values by themselves."""
+    """Gradient-boosted trees of a silo's own rows (scikit-learn), which know missing values by themselves.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    require("sklearn", "Boosted trees", "sklearn")
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     # Trees of few leaves, as there are few rows; scikit-learn's own 20 rows a leaf would not split 40.

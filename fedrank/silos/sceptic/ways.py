@@ -6,14 +6,18 @@ rows that are all in one place.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
+from fedrank.core.errors import FedrankWarning
+from fedrank.core.optional import is_installed
 from fedrank.silos.glm.newton import ridge
 from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import difference
@@ -62,6 +66,24 @@ WAYS: dict[str, Way] = {
     "stacked": Way("stacked", "A weighted sum of the models above, weights chosen on own rows.", "method"),
     "trees-pooled": Way("boosted trees of all rows", "Trees of all silos' rows at one place.", "simulation"),
 }
+
+#: Ways that take scikit-learn.
+_TREES = ("trees", "trees-pooled")
+
+
+def ways_here() -> tuple[str, ...]:
+    """All ways that can be tried here; a warning where scikit-learn is missing, and trees with it."""
+    if is_installed("sklearn"):
+        import_module("sklearn.ensemble")  # a limit of threads holds for libraries that are loaded by then
+        return tuple(WAYS)
+    warnings.warn(
+        "Boosted trees are not among what is tried first: scikit-learn is not installed. Install it: pip install "
+        "'fedrank[sklearn]'.",
+        FedrankWarning,
+        stacklevel=2,
+    )
+    return tuple(way for way in WAYS if way not in _TREES)
+
 
 #: Penalties of models of many silos' rows.
 _MANY = (1.0, 10.0, 100.0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Int64
+from jaxtyping import Int, Int64
 from typing_extensions import override
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Exchange
 from fedrank.privacy.audit import Audit

@@ -31,14 +31,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Bool, Float, Int, Key, Shaped
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol, Randomness
@@ -321,7 +321,7 @@ def discounted_next_value(records: Records, platform: int) -> Float[np.ndarray, 
     return np.asarray(_worth(records.protocol, records.following[:, :, platform], later, over, learnt))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt: Any) -> Array:
     s = protocol.slates
 

@@ -38,15 +38,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, Shaped
+from jaxtyping import Float, Int, Key, Shaped
 
+from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of
-from fedrank.core.lazy import jit
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.trees import Json, nest
 from fedrank.engine.settings import defaults, from_dict

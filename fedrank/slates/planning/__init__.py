@@ -47,7 +47,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, module_of, take
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
@@ -102,12 +102,12 @@ def worth(
     world: Satisfaction,
     fade: float,
     models: Models,
-    later: Float[Array, " grid"],
-    trace: Float[Array, ""],
-    item: Float[Array, " clicks"],
-    others: Float[Array, ""],
-    mean_item: Float[Array, ""],
-) -> Float[Array, " clicks+1"]:
+    later: Float[AnyArray, "*#users grid"],
+    trace: Float[AnyArray, "*#users"],
+    item: Float[AnyArray, "*#users clicks"],
+    others: Float[AnyArray, "*#users"],
+    mean_item: Float[AnyArray, "*#users"],
+) -> Float[AnyArray, "*#users clicks+1"]:
     """Q of clicks, and last of no click.
 
     Args:
@@ -120,22 +120,38 @@ def worth(
         others: m, ticks of others until this platform is due again.
         mean_item: Mean feature of what others' users click.
     """
-    after = jnp.append(fade * trace - item, fade * trace)
+    xp = module_of(item, trace, later)
+    before = trace[..., None]
+    clicked = fade * before - item
+    nothing = xp.broadcast_to(fade * before, (*clicked.shape[:-1], 1))
+    after = xp.concatenate([clicked, nothing], axis=-1)
     bound = largest_trace(fade)
-    place = jnp.clip((after + bound) / (2.0 * bound), 0.0, 1.0) * (GRID - 1)
-    low = jnp.minimum(place.astype(jnp.int32), GRID - 2)
-    to_come = later[low] + (place - low) * (later[low + 1] - later[low])
-    now = jnp.append(_engagement(models.own, jnp.full_like(item, trace), item), 0.0)
-    return now + others * _engagement(models.others, after, jnp.full_like(after, mean_item)) + to_come
+    place = xp.clip((after + bound) / (2.0 * bound), 0.0, 1.0) * (GRID - 1)
+    low = xp.minimum(place.astype(xp.int32), GRID - 2)
+    here = take(later, low)
+    to_come = here + (place - low.astype(xp.float32)) * (take(later, low + 1) - here)
+    now = _engagement(models.own, before, item)
+    now = xp.concatenate([now, xp.zeros_like(now[..., :1])], axis=-1)
+    return now + _column(others) * _engagement(models.others, after, _column(mean_item)) + to_come
+
+
+def _column(numbers: Any) -> Any:
+    """Numbers of users beside what each has of several clicks; one number is for all."""
+    return numbers if np.ndim(numbers) == 0 else numbers[..., None]
 
 
 def _engagement(
-    model: Float[Array, " features"], trace: Float[Array, " clicks"], item: Float[Array, " clicks"]
-) -> Float[Array, " clicks"]:
-    return jnp.exp(features(trace, item) @ model)
+    model: Float[AnyArray, "*#users features"],
+    trace: Float[AnyArray, "*#users clicks"],
+    item: Float[AnyArray, "*#users clicks"],
+) -> Float[AnyArray, "*#users clicks"]:
+    constant, of_trace, of_item = (_column(model[..., place]) for place in range(FEATURES))
+    return module_of(model, trace, item).exp(constant + of_trace * (trace / 2) + of_item * item)
 
 
-def others_ticks(world: Satisfaction, number: Int[Array, ""], left: Int[Array, ""]) -> Float[Array, ""]:
+def others_ticks(
+    world: Satisfaction, number: Int[AnyArray, "*#users"], left: Int[AnyArray, "*#users"]
+) -> Float[AnyArray, "*#users"]:
     """Ticks of other platforms until this one is due again, or the user leaves.
 
     Args:
@@ -144,35 +160,34 @@ def others_ticks(world: Satisfaction, number: Int[Array, ""], left: Int[Array, "
         left: Rounds left, this one included.
     """
     k = world.platforms
+    xp = module_of(number, left)
     last = (k - 1) / 2 if world.turns == "shuffled" else k - 1.0 - number
-    return jnp.where(left <= 1, last, k - 1.0)
+    return xp.where(left <= 1, xp.asarray(last, xp.float32), xp.float32(k - 1))
 
 
 def planned_slate(
-    world: Satisfaction, documents: Float[Array, " candidates"], values: Float[Array, " candidates+1"]
-) -> Int[Array, " slots"]:
+    world: Satisfaction,
+    documents: Float[AnyArray, "*#users candidates"],
+    values: Float[AnyArray, "*#users candidates+1"],
+) -> Int[AnyArray, "*#users slots"]:
     """The slate of the highest expected worth; ``values`` as :func:`worth` returns them."""
-    return best_slate(world.choice, world.appeal(documents), values[:-1], world.slate, values[-1])
+    return best_slate(world.choice, world.appeal(documents), values[..., :-1], world.slate, values[..., -1])
 
 
-def mean_click(world: Satisfaction, lists: Float[Array, "lists candidates"]) -> Float[Array, ""]:
+def mean_click(world: Satisfaction, lists: Float[AnyArray, "lists candidates"]) -> Float[AnyArray, ""]:
     """Mean feature of a click, were all candidates shown."""
-
-    def of_list(documents):
-        weights = world.choice.weights(world.appeal(documents))[:-1]
-        return jnp.vdot(weights, item_feature(documents)) / jnp.sum(weights)
-
-    return jnp.mean(jax.vmap(of_list)(lists))
+    weights = world.choice.weights(world.appeal(lists))[..., :-1]
+    return ((weights * item_feature(lists)).sum(axis=-1) / weights.sum(axis=-1)).mean()
 
 
 def plan(
     world: Satisfaction,
     fade: float,
     models: Models,
-    lists: Float[Array, "lists candidates"],
-    typical: Float[Array, ""],
-    number: Int[Array, ""],
-) -> Float[Array, "rounds grid"]:
+    lists: Float[AnyArray, "lists candidates"],
+    typical: Float[AnyArray, ""],
+    number: Int[AnyArray, ""],
+) -> Float[AnyArray, "rounds grid"]:
     """V after a round at the nodes of the grid, by rounds left less one: row 0 is of the last round.
 
     Args:
@@ -183,8 +198,9 @@ def plan(
         typical: Mean feature of what others' users click.
         number: Number of the platform.
     """
-    nodes = jnp.linspace(-largest_trace(fade), largest_trace(fade), GRID)
-    scores = jax.vmap(lambda documents: world.choice.weights(world.appeal(documents)), out_axes=1)(lists)
+    xp = module_of(lists, typical)
+    nodes = xp.linspace(-largest_trace(fade), largest_trace(fade), GRID, dtype=xp.float32)
+    scores = xp.moveaxis(world.choice.weights(world.appeal(lists)), -1, 0)[:, None]
 
     def of_list(later, others, trace, documents):
         values = worth(world, fade, models, later, trace, item_feature(documents), others, typical)
@@ -193,19 +209,26 @@ def plan(
             world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
         )
 
-    def at_node(later, others, trace):
-        if isinstance(world.choice, Cascade):
-            return jnp.mean(jax.vmap(lambda documents: of_list(later, others, trace, documents))(lists))
-        every = jax.vmap(lambda item: worth(world, fade, models, later, trace, item, others, typical), out_axes=1)
-        values = every(item_feature(lists))
-        best = best_value(scores[:-1], values[:-1] - values[-1:], world.slate, scores[-1])
-        return jnp.mean(best + values[-1])
-
     def one_round(later, left):
         others = others_ticks(world, number, left)
-        return jax.vmap(lambda trace: at_node(later, others, trace))(nodes), later
+        if isinstance(world.choice, Cascade):  # which takes JAX
+            of_lists = jax.vmap(of_list, (None, None, None, 0))
+            return jax.vmap(lambda trace: jnp.mean(of_lists(later, others, trace, lists)))(nodes), later
+        values = worth(world, fade, models, later, nodes[:, None], item_feature(lists)[None], others, typical)
+        values = xp.moveaxis(values, -1, 0)  # [candidates + 1, grid, lists]
+        weights = xp.broadcast_to(scores, values.shape)
+        best = best_value(weights[:-1], values[:-1] - values[-1:], world.slate, weights[-1])
+        return (best + values[-1]).mean(axis=-1), later
 
-    return jax.lax.scan(one_round, jnp.zeros(GRID), 1 + jnp.arange(world.rounds_per_episode))[1]
+    rounds, later = 1 + xp.arange(world.rounds_per_episode, dtype=xp.int32), xp.zeros(GRID, xp.float32)
+    if xp is not np:
+        return jax.lax.scan(one_round, later, rounds)[1]
+    table = []
+    for left in rounds:
+        after, later = one_round(later, left)
+        table.append(later)
+        later = after
+    return np.stack(table)
 
 
 class Learnt(NamedTuple):
@@ -217,9 +240,9 @@ class Learnt(NamedTuple):
         table: Its plan; see :func:`fedrank.slates.planning.plan`.
     """
 
-    lists: Float[Array, "lists candidates"]
-    typical: Float[Array, ""]
-    table: Float[Array, "rounds grid"]
+    lists: Float[AnyArray, "lists candidates"]
+    typical: Float[AnyArray, ""]
+    table: Float[AnyArray, "rounds grid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +318,7 @@ class PlanLearner(SumLearner):
     differ: bool = True
     spread: float = 1.0
 
-    name, steady = "planned-slates", True
+    name, steady, together = "planned-slates", True, True
 
     @classmethod
     @override
@@ -349,51 +372,71 @@ class PlanLearner(SumLearner):
     @override
     def first_learnt(self) -> Learnt:
         world = self.world
-        lists = jnp.zeros((LISTS, world.candidates), jnp.float32)
-        return Learnt(lists, jnp.float32(0.0), jnp.zeros((world.rounds_per_episode, GRID), jnp.float32))
+        lists = np.zeros((LISTS, world.candidates), np.float32)
+        return Learnt(lists, np.zeros((), np.float32), np.zeros((world.rounds_per_episode, GRID), np.float32))
 
     @override
     def learnt_after(self, own: PlatformState) -> Learnt:
         learnt: Learnt = own.learnt
-        return learnt._replace(lists=learnt.lists.at[own.rounds % LISTS].set(own.view.documents))
+        lists: Any = learnt.lists
+        if isinstance(own.rounds, np.ndarray | np.generic):
+            lists = np.array(lists)
+            lists[own.rounds % LISTS] = own.view.documents
+            return learnt._replace(lists=lists)
+        lists = jnp.asarray(lists)
+        return learnt._replace(lists=lists.at[own.rounds % LISTS].set(own.view.documents))
+
+    @override
+    def learnt_since(self, learnt, first, documents):
+        last = np.arange(documents.shape[1])[-LISTS:]
+        lists = np.array(learnt.lists)
+        lists[..., (first + last) % LISTS, :] = np.moveaxis(documents[:, last], 1, -2)
+        return learnt._replace(lists=lists)
 
     @override
     def contribution(self, own, item, engagement):
-        f = jnp.asarray(self.whiten) @ features(own.view.known, item)
-        parts = [f * OF_ENGAGEMENT * jnp.log(engagement / self.scale)]
+        xp = module_of(item, engagement)
+        f = features(own.view.known, item) @ xp.asarray(self.whiten.T)
+        parts = [f * OF_ENGAGEMENT * xp.log(engagement / self.scale)[..., None]]
         if self.design == "sent":
             parts.append(outer_triangle(f))
         if self.observed:
             parts.append(self._seen(own, self.whiten))
-        return jnp.concatenate(parts)
+        return xp.concatenate(parts, axis=-1)
 
-    def _seen(self, own: PlatformState, whiten: Float32[np.ndarray, "features features"]) -> Float[Array, " past"]:
+    def _seen(
+        self, own: PlatformState, whiten: Float32[np.ndarray, "features features"]
+    ) -> Float[AnyArray, "*#users past"]:
         """A round's contribution to the sums of the satisfaction that is observed."""
-        past = features(own.view.known, jnp.float32(0.0))[:PAST]
+        xp = module_of(own.view.known, own.view.observed)
+        past = features(own.view.known, xp.zeros_like(own.view.known))[..., :PAST]
         factors = of_satisfaction(self.world.observation_noise)
-        return jnp.asarray(past_whitening(whiten)) @ past * factors * (own.view.observed - NEUTRAL)
+        return past @ xp.asarray(past_whitening(whiten).T) * factors * (own.view.observed - NEUTRAL)[..., None]
 
     @override
     def without_click(self):
-        nothing = jnp.zeros(self.numbers, jnp.float32)
-        if self.design == "known":
-            return nothing
-        return nothing.at[FEATURES : FEATURES + TRIANGLE].set(outer_triangle(jnp.zeros(FEATURES)))
+        nothing = np.zeros(self.numbers, np.float32)
+        if self.design == "sent":
+            nothing[FEATURES : FEATURES + TRIANGLE] = outer_triangle(np.zeros(FEATURES, np.float32))
+        return nothing
 
     @override
     def without_feedback(self, own):
-        nothing = jnp.zeros(self.numbers, jnp.float32)
         if not (self.differ and self.observed):
-            return nothing
-        return nothing.at[-PAST:].set(self._seen(own, self.whiten_expected))
+            return np.zeros(self.numbers, np.float32)
+        seen = self._seen(own, self.whiten_expected)
+        xp = module_of(seen)
+        nothing = xp.zeros((*seen.shape[:-1], self.numbers - PAST), xp.float32)
+        return xp.concatenate([nothing, seen], axis=-1)
 
     @override
     def solve(self, sums, rounds, model, noise):
         # Of a total, with one weight of the trace for all: as if each platform with feedback had sent its mean part.
         assert self.fade is not None  # filled in
-        heard = jnp.asarray(self.feedback)
+        xp = module_of(sums)
+        heard = xp.asarray(self.feedback)
         count = float(sum(self.feedback))
-        each = jnp.where(heard[:, None], sums / count, 0.0)
+        each = xp.where(heard[:, None], sums / count, xp.float32(0))
         # A slope of satisfaction is the weight by what is passed on, their mean the weight by its harmonic mean.
         parts = [visible_share(self.world, self.fade, k) for k, sees in enumerate(self.feedback) if sees]
         part = 0.0 if min(parts) == 0.0 else count / sum(1.0 / one for one in parts)
@@ -405,52 +448,57 @@ class PlanLearner(SumLearner):
         parts = [visible_share(self.world, self.fade, k) for k in range(len(self.feedback))]
         return self._solve(sums, heard, rounds, noise, parts)
 
-    def _solve(self, sums: Array, heard: Array, rounds: Array, noise: Array, parts: list[float]) -> Array:
+    def _solve(
+        self, sums: AnyArray, heard: AnyArray, rounds: AnyArray, noise: AnyArray, parts: list[float]
+    ) -> AnyArray:
         """The model; ``parts`` is what :func:`.visible_share` says of each platform's sums."""
-        seeing = heard & jnp.asarray(self.feedback)
-        count = jnp.sum(seeing).astype(jnp.float32)
-        of_all = jnp.sum(jnp.where(seeing[:, None], sums, 0.0), axis=0)
+        xp = module_of(sums, heard)
+        seeing = heard & xp.asarray(self.feedback)
+        count = xp.sum(seeing).astype(xp.float32)
+        of_all = xp.sum(xp.where(seeing[:, None], sums, xp.float32(0)), axis=0)
         of_design = of_all[FEATURES : self.numbers - PAST * self.observed]
         inverse = inverse_design(of_design, count * rounds, self.whiten)
         weights = fit_weights(of_all[:FEATURES] / OF_ENGAGEMENT, count * rounds, inverse, self.whiten)
         each = [
             self._found(k, sums[k], heard[k], rounds, noise, inverse, weights[0], part) for k, part in enumerate(parts)
         ]
-        found, precision = (jnp.stack(of) for of in zip(*each, strict=True))
+        found, precision = (xp.stack(of) for of in zip(*each, strict=True))
         traces, errors = random_effects(found, precision, bool(self.differ))
-        weights = with_trace(weights, jnp.sum(jnp.where(seeing, traces, 0.0)) / jnp.maximum(count, 1.0), inverse)
+        of_seeing = xp.sum(xp.where(seeing, traces, xp.float32(0)))
+        weights = with_trace(weights, of_seeing / xp.maximum(count, 1.0), inverse)
         # Greed for items of a high feature makes the trace negative, for those of a low one positive. The other weights
         # stay: a plan turns where the trace's is large beside the item's.
-        traces = traces + self.caution * errors * jnp.sign(weights[ITEM])
-        return jnp.concatenate([jnp.stack([weights[0], weights[ITEM]]), traces])
+        traces = traces + self.caution * errors * xp.sign(weights[ITEM])
+        return xp.concatenate([xp.stack([weights[0], weights[ITEM]]), traces]).astype(xp.float32)
 
     def _found(
         self,
         k: int,
-        sums: Array,
-        heard: Array,
-        rounds: Array,
-        noise: Array,
-        inverse: Array,
-        constant: Array,
+        sums: AnyArray,
+        heard: AnyArray,
+        rounds: AnyArray,
+        noise: AnyArray,
+        inverse: AnyArray,
+        constant: AnyArray,
         part: float,
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    ) -> tuple[Float[AnyArray, ""], Float[AnyArray, ""]]:
         """The trace's weight at a platform by its own sums, and its precision: 0 where these say nothing."""
         sees, world = self.feedback[k], self.world
         whiten = self.whiten if sees else self.whiten_expected
-        inverse = inverse if sees else inverse_design(jnp.zeros(0), rounds, whiten)
-        trace, precision = jnp.float32(0.0), jnp.float32(0.0)
+        xp = module_of(sums, inverse)
+        inverse = inverse if sees else inverse_design(xp.zeros(0), rounds, whiten)
+        trace, precision = xp.float32(0.0), xp.float32(0.0)
         if sees:
             trace = fit_weights(sums[:FEATURES] / OF_ENGAGEMENT, rounds, inverse, whiten)[TRACE]
             precision = error_of_trace(rounds, whiten, self.spread, noise / OF_ENGAGEMENT) ** -2
         if self.observed and self.senders[k]:
             factors, whiten = of_satisfaction(world.observation_noise), past_whitening(whiten)
             satisfaction = fit_weights(sums[-PAST:] / factors, rounds, inverse_of_past(inverse), whiten)
-            satisfaction = satisfaction.at[TRACE].multiply(part)
+            satisfaction = satisfaction * np.where(np.arange(PAST) == TRACE, np.float32(part), np.float32(1))
             error = part * error_of_trace(rounds, whiten, world.observation_noise, noise / factors)
             log_engagement = constant + np.log(self.scale)
             trace, precision = with_observed(trace, precision, satisfaction, error, log_engagement)
-        return trace, jnp.where(heard, precision, 0.0)
+        return trace, xp.where(heard, precision, xp.float32(0))
 
     @override
     def improve(self, own: PlatformState) -> Learnt:
@@ -463,9 +511,14 @@ class PlanLearner(SumLearner):
     @override
     def values(self, own: PlatformState):
         """Worth of clicks by the plan, and last of no click; before there is one, all candidates are as good."""
-        view, learnt = own.view, own.learnt
+        view: Any = own.view
+        learnt: Learnt = own.learnt
         others = others_ticks(self.world, own.number, view.left)
-        item, later = item_feature(view.documents), learnt.table[view.left - 1]
+        item = item_feature(view.documents)
+        if isinstance(item, np.ndarray):
+            later = np.take_along_axis(learnt.table, (view.left - 1)[..., None, None], axis=-2)[..., 0, :]
+        else:
+            later = learnt.table[view.left - 1]
         assert self.fade is not None  # filled in
         models = models_at(own.model, own.number)
         return worth(self.world, self.fade, models, later, view.known, item, others, learnt.typical)

@@ -26,14 +26,12 @@ has found nothing is lent the mean.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.lazy import jax, jnp, quick_options
+from fedrank.core.arrays import AnyArray, module_of, take
 from fedrank.slates.sums.learner import expected_item, item_feature, next_taste, taste_slate
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -57,22 +55,25 @@ _OF_SATISFACTION = np.array([0.1, 1.0], np.float32)
 _USERS = 500
 #: Where Σ (f̃ f̃ᵀ − 1) stands in the upper triangle of its matrix.
 _UPPER = np.triu_indices(FEATURES)
-#: Numbers of that triangle.
+#: Numbers of that triangle, and where each entry of the matrix stands in it.
 TRIANGLE = len(_UPPER[0])
+_PLACES = np.zeros((FEATURES, FEATURES), np.int64)
+_PLACES[_UPPER] = _PLACES.T[_UPPER] = np.arange(TRIANGLE)
 #: Factor of those numbers, so that they are about as large as Σ f̃ y, and the clip is about both.
 _SCALE = 0.1
 #: Added to the diagonal of the design that was met, so that noise does not make it singular.
 _RIDGE = 0.02
 
 
-def features(trace: Float[Array, "*shape"], item: Float[Array, "*shape"]) -> Float[Array, "*shape features"]:
+def features(trace: Float[AnyArray, "*shape"], item: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape features"]:
     """Features of a click.
 
     Args:
         trace: Fading sum of what the user clicked here before; negative after items of a high feature.
         item: The feature of what is clicked, in [−1, 1].
     """
-    return jnp.stack([jnp.ones_like(item), trace / 2, item], axis=-1)
+    xp = module_of(trace, item)
+    return xp.stack([xp.ones_like(item), trace / 2, item], axis=-1)
 
 
 def whitening(
@@ -89,40 +90,21 @@ def whitening(
     random, rounds = np.random.default_rng(0), world.rounds_per_episode
     documents = random.random((rounds, _USERS, world.candidates), np.float32)
     uniform = random.random((rounds, _USERS, 3), np.float32)
-    # Lowered by itself: the program around it is being traced, and would compile each constant of this one alone.
-    design = jax.jit(partial(_design, world, fade, hold, feedback), compiler_options=quick_options())
-    squares = np.asarray(design.lower(documents, uniform).compile()(documents, uniform), np.float64)
+    trace, taste, squares = np.zeros(_USERS, np.float32), np.zeros(_USERS, np.float32), np.zeros((FEATURES, FEATURES))
+    for lists, draws in zip(documents, uniform, strict=True):
+        taste = next_taste(taste, draws[:, :2], hold)
+        shown = take(lists, taste_slate(taste, lists, world.slate))
+        if feedback:
+            slot = np.asarray(world.choice.choose(world.appeal(shown), draws[:, 2]))
+            clicked = slot < world.slate
+            item = np.where(clicked, item_feature(take(shown, np.minimum(slot, world.slate - 1)[:, None])[:, 0]), 0.0)
+        else:
+            clicked, item = np.ones(_USERS, bool), np.asarray(expected_item(world, shown))
+        f = features(trace, item)[clicked].astype(np.float64)
+        squares += f.T @ f / (rounds * _USERS)
+        trace = (fade * trace - item).astype(np.float32)
     squares = (squares + 1e-6 * np.eye(FEATURES))[np.ix_(_ORDER, _ORDER)]
     return np.linalg.inv(np.linalg.cholesky(squares))[:, np.argsort(_ORDER)].astype(np.float32)
-
-
-def _design(
-    world: Satisfaction,
-    fade: float,
-    hold: float,
-    feedback: bool,
-    documents: Float[Array, "rounds users candidates"],
-    uniform: Float[Array, "rounds users 3"],
-) -> Float[Array, "features features"]:
-    """The mean of f fᵀ over rounds and users; random numbers come from outside, which is quicker to compile."""
-
-    def of_user(carry, documents, uniform):
-        trace, taste = carry
-        taste = next_taste(taste, uniform[:2], hold)
-        shown = documents[taste_slate(taste, documents, world.slate)]
-        slot = world.choice.choose(world.appeal(shown), uniform[2])
-        clicked = slot < world.slate
-        item = jnp.where(clicked, item_feature(shown[jnp.minimum(slot, world.slate - 1)]), 0.0)
-        if not feedback:
-            clicked, item = True, expected_item(world, shown)
-        f = jnp.where(clicked, features(trace, item), 0.0)
-        return (fade * trace - item, taste), jnp.outer(f, f)
-
-    def one_round(carry, given):
-        return jax.vmap(of_user)(carry, *given)
-
-    start = (np.zeros(_USERS, np.float32), np.zeros(_USERS, np.float32))
-    return jnp.mean(jax.lax.scan(one_round, start, (documents, uniform))[1], axis=(0, 1))
 
 
 def past_whitening(whiten: Float32[np.ndarray, "features features"]) -> Float32[np.ndarray, "past past"]:
@@ -131,9 +113,10 @@ def past_whitening(whiten: Float32[np.ndarray, "features features"]) -> Float32[
     return np.linalg.inv(np.linalg.cholesky((back @ back.T)[:PAST, :PAST])).astype(np.float32)
 
 
-def inverse_of_past(inverse: Float[Array, "features features"]) -> Float[Array, "past past"]:
+def inverse_of_past(inverse: Float[AnyArray, "features features"]) -> Float[AnyArray, "past past"]:
     """(E f fᵀ)⁻¹ of the constant and the trace alone, from that of all features."""
-    return jnp.linalg.inv(jnp.linalg.inv(inverse)[:PAST, :PAST])
+    xp = module_of(inverse)
+    return xp.linalg.inv(xp.linalg.inv(inverse)[:PAST, :PAST])
 
 
 def of_satisfaction(noise: float) -> Float32[np.ndarray, " past"]:
@@ -145,17 +128,17 @@ def of_satisfaction(noise: float) -> Float32[np.ndarray, " past"]:
     return _OF_SATISFACTION / np.float32(max(noise, _LEAST_NOISE))
 
 
-def outer_triangle(f: Float[Array, " features"]) -> Float[Array, " triangle"]:
+def outer_triangle(f: Float[AnyArray, "*#clicks features"]) -> Float[AnyArray, "*#clicks triangle"]:
     """Upper triangle of f̃ f̃ᵀ − 1, scaled; ``f`` is whitened.
 
     It is 0 in a round without a click, as in the design that is expected.
     """
-    return _SCALE * (jnp.outer(f, f) - jnp.eye(FEATURES))[_UPPER]
+    return _SCALE * (f[..., :, None] * f[..., None, :] - np.eye(FEATURES, dtype=np.float32))[..., *_UPPER]
 
 
 def inverse_design(
-    sums: Float[Array, " triangle"], rounds: Float[Array, ""], whiten: Float32[np.ndarray, "features features"]
-) -> Float[Array, "features features"]:
+    sums: Float[AnyArray, " triangle"], rounds: Float[AnyArray, ""], whiten: Float32[np.ndarray, "features features"]
+) -> Float[AnyArray, "features features"]:
     """(E f fᵀ)⁻¹ of features as they are: of the design that was met, or else of the one that is expected.
 
     Args:
@@ -163,20 +146,21 @@ def inverse_design(
         rounds: Rounds behind it.
         whiten: W.
     """
-    white = jnp.asarray(whiten)
+    xp = module_of(sums, rounds)
+    white = xp.asarray(whiten)
     if not len(sums):
         return white.T @ white
-    triangle = jnp.zeros((FEATURES, FEATURES)).at[_UPPER].set(sums / jnp.maximum(rounds, 1.0) / _SCALE)
-    design = triangle + jnp.triu(triangle, 1).T + (1.0 + _RIDGE) * jnp.eye(FEATURES)
-    return white.T @ jnp.linalg.solve(design, white)
+    symmetric = (sums / xp.maximum(rounds, 1.0) / _SCALE)[_PLACES]
+    design = symmetric + (1.0 + _RIDGE) * xp.eye(FEATURES, dtype=xp.float32)
+    return white.T @ xp.linalg.solve(design, white)
 
 
 def fit_weights(
-    sums: Float[Array, " features"],
-    rounds: Float[Array, ""],
-    inverse: Float[Array, "features features"],
+    sums: Float[AnyArray, " features"],
+    rounds: Float[AnyArray, ""],
+    inverse: Float[AnyArray, "features features"],
     whiten: Float32[np.ndarray, "features features"],
-) -> Float[Array, " features"]:
+) -> Float[AnyArray, " features"]:
     """Weights of least squares from Σ f̃ y over users and platforms, of all features or of those of the past.
 
     Args:
@@ -186,15 +170,16 @@ def fit_weights(
         whiten: W.
     """
     back = np.linalg.inv(whiten.astype(np.float64)).astype(np.float32)  # f of f̃
-    return inverse @ (jnp.asarray(back) @ (sums / jnp.maximum(rounds, 1.0)))
+    xp = module_of(inverse, sums, rounds)
+    return inverse @ (xp.asarray(back) @ (sums / xp.maximum(rounds, 1.0)))
 
 
 def error_of_trace(
-    clicks: Float[Array, ""],
+    clicks: Float[AnyArray, ""],
     whiten: Float32[np.ndarray, "features features"],
     spread: float,
-    noise: Float[Array, " features"],
-) -> Float[Array, ""]:
+    noise: Float[AnyArray, " features"],
+) -> Float[AnyArray, ""]:
     """The standard error of the trace's weight, with the design that is expected: public numbers only.
 
     Args:
@@ -204,12 +189,13 @@ def error_of_trace(
         noise: Standard deviation of the noise on the sum of each whitened feature; of all or of those of the past.
     """
     of_means = spread**2 / clicks + (noise / clicks) ** 2
-    return jnp.sqrt(jnp.asarray(whiten[:, TRACE] ** 2) @ of_means)
+    xp = module_of(of_means)
+    return xp.sqrt(xp.asarray(whiten[:, TRACE] ** 2) @ xp.asarray(of_means, xp.float32))
 
 
 def with_trace(
-    weights: Float[Array, " features"], trace: Float[Array, ""], inverse: Float[Array, "features features"]
-) -> Float[Array, " features"]:
+    weights: Float[AnyArray, " features"], trace: Float[AnyArray, ""], inverse: Float[AnyArray, "features features"]
+) -> Float[AnyArray, " features"]:
     """Weights of least squares where the trace's is known from elsewhere: the others', given that one.
 
     Args:
@@ -221,12 +207,12 @@ def with_trace(
 
 
 def with_observed(
-    trace: Float[Array, ""],
-    precision: Float[Array, ""],
-    satisfaction: Float[Array, " past"],
-    error: Float[Array, ""],
-    log_engagement: Float[Array, ""],
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    trace: Float[AnyArray, ""],
+    precision: Float[AnyArray, ""],
+    satisfaction: Float[AnyArray, " past"],
+    error: Float[AnyArray, ""],
+    log_engagement: Float[AnyArray, ""],
+) -> tuple[Float[AnyArray, ""], Float[AnyArray, ""]]:
     """The trace's weight in the logarithm of engagement, by what engagement and what satisfaction say of it.
 
     The logarithm of engagement is proportional to satisfaction where engagement is scaled with it; so is what the trace
@@ -243,12 +229,13 @@ def with_observed(
     Returns:
         The weight and its precision.
     """
+    xp = module_of(trace, precision, satisfaction)
     mean = NEUTRAL + satisfaction[0]
     seen = (mean > 0.01) & (mean < 0.99)
-    factor = log_engagement / jnp.where(seen, mean, 1.0)
+    factor = log_engagement / xp.where(seen, mean, xp.float32(1))
     # What is observed without an error is no more certain than this: squares of precisions have to be numbers.
-    other = jnp.where(seen, 1.0 / jnp.maximum((factor * error) ** 2, 1e-12), 0.0)
-    share = other / jnp.maximum(precision + other, 1e-30)
+    other = xp.where(seen, 1.0 / xp.maximum((factor * error) ** 2, 1e-12), xp.float32(0))
+    share = other / xp.maximum(precision + other, 1e-30)
     return (1 - share) * trace + share * factor * satisfaction[TRACE], precision + other
 
 
@@ -264,21 +251,22 @@ class Models(NamedTuple):
         others: The other platforms', the trace's weight their mean; its own where there are no others.
     """
 
-    own: Float[Array, " features"]
-    others: Float[Array, " features"]
+    own: Float[AnyArray, "*#users features"]
+    others: Float[AnyArray, "*#users features"]
 
 
-def models_at(model: Float[Array, " parameters"], number: Int[Array, ""]) -> Models:
+def models_at(model: Float[AnyArray, "*#users parameters"], number: Int[AnyArray, "*#users"]) -> Models:
     """The models of a platform.
 
     Args:
         model: Constant, item's weight, and the trace's weight at each platform.
         number: Number of the platform.
     """
-    constant, item, traces = model[0], model[1], model[SHARED:]
-    own = traces[number]
-    others = (jnp.sum(traces) - own) / (len(traces) - 1) if len(traces) > 1 else own
-    return Models(jnp.stack([constant, own, item]), jnp.stack([constant, others, item]))
+    xp = module_of(model, number)
+    constant, item, traces = model[..., 0], model[..., 1], model[..., SHARED:]
+    own, platforms = take(traces, number[..., None])[..., 0], traces.shape[-1]
+    others = (traces.sum(axis=-1) - own) / (platforms - 1) if platforms > 1 else own
+    return Models(*(xp.stack([constant, trace, item], axis=-1) for trace in (own, others)))
 
 
 def visible_share(world: Satisfaction, fade: float, number: int) -> float:
@@ -306,8 +294,8 @@ def visible_share(world: Satisfaction, fade: float, number: int) -> float:
 
 
 def random_effects(
-    found: Float[Array, " platforms"], precision: Float[Array, " platforms"], differ: bool
-) -> tuple[Float[Array, " platforms"], Float[Array, " platforms"]]:
+    found: Float[AnyArray, " platforms"], precision: Float[AnyArray, " platforms"], differ: bool
+) -> tuple[Float[AnyArray, " platforms"], Float[AnyArray, " platforms"]]:
     """Each platform's number, from the findings of all.
 
     Args:
@@ -318,18 +306,19 @@ def random_effects(
     Returns:
         The numbers, and the standard error of each, with τ² taken as known.
     """
-    total = jnp.maximum(jnp.sum(precision), 1e-30)
-    between = jnp.float32(0.0)
+    xp = module_of(found, precision)
+    total = xp.maximum(xp.sum(precision), 1e-30)
+    between = xp.float32(0.0)
     if differ:
-        squares = jnp.vdot(precision, (found - jnp.vdot(precision, found) / total) ** 2)
-        spare = total - jnp.vdot(precision, precision) / total
-        more = squares - (jnp.sum(precision > 0) - 1)
-        between = jnp.maximum(more, 0.0) / jnp.maximum(spare, 1e-30)
-        between = jnp.where(jnp.sum(precision > 0) > 1, between, 0.0)
+        squares = xp.vdot(precision, (found - xp.vdot(precision, found) / total) ** 2)
+        spare = total - xp.vdot(precision, precision) / total
+        more = squares - (xp.sum(precision > 0) - 1)
+        between = xp.maximum(more, 0.0) / xp.maximum(spare, 1e-30)
+        between = xp.where(xp.sum(precision > 0) > 1, between, xp.float32(0))
     to_mean = 1.0 / (1.0 + precision * between)
     weights = precision * to_mean
-    of_mean = 1.0 / jnp.maximum(jnp.sum(weights), 1e-30)
-    mean = jnp.vdot(weights, found) * of_mean
+    of_mean = 1.0 / xp.maximum(xp.sum(weights), 1e-30)
+    mean = xp.vdot(weights, found) * of_mean
     # What is not known of each by itself, and what is not known of the mean that it is moved to.
-    error = jnp.sqrt(between * to_mean + to_mean**2 * of_mean)
+    error = xp.sqrt(between * to_mean + to_mean**2 * of_mean)
     return found + to_mean * (mean - found), error

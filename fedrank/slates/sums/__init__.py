@@ -32,14 +32,16 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray, PyTree
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, PyTree, module_of
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
+from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Environment, Exchange
+from fedrank.core.streams import AnyKey
 from fedrank.core.trees import Json
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
@@ -227,7 +229,7 @@ class IntegersOfUsers(AfterExplorers):
 
     @override
     def asked(self, state, parties):
-        return jnp.asarray(self.senders)
+        return np.asarray(self.senders)
 
     @override
     def max_asked(self, parties):
@@ -238,7 +240,7 @@ class IntegersOfUsers(AfterExplorers):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: Key[Array, ""]):
+    def draw(self, key: AnyKey):
         return () if self.sigma is None else simulated_discrete_gaussian(key, (self.numbers,), self.sigma)
 
     @override
@@ -249,18 +251,19 @@ class IntegersOfUsers(AfterExplorers):
         """Integers that leave the platform, or go under its masks; ``draws`` is the noise, () without."""
         noisy = integers if self.sigma is None else integers + draws
         message = self.messages[self.settings.secure_sum]
-        return message(noisy.astype(jnp.uint32) if self.settings.secure_sum else noisy)
+        return message(noisy.astype(np.uint32) if self.settings.secure_sum else noisy)
 
     def total(
         self, vectors: Shaped[Array, "platforms numbers"], arrived: Bool[AnyArray, " platforms"]
     ) -> tuple[Float[Array, " numbers"], Int[Array, ""]]:
         """The sum of what platforms sent, and how many of them are in it."""
-        senders, arrived = jnp.asarray(self.senders), jnp.asarray(arrived)
+        xp = module_of(vectors)
+        senders, arrived = xp.asarray(self.senders), xp.asarray(arrived)
         if self.settings.secure_sum:
             summed, count = total(vectors, arrived, senders)
-            return summed.astype(jnp.float32), count
+            return summed.astype(xp.float32), count
         heard = arrived & senders
-        return jnp.sum(jnp.where(heard[:, None], vectors, 0).astype(jnp.float32), axis=0), jnp.sum(heard)
+        return xp.sum(xp.where(heard[:, None], vectors, 0).astype(xp.float32), axis=0), xp.sum(heard)
 
 
 @dataclass(frozen=True)
@@ -289,7 +292,7 @@ class CountNorms(IntegersOfUsers, request=RoundStart):
     def tell(self, state, replies, arrived):
         counts, platforms = self.total(replies.counts, arrived)
         clip = clip_of(counts, self.settings.learner.clip)
-        return state._replace(clip=jnp.where(platforms > 0, clip, state.clip))
+        return state._replace(clip=module_of(counts).where(platforms > 0, clip, state.clip))
 
 
 @dataclass(frozen=True)
@@ -309,8 +312,9 @@ class SetClip(AfterExplorers, request=Bound, reply=Done):
 
     @override
     def respond(self, request, party, draws):
-        good = jnp.isfinite(request.clip) & (request.clip > 0)
-        return party._replace(own=party.own._replace(clip=jnp.where(good, request.clip, party.own.clip))), Done()
+        xp = module_of(request.clip, party.own.clip)
+        good = xp.isfinite(request.clip) & (request.clip > 0)
+        return party._replace(own=party.own._replace(clip=xp.where(good, request.clip, party.own.clip))), Done()
 
     @override
     def tell(self, state, replies, arrived):
@@ -343,30 +347,31 @@ class Release(IntegersOfUsers, request=RoundStart):
     def respond(self, request, party, draws):
         sums = party.own.sums
         if len(self.rounds) > 1:  # a user counts in one release
-            party = party._replace(own=party.own._replace(sums=jnp.zeros_like(sums)))
+            party = party._replace(own=party.own._replace(sums=module_of(sums).zeros_like(sums)))
         return party, self.noisy(sums, draws)
 
     @override
     def tell(self, state, replies, arrived):
         s, learner = self.settings, self.settings.learner
+        xp = module_of(state.model, replies.sums)
         # Which release it is, by the round; ``show`` has counted this one already.
-        done = state.round.astype(jnp.int32) > jnp.asarray(learner.release_rounds)
-        users = jnp.asarray(learner.explorers)[jnp.maximum(jnp.sum(done) - 1, 0)]
-        rounds = (users * learner.world.rounds_per_episode).astype(jnp.float32)
+        done = state.round.astype(xp.int32) > xp.asarray(learner.release_rounds)
+        users = xp.asarray(learner.explorers)[xp.maximum(xp.sum(done) - 1, 0)]
+        rounds = (users * learner.world.rounds_per_episode).astype(xp.float32)
         unit = state.clip / STEPS
         noise = unit * (s.sigma or 0.0)
         if s.secure_sum:
             steps, count = self.total(replies.sums, arrived)
-            of_all = noise * jnp.sqrt(count.astype(jnp.float32))
+            of_all = noise * xp.sqrt(count.astype(xp.float32))
             model = learner.solve(steps * unit, count * rounds, state.model, of_all)
             good = count > 0
         else:
-            heard = jnp.asarray(arrived) & jnp.asarray(s.senders)
-            steps = jnp.where(heard[:, None], replies.sums, 0).astype(jnp.float32)
+            heard = xp.asarray(arrived) & xp.asarray(s.senders)
+            steps = xp.where(heard[:, None], replies.sums, 0).astype(xp.float32)
             model = learner.solve_platforms(steps * unit, heard, rounds, state.model, noise)
-            good = jnp.any(heard & jnp.asarray(s.feedback))  # without feedback it is unknown what engages
-        good = good & jnp.all(jnp.isfinite(model))
-        return state._replace(model=jnp.where(good, model, state.model))
+            good = xp.any(heard & xp.asarray(s.feedback))  # without feedback it is unknown what engages
+        good = good & xp.all(xp.isfinite(model))
+        return state._replace(model=xp.where(good, model, state.model))
 
 
 @dataclass(frozen=True)
@@ -384,6 +389,11 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
         own: PlatformState = party.own
         learnt = self.settings.learner.improve(own._replace(model=request.weights))
         new = (request.weights, learnt)
+        if isinstance(request.weights, np.ndarray):
+            finite: list[bool] = []
+            map_trees(lambda leaf: finite.append(bool(np.isfinite(leaf).all())), new)
+            kept = new if all(finite) else (own.model, own.learnt)
+            return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
         good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
         kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
         return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
@@ -515,7 +525,8 @@ class SummedSlates(LearnerProtocol):
     @override
     def init(self, key: Key[Array, ""] | None) -> CoordinatorState:
         learner = self.learner
-        return CoordinatorState(jnp.uint32(0), jnp.zeros(learner.parameters, jnp.float32), jnp.float32(learner.clip))
+        xp: Any = np if key is None else jnp
+        return CoordinatorState(xp.uint32(0), xp.zeros(learner.parameters, xp.float32), xp.float32(learner.clip))
 
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs parameters"]:
@@ -535,6 +546,8 @@ class SummedSlates(LearnerProtocol):
 
     @override
     def platform_tensors(self, own: PlatformState) -> dict[str, PyTree]:
+        if isinstance(own.slate, np.ndarray):
+            return {f"learnt.{name}": leaf for name, leaf in own.learnt._asdict().items()} if own.learnt else {}
         leaves = jax.tree_util.tree_leaves_with_path(own.learnt)
         return {f"learnt{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
 

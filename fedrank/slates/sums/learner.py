@@ -26,15 +26,17 @@ import abc
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from jaxtyping import Bool, Float, Int, Key
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree, module_of, take
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.native import map_trees
 from fedrank.slates.learner import SlateLearner
-from fedrank.slates.world.best_slate import best_slate
+from fedrank.slates.world.best_slate import best_slate, largest
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
 #: Bins of a factor of two each, from 2⁻⁴ to 2⁴ times the clip that the settings name. There are few of them because
@@ -45,11 +47,12 @@ BINS = 8
 QUANTILE = 0.5
 
 
-def norm_bin(stay: Float[Array, " statistics"], middle: float) -> Int[Array, " bins"]:
+def norm_bin(stay: Float[AnyArray, "*stays statistics"], middle: float) -> Int[AnyArray, "*stays bins"]:
     """A 1 in the bin of a stay's norm, else 0; what is beyond the ends is in the first or the last bin."""
-    norm = jnp.maximum(jnp.linalg.norm(stay), 1e-30)
-    place = jnp.clip(jnp.floor(jnp.log2(norm / middle)) + BINS // 2, 0, BINS - 1)
-    return (jnp.arange(BINS) == place).astype(jnp.int32)
+    xp = module_of(stay)
+    norm = xp.maximum(xp.linalg.norm(stay, axis=-1, keepdims=True), 1e-30)
+    place = xp.clip(xp.floor(xp.log2(norm / middle)) + BINS // 2, 0, BINS - 1)
+    return (xp.arange(BINS) == place).astype(xp.int32)
 
 
 def clip_of(counts: Float[Array, " bins"], middle: float) -> Float[Array, ""]:
@@ -59,12 +62,15 @@ def clip_of(counts: Float[Array, " bins"], middle: float) -> Float[Array, ""]:
         counts: Of all platforms together, with their noise.
         middle: The clip that the settings name.
     """
-    up_to = jnp.cumsum(jnp.maximum(counts, 0.0))
-    place = jnp.argmax(up_to >= QUANTILE * up_to[-1])
-    return middle * 2.0 ** (place - BINS // 2 + 1.0)
+    xp = module_of(counts)
+    up_to = xp.cumsum(xp.maximum(counts, 0.0))
+    place = xp.argmax(up_to >= QUANTILE * up_to[-1])
+    return xp.asarray(middle * 2.0 ** (place - BINS // 2 + 1.0), xp.float32)
 
 
-def next_taste(taste: Float[Array, ""], uniform: Float[Array, "2"], hold: float) -> Float[Array, ""]:
+def next_taste(
+    taste: Float[AnyArray, "*#users"], uniform: Float[AnyArray, "*#users 2"], hold: float
+) -> Float[AnyArray, "*#users"]:
     """The taste of the next slate.
 
     Args:
@@ -72,13 +78,16 @@ def next_taste(taste: Float[Array, ""], uniform: Float[Array, "2"], hold: float)
         uniform: Two numbers uniform in [0, 1).
         hold: Probability of drawing another taste.
     """
-    draws = (uniform[0] < hold) | (taste == 0.0)
-    return jnp.where(draws, jnp.where(uniform[1] < 0.5, 1.0, -1.0), taste)
+    xp = module_of(taste, uniform)
+    draws = (uniform[..., 0] < hold) | (taste == 0.0)
+    return xp.where(draws, xp.where(uniform[..., 1] < 0.5, xp.float32(1), xp.float32(-1)), taste)
 
 
-def taste_slate(taste: Float[Array, ""], documents: Float[Array, " candidates"], slots: int) -> Int[Array, " slots"]:
+def taste_slate(
+    taste: Float[AnyArray, "*#users"], documents: Float[AnyArray, "*#users candidates"], slots: int
+) -> Int[AnyArray, "*#users slots"]:
     """The candidates of a taste: places of those with the highest feature, or with the lowest."""
-    return jax.lax.top_k(taste * documents, slots)[1].astype(jnp.int32)
+    return largest(taste[..., None] * documents, slots)
 
 
 #: Steps of a unit of a clipped vector.
@@ -140,9 +149,9 @@ def item_feature(documents: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return 2.0 * documents - 1.0
 
 
-def expected_item(world: Satisfaction, shown: Float[Array, " slots"]) -> Float[Array, ""]:
+def expected_item(world: Satisfaction, shown: Float[AnyArray, "*#users slots"]) -> Float[AnyArray, "*#users"]:
     """The expected feature of what is clicked of a slate, 0 for nothing, by the choice model."""
-    return jnp.vdot(world.choice.probabilities(world.appeal(shown))[:-1], item_feature(shown))
+    return (world.choice.probabilities(world.appeal(shown))[..., :-1] * item_feature(shown)).sum(axis=-1)
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,8 @@ class SumLearner(SlateLearner):
         bounders: Users before the explorers by whom the clip is found; ``clip`` is then the middle of what is tried.
         numbers: Length of what a click contributes, and of the sums that cross.
         parameters: Length of the model.
+        together: Its functions are written for NumPy as well, with leading axes of users and platforms, so that runs
+            need no JAX. A subclass has to say so again.
         steady: Between models, the same user is served the same: what :meth:`learnt_after` does makes no difference to
             ``values``.
 
@@ -177,6 +188,7 @@ class SumLearner(SlateLearner):
     numbers = 1
     parameters = 1
     steady = False
+    together = False
 
     def __post_init__(self):
         if self.fade is None:
@@ -238,7 +250,7 @@ class SumLearner(SlateLearner):
 
     def first_known(self) -> PyTree:
         """Knowledge of a user who has just come; by default a trace of clicks, which is 0."""
-        return jnp.float32(0.0)
+        return np.float32(0.0)
 
     def known_after(self, own: PlatformState, turn: Turn) -> PyTree:
         """Knowledge after a round; by default the trace of clicks x′ = fade · x − z, z = 0 for no click.
@@ -257,10 +269,23 @@ class SumLearner(SlateLearner):
         """The same after a round; by default as it was."""
         return own.learnt
 
+    def learnt_since(
+        self, learnt: PyTree, first: int, documents: Float[np.ndarray, "runs rounds platforms candidates"]
+    ) -> PyTree:
+        """The same after many rounds of a steady learner, with NumPy; by default as it was.
+
+        Args:
+            learnt: Before them, leaves [runs, K, ...].
+            first: Number of the first of them.
+            documents: The candidates of each round.
+        """
+        del first, documents
+        return learnt
+
     @abc.abstractmethod
     def contribution(
-        self, own: PlatformState, item: Float[Array, ""], engagement: Float[Array, ""]
-    ) -> Float[Array, " statistics"]:
+        self, own: PlatformState, item: Float[Array, "*#users"], engagement: Float[Array, "*#users"]
+    ) -> Float[Array, "*#users statistics"]:
         """Contribution of a click to the sums of a user's stay.
 
         Args:
@@ -269,17 +294,17 @@ class SumLearner(SlateLearner):
             engagement: With it, above 0.
         """
 
-    def without_click(self) -> Float[Array, " statistics"]:
+    def without_click(self) -> Float[Array, "*#users statistics"]:
         """Contribution of a round in which nothing was clicked; by default zeros."""
-        return jnp.zeros(self.numbers, jnp.float32)
+        return np.zeros(self.numbers, np.float32)
 
-    def without_feedback(self, own: PlatformState) -> Float[Array, " statistics"]:
+    def without_feedback(self, own: PlatformState) -> Float[Array, "*#users statistics"]:
         """Contribution of a round at a platform that sends sums but sees no feedback; by default zeros.
 
         Args:
             own: The platform's state in the round.
         """
-        return jnp.zeros(self.numbers, jnp.float32)
+        return np.zeros(self.numbers, np.float32)
 
     def solve_platforms(
         self,
@@ -298,8 +323,9 @@ class SumLearner(SlateLearner):
             model: The model before; zeros at first.
             noise: Standard deviation of the noise on each of a platform's sums; 0 without.
         """
-        count = jnp.sum(heard).astype(jnp.float32)
-        return self.solve(jnp.sum(sums, axis=0), count * rounds, model, noise * jnp.sqrt(count))
+        xp = module_of(sums)
+        count = heard.sum().astype(xp.float32)
+        return self.solve(xp.sum(sums, axis=0), count * rounds, model, noise * xp.sqrt(count))
 
     def solve(
         self,
@@ -323,8 +349,8 @@ class SumLearner(SlateLearner):
         return own.learnt
 
     def explore_slate(
-        self, own: PlatformState, draws: Float[Array, "2"]
-    ) -> tuple[Float[Array, ""], Int[Array, " slots"]]:
+        self, own: PlatformState, draws: Float[Array, "*#users 2"]
+    ) -> tuple[Float[Array, "*#users"], Int[Array, "*#users slots"]]:
         """Taste and slate of a platform while it explores; by default slates of one taste for several rounds.
 
         Args:
@@ -337,78 +363,110 @@ class SumLearner(SlateLearner):
     @override
     def best(self, own, values):
         """The slate of the highest expected value, by the users' own choice model."""
-        worth = values if len(values) > self.world.candidates else jnp.append(values, 0.0)
-        appeal = self.world.appeal(own.view.documents)
-        return best_slate(self.world.choice, appeal, worth[:-1], self.world.slate, worth[-1])
+        nothing = module_of(values).zeros_like(values[..., 0])
+        if values.shape[-1] > self.world.candidates:
+            values, nothing = values[..., :-1], values[..., -1]
+        return best_slate(self.world.choice, self.world.appeal(own.view.documents), values, self.world.slate, nothing)
 
     # -- the same for all --------------------------------------------------------------------------------------------
 
-    def clicked_feature(self, own: PlatformState, turn: Turn) -> Float[Array, ""]:
+    def clicked_feature(self, own: PlatformState, turn: Turn) -> Float[Array, "*#users"]:
         """The feature of what was clicked, 0 for nothing; without feedback, what is expected by the choice model."""
-        clicked = jnp.where(turn.item >= 0, item_feature(own.view.documents[turn.item]), 0.0)
-        return jnp.where(own.feedback, clicked, expected_item(self.world, own.view.documents[own.slate]))
+        xp, documents = module_of(own.view.documents, own.slate), own.view.documents
+        item = item_feature(take(documents, xp.maximum(turn.item, 0)[..., None])[..., 0])
+        clicked = xp.where(turn.item >= 0, item, xp.float32(0))
+        return xp.where(own.feedback, clicked, expected_item(self.world, take(documents, own.slate)))
 
     @override
-    def first_state(self, key: Key[Array, ""] | None, number: Int[Array, ""] | int) -> PlatformState:
-        world, zero = self.world, jnp.float32(0.0)
-        documents, left = jnp.zeros(world.candidates, jnp.float32), jnp.int32(world.rounds_per_episode)
+    def first_state(self, key: Key[Array, ""] | None, number: Int[Array, "*#users"] | int) -> PlatformState:
+        world, xp = self.world, np if isinstance(number, np.ndarray) else jnp
+        number = xp.asarray(number, xp.int32)
+
+        def full(value: float, *axes: int, kind: Any = np.float32) -> Any:
+            return xp.full((*number.shape, *axes), value, kind)
+
+        documents, left = full(0, world.candidates), full(world.rounds_per_episode, kind=np.int32)
+        known, learnt = (_of_each(tree, number) for tree in (self.first_known(), self.first_learnt()))
         return PlatformState(
-            number=jnp.int32(number),
-            feedback=jnp.asarray(self.feedback)[number],
-            view=View(zero, documents, left, zero, self.first_known()),
-            slate=jnp.zeros(world.slate, jnp.int32),
-            rounds=jnp.int32(0),
-            stay=jnp.zeros(self.numbers, jnp.float32),
-            sums=jnp.zeros(self.numbers, jnp.int32),
-            clip=jnp.float32(self.clip),
-            norms=jnp.zeros(BINS if self.bounders else 0, jnp.int32),
-            model=jnp.zeros(self.parameters, jnp.float32),
-            learnt=self.first_learnt(),
+            number=number,
+            feedback=xp.asarray(self.feedback)[number],
+            view=View(full(0), documents, left, full(0), known),
+            slate=full(0, world.slate, kind=np.int32),
+            rounds=full(0, kind=np.int32),
+            stay=full(0, self.numbers),
+            sums=full(0, self.numbers, kind=np.int32),
+            clip=full(self.clip),
+            norms=full(0, BINS if self.bounders else 0, kind=np.int32),
+            model=full(0, self.parameters),
+            learnt=learnt,
         )
 
     @override
     def first_view(self, own, observed, documents):
-        left = jnp.int32(self.world.rounds_per_episode)
-        return View(observed, documents, left, jnp.float32(0.0), self.first_known())
+        xp = module_of(observed)
+        left = xp.full(observed.shape, self.world.rounds_per_episode, xp.int32)
+        known = _of_each(self.first_known(), observed)
+        return View(observed, documents, left, xp.zeros(observed.shape, xp.float32), known)
 
     @override
     def next_view(self, own, turn, observed, documents, over):
         view: View = own.view
         after = View(observed, documents, view.left - 1, view.taste, self.known_after(own, turn))
+        if over is False:
+            return after
         fresh = self.first_view(own, observed, documents)
         return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
 
     @override
     def record(self, own, turn, number, over):
         del number
+        return self.add_round(own, turn, over)._replace(learnt=self.learnt_after(own))
+
+    def add_round(self, own: PlatformState, turn: Turn, over: Bool[AnyArray, "*#users"]) -> PlatformState:
+        """The state with a round added to the user's stay, and after the last to the sums.
+
+        Args:
+            own: The platform's state in the round.
+            turn: The outcome of its slate.
+            over: Whether the user has left.
+        """
+        xp = module_of(own.stay, turn.item)
         told = own.feedback & (turn.item >= 0)
-        item = item_feature(own.view.documents[turn.item])
-        more = self.contribution(own, item, jnp.where(told, turn.engagement, 1.0))
-        stay = own.stay + jnp.where(
-            told, more, jnp.where(own.feedback, self.without_click(), self.without_feedback(own))
-        )
+        item = item_feature(take(own.view.documents, xp.maximum(turn.item, 0)[..., None])[..., 0])
+        more = self.contribution(own, item, xp.where(told, turn.engagement, xp.float32(1)))
+        without = xp.where(own.feedback[..., None], self.without_click(), self.without_feedback(own))
+        stay = own.stay + xp.where(told[..., None], more, without)
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms
         if self.bounders:
-            norms = norms + jnp.where(over & bounding & own.feedback, norm_bin(stay, self.clip), 0)
+            norms = norms + xp.where((over & bounding & own.feedback)[..., None], norm_bin(stay, self.clip), 0)
         return own._replace(
             rounds=own.rounds + 1,
-            stay=jnp.where(over, 0.0, stay),
-            sums=own.sums + jnp.where(counts, clip_stay(stay, own.clip), 0),
+            stay=xp.where(over[..., None], xp.float32(0), stay),
+            sums=own.sums + xp.where(counts[..., None], clip_stay(stay, own.clip), 0),
             norms=norms,
-            learnt=self.learnt_after(own),
         )
 
 
-def clip_stay(stay: Float[Array, " statistics"], clip: Float[Array, ""] | float) -> Int[Array, " statistics"]:
+def _of_each(tree: PyTree, like: AnyArray) -> PyTree:
+    """A pytree with the leading axes of an array of NumPy; JAX maps over users."""
+    if not isinstance(like, np.ndarray | np.generic):
+        return tree
+    return map_trees(lambda leaf: np.broadcast_to(leaf, (*like.shape, *np.shape(leaf))), tree)
+
+
+def clip_stay(
+    stay: Float[AnyArray, "*stays statistics"], clip: Float[AnyArray, "*stays"] | float
+) -> Int[AnyArray, "*stays statistics"]:
     """A user's vector in steps of clip / 2¹⁴, of L2 norm up to 2¹⁴: shortened, then rounded towards zero.
 
     Args:
         stay: The sum over the stay.
         clip: Largest norm.
     """
-    norm = jnp.linalg.norm(stay)
+    xp = module_of(stay)
+    norm, clip = xp.linalg.norm(stay, axis=-1, keepdims=True), xp.asarray(clip)[..., None]
     # A hair less than the clip, so that rounding of floats does not lead above it.
-    shorter = stay * jnp.minimum(1.0, (1.0 - 1e-5) * clip / jnp.maximum(norm, 1e-30))
-    return jnp.trunc(shorter / clip * STEPS).astype(jnp.int32)
+    shorter = stay * xp.minimum(xp.float32(1), (1.0 - 1e-5) * clip / xp.maximum(norm, 1e-30))
+    return xp.trunc(shorter / clip * STEPS).astype(xp.int32)

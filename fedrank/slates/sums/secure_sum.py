@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Int32, UInt32
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
+from fedrank.core.arrays import module_of
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 
 #: With fewer platforms, a total without one's own part is another platform's.
@@ -72,10 +72,10 @@ def total(
     Returns:
         The total as integers with a sign, and how many platforms are in it; zeros unless every platform was heard.
     """
-    complete = jnp.all(arrived | ~asked)
-    summed = jnp.sum(jnp.where(asked[:, None], summands, 0), axis=0, dtype=jnp.uint32)
-    signed = jax.lax.bitcast_convert_type(summed, jnp.int32)
-    return jnp.where(complete, signed, 0), jnp.where(complete, jnp.sum(asked), 0)
+    xp = module_of(summands)
+    complete = xp.all(arrived | ~asked)
+    summed = xp.sum(xp.where(asked[:, None], summands, 0), axis=0, dtype=xp.uint32)
+    return xp.where(complete, summed.view(xp.int32), 0), xp.where(complete, xp.sum(asked), 0)
 
 
 def as_vector(message: Any) -> UInt32[np.ndarray, " integers"]:

@@ -25,18 +25,20 @@ over (item, free slots) finds the set.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, JaxArray, module_of, take
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Registry
 from fedrank.slates.world.choice import Cascade, SlateChoice
 
 #: A score of no click.
-Score = Float[AnyArray | float, ""]
+Score = Float[AnyArray | float, "..."]
 #: A slate optimiser: from scores v, values q, the items n of a slate and the score v0 of no click to the slate.
 Optimiser = Callable[[Float[Array, " candidates"], Float[Array, " candidates"], int, Score], Int[Array, " slots"]]
 
@@ -51,8 +53,10 @@ MAX_STEPS = 32
 _PASSES = 4
 
 
-def largest(values: Float[Array, " candidates"], n: int) -> Int[Array, " slots"]:
+def largest(values: Float[AnyArray, "*lists candidates"], n: int) -> Int[AnyArray, "*lists slots"]:
     """Indices of the ``n`` largest values, largest first; of equals, the first."""
+    if isinstance(values, np.ndarray):
+        return np.argsort(-values, axis=-1, stable=True)[..., :n].astype(np.int32)
     if n > _PASSES:
         return jax.lax.top_k(values, n)[1].astype(jnp.int32)
     picks, free = [], jnp.ones(values.shape, bool)
@@ -78,11 +82,11 @@ def _first_largest(
 
 
 def slate_value(
-    v: Float[Array, " candidates"],
-    q: Float[Array, " candidates"],
-    slate: Int[Array, " slots"],
+    v: Float[AnyArray, "*#lists candidates"],
+    q: Float[AnyArray, "*#lists candidates"],
+    slate: Int[AnyArray, "*#lists slots"],
     v0: Score = 0.0,
-) -> Float[Array, ""]:
+) -> Float[AnyArray, "*#lists"]:
     """The value of a slate, Σ_i P(i | A) q_i (equation 5); 0 if all scores are 0.
 
     Args:
@@ -91,13 +95,14 @@ def slate_value(
         slate: Its items, each at most once.
         v0: Score of no click; 0 if the user always clicks.
     """
-    shown = v[slate]
-    return _ratio(jnp.sum(shown * q[slate]), jnp.sum(shown) + v0)
+    shown = take(v, slate)
+    return _ratio((shown * take(q, slate)).sum(axis=-1), shown.sum(axis=-1) + v0)
 
 
 def _ratio(gain: Float[Array, "*shape"], mass: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The quotient, or 0 where there is no mass (scores that have all underflowed)."""
-    return jnp.where(mass > 0, gain / jnp.where(mass > 0, mass, 1.0), 0.0)
+    xp = module_of(gain, mass)
+    return xp.where(mass > 0, gain / xp.where(mass > 0, mass, np.float32(1)), np.float32(0))
 
 
 @OPTIMISERS.register("top-k", summary="The n largest products of score and value.", citation="ie2019slateq")
@@ -164,10 +169,11 @@ def best_value(
         n: Items of a slate, at most N.
         v0: Scores of no click.
     """
+    xp = module_of(v, q)
 
     def worth(order):
-        mass = jnp.where(_shown(order, n), v, 0.0)
-        return _ratio(jnp.sum(mass * q, axis=0), jnp.sum(mass, axis=0) + v0)
+        mass = xp.where(_shown(order, n), v, np.float32(0))
+        return _ratio(xp.sum(mass * q, axis=0), xp.sum(mass, axis=0) + v0)
 
     def improves(state):
         step, _, rising = state
@@ -176,13 +182,17 @@ def best_value(
     def improve(state):
         step, value, _ = state
         higher = worth(v * (q - value[None]))
-        return step + 1, jnp.maximum(value, higher), jnp.any(higher > value)
+        return step + 1, xp.maximum(value, higher), xp.any(higher > value)
 
-    return jax.lax.while_loop(improves, improve, (jnp.int32(0), worth(q), jnp.bool_(True)))[1]
+    return _while(improves, improve, (xp.int32(0), worth(q), xp.bool_(True)))[1]
 
 
 def _shown(values: Float[Array, "candidates *batch"], n: int) -> Bool[Array, "candidates *batch"]:
     """Places of the ``n`` largest values of each list; of equals, the first."""
+    if isinstance(values, np.ndarray):
+        shown = np.zeros(values.shape, bool)
+        np.put_along_axis(shown, np.argsort(-values, axis=0, stable=True)[:n], True, axis=0)
+        return shown
     order = jax.lax.broadcasted_iota(jnp.int32, values.shape, 0)
 
     def one_less(_, free):
@@ -194,9 +204,13 @@ def _shown(values: Float[Array, "candidates *batch"], n: int) -> Bool[Array, "ca
 
 
 def dinkelbach(
-    v: Float[Array, " candidates"], q: Float[Array, " candidates"], v0: Score, start: Int[Array, " slots"]
-) -> Int[Array, " slots"]:
+    v: Float[AnyArray, "*lists candidates"],
+    q: Float[AnyArray, "*lists candidates"],
+    v0: Any,
+    start: Int[AnyArray, "*lists slots"],
+) -> Int[AnyArray, "*lists slots"]:
     """The slate that is worth most, by steps of Dinkelbach's method from the slate ``start``; see :func:`exact`."""
+    xp = module_of(v, q)
 
     def improves(state):
         step, _, _, better = state
@@ -204,22 +218,31 @@ def dinkelbach(
 
     def improve(state):
         step, slate, value, _ = state
-        new = largest(v * (q - value), start.shape[0])
+        new = largest(v * (q - value[..., None]), start.shape[-1])
         higher = slate_value(v, q, new, v0)
         better = higher > value  # rounding may take the last step down
-        return step + 1, jnp.where(better, new, slate), jnp.maximum(value, higher), better
+        return step + 1, xp.where(better[..., None], new, slate), xp.maximum(value, higher), better
 
-    state = (jnp.int32(0), start, slate_value(v, q, start, v0), jnp.bool_(True))
-    return jax.lax.while_loop(improves, improve, state)[1]
+    value = slate_value(v, q, start, v0)
+    return _while(improves, improve, (xp.int32(0), start, value, xp.ones(value.shape, bool)))[1]
+
+
+def _while(improves: Callable[[Any], Any], improve: Callable[[Any], Any], state: Any) -> Any:
+    """``jax.lax.while_loop``, also for lists together: a step leaves those as they are that improve no more."""
+    if isinstance(state[1], JaxArray):
+        return jax.lax.while_loop(improves, improve, state)
+    while np.any(improves(state)):
+        state = improve(state)
+    return state
 
 
 def best_slate(
     choice: SlateChoice,
-    scores: Float[Array, " candidates"],
-    worth: Float[Array, " candidates"],
+    scores: Float[AnyArray, "*lists candidates"],
+    worth: Float[AnyArray, "*lists candidates"],
     n: int,
-    nothing: Float[Array, ""],
-) -> Int[Array, " slots"]:
+    nothing: Float[AnyArray, "*lists"],
+) -> Int[AnyArray, "*lists slots"]:
     """The n candidates, in slot order, that maximise the expected value of what is clicked.
 
     Args:
@@ -229,13 +252,16 @@ def best_slate(
         n: Length of the slate, at most N.
         nothing: Value of no click.
     """
-    gain = worth - nothing  # probabilities sum to 1: what all share makes no difference
-    if isinstance(choice, Cascade):
+    gain = worth - nothing[..., None]  # probabilities sum to 1: what all share makes no difference
+    if isinstance(choice, Cascade):  # which takes JAX
         return _best_cascade(jax.vmap(lambda score: choice.weights(score[None])[0])(scores), gain, n)
     weights = choice.weights(scores)
-    v = weights[:-1]
-    start = largest(v * (gain - jnp.max(gain)), n)  # no slate is worth more than its best click
-    return dinkelbach(v, gain, weights[-1], start)
+    v = weights[..., :-1]
+    start = largest(v * (gain - gain.max(axis=-1, keepdims=True)), n)  # no slate is worth more than its best click
+    slate = dinkelbach(v, gain, weights[..., -1], start)
+    # By rounding the last steps may be taken or not: they change no slate, but the order in which it stands.
+    value = slate_value(v, gain, slate, weights[..., -1])
+    return take(slate, largest(take(v * (gain - value[..., None]), slate), n))
 
 
 def _best_cascade(

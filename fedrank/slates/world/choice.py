@@ -1,8 +1,9 @@
 """Choice models: the click of a user on a slate, at most one item.
 
 Every model here turns the scores of the shown items into one probability a slot and one for "nothing", so that a
-choice is one uniform number and one look at the running sum. The three families are those of RecSim (Ie et al. 2019,
-Section 4): multinomial logit, multinomial proportional, and cascade.
+choice is one uniform number and one look at the running sum. Leading axes are of lists, in NumPy and JAX alike. The
+three families are those of RecSim (Ie et al. 2019, Section 4): multinomial logit, multinomial proportional, and
+cascade.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from jaxtyping import Float, Int
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jnp
 from fedrank.core.registry import Registry
 
 #: Logit of "nothing" where a multinomial user may leave without a click (RecSim's interest-evolution world).
@@ -29,7 +30,7 @@ class SlateChoice(ABC):
     """A user who clicks one item of a slate, or nothing. Hashable: a static argument of ``jax.jit``."""
 
     @abstractmethod
-    def weights(self, scores: Float[Array, " slots"]) -> Float[Array, " slots+1"]:
+    def weights(self, scores: Float[AnyArray, "*lists slots"]) -> Float[AnyArray, "*lists slots+1"]:
         """Probabilities of a click on each slot, and of no click as the last entry, up to a common factor.
 
         None is negative, and at least one is positive.
@@ -43,16 +44,18 @@ class SlateChoice(ABC):
     def always_clicks(self) -> bool:
         """True if the model has no option to click nothing."""
 
-    def probabilities(self, scores: Float[Array, " slots"]) -> Float[Array, " slots+1"]:
+    def probabilities(self, scores: Float[AnyArray, "*lists slots"]) -> Float[AnyArray, "*lists slots+1"]:
         """The probability of a click on each slot, and of no click as the last entry; they sum to 1.
 
         Args:
             scores: In slot order.
         """
         weights = self.weights(scores)
-        return weights / jnp.sum(weights)
+        return weights / weights.sum(axis=-1, keepdims=True)
 
-    def choose(self, scores: Float[Array, " slots"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+    def choose(
+        self, scores: Float[AnyArray, "*lists slots"], uniform: Float[AnyArray, "*lists"]
+    ) -> Int[AnyArray, "*lists"]:
         """The slot that is clicked, by inversion of the distribution function in slot order; n if nothing is clicked.
 
         A slot of probability 0 is never chosen.
@@ -61,14 +64,15 @@ class SlateChoice(ABC):
             scores: In slot order.
             uniform: Random number in [0, 1).
         """
+        xp = module_of(scores, uniform)
         weights = self.weights(scores)
-        running, total = [], jnp.zeros((), jnp.float32)
+        running, total = [], xp.zeros(scores.shape[:-1], xp.float32)
         for slot in range(scores.shape[-1] + 1):  # one by one: a running sum that never falls, whatever the rounding
-            total = total + weights[slot]
+            total = total + weights[..., slot]
             running.append(total)
         # A product that rounds up to the total would fall off the end.
-        mark = jnp.minimum(uniform * total, jnp.nextafter(total, jnp.zeros_like(total)))
-        return functools.reduce(jnp.add, [(edge <= mark).astype(jnp.int32) for edge in running])
+        mark = xp.minimum(uniform * total, xp.nextafter(total, xp.zeros_like(total)))
+        return functools.reduce(xp.add, [(edge <= mark).astype(xp.int32) for edge in running])
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,10 @@ class Multinomial(SlateChoice):
 
     @override
     def weights(self, scores):
-        nothing = jnp.full((1,), -jnp.inf if self.no_click is None else self.no_click, jnp.float32)
-        logits = jnp.concatenate([scores, nothing])
-        return jnp.exp(logits - jnp.max(logits))
+        xp = module_of(scores)
+        nothing = xp.full((*scores.shape[:-1], 1), -np.inf if self.no_click is None else self.no_click, xp.float32)
+        logits = xp.concatenate([scores, nothing], axis=-1)
+        return xp.exp(logits - logits.max(axis=-1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -121,13 +126,15 @@ class Proportional(SlateChoice):
 
     @override
     def weights(self, scores):
-        shown = jnp.maximum(scores - self.minimum, 0.0)
+        xp = module_of(scores)
+        shown = xp.maximum(scores - self.minimum, 0.0)
         if self.no_click is None:
-            nothing = jnp.where(jnp.sum(shown) > 0, 0.0, 1.0)
+            nothing = xp.where(shown.sum(axis=-1, keepdims=True) > 0, 0.0, 1.0)
         else:
             # The smallest weight stands in where no_click = minimum, so that a slate of zeros has an outcome.
-            nothing = jnp.maximum(jnp.float32(self.no_click - self.minimum), jnp.finfo(jnp.float32).tiny)
-        return jnp.concatenate([shown, nothing.astype(jnp.float32)[None]])
+            least = max(np.float32(self.no_click - self.minimum), np.finfo(np.float32).tiny)
+            nothing = xp.full((*shown.shape[:-1], 1), least)
+        return xp.concatenate([shown, nothing.astype(xp.float32)], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -164,13 +171,14 @@ class Cascade(SlateChoice):
 
     @override
     def weights(self, scores):
-        value = jnp.exp(scores) if self.score == "exponential" else scores - self.minimum
-        click = self.attention * jnp.clip(self.scaling * value, 0.0, 1.0)
-        looking, slots = jnp.ones((), jnp.float32), []
+        xp = module_of(scores)
+        value = xp.exp(scores) if self.score == "exponential" else scores - self.minimum
+        click = self.attention * xp.clip(self.scaling * value, 0.0, 1.0)
+        looking, slots = xp.ones(scores.shape[:-1], xp.float32), []
         for slot in range(scores.shape[-1]):
-            slots.append(looking * click[slot])
-            looking = looking * (1.0 - click[slot])
-        return jnp.stack([*slots, looking])
+            slots.append(looking * click[..., slot])
+            looking = looking * (1.0 - click[..., slot])
+        return xp.stack([*slots, looking], axis=-1)
 
 
 #: Choice models by name; each entry makes one, with its settings as keywords.

@@ -25,11 +25,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedrank.core.errors import ConfigError, MissingExtraError
+from fedrank.core.lazy import jax, jit, jnp
 from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn, preset
 
 try:
@@ -195,24 +194,24 @@ def register() -> None:
         )
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _first(world: Satisfaction, key: jax.Array) -> Scene:
     return world.first(_draw(world, key, jnp.int32(0)))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _first_of_all(world: Satisfaction, keys: jax.Array) -> Scene:
     return jax.vmap(functools.partial(_first, world))(keys)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _next(
     world: Satisfaction, scene: Scene, slates: jax.Array | np.ndarray, key: jax.Array, number: jax.Array
 ) -> tuple[Scene, Turn, jax.Array]:
     return world.round(scene, jnp.asarray(slates), _draw(world, key, number))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jit, static_argnums=0)
 def _next_of_all(
     world: Satisfaction, scenes: Scene, slates: jax.Array | np.ndarray, keys: jax.Array, number: jax.Array
 ) -> tuple[Scene, Turn, jax.Array]:

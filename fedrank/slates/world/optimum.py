@@ -20,23 +20,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Float, Shaped, UInt32
 from numpy.polynomial.chebyshev import chebpts1, chebvander
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import AnyArray, module_of, take
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jit
-from fedrank.core.streams import run_words, wrap_keys
+from fedrank.core.lazy import dataclass_of_arrays, jax, jit, jnp
+from fedrank.core.streams import run_words, split, stream, uniforms, wrap_keys
 from fedrank.slates.world.best_slate import best_slate
 from fedrank.slates.world.choice import Cascade
-from fedrank.slates.world.policies import Policy, expected_exposure
+from fedrank.slates.world.policies import Policy, by_turns, expected_exposure, plays_together
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Terms of the series in u.
@@ -47,7 +45,7 @@ _HERMITE = 5
 _MARGIN = 4.0
 #: Points of the midpoint rule over new users.
 _NEWCOMERS = 256
-_EXACT = jax.lax.Precision.HIGHEST
+_EXACT = "highest"
 
 
 class Solution(NamedTuple):
@@ -65,14 +63,24 @@ class Solution(NamedTuple):
     total: Float[Array, ""]
     error: Float[Array, ""]
 
-    def value(self, exposure: Float[ArrayLike, "*shape"], left: Shaped[ArrayLike, ""] = -1) -> Float[Array, "*shape"]:
+    def value(
+        self, exposure: Float[AnyArray | float, "*shape"], left: Shaped[AnyArray | int, "..."] = -1
+    ) -> Float[Array, "*shape"]:
         """The mean engagement to come.
 
         Args:
             exposure: Clipped to the grid.
             left: Ticks left; −1: all of them.
         """
-        row, x = self.series[left], jnp.clip(jnp.asarray(exposure, jnp.float32) / self.bound, -1.0, 1.0)
+        xp = module_of(exposure, self.series)
+        x = xp.clip(xp.asarray(exposure, xp.float32) / self.bound, -1.0, 1.0)
+        row: Any = self.series[left]
+        if xp is np:  # of each user another row, of which the exposures are the last axis
+            row = row if np.ndim(left) == 0 else np.moveaxis(row, -1, 0)[..., None]
+            first, second = np.zeros_like(x), np.zeros_like(x)
+            for term in row[:0:-1]:
+                first, second = term + 2.0 * x * first - second, first
+            return row[0] + x * first - second
 
         def one_term(back, sums):  # Clenshaw's recurrence: several times quicker than cosines
             return row[-1 - back] + 2.0 * x * sums[0] - sums[1], sums[0]
@@ -120,7 +128,8 @@ def solve(world: Satisfaction, grid: int = 65, samples: int = 256, seed: int = 0
     kept = ("candidates", "slate", "platforms", "time_budget", "semantics", "choice", "shared_candidates")
     own = type(world) is not Satisfaction  # whose methods may be others
     shape = world if own else Satisfaction(**{name: getattr(world, name) for name in kept})
-    series, total, error = _solve(shape, samples, _operators(world, grid), wrap_keys(run_words([seed])[0]))
+    solved = _solve_together if plays_together(world) else _solve
+    series, total, error = solved(shape, samples, _operators(world, grid), run_words([seed])[0])
     return Solution(series, np.asarray(_bound(world), np.float32), total, error)
 
 
@@ -179,11 +188,12 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
         basis = chebvander(np.clip(wander / bound, -1.0, 1.0), grid - 1)
         return np.einsum("...hg,h->...g", basis, mass / mass.sum()) @ series
 
+    of_world = _of_world if plays_together(world) else _of_world_compiled
     # chocolate() maps kaleness to chocolate and, being its own inverse, chocolate to kaleness.
     uniform = (np.arange(_NEWCOMERS) + 0.5) / _NEWCOMERS
     now, new = (
         np.asarray(found, np.float64)
-        for found in _of_world(world, np.float32((1.0 - u) / 2.0), np.float32(x), np.float32(uniform))
+        for found in of_world(world, *(np.asarray(one, np.float32) for one in ((1.0 - u) / 2.0, x, uniform)))
     )
     arrays = (
         series,
@@ -195,25 +205,53 @@ def _operators(world: Satisfaction, grid: int) -> _Operators:
     return _Operators(*(np.asarray(array, np.float32) for array in arrays))
 
 
-@functools.partial(jit, quick=True, static_argnums=0)
 def _of_world(
     world: Satisfaction,
-    chocolate: Float[Array, " terms"],
-    exposure: Float[Array, " grid"],
-    uniform: Float[Array, " newcomers"],
-) -> tuple[Float[Array, "ticks grid terms"], Float[Array, " newcomers"]]:
-    """Expected engagement at the nodes, and exposures of new users; one program for both."""
+    chocolate: Float[AnyArray, " terms"],
+    exposure: Float[AnyArray, " grid"],
+    uniform: Float[AnyArray, " newcomers"],
+) -> tuple[Float[AnyArray, "ticks grid terms"], Float[AnyArray, " newcomers"]]:
+    """Expected engagement at the nodes, and exposures of new users."""
     ticks = range(1 if world.even else world.time_budget)
     taus = (
         [None] if world.even else [world.tau(left + 1, world.platforms - 1 - left % world.platforms) for left in ticks]
     )
     kaleness = world.chocolate(chocolate)
-    now = jnp.stack([world.mean_engagement(kaleness[None, :], exposure[:, None], tau) for tau in taus])
-    return now, world.new_user(uniform).exposure
+    now = [world.mean_engagement(kaleness[None, :], exposure[:, None], tau) for tau in taus]
+    return module_of(exposure).stack(now), world.new_user(uniform).exposure
+
+
+_of_world_compiled = jit(_of_world, quick=True, static_argnums=0)  # one program for both
+
+
+def _solve_together(
+    world: Satisfaction, samples: int, operators: _Operators, key: UInt32[np.ndarray, "2"]
+) -> tuple[Any, ...]:
+    """As :func:`_solve`, with NumPy."""
+    shared, rounds = world.shared_candidates, world.rounds_per_episode
+    now = np.broadcast_to(operators.now, (world.time_budget, *operators.now.shape[1:]))
+    rows, variance = [np.zeros(operators.series.shape[0], np.float32)], np.float32(0)
+    for number, round_key in enumerate(split(key, rounds)):
+        kaleness = uniforms(stream(round_key, samples * world.candidates)).reshape(samples, world.candidates)
+        candidates = _candidates(world, kaleness)
+        values = np.broadcast_to(rows[-1][:, None], (len(rows[-1]), samples))
+        for place in range(world.platforms):
+            level = values.mean()  # passes through as it is; taken off, it costs no digits
+            later = values - level
+            ahead = np.moveaxis(operators.onward @ later, 2, 1)
+            worth = now[number * world.platforms + place][:, None, :] + ahead
+            values = level + _best_values(world, candidates, worth, operators.nothing @ later)
+            rows.append(values.mean(axis=1))
+            if not shared or place == world.platforms - 1:
+                variance += values.var(axis=1, ddof=1).mean() / samples
+                values = np.broadcast_to(rows[-1][:, None], values.shape)
+    return np.stack(rows) @ operators.series.T, operators.newcomers @ rows[-1], np.sqrt(variance)
 
 
 @functools.partial(jit, quick=True, static_argnums=(0, 1))
-def _solve(world: Satisfaction, samples: int, operators: _Operators, key: PRNGKeyArray) -> tuple[Array, ...]:
+def _solve(world: Satisfaction, samples: int, operators: _Operators, words: UInt32[AnyArray, "2"]) -> tuple[Array, ...]:
+    key = wrap_keys(words)
+
     def one_tick(candidates, later, now):
         """Values [G, S] before a tick, from those after it."""
         level = jnp.mean(later)  # passes through as it is; taken off, it costs no digits
@@ -261,16 +299,17 @@ class _Candidates(NamedTuple):
 
 
 def _candidates(world: Satisfaction, kaleness: Float[Array, "lists candidates"]) -> _Candidates:
-    kaleness = jnp.sort(kaleness, axis=1)
+    xp = module_of(kaleness)
+    kaleness = xp.sort(kaleness, axis=1)
     scores = world.appeal(kaleness)
-    terms = jnp.moveaxis(_chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES), -1, 0)
-    weights = jax.vmap(world.choice.weights)(scores)
-    shown = jnp.concatenate([terms * weights[None, :, :-1], weights[None, :, :-1]])
+    terms = xp.moveaxis(_chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES), -1, 0)
+    weights = world.choice.weights(scores) if xp is np else jax.vmap(world.choice.weights)(scores)
+    shown = xp.concatenate([terms * weights[None, :, :-1], weights[None, :, :-1]])
     # In a circle, so that a few from either end are a run too.
-    sums = functools.reduce(jnp.add, [jnp.roll(shown, step, axis=2) for step in range(world.slate)])
-    nothing = jnp.broadcast_to(weights[:, -1:], kaleness.shape)
-    all_together = jnp.maximum(sums[-1] + nothing, jnp.finfo(jnp.float32).tiny)
-    return _Candidates(scores, terms, jnp.concatenate([sums[:-1], nothing[None]]) / all_together[None])
+    sums = functools.reduce(xp.add, [xp.roll(shown, step, axis=2) for step in range(world.slate)])
+    nothing = xp.broadcast_to(weights[:, -1:], kaleness.shape)
+    all_together = xp.maximum(sums[-1] + nothing, np.finfo(np.float32).tiny)
+    return _Candidates(scores, terms, xp.concatenate([sums[:-1], nothing[None]]) / all_together[None])
 
 
 def _best_values(
@@ -281,6 +320,9 @@ def _best_values(
 ) -> Float[Array, "grid lists"]:
     """The value of the best slate of each list at each node."""
     if not isinstance(world.choice, Cascade):
+        if isinstance(worth, np.ndarray):
+            series = np.concatenate([worth, nothing[:, :, None]], axis=2).swapaxes(0, 1)
+            return (series @ np.moveaxis(np.asarray(candidates.moments), 1, 0)).max(axis=2).T
         series = jnp.concatenate([worth, nothing[:, :, None]], axis=2)
         return jnp.max(jnp.einsum("gsd,dsn->gsn", series, candidates.moments, precision=_EXACT), axis=2)
 
@@ -296,14 +338,15 @@ def _best_values(
 
 def _chebyshev(x: Float[Array, "*shape"], terms: int) -> Float[Array, "*shape terms"]:
     """T_0 … T_{terms−1} of values that are clipped to [−1, 1], as a last axis."""
-    x = jnp.clip(x, -1.0, 1.0)
-    found = [jnp.ones_like(x), x]
+    xp = module_of(x)
+    x = xp.clip(x, -1.0, 1.0)
+    found = [xp.ones_like(x), x]
     while len(found) < terms:
         found.append(2.0 * x * found[-1] - found[-2])
-    return jnp.stack(found[:terms], axis=-1)
+    return xp.stack(found[:terms], axis=-1)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["solution"], meta_fields=["world"])
+@dataclass_of_arrays
 @dataclasses.dataclass(frozen=True)
 class OptimalPolicy(Policy):
     """The optimum as a policy: it sees the exposure at the round's beginning and fills all slates at once.
@@ -317,7 +360,7 @@ class OptimalPolicy(Policy):
         solution: What :func:`solve` returned for it.
     """
 
-    world: Satisfaction
+    world: Satisfaction = dataclasses.field(metadata={"static": True})
     solution: Solution
 
     @property
@@ -328,18 +371,22 @@ class OptimalPolicy(Policy):
     @override
     def act(self, memory, scene, key):
         world, nodes = self.world, chebpts1(_DEGREES)
-        in_u = jnp.asarray(np.linalg.inv(chebvander(nodes, _DEGREES - 1)), jnp.float32)
-        steps = jnp.asarray(np.append(nodes, 0.0), jnp.float32)  # of each node, and of nothing
+        in_u = np.linalg.inv(chebvander(nodes, _DEGREES - 1)).astype(np.float32)
+        steps = np.append(nodes, 0.0).astype(np.float32)  # of each node, and of nothing
 
         def one_platform(before, acting):
             (exposure, left), (kaleness, k) = before, acting
-            to_come = self.solution.value(world.memory_discount * exposure + steps, left - 1)
-            to_come = to_come - to_come[-1]  # what all share makes no difference
+            to_come = self.solution.value(world.memory_discount * exposure[..., None] + steps, left - 1)
+            to_come = to_come - to_come[..., -1:]  # what all share makes no difference
             terms = _chebyshev(1.0 - 2.0 * world.chocolate(kaleness), _DEGREES)
-            ahead = jnp.einsum("nd,dc,c->n", terms, in_u, to_come[:-1], precision=_EXACT)
-            tau = None if world.even else world.tau(left, k)
-            worth = world.mean_engagement(kaleness, exposure, tau) + ahead
-            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[-1])
-            return (expected_exposure(world, kaleness[slate], exposure), left - 1), slate
+            if isinstance(terms, np.ndarray):
+                ahead = (terms @ (to_come[..., :-1] @ in_u.T)[..., None])[..., 0]
+            else:
+                ahead = jnp.einsum("nd,dc,c->n", terms, in_u, to_come[:-1], precision=_EXACT)
+            tau: Any = None if world.even else world.tau(left, k)
+            each = tau if np.ndim(tau) == 0 else tau[..., None]
+            worth = world.mean_engagement(kaleness, exposure[..., None], each) + ahead
+            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[..., -1])
+            return (expected_exposure(world, take(kaleness, slate), exposure), left - 1), slate
 
-        return jax.lax.scan(one_platform, tuple(scene.user), (scene.documents, jnp.arange(world.platforms)))[1]
+        return by_turns(one_platform, tuple(scene.user), scene.documents)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,13 +21,14 @@ import numpy as np
 from jaxtyping import Float, Int, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, JaxArray, module_of, take
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import dataclass_of_arrays, jax, jit, jnp
 from fedrank.core.registry import Registry
-from fedrank.core.streams import split, wrap_keys
-from fedrank.slates.world.best_slate import best_slate
+from fedrank.core.streams import fold_words, split, stream, uniforms, wrap_keys
+from fedrank.slates.world.best_slate import best_slate, largest
+from fedrank.slates.world.choice import Multinomial, Proportional
 from fedrank.slates.world.satisfaction import NEUTRAL, Satisfaction, Scene, Turn
 
 
@@ -43,7 +45,7 @@ class Policy(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def act(self, memory: Any, scene: Scene, key: Key[Array, ""]) -> Int[Array, "platforms slots"]:
+    def act(self, memory: Any, scene: Scene, key: Key[Array, ""]) -> Int[Array, "*#users platforms slots"]:
         """The slates of one round: candidates in slot order.
 
         Args:
@@ -53,7 +55,7 @@ class Policy(abc.ABC):
             key: Typed JAX key, consumed.
         """
 
-    def notice(self, memory: Any, scene: Scene, slates: Int[Array, "platforms slots"], turns: Turn) -> Any:
+    def notice(self, memory: Any, scene: Scene, slates: Int[Array, "*#users platforms slots"], turns: Turn) -> Any:
         """The policy's memory after a round.
 
         Args:
@@ -93,12 +95,12 @@ class StayKeys(NamedTuple):
         policy: Of what a policy draws, by round.
     """
 
-    first: UInt32[AnyArray, "*users 2"]
-    world: UInt32[AnyArray, "*users rounds 2"]
-    policy: UInt32[AnyArray, "*users rounds 2"]
+    first: UInt32[AnyArray, "*#users 2"]
+    world: UInt32[AnyArray, "*#users rounds 2"]
+    policy: UInt32[AnyArray, "*#users rounds 2"]
 
 
-def stay_keys(keys: UInt32[np.ndarray, "*users 2"], rounds: int) -> StayKeys:
+def stay_keys(keys: UInt32[np.ndarray, "*#users 2"], rounds: int) -> StayKeys:
     """The keys that :func:`rollout` makes of a user's key.
 
     Args:
@@ -160,8 +162,42 @@ def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | St
         keys: Typed JAX keys [episodes], or the keys that are made of each.
     """
     seen = jax.vmap(lambda key: rollout(world, policy, key))(keys)
-    kale = 1.0 - world.chocolate(seen.kaleness)
-    return Played(jnp.sum(seen.engagement, axis=1), jnp.nanmean(kale, axis=0), jnp.mean(seen.satisfaction, axis=0))
+    return _played(world, seen.engagement, seen.kaleness, seen.satisfaction)
+
+
+def play_together(world: Satisfaction, policy: Policy, keys: StayKeys) -> Played:
+    """As :func:`play`, with NumPy: all users of all runs at once, round by round.
+
+    Args:
+        world: The world.
+        policy: Fills the slates; one of :func:`plays_together`.
+        keys: Of the users, [*runs, episodes].
+    """
+    memory, scene = policy.begin(), world.first(world.draw(keys.first))
+    seen = []
+    for number in range(world.rounds_per_episode):
+        slates = policy.act(memory, scene, keys.policy[..., number, :])
+        after, turns, _ = world.round(scene, slates, world.draw(keys.world[..., number, :]))
+        clicked = take(scene.documents, np.maximum(turns.item, 0)[..., None])[..., 0]
+        kaleness = np.where(turns.item >= 0, clicked, np.float32(np.nan))
+        seen.append((turns.engagement, kaleness, world.satisfaction(scene.user.exposure)))
+        memory, scene = policy.notice(memory, scene, slates, turns), after
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rounds without a click
+        runs = keys.first.ndim - 2
+        return _played(world, *(np.stack(each, axis=runs + 1) for each in zip(*seen, strict=True)), runs=runs)
+
+
+def plays_together(world: Satisfaction) -> bool:
+    """True if NumPy can play these users: a subclass may have transitions for one user, a cascade is planned in JAX."""
+    return type(world) is Satisfaction and type(world.choice) in (Multinomial, Proportional)
+
+
+def _played(world: Satisfaction, engagement: Any, kaleness: Any, satisfaction: Any, runs: int = 0) -> Played:
+    """Outcome of users, [*runs, episodes, rounds, ...]; ``runs`` is the number of axes of runs."""
+    xp = module_of(engagement)
+    kale = xp.nanmean(1.0 - world.chocolate(kaleness), axis=runs)
+    return Played(engagement.sum(axis=runs + 1), kale, satisfaction.mean(axis=runs))
 
 
 @functools.partial(jit, quick=True, static_argnames="world")
@@ -204,13 +240,19 @@ class TopFeature(Policy):
     @override
     def act(self, memory, scene, key):
         slates, shape = [], (self.world.candidates,)
-        uniforms = jax.vmap(lambda place: jax.random.uniform(jax.random.fold_in(key, place), shape))(
+        if isinstance(key, np.ndarray):
+            for place, sign in enumerate(self.signs):
+                chocolate = self.world.chocolate(scene.documents[..., place, :])
+                score = uniforms(stream(fold_words(key, place), *shape)) if sign == 0 else sign * chocolate
+                slates.append(largest(score, self.world.slate))
+            return np.stack(slates, axis=-2)
+        by_lot = jax.vmap(lambda place: jax.random.uniform(jax.random.fold_in(key, place), shape))(
             jnp.arange(self.world.platforms)
         )
         # One platform at a time: selecting from [users, N] is several times faster on a CPU than from [users, K, N].
         for place, kaleness in enumerate(scene.documents):
             sign = jnp.asarray(self.signs[place], jnp.float32)
-            score = jnp.where(sign == 0, uniforms[place], sign * self.world.chocolate(kaleness))
+            score = jnp.where(sign == 0, by_lot[place], sign * self.world.chocolate(kaleness))
             slates.append(jax.lax.top_k(score, self.world.slate)[1])
         return jnp.stack(slates)
 
@@ -241,13 +283,14 @@ class Myopic(Policy):
         def one_platform(exposure, acting):
             kaleness, k = acting
             # Whose turn it is is not known where it is by lot: as if in order.
-            tau = None if world.even else world.tau(scene.user.left - k, k)
-            worth = world.mean_engagement(kaleness, exposure, tau)
-            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, jnp.float32(0))
-            return expected_exposure(world, kaleness[slate], exposure), slate
+            tau: Any = None if world.even else world.tau(scene.user.left - k, k)
+            each = tau if np.ndim(tau) == 0 else tau[..., None]
+            worth = world.mean_engagement(kaleness, exposure[..., None], each)
+            nothing = module_of(exposure).zeros_like(exposure)
+            slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, nothing)
+            return expected_exposure(world, take(kaleness, slate), exposure), slate
 
-        platforms = jnp.arange(world.platforms)
-        return jax.lax.scan(one_platform, scene.user.exposure, (scene.documents, platforms))[1]
+        return by_turns(one_platform, scene.user.exposure, scene.documents)
 
 
 @dataclass_of_arrays
@@ -279,25 +322,57 @@ class Copying(Policy):
         return self.policy.begin()
 
     @override
-    def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
+    def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         slates = self.policy.act(memory, scene, key)
+        if isinstance(slates, np.ndarray):
+            return self._copied(memory, scene, key, slates) if self.on else slates
         if self.world.shared_candidates:
             return jnp.where(self.on, jnp.broadcast_to(slates[self.source], slates.shape), slates)
 
         def in_place_of(documents):
-            there = scene._replace(documents=scene.documents.at[self.source].set(documents))
+            there = scene._replace(documents=jnp.asarray(scene.documents).at[self.source].set(documents))
             return self.policy.act(memory, there, key)[self.source]
 
         return jax.lax.cond(self.on, lambda: jax.vmap(in_place_of)(scene.documents), lambda: slates)
+
+    def _copied(self, memory, scene, key, slates):
+        """Slates of the source from each platform's candidates, with NumPy."""
+        if self.world.shared_candidates:
+            return np.broadcast_to(slates[..., [self.source], :], slates.shape)
+        shown = []
+        for place in range(self.world.platforms):
+            documents = np.array(scene.documents)
+            documents[..., self.source, :] = scene.documents[..., place, :]
+            there = scene._replace(documents=documents)
+            shown.append(self.policy.act(memory, there, key)[..., self.source, :])
+        return np.stack(shown, axis=-2)
 
     @override
     def notice(self, memory, scene, slates, turns):
         return self.policy.notice(memory, scene, slates, turns)
 
 
+def by_turns(one_platform: Callable[[Any, Any], tuple[Any, Any]], before: Any, documents: Any) -> Any:
+    """Slates of the platforms in order, [..., K, slots]; what each does is known to those after it.
+
+    Args:
+        one_platform: From what is known, and candidates and number of a platform, to what is known after it, and its
+            slate.
+        before: What the first knows.
+        documents: Kaleness of the candidates, [..., K, candidates].
+    """
+    if isinstance(documents, JaxArray):
+        return jax.lax.scan(one_platform, before, (documents, jnp.arange(len(documents))))[1]
+    slates = []
+    for place in range(documents.shape[-2]):
+        before, slate = one_platform(before, (documents[..., place, :], place))
+        slates.append(slate)
+    return np.stack(slates, axis=-2)
+
+
 def expected_exposure(
-    world: Satisfaction, shown: Float[Array, " slots"], exposure: Float[Array, ""]
-) -> Float[Array, ""]:
+    world: Satisfaction, shown: Float[AnyArray, "*#users slots"], exposure: Float[AnyArray, "*#users"]
+) -> Float[AnyArray, "*#users"]:
     """The expected exposure after a tick.
 
     Args:
@@ -305,8 +380,8 @@ def expected_exposure(
         shown: Kaleness of the slate, in slot order.
         exposure: Exposure before the tick.
     """
-    chances = world.choice.probabilities(world.appeal(shown))[:-1]
-    chocolate = jnp.sum(chances * (world.chocolate(shown) - NEUTRAL))
+    chances = world.choice.probabilities(world.appeal(shown))[..., :-1]
+    chocolate = (chances * (world.chocolate(shown) - NEUTRAL)).sum(axis=-1)
     return world.memory_discount * exposure - 2.0 * chocolate
 
 
@@ -329,7 +404,7 @@ class OneOf(Policy):
         return "one of several"
 
     @override
-    def act(self, memory, scene, key) -> Int[Array, "platforms slots"]:
+    def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         return jax.lax.switch(self.place, [policy.act for policy in self.policies], memory, scene, key)
 
 

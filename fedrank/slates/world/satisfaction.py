@@ -6,8 +6,8 @@ user's *net kale exposure*; kale is dull and raises it. Satisfaction is the logi
 engagement is scaled with it. So what pays now costs later, and what one platform serves, all others feel.
 
 The state moves by a pure function of explicit draws, one *tick* a platform (:meth:`Satisfaction.step`); a *round* is
-one tick of every platform (:meth:`Satisfaction.round`). All is for one user: ``jax.vmap`` it over users,
-``jax.lax.scan`` it over rounds.
+one tick of every platform (:meth:`Satisfaction.round`). All is written once for NumPy, with leading axes of users, and
+for JAX, where it is for one user: ``jax.vmap`` it over users, ``jax.lax.scan`` it over rounds.
 
 **Two readings of kaleness.** RecSim's code lets a *high* kaleness engage and cost (as chocolate does), yet lets the
 user prefer a *low* one; the publications' text is consistent. Write c for what a candidate has of chocolate:
@@ -44,14 +44,18 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jaxtyping import Bool, Float, Int, Key, UInt32
+import numpy as np
+from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
+from scipy.special import expit
 
-from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray, ArrayT, JaxArray, module_of, take
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.native import map_trees
 from fedrank.core.registry import Registry
 from fedrank.core.rng import uniform as to_uniform
+from fedrank.core.streams import erf_inv, stream
 from fedrank.slates.world.choice import Multinomial, SlateChoice
 
 #: Noise on an observed satisfaction is truncated at ± this.
@@ -261,12 +265,16 @@ class Satisfaction:
             left: Ticks until the user leaves.
             platform: Number of the platform.
         """
-        tau: Any = jnp.asarray(self.sensitivities, jnp.float32)[platform] if self.sensitivities else self.sensitivity
-        return tau * jnp.exp(self.drift * (1.0 - left / self.time_budget)) if self.drift else tau
+        xp = module_of(left, platform)
+        tau: Any = xp.asarray(self.sensitivities, xp.float32)[platform] if self.sensitivities else self.sensitivity
+        if not self.drift:
+            return tau
+        return tau * xp.exp(self.drift * (1.0 - xp.asarray(left, xp.float32) / self.time_budget))
 
     def satisfaction(self, exposure: Float[AnyArray | float, "..."], tau: Any = None) -> Float[Array, "..."]:
         """Equation 16: the logistic function of τ · exposure, in (0, 1); τ by default ``sensitivity``."""
-        return jax.nn.sigmoid((self.sensitivity if tau is None else tau) * exposure)
+        reaction = (self.sensitivity if tau is None else tau) * exposure
+        return jax.nn.sigmoid(reaction) if isinstance(reaction, JaxArray) else expit(reaction)
 
     def _log_engagement(
         self, chocolate: Float[AnyArray | float, "..."], exposure: Float[AnyArray | float, "..."], tau: Any = None
@@ -280,12 +288,13 @@ class Satisfaction:
     ) -> Float[Array, "..."]:
         """The expected engagement of a clicked candidate, exp(mu + sd²/2) of equation 18; shapes broadcast."""
         mean, sd = self._log_engagement(self.chocolate(kaleness), exposure, tau)
-        return jnp.exp(mean + sd * sd / 2)
+        return module_of(mean, sd).exp(mean + sd * sd / 2)
 
     def new_user(self, uniform: Float[AnyArray | float, "*users"]) -> User:
         """A user with all the time left and an exposure uniform in ± ½ / (1 − β); ``uniform`` is in [0, 1)."""
+        xp = module_of(uniform)
         exposure = (uniform - 0.5) / (1.0 - self.memory_discount)
-        return User(jnp.asarray(exposure, jnp.float32), jnp.full(jnp.shape(uniform), self.time_budget, jnp.int32))
+        return User(xp.asarray(exposure, xp.float32), xp.full(xp.shape(uniform), self.time_budget, xp.int32))
 
     def observe(
         self, user: User, noise: Float[Array, "*observations"], platform: Int[AnyArray | int, "..."] | None = None
@@ -295,18 +304,19 @@ class Satisfaction:
         Args:
             user: The user.
             noise: One number for each observation.
-            platform: Who observes; None: each platform once, in order.
+            platform: Who observes; None: each platform once, in order, as the noise's last axis.
         """
-        who = jnp.arange(self.platforms) if platform is None else platform
-        return self.satisfaction(user.exposure, None if self.even else self.tau(user.left, who)) + noise
+        if platform is None:
+            user, platform = User(user.exposure[..., None], user.left[..., None]), np.arange(self.platforms)
+        return self.satisfaction(user.exposure, None if self.even else self.tau(user.left, platform)) + noise
 
     def step(
         self,
         user: User,
-        kaleness: Float[Array, " candidates"],
-        slate: Int[Array, " slots"],
+        kaleness: Float[Array, "*#users candidates"],
+        slate: Int[Array, "*#users slots"],
         draws: Draws,
-        platform: Int[AnyArray | int, ""] = 0,
+        platform: Int[AnyArray | int, "*#users"] = 0,
     ) -> tuple[User, Turn]:
         """One tick: one platform shows a slate, the user clicks, engages and changes.
 
@@ -320,44 +330,51 @@ class Satisfaction:
         Returns:
             The user after, and the outcome. The tick counts whether or not anything is clicked.
         """
-        shown = kaleness[slate]
+        xp = module_of(kaleness, slate, user.exposure)
+        shown = take(kaleness, slate)
         size = slate.shape[-1]
         slot = self.choice.choose(self.appeal(shown), draws.choice)
         clicked = slot < size
-        place = jnp.minimum(slot, size - 1)
-        chocolate = jnp.where(clicked, self.chocolate(shown[place]), NEUTRAL)
+        place = xp.minimum(slot, size - 1)[..., None]
+        chocolate = xp.where(clicked, self.chocolate(take(shown, place)[..., 0]), np.float32(NEUTRAL))
         tau = None if self.even else self.tau(user.left, platform)
         mean, sd = self._log_engagement(chocolate, user.exposure, tau)
-        engagement = jnp.where(clicked, jnp.exp(mean + sd * draws.engagement), 0.0)
+        engagement = xp.where(clicked, xp.exp(mean + sd * draws.engagement), np.float32(0))
         after = User(
             self.memory_discount * user.exposure - 2.0 * (chocolate - NEUTRAL) + self.innovation * draws.innovation,
             user.left - 1,
         )
-        item = jnp.where(clicked, slate[place], -1)
+        item = xp.where(clicked, take(slate, place)[..., 0], np.int32(-1))
         return after, Turn(slot, item, engagement, self.observe(after, draws.observation, platform))
 
-    def draw(self, key: Key[Array, ""]) -> RoundDraws:
+    def draw(self, key: Key[Array, ""] | UInt32[np.ndarray, "*users 2"]) -> RoundDraws:
         """The random numbers of one round, all from one block of random bits.
 
         Args:
-            key: Typed JAX key; a new one for every round and user.
+            key: Typed JAX key, or both words of each of several; a new one for every round and user.
         """
         k, lists = self.platforms, 1 if self.shared_candidates else self.platforms
         sizes = [k, 4 * k, lists * self.candidates, 1, k if self.turns == "shuffled" else 0]
-        words = jax.random.bits(key, (sum(sizes),))
+        words = stream(key, sum(sizes)) if isinstance(key, np.ndarray) else jax.random.bits(key, (sum(sizes),))
+        xp, users = module_of(words), words.shape[:-1]
         blocks, start = [], 0
         for size in sizes:
-            blocks.append(words[start : start + size])
+            blocks.append(words[..., start : start + size])
             start += size
         choice, normal, documents, newcomer, order = blocks
-        engagement, innovation, after, next_round = _symmetric(normal).reshape(4, k)
-        noise = self._noise(jnp.stack([after, next_round]))
+        engagement, innovation, after, next_round = (
+            _symmetric(normal)[..., part * k : (part + 1) * k] for part in range(4)
+        )
+        noise = self._noise(xp.stack([after, next_round]))
+        items = to_uniform(documents, xp).reshape(*users, lists, self.candidates)
+        by_lot = self.turns == "shuffled"
+        order = xp.argsort(order, stable=True) if by_lot else xp.broadcast_to(xp.arange(k), (*users, k))
         return RoundDraws(
-            ticks=Draws(to_uniform(choice, jnp), _normal(engagement), _normal(innovation), noise[0]),
-            documents=jnp.broadcast_to(to_uniform(documents, jnp).reshape(lists, -1), (k, self.candidates)),
+            ticks=Draws(to_uniform(choice, xp), _normal(engagement), _normal(innovation), noise[0]),
+            documents=xp.broadcast_to(items, (*users, k, self.candidates)),
             observation=noise[1],
-            newcomer=to_uniform(newcomer[0], jnp),
-            order=jnp.argsort(order).astype(jnp.int32) if self.turns == "shuffled" else jnp.arange(k, dtype=jnp.int32),
+            newcomer=to_uniform(newcomer[..., 0], xp),
+            order=order.astype(xp.int32),
         )
 
     def random_slates(self, key: Key[Array, ""]) -> Int[Array, "platforms slots"]:
@@ -383,11 +400,12 @@ class Satisfaction:
 
     def _noise(self, symmetric: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Normal noise of standard deviation ``observation_noise``, truncated at ± 1, by inversion."""
+        xp = module_of(symmetric)
         if self.observation_noise == 0.0:
-            return jnp.zeros_like(symmetric)
+            return xp.zeros_like(symmetric)
         inside = math.erf(OBSERVATION_BOUND / (self.observation_noise * math.sqrt(2.0)))  # mass within the bounds
         noise = self.observation_noise * _normal(symmetric * inside)
-        return jnp.clip(noise, -OBSERVATION_BOUND, OBSERVATION_BOUND)
+        return xp.clip(noise, -OBSERVATION_BOUND, OBSERVATION_BOUND)
 
     def first(self, draws: RoundDraws) -> Scene:
         """The first round of a new user, from the draws of a round before it; ``ticks`` and ``order`` are unused."""
@@ -395,8 +413,8 @@ class Satisfaction:
         return Scene(user, draws.documents, self.observe(user, draws.observation))
 
     def round(
-        self, scene: Scene, slates: Int[Array, "platforms slots"], draws: RoundDraws
-    ) -> tuple[Scene, Turn, Bool[Array, ""]]:
+        self, scene: Scene, slates: Int[Array, "*#users platforms slots"], draws: RoundDraws
+    ) -> tuple[Scene, Turn, Bool[Array, "*#users"]]:
         """Every platform acts once.
 
         Args:
@@ -408,23 +426,26 @@ class Satisfaction:
             The next round's scene, the turns with entries [K] by platform, and whether the user left (bool). When the
             user left, the scene is a new user's first.
         """
-        order = draws.order
-        acting = (scene.documents, slates, draws.ticks, jnp.arange(self.platforms))
+        xp, order = module_of(scene.documents, slates), draws.order
+        axis = (slice(None),) * (draws.ticks.choice.ndim - 1)
+        acting = (scene.documents, slates, draws.ticks)
         if self.turns == "shuffled":
-            acting = jax.tree.map(lambda rows: rows[order], acting)
+            acting = map_trees(lambda rows: _by_platform(rows, order), acting)
         user, turns = scene.user, []
         for place in range(self.platforms):  # written out: one fused step instead of a loop within the loop over rounds
-            user, turn = self.step(user, *jax.tree.map(lambda rows, at=place: rows[at], acting))
+            who = order[(*axis, place)] if self.turns == "shuffled" else place
+            documents, slate, ticks = map_trees(lambda rows, at=place: rows[(*axis, at)], acting)
+            user, turn = self.step(user, documents, slate, ticks, who)
             turns.append(turn)
-        turns = jax.tree.map(lambda *rows: jnp.stack(rows), *turns)
+        turns = map_trees(lambda *rows: xp.stack(rows, axis=-1), *turns)
         if self.turns == "shuffled":
-            turns = jax.tree.map(lambda rows: jnp.zeros_like(rows).at[order].set(rows), turns)
+            turns = map_trees(lambda rows: _by_platform(rows, xp.argsort(order)), turns)
         done = user.left <= 0
         new = self.new_user(draws.newcomer)
-        user = jax.tree.map(lambda arriving, staying: jnp.where(done, arriving, staying), new, user)
+        user = map_trees(lambda arriving, staying: xp.where(done, arriving, staying), new, user)
         observed = self.observe(user, draws.observation)
         if not self.fresh:
-            observed = jnp.where(done, observed, turns.observed)
+            observed = xp.where(done[..., None], observed, turns.observed)
         return Scene(user, draws.documents, observed), turns, done
 
 
@@ -434,14 +455,21 @@ def _below(words: UInt32[Array, "*shape"], bound: int) -> Int[Array, "*shape"]:
     return ((high * bound + (low * bound >> 16)) >> 16).astype(jnp.int32)
 
 
+def _by_platform(rows: Shaped[ArrayT, "*users platforms *shape"], order: Int[AnyArray, "*users platforms"]) -> ArrayT:
+    """Rows of platforms in an order."""
+    places = order.reshape(*order.shape, *[1] * (rows.ndim - order.ndim))
+    return module_of(rows).take_along_axis(rows, places, axis=order.ndim - 1)
+
+
 def _symmetric(words: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Random words to numbers in the open interval (−1, 1): odd multiples of 2⁻²³, exact and symmetric about 0."""
-    return (2.0 * (words >> 9).astype(jnp.float32) + 1.0) * 2.0**-23 - 1.0
+    return (2.0 * (words >> np.uint32(9)).astype(np.float32) + 1.0) * 2.0**-23 - 1.0
 
 
 def _normal(symmetric: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Uniform in (−1, 1) to standard normal, by inversion."""
-    return math.sqrt(2.0) * jax.lax.erf_inv(symmetric)
+    inverse = jax.lax.erf_inv(symmetric) if isinstance(symmetric, JaxArray) else erf_inv(symmetric)
+    return math.sqrt(2.0) * inverse
 
 
 #: Sensitivity at which serving only chocolate loses to moderation.

@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.optional import require
 from fedrank.texts.data.corpus import Corpus
 
 #: How one collection is cut into silos.
@@ -272,6 +273,7 @@ def _dealt_queries(rng: np.random.Generator, corpus: Corpus, silos: int) -> Int6
 
 def _by_topic(corpus: Corpus, silos: int, seed: int) -> Int64[np.ndarray, " documents"]:
     """Silo of each document, by k-means clusters."""
+    require("sklearn", "Dividing documents by topic", "sklearn")
     from sklearn.cluster import KMeans
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfTransformer

@@ -235,8 +235,9 @@ def _training(run: Run) -> list[str]:
         "unknown": _FEW_SEEDS,
     }[direction(added)]
     return [
-        f"Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, {diff_words(search)}. "
-        f"What training adds to it, {FEDERATED} minus BM25 in the same search: {diff_words(added)}. {said}{_exactly(run)}"
+        "Of this the search gives to any ranker: plain BM25 in all documents minus BM25 at home, "
+        f"{diff_words(search)}. What training adds to it, {FEDERATED} minus BM25 in the same search: "
+        f"{diff_words(added)}. {said}{_exactly(run)}"
     ]
 
 

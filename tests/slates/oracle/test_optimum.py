@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, FedrankWarning
-from fedrank.engine.simulator import run_keys
 from fedrank.slates.results import baselines, exceeds, fresh_users
 from fedrank.slates.world.choice import Cascade, Multinomial, Proportional
 from fedrank.slates.world.optimum import OptimalPolicy, kale_threshold, solve
@@ -248,7 +247,7 @@ class Sweet(Satisfaction):
 def test_the_optimum_of_a_world_of_the_callers_own_is_by_its_own_methods():
     world = Sweet(candidates=5, slate=2, platforms=1, time_budget=4, sensitivity=0.3)
     solution = solve(world, samples=512)
-    keys = fresh_users(run_keys([1]), 4000, world.rounds_per_episode)
+    keys = fresh_users([1], 4000, world.rounds_per_episode)
     all_of_it = play_compiled(world, OptimalPolicy(world, solution), StayKeys(*(np.asarray(key[0]) for key in keys)))
     found = np.asarray(all_of_it.engagement, np.float64).sum(axis=1)
     assert found.mean() == pytest.approx(float(solution.total), abs=4 * found.std() / len(found) ** 0.5)
@@ -271,7 +270,7 @@ def test_an_optimum_that_a_policy_beats_is_left_out():
     names = ("random", "optimum")
     for kind, kept in ((Satisfaction, names), (Third, ("random",))):
         world = kind(candidates=5, slate=2, platforms=1, time_budget=4)
-        users = fresh_users(run_keys([0]), 3, world.rounds_per_episode)
+        users = fresh_users([0], 3, world.rounds_per_episode)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", FedrankWarning)
             assert tuple(one.name for one in baselines(world, names, users, 0)) == kept

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.terminal import print_json
+from fedrank.cli.console import Console
+from fedrank.cli.silo_tables import LabelledColumns
+from fedrank.cli.terminal import AsJson, print_json
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.trees import Json
 
-app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
-
-AsJson = Annotated[bool, cyclopts.Parameter(name="--json", negative="", help="Print JSON, for programs.")]
+app = cyclopts.App(name="data", help="List, describe, download and check data sets; models of how people click.")
+app.command("fedrank.cli.clicks:app", name="clicks", help="Fit models of how people click to a log, and judge them.")
 
 _GENERATED = {
     "name": "generated",
@@ -91,7 +93,6 @@ def show(name: str, /, *, as_json: AsJson = False) -> None:
 
     Args:
         name: A name from ``fedrank data list``.
-        as_json: Print JSON, for programs.
     """
     from fedrank.core.citations import bibtex
     from fedrank.data.folders import place_of
@@ -128,7 +129,6 @@ def get(name: str, /, *, as_json: AsJson = False) -> None:
 
     Args:
         name: A name from ``fedrank data list``.
-        as_json: Print JSON, for programs.
     """
     import sys
 
@@ -151,12 +151,7 @@ def check(
     *,
     fold: int = 1,
     folder: Path | None = None,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: tuple[str, ...] = (),
-    categorical: tuple[str, ...] = (),
-    missing: tuple[str, ...] = (),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     as_json: AsJson = False,
 ) -> None:
     """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
@@ -166,62 +161,63 @@ def check(
             silos; a .jsonl file, or a folder with documents.jsonl or corpus.jsonl, is a text collection.
         fold: Which fold of a ranking set, 1 to 5.
         folder: Where to look for a named set instead of the cache folder.
-        silo: Column of a table that says whose row it is.
-        label: Column of a table with the label.
-        positive: Which value of a table's label is 1.
-        drop: Columns of a table to leave out.
-        categorical: Columns of a table whose numbers are codes.
-        missing: Values of a table that mean a missing one, such as -9.
-        as_json: Print JSON, for programs.
+        meaning: What the columns of a table mean.
     """
     from fedrank.data import load
-    from fedrank.ranking.data.normalise import in_unit_range
 
     kind = _kind(spec)
-    settings: dict[str, Json] = {"fold": fold, "normalise": "none"}
-    if kind == "silos":
-        settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
-        settings |= {"categorical": categorical, "missing": missing, "fewest": 1}
-    elif kind == "ranking":
-        from fedrank.ranking.clicks.cascade import MAX_GRADES
-
-        settings["max_label"] = MAX_GRADES - 1  # what can be trained on
-    data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
     if kind == "texts":
-        _check_texts(data, as_json)
-        return
-    if kind == "silos":
-        _check_silos(data, as_json)
-        return
-    splits = data
-    parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
-    inside = all(in_unit_range(queries) for queries in splits.parts().values())
-    advice = (
-        "none needed, all features lie in [0, 1]"
-        if inside
-        else "query-minmax (the default): features lie outside [0, 1]"
-    )
-    notes, warnings = list(splits.notes), splits.label_warnings
-    if as_json:
-        print_json(
-            {
-                "name": splits.name,
-                "parts": parts,
-                "normalise": advice.split(" ")[0],
-                "notes": notes,
-                "warnings": warnings,
-            }
+        from fedrank.texts.data.corpus import corpus_of
+
+        corpus = corpus_of(load(spec, kind, folder=folder))
+        facts = _text_statistics(corpus)
+        _print_check({"name": corpus.name, "kind": kind, **facts}, {corpus.name: facts}, corpus.notes, as_json)
+    elif kind == "silos":
+        table = load(spec, kind, folder=folder, fewest=1, **asdict(meaning))
+        facts = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
+        told = {"name": table.name, "kind": kind, "label": table.label, "features": table.feature_names, "silos": facts}
+        words = f"Label 1: {table.label}. Features, {table.n_features}: {', '.join(table.feature_names)}."
+        _print_check(told, facts, table.notes, as_json, words)
+    else:
+        from fedrank.ranking.clicks.cascade import MAX_GRADES
+        from fedrank.ranking.data.normalise import in_unit_range
+
+        # What can be trained on.
+        splits = load(spec, kind, folder=folder, fold=fold, normalise="none", max_label=MAX_GRADES - 1)
+        parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
+        inside = all(in_unit_range(queries) for queries in splits.parts().values())
+        told = {"name": splits.name, "parts": parts, "normalise": "none" if inside else "query-minmax"}
+        told["warnings"] = splits.label_warnings
+        words = "Normalisation: " + (
+            "none needed, all features lie in [0, 1]."
+            if inside
+            else "query-minmax (the default): features lie outside [0, 1]."
         )
+        _print_check(told, parts, splits.notes, as_json, words)
+
+
+def _print_check(
+    told: dict[str, Any], columns: Mapping[str, Mapping[str, Json]], notes: Any, as_json: bool, words: str = ""
+) -> None:
+    """Print what is in a data set.
+
+    Args:
+        told: The same for machines, but for the notes.
+        columns: Statistics by the column in which they stand.
+        notes: What was noted while reading.
+        as_json: Print JSON.
+        words: A sentence below the table.
+    """
+    if as_json:
+        print_json({**told, "notes": list(notes)})
         return
-    table = drawn(splits.name, *parts)
-    for what in next(iter(parts.values())):
-        table.add_row(what, *(_cell(values[what]) for values in parts.values()))
+    table = drawn("" if told["name"] in columns else told["name"], *columns)
+    for what in next(iter(columns.values())):
+        table.add_row(what, *(_cell(values[what]) for values in columns.values()))
     _print(table)
-    _print(f"Normalisation: {advice}.")
-    for note in notes:
-        _print(f"Note: {note}")
-    for warning in warnings:
-        _print(f"Warning: {warning}.")
+    warnings = [f"Warning: {warning}." for warning in told.get("warnings", ())]
+    for line in (*filter(None, (words,)), *(f"Note: {note}" for note in notes), *warnings):
+        _print(line)
 
 
 def _kind(spec: str) -> str:
@@ -279,22 +275,6 @@ def _shape(dataset: Any) -> str:
     )
 
 
-def _check_texts(texts: Any, as_json: bool) -> None:
-    from fedrank.texts.data.corpus import corpus_of
-
-    corpus = corpus_of(texts)
-    facts = _text_statistics(corpus)
-    if as_json:
-        print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
-        return
-    table = drawn("", corpus.name)
-    for what, value in facts.items():
-        table.add_row(what, _cell(value))
-    _print(table)
-    for note in corpus.notes:
-        _print(f"Note: {note}")
-
-
 def _text_statistics(corpus: Any) -> dict[str, Json]:
     """The statistics of ``check`` on a text collection; words without stop words, stemmed."""
     import numpy as np
@@ -313,21 +293,6 @@ def _text_statistics(corpus: Any) -> dict[str, Json]:
         "judged pairs": len(corpus.grades),
         "grades": {str(grade): int(count) for grade, count in enumerate(grades)},
     }
-
-
-def _check_silos(table: Any, as_json: bool) -> None:
-    silos = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
-    if as_json:
-        facts = {"name": table.name, "kind": "silos", "label": table.label, "features": table.feature_names}
-        print_json({**facts, "silos": silos, "notes": table.notes})
-        return
-    shown = drawn(table.name, *silos)
-    for what in next(iter(silos.values())):
-        shown.add_row(what, *(_cell(values[what]) for values in silos.values()))
-    _print(shown)
-    _print(f"Label 1: {table.label}. Features, {table.n_features}: {', '.join(table.feature_names)}.")
-    for note in table.notes:
-        _print(f"Note: {note}")
 
 
 def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Json]:
@@ -375,10 +340,7 @@ def _cell(value: Any) -> str:
 
 
 def _print(what: Any) -> None:
-    from fedrank.cli.console import Console
-
-    # A pipe or a log gets whole lines; a terminal has the width it has.
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=200)
+    console = Console(markup=False)
+    if not console.is_terminal:  # a pipe or a log gets whole lines
+        console.width = 200
     console.print(what, soft_wrap=isinstance(what, str))

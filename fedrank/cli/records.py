@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.silo_tables import LabelledColumns, table_of
+from fedrank.cli.silo_tables import LabelledColumns, Levels, Ranges, table_of
 from fedrank.cli.silos import ends_of, signed_number
-from fedrank.cli.terminal import AsJson, print_json
+from fedrank.cli.terminal import AsJson, print_json, say, styled
 from fedrank.cli.terminal import table as drawn
+from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
+from fedrank.core.words import printable
 from fedrank.privacy.caps import LIFETIME_EPSILON
-
-#: Public ranges of columns of numbers, and levels of columns of names.
-RangeFlag = Annotated[tuple[str, ...], cyclopts.Parameter(name="--range", consume_multiple=True, negative="")]
-LevelsFlag = Annotated[tuple[str, ...], cyclopts.Parameter(name="--levels", consume_multiple=True, negative="")]
 
 
 def send(
     data: Path,
+    /,
     *,
     epsilon: float,
     out: Path,
@@ -28,10 +28,10 @@ def send(
     delta: float = DELTA,
     limit: float = LIFETIME_EPSILON,
     book: Path | None = None,
-    range_: RangeFlag = (),
-    levels: LevelsFlag = (),
+    range_: Ranges = (),
+    levels: Levels = (),
     clip: float | None = None,
-    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     as_json: AsJson = False,
 ) -> None:
     """Write what a silo may send to others: sums of its rows with a record's ε, once, noise from the operating system.
@@ -48,9 +48,7 @@ def send(
         levels: Public levels of a column of names, such as sex=f,m. Every column needs a range or levels.
         clip: Largest length of a row, in half ranges; the same at all silos.
         meaning: What the columns mean; the value of the label that counts as 1 is needed.
-        as_json: Print JSON instead of a sentence.
     """
-    from fedrank.core.errors import ConfigError, RunError
     from fedrank.silos.data.files import read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import Message, refuse_other_books, spend
@@ -86,21 +84,15 @@ def send(
         told = {"silo": of, "rows": own.rows, "out": str(out), "epsilon_so_far": total, "book": str(book)}
         print_json({**told, "privacy": report.as_json()})
         return
-    from fedrank.cli.console import Console
-
-    console = Console()
-    console.print(
+    say(
         f"written: {out}; sums of {own.rows:,} rows of {of} over {len(ranges.names)} columns. A record: ε = "
         f"{epsilon:g} at δ = {delta:.0e}; with all that was sent before: {total:.3g} of {limit:g} ({book}).",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
-    for line in report.not_covered:
-        console.print(f"- Not covered: {line}", highlight=False)
+        *(f"- Not covered: {line}" for line in report.not_covered),
+    )
 
 
 def _public(columns: Any, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None) -> Any:
     """The public columns of a table: those of its first line with the ranges and levels that are given."""
-    from fedrank.core.errors import UnknownNameError
     from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
 
     for name in (meaning.label, *meaning.drop):
@@ -112,26 +104,23 @@ def _public(columns: Any, meaning: LabelledColumns, range_: Any, levels: Any, cl
 
 def _say(notes: tuple[str, ...]) -> None:
     """Tell the silo what was mapped: on the terminal's second stream, as it is about records."""
-    import sys
-
-    from fedrank.core.words import printable
-
     for note in notes:
         print(f"note for this silo alone: {printable(note)}", file=sys.stderr)
 
 
 def private(
     data: str,
+    /,
     *,
     target: str = "",
     epsilon: float = 4.0,
     delta: float = DELTA,
     messages: Annotated[tuple[Path, ...], cyclopts.Parameter(consume_multiple=True, negative="")] = (),
     auc_epsilon: float | None = None,
-    range_: RangeFlag = (),
-    levels: LevelsFlag = (),
+    range_: Ranges = (),
+    levels: Levels = (),
     clip: float | None = None,
-    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     seed: int = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -152,11 +141,9 @@ def private(
         clip: Largest length of a row, in half ranges.
         meaning: What the columns mean.
         seed: Draws the folds, and the noise of simulated messages.
-        as_json: Print JSON instead of tables.
     """
     import numpy as np
 
-    from fedrank.core.errors import ConfigError, DataError, UnknownNameError
     from fedrank.silos.data.files import names_in, read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import check_ranges, read_message
@@ -215,7 +202,6 @@ def private(
 
 def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str]) -> dict[str, Any]:
     """Labelled rows of some silos in public columns, by name."""
-    from fedrank.core.errors import UnknownNameError
     from fedrank.silos.data.coding import as_codes
     from fedrank.silos.data.files import positive_of
     from fedrank.silos.records.ranges import public_rows
@@ -255,35 +241,27 @@ def _load_silos(
 
 
 def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
-    from fedrank.cli.console import Console
     from fedrank.silos.records.ways import WAYS
 
-    console = Console()
     use = "your own model" if found.recommended == "alone" else f"the model “{WAYS[found.recommended]}”"
-    console.print(
-        f"[bold]{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.recommended_auc.value:.3f}; "
-        f"{signed_number(found.gain.value)} ({ends_of(found.gain, signed=True)}) over its own model.[/bold]",
-        highlight=False,
+    headline = (
+        f"{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.recommended_auc.value:.3f}; "
+        f"{signed_number(found.gain.value)} ({ends_of(found.gain, signed=True)}) over its own model."
     )
-    shown = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
+    ways = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
     for way, (auc, gain) in found.rows.items():
         mark = " ←" if way == found.recommended else ""
         more = ("", "") if way == "alone" else (signed_number(gain.value), ends_of(gain, signed=True))
-        shown.add_row(WAYS[way] + mark, f"{auc.value:.3f}", ends_of(auc), *more)
-    console.print(shown)
-    shown = drawn("silo", "rows", "ε of a record", f"with its message, {told['target']}’s AUC", numbers=("rows",))
+        ways.add_row(WAYS[way] + mark, f"{auc.value:.3f}", ends_of(auc), *more)
+    silos = drawn("silo", "rows", "ε of a record", f"with its message, {told['target']}’s AUC", numbers=("rows",))
     for verdict in found.verdicts:
         about = told["messages"][names[verdict.silo]]
-        shown.add_row(names[verdict.silo], f"{about['rows']:,}", f"{about['epsilon']:g}", verdict.text)
-    console.print(shown)
+        silos.add_row(names[verdict.silo], f"{about['rows']:,}", f"{about['epsilon']:g}", verdict.text)
     simulated = "Messages are simulated from the rows in the data. " if told["simulated"] else ""
-    console.print(
-        f"{simulated}Everything else is chosen on the target’s own rows and costs the others no ε.", highlight=False
-    )
-    if "told_auc" in told:
-        one = told["told_auc"]
-        console.print(
+    words = [f"{simulated}Everything else is chosen on the target’s own rows and costs the others no ε."]
+    if one := told.get("told_auc"):
+        words.append(
             f"AUC of the others’ model here, with noise of σ = {one['sigma']:.3f}, to be told: {one['value']:.3f} "
-            f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public).",
-            highlight=False,
+            f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public)."
         )
+    say(styled(headline, "bold"), ways, silos, *words)

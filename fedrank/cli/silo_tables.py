@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from fedrank.core.fields import setting
 
-#: A flag that takes several names.
-Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")]
+#: Public ranges of columns of numbers, and levels of columns of names.
+Ranges = Annotated[tuple[str, ...], Parameter(name="--range", consume_multiple=True, negative="")]
+Levels = Annotated[tuple[str, ...], Parameter(name="--levels", consume_multiple=True, negative="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +44,4 @@ def table_of(data: str, columns: LabelledColumns) -> Any:
     """
     from fedrank.data import load
 
-    return load(
-        data,
-        "silos",
-        silo=columns.silo,
-        label=columns.label,
-        positive=columns.positive,
-        drop=columns.drop,
-        categorical=columns.categorical,
-        missing=columns.missing,
-        gaps="impute",
-    )
+    return load(data, "silos", gaps="impute", **asdict(columns))

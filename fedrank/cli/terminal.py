@@ -8,15 +8,63 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import sys
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
+from rich.text import Text
 
-from fedrank.core.words import CONTROL
+from fedrank.cli.console import Console
+from fedrank.core.words import CONTROL, printable
 from fedrank.engine.progress import Listener, Progress
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", help="No progress.")]
+Switch = Annotated[bool, Parameter(negative="")]
+#: A flag that takes several values at once.
+Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")]
+
+
+def say(*parts: Any, page: Path | None = None) -> None:
+    """Print sentences, which have no markup, and tables, and last where the page is, if there is one."""
+    console = Console()
+    for part in parts:
+        console.print(part, markup=not isinstance(part, str))
+    if page is not None:
+        console.print(f"page: {page}", soft_wrap=True, markup=False)
+
+
+def styled(text: str, style: str) -> Text:
+    """A sentence in a style, such as bold red."""
+    return Text(printable(text, lines=True), style)
+
+
+class Status:
+    """A line on stderr that says how something goes: replaced on a terminal, one every few seconds in a log.
+
+    Args:
+        quiet: Print nothing.
+        seconds: Between two lines of a log.
+    """
+
+    def __init__(self, quiet: bool, seconds: float = 10.0) -> None:
+        self._quiet, self._seconds, self._last, self._line = quiet, seconds, -math.inf, ""
+        self._terminal = sys.stderr.isatty()
+
+    def show(self, line: str, last: bool = False) -> None:
+        """Print the line if it says something new and it is time, or if it is the last one."""
+        now, line = time.monotonic(), printable(line)
+        early = line == self._line or now - self._last < (0.2 if self._terminal else self._seconds)
+        if self._quiet or (early and not last):
+            return
+        self._last, self._line = now, line
+        end = "" if self._terminal and not last else "\n"
+        print(f"\r\033[K{line[:100]}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -42,7 +90,6 @@ def table(*columns: str, numbers: Collection[str] = (), whole: Collection[str] =
         whole: Titles of those that are never folded, such as names.
         title: The table's own.
     """
-    from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=title or None)
@@ -75,8 +122,6 @@ class Bar(Listener):
 
     def __init__(self, name: str = "") -> None:
         from rich import progress as rich_progress
-
-        from fedrank.cli.console import Console
 
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("[bold]{task.description}"),
@@ -147,14 +192,8 @@ def listener(quiet: bool = False, name: str = "") -> Listener:
     if sys.stderr.isatty():
         return Bar(name)
     # A log that is kept (CI, nohup to a file) gets lines; a pipe into another program gets none.
-    import stat
-
     try:
         kept = stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)
     except (OSError, ValueError):  # stderr is not a file at all, as in a notebook
         kept = False
     return Lines(name) if kept or os.environ.get("CI") else Listener()
-
-
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]

@@ -1,4 +1,4 @@
-"""``fedrank attack slates`` as a person and as a program see it. What is found:
+"""``fedrank privacy attack slates`` as a person and as a program see it. What is found:
 tests/slates/law/test_slate_leakage.py."""
 
 import json

@@ -127,7 +127,7 @@ SAID = {"FEDRANK_WITNESS_LOG": str(Signer("fedrank/" + "0" * 32, LOG, bytes(32))
 
 def told(service):
     """A service's command line as the container's program gets it."""
-    entry = service.get("entrypoint", ["fedrank", "serve", "/hub", "--host", "0.0.0.0"])
+    entry = service.get("entrypoint", ["fedrank", "hub", "serve", "/hub", "--host", "0.0.0.0"])
     words = [*entry, *service["command"]]
     return [re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: SAID.get(found[1], found[2]), word) for word in words]
 

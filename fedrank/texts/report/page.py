@@ -106,7 +106,7 @@ def _hidden(run: Run) -> str:
         return f"{said}."
     return (
         f"{said}: BM25 reaches {seen:.3f} in what they see, and {exact:.3f} with exact counts, which owners have who "
-        "look queries up at home (fedrank serve search)."
+        "look queries up at home (fedrank search owner serve)."
     )
 
 

@@ -1,4 +1,4 @@
-"""``fedrank report``, ``compare``, ``cite``: what runs found, on a page, on the terminal, for machines."""
+"""``fedrank report``, ``compare``: what runs found, on a page, on the terminal, for machines."""
 
 from __future__ import annotations
 

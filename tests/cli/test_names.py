@@ -9,7 +9,7 @@ from fedrank.cli.renamed import NEW_NAMES, use_new_names
 
 BEFORE = [
     line
-    for line in Path(__file__).with_name("commands_of_0_2.txt").read_text().splitlines()
+    for line in Path(__file__).with_name("commands_before.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
 

@@ -137,7 +137,7 @@ def test_a_services_command_is_one_of_ours(name):
     """The command line's own parser takes it, and nothing of it is left over."""
     program, *tokens = told(SERVICES[name])
     _, bound, _ = app.parse_args(tokens, print_error=False, exit_on_error=False)
-    given = bound.arguments
+    given = bound.arguments | vars(bound.arguments["at"])
     assert program == "fedrank" and given["host"] == "0.0.0.0"
     if name in ("relay", "witness"):  # nothing is in front of them, and devices refuse plain http
         files = {f"/run/secrets/{one}" for one in SERVICES[name]["secrets"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -45,18 +46,17 @@ def sketch(
     from fedrank.texts.attacks.page import write_page
     from fedrank.texts.attacks.suite import attack_sketches
 
-    found, s = attack_sketches(settings), settings
+    found = attack_sketches(settings)
     if out is not None:
         write_page(found, settings, out)
-    asked, own = (s.z1, [f"z₁ = {s.z1}"]) if s.asks else (None, [])
+    asked = settings.z1 if settings.asks else None
     if as_json:
         print_json({**asdict(settings), "z1": asked, "findings": [one.as_json() for one in found]})
         return
-    title = ", ".join((f"z = {s.z}", f"w = {s.w}", *own, f"ε = {s.epsilon:g}"))
-    words = ["Simulated noise, seeded. Controls are no modes: each lacks a part that its mode has."]
-    if "publish-once" in s.modes:
-        words.append("publish-once: no question leaves the querier, so there is no term to find.")
-    _print_findings(found, ("mode", "promised"), ("broken", "holds"), title, words, out)
+    own = "" if asked is None else f", z₁ = {asked}"
+    title = f"z = {settings.z}, w = {settings.w}{own}, ε = {settings.epsilon:g}; simulated noise, seeded"
+    silent = "publish-once: no question leaves the querier, so there is no term to find."
+    _print_findings(found, title, [silent] if "publish-once" in settings.modes else [], out)
 
 
 @app.command
@@ -87,37 +87,18 @@ def documents(
     if as_json:
         print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
         return
-    words = ["Words read: those that a guess does not name. AUC: 0.5 is chance. Simulated noise, seeded."]
-    title = f"{collection}, {settings.owners} owners"
-    _print_findings(found, ("on", "limit"), ("succeeds", "fails"), title, words, out)
+    title = f"{collection}, {settings.owners} owners; simulated noise, seeded"
+    _print_findings(found, title, ["Words read: those that a guess does not name. AUC: 0.5 is chance."], out)
 
 
-def _print_findings(
-    found: Sequence[Any],
-    columns: tuple[str, str],
-    verdicts: tuple[str, str],
-    title: str,
-    words: Sequence[str],
-    page: Path | None,
-) -> None:
-    """Print what attacks on texts found.
+def _print_findings(found: Sequence[Any], title: str, words: Sequence[str], page: Path | None) -> None:
+    """Print what attacks on texts found, as the page's table has it, and sentences below it."""
+    from fedrank.cli.report import drawn
+    from fedrank.texts.attacks.page import table as table_of_page
 
-    Args:
-        found: The findings.
-        columns: What is attacked, and the number beside which a measured one stands.
-        verdicts: Of an attack that finds more than that number, and of one that does not.
-        title: Title of the table.
-        words: Sentences below it.
-        page: The page that was written.
-    """
-    on, limit = columns
-    shown = table("attack", on, "measure", "measured \\[99 %]", limit, "verdict", numbers=(limit,), title=title)
-    for one in found:
-        verdict = f"[red]{verdicts[0]}[/red]" if one.broken else f"[green]{verdicts[1]}[/green]"
-        measured = f"{one.measured:.3g} \\[{one.low:.3g}, {one.high:.3g}]"
-        named = f"{verdict} (control)" if one.control else verdict
-        shown.add_row(one.attack, one.mode, one.measure, measured, f"{one.promised:.3g}", named)
-    say(shown, *words, *(f"{one.attack}, {one.mode}: {one.words}." for one in found), page=page)
+    made = table_of_page(found, title)
+    shown = drawn(made, [column.key for column in made.columns if column.key != "trials"])
+    say(shown, *made.notes, *words, *(f"{one.attack}, {one.mode}: {one.words}." for one in found), page=page)
 
 
 @app.command
@@ -149,63 +130,22 @@ def slates(
         print_json({**asdict(settings), "leaks": [one.as_json() for one in found]})
         return
 
-    s = settings
-    title = f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds"
-    values, sums = ([one for one in found if one.of_sums is which] for which in (False, True))
-    shown = {one.mode.split(",")[0] for one in found}
+    s, shown = settings, {one.mode.split(",")[0] for one in found}
     say(
-        *(_values(values, f"{title} of {s.episodes} users") if values else ()),
-        *(_sums(sums, ", ".join((title, f"{s.targets} users attacked", *s.set))) if sums else ()),
+        f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds" + "".join(f", {one}" for one in s.set),
+        *(f"• {one.words}{_ends(one)}." for one in found),
+        "R²: 1 is everything, 0 a blind guess. Advantage: true less false positives.",
         *(f"{name}: {meaning}." for name, meaning in MODES.items() if name in shown),
         page=out,
     )
 
 
-def _values(found: Sequence[Any], title: str) -> tuple[Any, str]:
-    """The results of attacks on values, targets and gradients, and what their columns mean."""
-    columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
-    shown, heading = table(*columns, numbers=columns[1:], title=title), ""
-    for one in found:
-        heading = _add_heading(shown, heading, one)
-        m = one.measures
-        told = "r2" in m
-        shown.add_row(
-            one.means,
-            _interval(m["r2"]) if told else "",
-            f"{m['rank'].mean:.3f}" if told else "",
-            f"{m['error'].mean:.3g} ({m['blind'].mean:.3g})" if told else f"(guess: {100 * m['blind'].mean:.1f} %)",
-            f"{100 * m['exact'].mean:.1f} %",
-        )
-    words = "R² and rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred."
-    return shown, words
-
-
-def _sums(found: Sequence[Any], title: str) -> tuple[Any, str]:
-    """The results of attacks on sums over users, and what their columns mean."""
-    columns = ("by", "found \\[95 %]", "best attacker", "ε allows")
-    shown, heading = table(*columns, numbers=columns[1:], title=title), ""
-    for one in found:
-        heading = _add_heading(shown, heading, one)
-        m = one.measures
-        measured = f"R² {_interval(m['r2'])}" if "r2" in m else f"advantage {_interval(m['advantage'])}"
-        best = f"{m['ceiling'].mean:.3f}" if "ceiling" in m else ""
-        shown.add_row(one.means, measured, best, f"{m['bound'].mean:.3f}" if "bound" in m else "")
-    return shown, (
-        "Engagement: the mean logarithm over a stay; R² 1 is everything, 0 a blind guess. Advantage: true less false "
-        "positives, 1 is certainty. Others known: what each other user added, at all platforms."
-    )
-
-
-def _add_heading(shown: Any, before: str, one: Any) -> str:
-    """The heading of a finding, which a table gets where it is not the one before."""
-    if before != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
-        shown.add_section()
-        shown.add_row(f"[bold]{heading}[/bold]")
-    return heading
-
-
-def _interval(found: Any) -> str:
-    return f"{found.mean:.3f} \\[{found.low:.3f}, {found.high:.3f}]"
+def _ends(leak: Any) -> str:
+    """The interval of what a leak is measured by, if it has one."""
+    measured = leak.measures.get("r2") or leak.measures.get("advantage")
+    if measured is None or not math.isfinite(measured.low):
+        return ""
+    return f"; 95 % interval {measured.low:.3f} to {measured.high:.3f}"
 
 
 @app.command

@@ -248,6 +248,7 @@ def simulate(
 
     with fleet(settings, splits.train, user, keep) as processes:
         seen = watch(settings, processes, tell)
+        status.end()
         crashed = crashes(processes)
     if crashed:
         more = ", …" if len(crashed) > _NAMED else ""

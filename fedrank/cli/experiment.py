@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from cyclopts import Parameter
 
 from fedrank.cli.report import compare_runs, show
-from fedrank.cli.terminal import AsJson, Quiet, Switch, listener, print_json, say, table
+from fedrank.cli.terminal import AsJson, Quiet, Switch, listener, print_json
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part
 from fedrank.engine.config import RunConfig
@@ -157,7 +157,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             source: A protocol (see --list), or a TOML file such as a run's config.toml; flags win over it.
             out: The run's directory; by default a new one in runs, named after what the run is about.
             track: Write measures while the run goes on: csv, tensorboard, mlflow, or several of them.
-            list_: Run nothing, list the protocols with their papers and what crosses.
+            list_: Run nothing, list the protocols; with --json also their papers, files and what crosses.
         """
         if list_:
             list_protocols(as_json)
@@ -313,15 +313,12 @@ def list_of_protocols() -> str:
 
 
 def list_protocols(as_json: bool) -> None:
-    """Print the table of protocols."""
+    """Print the protocols; as JSON with papers, files and what crosses."""
     if as_json:
         about = ("name", "task", "summary", "citation", "paper", "file", "crosses", "recommended")
         print_json([{key: getattr(one, key) for key in about} for one in _protocols()])
         return
-    shown = table("name", "task", "paper", "what crosses", whole=("name", "task"))
-    for one in _protocols():
-        shown.add_row(f"{one.name} *" if one.recommended else one.name, one.task, one.paper, one.crosses)
-    say(shown, "* is recommended for its task.")
+    print(list_of_protocols())
 
 
 def _listener(quiet: bool, name: str = "", track: Sequence[str] = ()):

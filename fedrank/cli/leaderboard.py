@@ -91,7 +91,9 @@ def _heard(quiet: bool):
 
     def heard(done) -> None:
         left = f"{done.cells}/{done.of} cells, {time_left(done.seconds_left)} left"
-        status.show(f"{left}  {about(done)}", last=done.cells == done.of)
+        status.show(f"{left}  {about(done)}", now=done.cells == done.of)
+        if done.cells == done.of:
+            status.end()
 
     return heard
 

@@ -9,8 +9,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from fedrank.cli.terminal import AsJson, Quiet, print_json, say, table
+from fedrank.cli.report import drawn
+from fedrank.cli.terminal import AsJson, Quiet, print_json, say
 from fedrank.ranking import plan as planning
+from fedrank.ranking.report import plan as page
 
 
 def plan(
@@ -39,9 +41,7 @@ def plan(
 
     made = planning.plan(need, hear)
     if out is not None:
-        from fedrank.ranking.report.plan import write_page
-
-        write_page(made, out)
+        page.write_page(made, out)
     if as_json:
         found = [{"name": name, **one.as_json(need)} for name, one in planning.rows(made)]
         print_json({
@@ -49,22 +49,15 @@ def plan(
             "predictions": found, "command": planning.command_of(made),
         })  # fmt: skip
         return
-    numbers = ("days", "rounds", "devices", "searches", made.measure.split()[1])
-    title = f"{need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g} over a user's life"
-    shown = table(*numbers, "95 % of runs", "", numbers=numbers, title=title)
-    for name, one in planning.rows(made):
-        c = one.choice
-        if name == "best, other seeds":
-            shown.add_section()
-        cells = (f"{one.days:,.0f}", f"{c.rounds}", f"{c.clients:,}", f"{c.interactions}", f"{one.mean:.4f}")
-        shown.add_row(*cells, f"{one.low:.4f} to {one.high:.4f}", name)
+    shown = page.table(made)
     trust = need.way.says + (f"; δ = {need.delta:g}" if need.way.delta else "")
     say(
-        shown,
-        f"Devices: of a round. Searches: behind a message. {made.measure}: on the training queries of {need.data}; "
-        f"{made.untrained:.4f} before training. The promise: {trust}; ε of {need.way.message} is "
-        f"{made.best.epsilon_message:.3g}. Rounds follow each other; the days are those of devices that are never "
-        "offline.",
+        f"{need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g} over a user's life",
+        drawn(shown, ["name", "days", "rounds", "clients", "interactions", "mean", "low", "high"]),
+        f"{made.measure}: on the training queries of {need.data}; {made.untrained:.4f} before training. The promise: "
+        f"{trust}; ε of {need.way.message} is {made.best.epsilon_message:.3g}. Rounds follow each other; the days are "
+        "those of devices that are never offline.",
+        *shown.notes,
     )
     print(f"At full size: {planning.command_of(made)}")
     if out is not None:

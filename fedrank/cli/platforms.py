@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -124,11 +123,14 @@ def coordinate(
         _say_end(f"{len(planned.informed_platforms)} of {terms.platforms} platforms plan", planned, folder)
         return
     total = rounds or terms.config.rounds
-    counts, status = _Counts(total), Status(quiet)
-    home, seeded = PlatformFolder(folder), chance == "seed"
-    done = service.coordinate(home, terms, asking, total, lambda seen: status.show(counts.add(seen)), seeded=seeded)
-    if counts.rounds:
-        status.show(counts.words(total), last=True)
+    home, seeded, status = PlatformFolder(folder), chance == "seed", Status(quiet)
+
+    def tell(seen: Any) -> None:
+        silent = "" if seen.heard.all() else ", without all platforms"
+        status.show(f"round {seen.number + 1} of {total}{silent}")
+
+    done = service.coordinate(home, terms, asking, total, tell, seeded=seeded)
+    status.end()
     _say_end(f"{done.done} rounds", done, folder)
 
 
@@ -140,31 +142,6 @@ def _say_end(what: str, done: Any, folder: Path) -> None:
         f"{what}; platforms sent {ledger.bytes_from('parties'):,} bytes, the coordinator "
         f"{ledger.bytes_from('server'):,}; see {folder}/ledger.jsonl"
     )
-
-
-class _Counts:
-    """Counts of rounds, for a line about how they go.
-
-    Args:
-        of: Rounds in all.
-    """
-
-    def __init__(self, of: int):
-        self._of, self._begun = of, time.monotonic()
-        self.rounds = self._whole = self._learnt = 0
-
-    def add(self, seen: Any) -> str:
-        """Count a round that is over; returns the line."""
-        self.rounds += 1
-        self._whole += bool(seen.heard.all())
-        self._learnt += bool(seen.learnt)
-        return self.words(seen.number + 1)
-
-    def words(self, done: int) -> str:
-        """The line after so many rounds."""
-        speed = self.rounds / max(time.monotonic() - self._begun, 1e-9)
-        missed = "" if self._whole == self.rounds else f", {self.rounds - self._whole} without all platforms"
-        return f"round {done} of {self._of}  {speed:.0f} a second  learnt in {self._learnt}{missed}"
 
 
 def simulate(

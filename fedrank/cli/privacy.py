@@ -10,7 +10,7 @@ from cyclopts import App
 from fedrank.cli.terminal import AsJson, print_json, say
 from fedrank.cli.terminal import table as made
 from fedrank.core.errors import ConfigError
-from fedrank.core.privacy_report import BASIC, DELTA, Unit
+from fedrank.core.privacy_report import DELTA, Unit
 
 app = App(name="privacy", help="Attack what is promised, audit mechanisms, plan with one ε; calculators.")
 for _name, _place, _help in (
@@ -56,18 +56,12 @@ def epsilon(
         print_json(report.as_json())
         return
 
-    person, delta_ = f"ε of a person ({rounds:,} messages)", f"δ = {delta:.0e}"
-    shown = made("", " ", numbers=" ")
-    for what, value in (
-        ("p, probability of the truth", f"{p:.4f}"),
-        ("n, values of the metric", f"{n:,}"),
-        ("ε of an interaction", f"{report.epsilon(Unit.INTERACTION):.4f}"),
-        (f"ε of a message ({interactions} interactions)", f"{report.epsilon(Unit.MESSAGE):.4f}"),
-        (f"{person}, basic composition", f"{report.epsilon(Unit.USER, basis=BASIC):,.2f}"),
-        (f"{person}, {delta_}", f"{report.epsilon(Unit.USER):,.2f}"),
-    ):
-        shown.add_row(what, value)
-    say(shown, *report.words)
+    message = f"{report.epsilon(Unit.MESSAGE):.4f} of a message of {interactions} interactions"
+    say(
+        f"p = {p:.4f}, the probability of the truth, of {n:,} values: ε = {report.epsilon(Unit.INTERACTION):.4f} of an "
+        f"interaction, {message}.",
+        *report.words,
+    )
 
 
 @app.command

@@ -296,7 +296,7 @@ def forbid(folder: Path, name: str, /) -> None:
 
 
 @owner.command
-def add(folder: Path, documents: Path, /, *, quiet: Quiet = False) -> None:
+def add(folder: Path, documents: Path, /) -> None:
     """Add documents to an owner, also while it is served; one with a known id replaces the old one.
 
     Args:
@@ -306,12 +306,11 @@ def add(folder: Path, documents: Path, /, *, quiet: Quiet = False) -> None:
     from fedrank.deploy.search.service import Operator
 
     count, total = Operator(folder).add(documents)
-    if not quiet:
-        print(f"{count} documents were added; there are {total}.")
+    print(f"{count} documents were added; there are {total}.")
 
 
 @owner.command
-def remove(folder: Path, /, *ids: str, quiet: Quiet = False) -> None:
+def remove(folder: Path, /, *ids: str) -> None:
     """Take documents away from an owner, also while it is served.
 
     Args:
@@ -321,8 +320,7 @@ def remove(folder: Path, /, *ids: str, quiet: Quiet = False) -> None:
     from fedrank.deploy.search.service import Operator
 
     count, total = Operator(folder).remove(ids)
-    if not quiet:
-        print(f"{count} documents were taken away; there are {total}.")
+    print(f"{count} documents were taken away; there are {total}.")
 
 
 @owner.command

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 import cyclopts
 
+from fedrank.cli.report import drawn
 from fedrank.cli.silo_tables import Columns, LabelledColumns, table_of
 from fedrank.cli.terminal import AsJson, Names, Switch, print_json, say, styled
-from fedrank.cli.terminal import table as drawn
+from fedrank.cli.terminal import table as rich_table
 from fedrank.core.errors import ConfigError
 from fedrank.report.statistics import p_is, p_value
 
@@ -74,12 +75,12 @@ def glm(
         return [_number(made.estimate[at]), _number(made.error[at]), _between(low[at], high[at]), p]
 
     if family == "multinomial":
-        shown = drawn(label, "", *numbers, numbers=numbers, whole=("",))
+        shown = rich_table(label, "", *numbers, numbers=numbers, whole=("",))
         for j, name in enumerate(made.levels[1:]):
             for k, column in enumerate(made.names):
                 shown.add_row("" if k else name, column, *cells(j, k), end_section=k == len(made.names) - 1)
     else:
-        shown = drawn("", *numbers, numbers=numbers, whole=("",))
+        shown = rich_table("", *numbers, numbers=numbers, whole=("",))
         for k, name in enumerate(made.names):
             shown.add_row(name, *cells(k))
     rows = ", ".join(f"{name} {count:,}" for name, count in zip(made.silos, made.rows, strict=True))
@@ -153,7 +154,7 @@ def survival(
                 "notes": table.notes, "curves": [one.as_json(level) for one in made],
             })  # fmt: skip
             return
-        shown = drawn(by, "rows", "events", "median time", numbers=("rows", "events", "median time"))
+        shown = rich_table(by, "rows", "events", "median time", numbers=("rows", "events", "median time"))
         for one in made:
             pairs = zip(table.groups, whole, strict=True)
             count = sum(g == one.group and bool(ok) for of, kept in pairs for g, ok in zip(of, kept, strict=True))
@@ -173,7 +174,7 @@ def survival(
     low, high = fit.interval(level)
     ends = f"{level:.0%} interval"
     numbers = ("hazard ratio", ends, "p", "proportional: p")
-    shown = drawn("", *numbers, numbers=numbers, whole=("",))
+    shown = rich_table("", *numbers, numbers=numbers, whole=("",))
     for k, name in enumerate(fit.names):
         ratio, ends = _number(math.exp(fit.estimate[k])), _between(math.exp(low[k]), math.exp(high[k]))
         shown.add_row(name, ratio, ends, p_value(fit.p[k]), p_value(fit.proportional[k]))
@@ -260,57 +261,27 @@ for _name, _help in (
 
 
 def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
+    from fedrank.silos.report.answer import calibration_words, verdicts_table, ways_table
+
     shown: list[Any] = []
     for one in answers:
-        shown += [styled(one.headline(), "bold"), *(styled(f"! {warning}", "red") for warning in one.warnings())]
-        shown += [_ways(one), _verdicts(one)]
-        fit, sets = one.calibration, one.sets
-        slope = "{:.2f} to {:.2f}".format(*fit.slope.interval())
-        nested = "{:.3f} to {:.3f}".format(*one.nested.interval())
+        nested = one.nested
         shown += [
-            f"Brier {fit.brier:.3f} ({fit.brier_without:.3f} without a model); calibration slope {fit.slope.value:.2f} "
-            f"({slope}); conformal sets at {sets.level:.0%} hold {sets.coverage:.1%} of the labels and name one label "
-            f"for {sets.single:.0%} of the rows.",
+            styled(one.headline(), "bold"),
+            *(styled(f"! {warning}", "red") for warning in one.warnings()),
+            drawn(ways_table(one), ("way", "auc", "gain")),
+            drawn(verdicts_table(one), ("silo", "verdict", "gain", "visible", "like")),
+            calibration_words(one),
             "The way to use was chosen on all of these rows, which flatters it; chosen anew in each fold: AUC "
-            f"{one.nested.value:.3f} ({nested}).",
+            f"{nested.value:.3f} ({ends_of(nested)}).",
         ]
     say(
         *shown,
         "Scores are out-of-fold (5 folds); what a way has to choose is chosen inside the training rows. Intervals: "
-        "DeLong. Verdicts: corrected for the number of silos. Like: silos whose coefficients are not told apart. "
-        f"{READ_ALL}",
+        f"DeLong. Verdicts: corrected for the number of silos. {READ_ALL}",
         *(f"- {note}" for note in made["notes"]),
         *([] if out is None else [f"written: {out}"]),
     )
-
-
-def _ways(one: Any) -> Any:
-    """The table of ways to get a model for a silo."""
-    from fedrank.silos.sceptic.ways import WAYS
-
-    shown, kind = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone")), ""
-    for row in one.rows:
-        way = WAYS[row.way]
-        if kind and kind != way.kind:
-            shown.add_section()
-        kind = way.kind
-        title = (
-            way.title + (" (simulation only)" if kind == "simulation" else "") + (" ←" if row.way == one.use else "")
-        )
-        over = row.over_alone
-        gain = ("", "") if row.way == "alone" else (signed_number(over.value), ends_of(over, signed=True))
-        shown.add_row(title, f"{row.auc.value:.3f}", ends_of(row.auc), *gain)
-    return shown
-
-
-def _verdicts(one: Any) -> Any:
-    """The table of what each other silo's rows do to a silo's model."""
-    shown, names = drawn("silo", "rows", f"with its rows, {one.name}’s AUC", "like", numbers=("rows",)), one.table.names
-    for verdict in one.verdicts:
-        like = [names[k] for k in one.probes.together.get(verdict.silo, ())]
-        rows = f"{one.table.silos[verdict.silo].n_rows:,}"
-        shown.add_row(names[verdict.silo], rows, verdict.text, ", ".join(like) or "none")
-    return shown
 
 
 def _check_level(level: float) -> None:

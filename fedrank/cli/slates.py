@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -112,19 +113,8 @@ def _policy(name: str, counted: Any, log: Any, seed: int) -> Any:
 
 
 def _plain(one: Any) -> dict[str, Any]:
-    def ends(estimate: Any) -> dict[str, float | None]:
-        return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-    return {
-        "rows": one.rows,
-        "logged": ends(one.logged),
-        **{which: ends(estimate) for which, estimate in one.estimates.items()},
-        "gain": ends(one.gain),
-        "weight": ends(one.weight),
-        "effective_rows": one.effective_rows,
-        "effective_clicks": one.effective_clicks,
-        "unseen": one.unseen,
-    }
+    facts = asdict(one)
+    return {**facts.pop("estimates"), **facts}
 
 
 def _with_ends(one: Any) -> str:

@@ -1,4 +1,4 @@
-"""Output of commands: a progress bar on a terminal, plain lines in a log, nothing in a pipe.
+"""Output of commands: progress on one line of a terminal, in lines of a log, not at all in a pipe.
 
 Results go to stdout, everything else to stderr.
 """
@@ -56,15 +56,20 @@ class Status:
         self._quiet, self._seconds, self._last, self._line = quiet, seconds, -math.inf, ""
         self._terminal = sys.stderr.isatty()
 
-    def show(self, line: str, last: bool = False) -> None:
-        """Print the line if it says something new and it is time, or if it is the last one."""
-        now, line = time.monotonic(), printable(line)
-        early = line == self._line or now - self._last < (0.2 if self._terminal else self._seconds)
-        if self._quiet or (early and not last):
+    def show(self, line: str, now: bool = False) -> None:
+        """Print the line if it says something new and it is time, or whenever ``now`` says so."""
+        clock, line = time.monotonic(), printable(line)
+        early = line == self._line or clock - self._last < (0.2 if self._terminal else self._seconds)
+        if self._quiet or (early and not now):
             return
-        self._last, self._line = now, line
-        end = "" if self._terminal and not last else "\n"
+        self._last, self._line = clock, line
+        end = "" if self._terminal else "\n"
         print(f"\r\033[K{line[:100]}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Go on in a new line of a terminal."""
+        if self._terminal and self._line:
+            print(file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -117,83 +122,38 @@ def _value(progress: Progress) -> str:
     return f"{progress.measure} " + ("–" if math.isnan(progress.value) else f"{progress.value:.3f}")
 
 
-class Bar(Listener):
-    """A progress bar (rich) on a terminal."""
-
-    def __init__(self, name: str = "") -> None:
-        from rich import progress as rich_progress
-
-        self._bar = rich_progress.Progress(
-            rich_progress.TextColumn("[bold]{task.description}"),
-            rich_progress.BarColumn(bar_width=None),
-            rich_progress.TextColumn("{task.completed:.0f}/{task.total:.0f} rounds"),
-            rich_progress.TextColumn("{task.fields[rate]}"),
-            rich_progress.TextColumn("{task.fields[reward]}"),
-            rich_progress.TextColumn("{task.fields[left]} left"),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task: Any = None
-        self._name = f"{name}  " if name else ""
-
-    def stage(self, text: str) -> None:
-        """Say it on a line that the next one replaces."""
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task(self._name + text, total=1, rate="", reward="", left="--:--")
-        self._bar.update(self._task, description=self._name + text)
-
-    def progress(self, progress: Progress) -> None:
-        """Move the progress bar to the rounds that are done."""
-        self._bar.update(
-            self._task,
-            description=self._name + "Training",
-            completed=progress.round,
-            total=progress.rounds,
-            rate=_rate(progress),
-            reward=_value(progress),
-            left=time_left(progress.seconds_left),
-        )
-
-    def done(self) -> None:
-        """Stop and remove the progress bar, because the run is over."""
-        self._bar.stop()
-
-
 class Lines(Listener):
-    """Plain lines for a log: every stage, and one line every few seconds."""
+    """How a run goes: every stage, and the rounds on a line that is replaced, or one every few seconds in a log.
+
+    Args:
+        name: What tells several runs apart.
+        seconds: Between two lines of a log.
+    """
 
     def __init__(self, name: str = "", seconds: float = 5.0) -> None:
-        self._seconds, self._last = seconds, -math.inf
-        self._name = f"{name}: " if name else ""
+        self._name, self._status = f"{name}: " if name else "", Status(False, seconds)
 
     def stage(self, text: str) -> None:
-        """Print one line about a stage of the run."""
-        print(f"{self._name}{text} …", file=sys.stderr, flush=True)
+        """Print a line about a stage of the run."""
+        self._status.show(f"{self._name}{text} …", now=True)
 
     def progress(self, progress: Progress) -> None:
-        """One line, if the last is some seconds old or this is the end."""
-        now = time.monotonic()
-        if now - self._last < self._seconds and progress.round < progress.rounds:
-            return
-        self._last = now
-        print(
-            f"{self._name}round {progress.round}/{progress.rounds}  {_value(progress)}  {_rate(progress)}  "
-            f"{time_left(progress.seconds_left)} left",
-            file=sys.stderr,
-            flush=True,
-        )
+        """Print the rounds that are done, if it is time or if they are all."""
+        line = f"{self._name}round {progress.round}/{progress.rounds}  {_value(progress)}  {_rate(progress)}  "
+        self._status.show(f"{line}{time_left(progress.seconds_left)} left", now=progress.round == progress.rounds)
+
+    def done(self) -> None:
+        """Leave the line, because the run is over."""
+        self._status.end()
 
 
 def listener(quiet: bool = False, name: str = "") -> Listener:
     """The listener that fits where stderr goes; ``name`` tells several runs apart."""
     if quiet:
         return Listener()
-    if sys.stderr.isatty():
-        return Bar(name)
     # A log that is kept (CI, nohup to a file) gets lines; a pipe into another program gets none.
     try:
         kept = stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)
     except (OSError, ValueError):  # stderr is not a file at all, as in a notebook
         kept = False
-    return Lines(name) if kept or os.environ.get("CI") else Listener()
+    return Lines(name) if kept or sys.stderr.isatty() or os.environ.get("CI") else Listener()

@@ -26,7 +26,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
@@ -112,10 +111,10 @@ class Need:
     devices: int = setting(100_000, "Devices there are.")
     searches: float = setting(4.0, "Searches of one device's user a day.")
     epsilon: float = setting(1.0, "ε of all that a user does, over all of training.")
-    trust: Literal["nobody", "channel", "secure-sum"] = setting(
+    trust: str = setting(
         "nobody",
-        "Whom one has to trust: nobody; a channel, not to tell whose a message is; a secure sum, which shows the "
-        "server nothing but a round's sum. With the last two ε holds at delta.",
+        "Whom one has to trust: nobody; channel: one that does not tell whose a message is; secure-sum: one that shows "
+        "the server nothing but a round's sum. With the last two ε holds at delta.",
     )
     delta: float = setting(DELTA, "δ, with a channel or a secure sum.")
     participations: int = setting(1, "Most rounds that a device takes part in.")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.silo_tables import LabelledColumns, Ranges, table_of
+from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
 from fedrank.cli.terminal import AsJson, print_json, say, table
 from fedrank.deploy.linking import MODES as LINK_MODES
 from fedrank.deploy.linking import LinkAttack
@@ -155,8 +155,7 @@ def records(
     *,
     of: str = "",
     meaning: Annotated[LabelledColumns, Parameter(name="*")] = LabelledColumns(),
-    range_: Ranges = (),
-    clip: float | None = None,
+    public: Annotated[Public, Parameter(name="*")] = Public(),
     settings: Annotated[RecordAttack, Parameter(name="*")] = RecordAttack(),
     as_json: AsJson = False,
 ) -> None:
@@ -166,17 +165,15 @@ def records(
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         of: The silo that is attacked, by name; without it the first.
         meaning: What the columns mean.
-        range_: Public range of a column, such as age=0:110; without ranges nothing with noise is attacked.
-        clip: Largest length of a row, in half ranges.
+        public: What everybody knows of the columns; without ranges nothing with noise is attacked.
         settings: The attack.
     """
     from fedrank.silos.attacks.membership import attack_records
-    from fedrank.silos.records.ranges import parse_ranges, ranges_of
     from fedrank.silos.sceptic.learners import rows_of
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
-    ranges = ranges_of(silos.feature_names, parse_ranges(range_), clip) if range_ else None
+    ranges = public.of(silos.feature_names) if public.range_ else None
     found = attack_records(rows_of(silos)[number], ranges, settings)
     if as_json:
         told = {"data": silos.name, "of": silos.names[number], **asdict(settings)}

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.console import Console
 from fedrank.cli.silo_tables import LabelledColumns
-from fedrank.cli.terminal import AsJson, print_json
+from fedrank.cli.terminal import AsJson, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.trees import Json
 
@@ -28,12 +27,7 @@ _GENERATED = {
 
 _FACTS = ("silos", "rows", "queries", "documents", "features", "grades", "judged", "judgements")
 
-#: Columns of the table of each kind of data set: a fact, and what it is called.
-_COLUMNS = {
-    "ranking": {fact: fact for fact in ("queries", "documents", "features", "grades")},
-    "silos": {fact: fact for fact in ("silos", "rows", "features")},
-    "texts": {"documents": "documents", "queries": "queries", "judgements": "judged pairs"},
-}
+_KINDS = ("ranking", "silos", "texts")
 
 #: Characters of a line of a paragraph; an address that is longer stays whole.
 _LINE = 79
@@ -59,7 +53,7 @@ def list_(*, as_json: AsJson = False) -> None:
             "terms": entry.obj.terms,
             "get": _how_to_get(entry.obj),
         }
-        for kind in _COLUMNS
+        for kind in _KINDS
         for entry in list_data_sets(kind)
     ]
     installed = [
@@ -70,21 +64,14 @@ def list_(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json([*rows, *installed, _GENERATED])
         return
-    for kind, columns in _COLUMNS.items():
-        table = drawn("name", *columns.values(), "here", numbers=tuple(columns.values()), whole=("name",))
-        of_kind = [row for row in rows if row["kind"] == kind]
+    for kind in _KINDS:
+        of_kind = [row for row in rows if row["kind"] == kind] + ([_GENERATED] if kind == "ranking" else [])
+        table = drawn("name", "what there is", "here", whole=("name",), title=kind)
         for row in of_kind:
-            table.add_row(row["name"], *(f"{row[key]:,}" for key in columns), "yes" if row["here"] else "no")
-        if kind == "ranking":
-            table.add_row(_GENERATED["name"], *[""] * len(columns), "always")
-            of_kind.append(_GENERATED)
-        _print(table)
-        _print("\n" + "\n".join(_what_it_is(row) for row in of_kind) + "\n")
-    if installed:
-        table = drawn("name", "what it is")
-        for row in installed:
-            table.add_row(row["name"], row["summary"])
-        _print(table)
+            shape = "" if row is _GENERATED else _shape(CATALOGUE.entry(row["name"]).obj)
+            table.add_row(row["name"], shape, "yes" if row["here"] else "no")
+        say(table, *(_what_it_is(row) for row in of_kind), "")
+    say(*(f"{row['name']}: {row['summary']}" for row in installed))
 
 
 @app.command
@@ -98,7 +85,7 @@ def show(name: str, /, *, as_json: AsJson = False) -> None:
     from fedrank.data.folders import place_of
 
     if name.lower() == _GENERATED["name"]:
-        print_json(_GENERATED) if as_json else _print(f"{_GENERATED['title']}: {_GENERATED['summary']}")
+        print_json(_GENERATED) if as_json else say(f"{_GENERATED['title']}: {_GENERATED['summary']}")
         return
     entry = _entry(name)
     place = place_of(entry.obj)
@@ -118,9 +105,9 @@ def show(name: str, /, *, as_json: AsJson = False) -> None:
         ("here", f"no; get it: {_how_to_get(dataset)}" if place is None else str(place)),
     ):
         table.add_row(what, text)
-    _print(table)
+    say(table)
     if entry.citation:
-        _print(bibtex([entry.citation]))
+        say(bibtex([entry.citation]))
 
 
 @app.command
@@ -135,13 +122,13 @@ def get(name: str, /, *, as_json: AsJson = False) -> None:
     from fedrank.data.fetch import fetch
 
     if name.lower() == _GENERATED["name"]:
-        print_json(_GENERATED) if as_json else _print("The generated set needs no download.")
+        print_json(_GENERATED) if as_json else say("The generated set needs no download.")
         return
     entry = _entry(name)
     if not as_json:
-        _print(f"{entry.obj.title}. Terms: {entry.obj.terms}")
+        say(f"{entry.obj.title}. Terms: {entry.obj.terms}")
     place = fetch(entry.obj, progress=sys.stderr.isatty() and not as_json)
-    print_json({"name": entry.name, "folder": str(place)}) if as_json else _print(f"It is in {place}.")
+    print_json({"name": entry.name, "folder": str(place)}) if as_json else say(f"It is in {place}.")
 
 
 @app.command
@@ -214,10 +201,10 @@ def _print_check(
     table = drawn("" if told["name"] in columns else told["name"], *columns)
     for what in next(iter(columns.values())):
         table.add_row(what, *(_cell(values[what]) for values in columns.values()))
-    _print(table)
+    say(table)
     warnings = [f"Warning: {warning}." for warning in told.get("warnings", ())]
     for line in (*filter(None, (words,)), *(f"Note: {note}" for note in notes), *warnings):
-        _print(line)
+        say(line)
 
 
 def _kind(spec: str) -> str:
@@ -337,10 +324,3 @@ def _cell(value: Any) -> str:
         shown = ", ".join(map(str, value[:10]))
         return f"{shown}, … ({len(value)})" if len(value) > 10 else shown or "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _print(what: Any) -> None:
-    console = Console(markup=False)
-    if not console.is_terminal:  # a pipe or a log gets whole lines
-        console.width = 200
-    console.print(what, soft_wrap=isinstance(what, str))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.folder import read_token
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, HubSettings, read_settings
+from fedrank.deploy.hub.settings import HubSettings, read_settings
 
 _HUB = Path("hub")
 #: Most devices that an error names.
@@ -62,6 +61,7 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
+    from fedrank.deploy.hub.announcement import linking, promise, why_silent, why_unfair
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
@@ -71,71 +71,15 @@ def serve(
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
         print(f"devices  enrol with the token in {home.path / 'enrolment.token'}")
-        print(f"linking  {_linking(home)}")
-        print(f"privacy  {_promise(home)}", flush=True)
+        kept = read_settings(home.settings)
+        print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in filter(None, (_explain_silence(home), _fastest_decide(home))):
+        for warning in filter(None, (why_silent(kept), why_unfair(kept))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.lock():
         home.prepare(settings)
         run_hub(home, Listen(at.host, port, at.certificate, at.key, proxies, public), ready)
-
-
-def _fastest_decide(home: Any) -> str:
-    """A warning if the first reports fill a round; empty if they do not.
-
-    Wherever the hub listens: a proxy may be in front, on this machine too, and the hub need not be told of it.
-    """
-    kept = read_settings(home.settings)
-    if kept.round_seconds or kept.relay:
-        return ""
-    return (
-        "round_seconds is 0, which is for trials: the first reports fill a round, so that whoever is fastest decides; "
-        "set it to what a slow device needs"
-    )
-
-
-def _explain_silence(home: Any) -> str:
-    """The reason why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
-    from fedrank.privacy.caps import MOST_EPSILON, MOST_SEARCH_EPSILON
-
-    terms = read_settings(home.settings).terms()
-    search, message = terms.epsilon_interaction, terms.epsilon_message
-    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
-        return ""
-    return (
-        f"devices with default settings will not report: a message has ε = {message:.3g} and a search {search:.3g}, "
-        f"they allow {MOST_EPSILON:g} and {MOST_SEARCH_EPSILON:g}. For people, make a hub in another folder with the "
-        f"default mechanism (ε = {PIECEWISE_EPSILON:g}), or with --p or --epsilon that give less; for a trial, have "
-        "the app allow more (most_epsilon, most_search_epsilon)"
-    )
-
-
-def _linking(home: Any) -> str:
-    """A sentence on who can put the reports of a device together."""
-    settings = read_settings(home.settings)
-    if not settings.tokens:
-        return "this hub keeps a history of each device (no --tokens, no relay)"
-    if not settings.batch:
-        return "reports show blind tokens; their network addresses are not hidden (no --batch, no relay)"
-    return (
-        f"reports show blind tokens and come through a relay, {settings.batch} together; start one elsewhere: "
-        f"fedrank hub relay URL --batch {settings.batch}"
-    )
-
-
-def _promise(home: Any) -> str:
-    """A sentence on what the terms promise, and on who reports under them."""
-    from fedrank.privacy.caps import LIFETIME_EPSILON
-
-    terms = read_settings(home.settings).terms()
-    search, message, life = terms.epsilon_interaction, terms.epsilon_message, terms.epsilon_life
-    promised = f"ε = {search:.3g} of a search, {message:.3g} of a message, "
-    promised += "no limit to all of a device's messages" if math.isinf(life) else f"{life:.3g} of all of a device's"
-    if _explain_silence(home) or life <= LIFETIME_EPSILON:
-        return promised
-    return f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"
 
 
 def relay(

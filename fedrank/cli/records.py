@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.silo_tables import LabelledColumns, Levels, Ranges, table_of
+from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
 from fedrank.cli.silos import ends_of, signed_number
 from fedrank.cli.terminal import AsJson, print_json, say, styled
 from fedrank.cli.terminal import table as drawn
@@ -28,9 +28,7 @@ def send(
     delta: float = DELTA,
     limit: float = LIFETIME_EPSILON,
     book: Path | None = None,
-    range_: Ranges = (),
-    levels: Levels = (),
-    clip: float | None = None,
+    public: Annotated[Public, cyclopts.Parameter(name="*")] = Public(),
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     as_json: AsJson = False,
 ) -> None:
@@ -44,9 +42,7 @@ def send(
         delta: δ.
         limit: Largest ε of a record over all that was ever sent of this table.
         book: File that counts what was sent; without it beside the data.
-        range_: Public range of a column of numbers, such as age=0:110.
-        levels: Public levels of a column of names, such as sex=f,m. Every column needs a range or levels.
-        clip: Largest length of a row, in half ranges; the same at all silos.
+        public: What everybody knows of the columns, each of which needs a range or levels.
         meaning: What the columns mean; the value of the label that counts as 1 is needed.
     """
     from fedrank.silos.data.files import read_columns
@@ -60,7 +56,7 @@ def send(
     if meaning.positive is None:
         raise ConfigError("say which value of the label counts as 1 (--positive); it must not come from the rows.")
     columns = read_columns(data, meaning.drop)
-    ranges = _public(columns, meaning, range_, levels, clip)
+    ranges = _public(columns, meaning, public)
     made = public_rows(
         columns, ranges, silo=meaning.silo, of=of, label=meaning.label, positive=meaning.positive,
         missing=meaning.missing,
@@ -91,15 +87,12 @@ def send(
     )
 
 
-def _public(columns: Any, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None) -> Any:
+def _public(columns: Any, meaning: LabelledColumns, public: Public) -> Any:
     """The public columns of a table: those of its first line with the ranges and levels that are given."""
-    from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
-
     for name in (meaning.label, *meaning.drop):
         if name not in columns:
             raise UnknownNameError("column", name, columns)
-    names = [name for name in columns if name not in (meaning.silo, meaning.label, *meaning.drop)]
-    return ranges_of(names, parse_ranges(range_), clip, parsed_levels(levels))
+    return public.of([name for name in columns if name not in (meaning.silo, meaning.label, *meaning.drop)])
 
 
 def _say(notes: tuple[str, ...]) -> None:
@@ -117,9 +110,7 @@ def private(
     delta: float = DELTA,
     messages: Annotated[tuple[Path, ...], cyclopts.Parameter(consume_multiple=True, negative="")] = (),
     auc_epsilon: float | None = None,
-    range_: Ranges = (),
-    levels: Levels = (),
-    clip: float | None = None,
+    public: Annotated[Public, cyclopts.Parameter(name="*")] = Public(),
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     seed: int = 0,
     as_json: AsJson = False,
@@ -136,9 +127,7 @@ def private(
         delta: δ.
         messages: What others sent (fedrank silos send).
         auc_epsilon: Also print the AUC of the others' model on the own rows with this ε, to be told to others.
-        range_: Public range of a column of numbers, such as age=0:110; with --messages theirs are taken.
-        levels: Public levels of a column of names, such as sex=f,m; with --messages theirs are taken.
-        clip: Largest length of a row, in half ranges.
+        public: What everybody knows of the columns; with --messages theirs is taken.
         meaning: What the columns mean.
         seed: Draws the folds, and the noise of simulated messages.
     """
@@ -167,7 +156,7 @@ def private(
         names, sent = [one.silo for one in received], [one.statistics for one in received]
         spent = [{"epsilon": one.epsilon, "delta": one.delta} for one in received]
     else:
-        silos, ranges = _load_silos(data, meaning, range_, levels, clip)
+        silos, ranges = _load_silos(data, meaning, public)
         if len(silos) < 2:
             raise ConfigError("there is one silo only; give what others sent with --messages.")
         if target and target not in silos:
@@ -219,21 +208,17 @@ def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str])
     return out
 
 
-def _load_silos(
-    data: str, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None
-) -> tuple[dict[str, Any], Any]:
+def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[dict[str, Any], Any]:
     """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""
     from fedrank.data.sources import is_known
     from fedrank.silos.data.files import names_in, read_columns
-    from fedrank.silos.records.ranges import parse_ranges, ranges_of
     from fedrank.silos.sceptic.learners import rows_of
 
     if is_known(data, "silos"):
         table = table_of(data, meaning)
-        ranges = ranges_of(table.feature_names, parse_ranges(range_), clip)
-        return dict(zip(table.names, rows_of(table), strict=True)), ranges
+        return dict(zip(table.names, rows_of(table), strict=True)), public.of(table.feature_names)
     columns = read_columns(Path(data), meaning.drop)
-    ranges = _public(columns, meaning, range_, levels, clip)
+    ranges = _public(columns, meaning, public)
     names = names_in(columns, meaning.silo)
     known = [row for row, name in enumerate(columns.get(meaning.silo, ())) if name is not None]
     columns = {column: [values[row] for row in known] for column, values in columns.items()}

@@ -120,10 +120,9 @@ def serve(
     home = OwnerFolder(folder)
     with home.lock():
         home.prepare()
-        chosen = (("reveals", reveals), ("fetch", fetch), ("encoder", encoder))
-        chosen = (*chosen, ("engine", engine), ("table", table), ("columns", columns))
-        given = {name: value for name, value in chosen if value is not None}
-        if given:
+        chosen = {"reveals": reveals, "fetch": fetch, "encoder": encoder, "engine": engine}
+        chosen |= {"table": table, "columns": columns}
+        if given := {name: value for name, value in chosen.items() if value is not None}:
             from fedrank.engine.settings import from_table, table_of
 
             home.prepare(from_table({**table_of(home.settings()), **given}, type(home.settings())))

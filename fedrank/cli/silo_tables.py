@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -12,6 +13,21 @@ from fedrank.core.fields import setting
 #: Public ranges of columns of numbers, and levels of columns of names.
 Ranges = Annotated[tuple[str, ...], Parameter(name="--range", consume_multiple=True, negative="")]
 Levels = Annotated[tuple[str, ...], Parameter(name="--levels", consume_multiple=True, negative="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Public:
+    """The columns of a table as everybody may know them."""
+
+    range_: Ranges = setting((), "Public range of a column of numbers, such as age=0:110.")
+    levels: Levels = setting((), "Public levels of a column of names, such as sex=f,m.")
+    clip: float | None = setting(None, "Largest length of a row, in half ranges; the same at all silos.")
+
+    def of(self, names: Sequence[str]) -> Any:
+        """The :class:`~fedrank.silos.records.ranges.Ranges` of columns."""
+        from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
+
+        return ranges_of(names, parse_ranges(self.range_), self.clip, parsed_levels(self.levels))
 
 
 @dataclass(frozen=True, kw_only=True)

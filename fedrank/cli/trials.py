@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fedrank.cli.terminal import print_json, say, table
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
 from fedrank.engine.search import Trial, best, parse_space, run_search
@@ -50,24 +50,13 @@ def search_settings(
             "that are chosen by the test part look better than they are."
         )
 
-    def objective(path: Path) -> float:
-        return _value(path, split, name)
+    from fedrank.report.search import measures_of, value_of, write_csv, write_search
 
-    from fedrank.report.search import write_search
-
-    found = run_search(
-        config,
-        parse_space(vary),
-        folder,
-        objective,
-        trials=trials,
-        about=measure,
-        minimise=minimise,
-        listener=listener,
-    )
+    how: dict[str, Any] = {"trials": trials, "about": measure, "minimise": minimise, "listener": listener}
+    found = run_search(config, parse_space(vary), folder, lambda path: value_of(path, split, name), **how)
     winner = best(found, minimise=minimise)
-    called = f"{split}: {name or _measures(winner.folder, split)[0]}"
-    _write_csv(folder / "trials.csv", found, called)
+    called = f"{split}: {name or measures_of(winner.folder, split)[0]}"
+    write_csv(folder / "trials.csv", found, called)
     page = write_search(found, called, folder, minimise=minimise)
     if as_json:
         _print_json(found, winner, called)
@@ -81,43 +70,6 @@ def search_settings(
     say(shown, *(f"trial {trial.number}: {trial.failed}" for trial in found if trial.failed), page=page)
     say(f"The best is trial {winner.number}, chosen by {called} from {len(found)}:")
     return winner.folder
-
-
-def _measures(path: Path, split: str) -> list[str]:
-    """The measures that a run has of a part, the most telling first."""
-    from fedrank.report import describe
-    from fedrank.report.load import load
-
-    run = load(path)
-    known = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-    return describe.order_measures(measure for measure in known if run.shown.summarised(run, measure))
-
-
-def _value(path: Path, split: str, name: str) -> float:
-    """The mean over seeds of a measure at the end of a run."""
-    from fedrank.report.load import load
-    from fedrank.report.statistics import final_values
-
-    known = _measures(path, split)
-    if not known:
-        raise ConfigError(
-            f"the data has no part {split!r} to choose settings by; take data with one, or a --measure of another part "
-            "and another folder with --out."
-        )
-    if name and name not in known:
-        raise UnknownNameError(f"measure of the part {split!r}", name, known)
-    values = final_values(load(path).metrics, split, name or known[0])
-    return math.fsum(values.values()) / len(values)
-
-
-def _write_csv(file: Path, found: list[Trial], called: str) -> None:
-    import csv
-
-    with open(file, "w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(["trial", *found[0].settings, called, "folder"])
-        for trial in found:
-            writer.writerow([trial.number, *trial.settings.values(), trial.value, trial.folder])
 
 
 def _print_json(found: list[Trial], winner: Trial, called: str) -> None:

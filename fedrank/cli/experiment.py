@@ -302,8 +302,8 @@ def _protocols() -> list[Any]:
 
 def list_of_protocols() -> str:
     """The protocols for a help text: what each does, by task."""
-    lines = ["Protocols; * is recommended for its task, and fedrank run PROTOCOL --help has the settings:"]
     width = min(shutil.get_terminal_size().columns, 120)
+    lines = textwrap.wrap("Protocols; * is recommended for its task. fedrank run PROTOCOL --help has settings.", width)
     for task, some in itertools.groupby(_protocols(), key=lambda one: one.task):
         lines += [f"[{task}]"]
         for one in some:

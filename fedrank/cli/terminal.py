@@ -33,12 +33,14 @@ Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")
 def say(*parts: Any, page: Path | None = None) -> None:
     """Print sentences, which have no markup, and tables, and last where the page is, if there is one.
 
-    Lines of a pipe or a log are as long as they are; ``COLUMNS`` says how wide tables may be there.
+    A pipe or a log gets whole lines, unless ``COLUMNS`` says how long they may be.
     """
     console = Console()
-    for part in (*parts, *([] if page is None else [f"page: {page}"])):
-        whole = isinstance(part, str) and (not console.is_terminal or part == f"page: {page}")
-        console.print(part, markup=not isinstance(part, str), soft_wrap=whole)
+    whole = not console.is_terminal and "COLUMNS" not in os.environ
+    for part in parts:
+        console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, str))
+    if page is not None:
+        console.print(f"page: {page}", markup=False, soft_wrap=True)
 
 
 def styled(text: str, style: str) -> Text:

@@ -341,7 +341,13 @@ def test_warnings_are_a_line_without_a_place_in_the_program(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "tokens",
-    [["data", "list"], ["protocols"], ["privacy", "table"], ["privacy", "sketch"], ["privacy", "epsilon", "--p", "1"]],
+    [
+        ["data", "list"],
+        ["run", "--list"],
+        ["privacy", "table"],
+        ["privacy", "sketch"],
+        ["privacy", "epsilon", "--p", "1"],
+    ],
 )
 def test_tables_fit_eighty_columns_without_cutting_a_word(tokens, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

@@ -165,7 +165,7 @@ def records(
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         of: The silo that is attacked, by name; without it the first.
         meaning: What the columns mean.
-        public: What everybody knows of the columns; without ranges nothing with noise is attacked.
+        public: Public ranges of the columns; without ranges nothing with noise is attacked.
         settings: The attack.
     """
     from fedrank.silos.attacks.membership import attack_records

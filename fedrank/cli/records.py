@@ -42,7 +42,7 @@ def send(
         delta: δ.
         limit: Largest ε of a record over all that was ever sent of this table.
         book: File that counts what was sent; without it beside the data.
-        public: What everybody knows of the columns, each of which needs a range or levels.
+        public: Public ranges and levels of the columns, each of which needs one or the other.
         meaning: What the columns mean; the value of the label that counts as 1 is needed.
     """
     from fedrank.silos.data.files import read_columns
@@ -127,7 +127,7 @@ def private(
         delta: δ.
         messages: What others sent (fedrank silos send).
         auc_epsilon: Also print the AUC of the others' model on the own rows with this ε, to be told to others.
-        public: What everybody knows of the columns; with --messages theirs is taken.
+        public: Public ranges and levels of the columns; with --messages theirs are taken.
         meaning: What the columns mean.
         seed: Draws the folds, and the noise of simulated messages.
     """

@@ -17,7 +17,7 @@ Levels = Annotated[tuple[str, ...], Parameter(name="--levels", consume_multiple=
 
 @dataclass(frozen=True, kw_only=True)
 class Public:
-    """The columns of a table as everybody may know them."""
+    """Public knowledge of the columns of a table."""
 
     range_: Ranges = setting((), "Public range of a column of numbers, such as age=0:110.")
     levels: Levels = setting((), "Public levels of a column of names, such as sex=f,m.")

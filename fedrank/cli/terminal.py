@@ -127,7 +127,7 @@ def _value(progress: Progress) -> str:
 
 
 class Lines(Listener):
-    """How a run goes: every stage, and the rounds on a line that is replaced, or one every few seconds in a log.
+    """Progress of a run: every stage, and the rounds on a line that is replaced, or one every few seconds in a log.
 
     Args:
         name: What tells several runs apart.

@@ -13,6 +13,7 @@ from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
 from fedrank.cli.terminal import AsJson, Names, Quiet, Status, Switch, print_json
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
+from fedrank.core.words import printable
 from fedrank.deploy.folder import read_token
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings, read_settings
@@ -187,7 +188,7 @@ def simulate(
     status = Status(quiet, seconds=0.0)
 
     def tell(seen: dict[str, Any] | None, running: int) -> None:
-        said = "the hub cannot be seen" if seen is None else _progress_of(seen)
+        said = "the hub cannot be seen" if seen is None else printable(_progress_of(seen))  # the hub's words
         status.show(f"{running} devices running; {said}")
 
     with fleet(settings, splits.train, user, keep) as processes:

@@ -62,7 +62,7 @@ class Status:
 
     def show(self, line: str, now: bool = False) -> None:
         """Print the line if it says something new and it is time, or whenever ``now`` says so."""
-        clock, line = time.monotonic(), printable(line)
+        clock, line = time.monotonic(), printable(line, lines=True)
         early = line == self._line or clock - self._last < (0.2 if self._terminal else self._seconds)
         if self._quiet or (early and not now):
             return

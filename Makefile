@@ -23,10 +23,10 @@ web: $(VENV)/.stamp-serve ## a search page that learns from its visitors, in you
 	@$(BIN)/fedrank demo web --browser
 
 fleet: $(VENV)/.stamp-serve ## a learning server with 50 device processes on this machine, until Ctrl-C; open its /status
-	@$(BIN)/python -m fedrank serve runs/hub --n-features 46 --cohort 40 --rounds 300 --p 0.9 & hub=$$!; \
+	@$(BIN)/python -m fedrank hub serve runs/hub --n-features 46 --cohort 40 --rounds 300 --p 0.9 & hub=$$!; \
 	  trap 'kill $$hub 2> /dev/null; wait $$hub' EXIT INT TERM; \
 	  while [ ! -e runs/hub/hub.url ] && kill -0 $$hub 2> /dev/null; do sleep 0.2; done; \
-	  $(BIN)/python -m fedrank simulate-fleet runs/hub --devices 50
+	  $(BIN)/python -m fedrank hub simulate runs/hub --devices 50
 
 # Tests write compiled Python files: pytest rewrites all test modules, which takes longer than to run most of them.
 TEST   := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal

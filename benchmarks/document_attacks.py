@@ -2,10 +2,10 @@
 
     FEDRANK_DATA=FOLDER python -m benchmarks.document_attacks [--out FILE] [--only NAME] [--seeds N]
 
-The attacks of ``fedrank attack documents``, on four collections, by seeds that nothing was chosen on; each cuts the
-collection by chance among four owners anew, and draws hashes and noise. Two ways are defaults: sketches as ``fedrank
-run silo-sketch`` shows them, and the statistics of ``fedrank serve search``. Beside them are the other modes. Intervals
-are Student's t, 95 %, over seeds. Of Vaswani a part of the documents is taken, anew for each seed.
+The attacks of ``fedrank privacy attack documents``, on four collections, by seeds that nothing was chosen on; each cuts
+the collection by chance among four owners anew, and draws hashes and noise. Two ways are defaults: sketches as
+``fedrank run silo-sketch`` shows them, and the statistics of ``fedrank search owner serve``. Beside them are the other
+modes. Intervals are Student's t, 95 %, over seeds. Of Vaswani a part of the documents is taken, anew for each seed.
 """
 
 from __future__ import annotations

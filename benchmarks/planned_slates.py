@@ -6,8 +6,8 @@ which users had been better served at random. Those of platforms that users forg
 are of 24 seeds, 1200 to 1223, also where all plan by the lender's weight. Rows that stand in
 ``reproductions/fedslate_2024/planned_slates.json`` are not run again, so that it can be stopped at any time. Other
 seeds have a file of their own, ``planned_slates_300.json``.
-It then attacks what crosses, as ``fedrank attack slates`` does. Intervals are Student's *t* over seeds, 95 %; the share
-of the gap is (ours − random) / (optimum − random), seed by seed, for the same fresh users.
+It then attacks what crosses, as ``fedrank privacy attack slates`` does. Intervals are Student's *t* over seeds, 95 %;
+the share of the gap is (ours − random) / (optimum − random), seed by seed, for the same fresh users.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _interval(values: Any) -> dict[str, float]:
     return {"mean": round(found.mean, 3), "low": round(found.low, 3), "high": round(found.high, 3)}
 
 
-#: Attacks of ``fedrank attack slates``, by what is attacked: the mode, and settings beside the world's and δ.
+#: Attacks of ``fedrank privacy attack slates``, by what is attacked: the mode, and settings beside the world's and δ.
 ATTACKS = {
     "planned slates": ("planned-slates", ()),
     "planned slates, both with feedback": ("planned-slates", ("slates.feedback=all",)),
@@ -258,7 +258,7 @@ def by_exact_weights(both: tuple[float, float], known: bool, users: int = 2000) 
 
 
 def attacked(name: str, seed: int) -> dict[str, Any]:
-    """What attackers find, by ``fedrank attack slates``, without noise and with an ε of 8 and of 2.
+    """What attackers find, by ``fedrank privacy attack slates``, without noise and with an ε of 8 and of 2.
 
     Args:
         name: One of :data:`ATTACKS`.
@@ -267,7 +267,7 @@ def attacked(name: str, seed: int) -> dict[str, Any]:
     mode, more = ATTACKS[name]
     given = ("world.preset=tension", "privacy.delta=1e-5", *more)
     settings = SlateAttack((mode,), seeds=SEEDS, seed=seed, set=given)
-    command = f"fedrank attack slates --modes {mode} --seeds {SEEDS} --seed {seed} --set {' '.join(given)}"
+    command = f"fedrank privacy attack slates --modes {mode} --seeds {SEEDS} --seed {seed} --set {' '.join(given)}"
     found: dict[str, Any] = {"command": command, "users attacked, each seed": settings.targets}
     for one in attack_slates(settings):
         of = found.setdefault(one.mode.split(", ")[1], {})

@@ -139,11 +139,13 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
         lines = [json.dumps({"id": text.id, "title": text.title, "text": text.body}) for text in texts]
         (folder / f"{owner}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         cards.append(
-            fedrank("owner", "card", folder / owner, "--name", owner, "--url", f"http://127.0.0.1:{ports[owner]}")
+            fedrank(
+                "search", "owner", "card", folder / owner, "--name", owner, "--url", f"http://127.0.0.1:{ports[owner]}"
+            )
         )
         settings = folder / owner / "owner.toml"
         settings.write_text(settings.read_text().replace("questions_a_day = 2000", "questions_a_day = 100000000"))
-    tokens = {owner: fedrank("owner", "allow", folder / owner, "anna").strip() for owner in OWNERS}
+    tokens = {owner: fedrank("search", "owner", "allow", folder / owner, "anna").strip() for owner in OWNERS}
     federation_file = folder / "federation.toml"
     federation_file.write_text(
         f'name = "three libraries"\nbroker = "http://127.0.0.1:{ports["broker"]}"\n\n'
@@ -152,14 +154,14 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
     )
     with processes(folder) as start:
         serve = {
-            owner: ("serve", "search", folder / owner, "--documents", folder / f"{owner}.jsonl", "--federation",
-                    federation_file, "--port", ports[owner], "--encoder", "all-minilm-l6-v2")
+            owner: ("search", "owner", "serve", folder / owner, "--documents", folder / f"{owner}.jsonl",
+                    "--federation", federation_file, "--port", ports[owner], "--encoder", "all-minilm-l6-v2")
             for owner in OWNERS
         }  # fmt: skip
         began = time.perf_counter()
         owners = {owner: start(*command) for owner, command in serve.items()}
-        start("serve", "broker", federation_file, "--port", ports["broker"], "--patience", 30)
-        start("serve", folder / "hub", "--port", ports["hub"], "--n-features", 2, "--cohort", DEVICES,
+        start("search", "broker", federation_file, "--port", ports["broker"], "--patience", 30)
+        start("hub", "serve", folder / "hub", "--port", ports["hub"], "--n-features", 2, "--cohort", DEVICES,
               "--sigma", 1, "--learning-rate", learning_rate, "--p", p)  # fmt: skip
         for name, port in ports.items():
             waited_for(lambda port=port: listens(port), name)
@@ -167,7 +169,7 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
         for owner in OWNERS:
             broker_tokens.append(f'{owner} = "{(folder / owner / "broker.token").read_text().strip()}"')
         (folder / "broker.toml").write_text("\n".join(broker_tokens) + "\n", encoding="utf-8")
-        fedrank("owner", "statistics", federation_file, "--tokens", folder / "broker.toml", "--quiet")
+        fedrank("search", "statistics", federation_file, "--broker", folder / "broker.toml", "--quiet")
 
         enrolment = (folder / "hub" / "enrolment.token").read_text().strip()
         hub = f"http://127.0.0.1:{ports['hub']}"
@@ -191,12 +193,12 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
             rate = asked_so_far / (time.perf_counter() - began)
             print(f"{asked_so_far} searches with clicks, {rate:.0f} a second", flush=True)
         ranker.sync()
-        fedrank("replay", folder / "hub", "--out", folder / "learnt.safetensors")
+        fedrank("hub", "replay", folder / "hub", "--out", folder / "learnt.safetensors")
         judge("learnt", Federation(federation_file, ("anna", tokens), ranker=ranker_of(folder / "learnt.safetensors")))
 
         new = {"id": "new", "title": "Zeppelins over Friedrichshafen", "text": "An airship of rigid frame."}
         (folder / "new.jsonl").write_text(json.dumps(new) + "\n", encoding="utf-8")
-        fedrank("owner", "add", folder / "south", folder / "new.jsonl")
+        fedrank("search", "owner", "add", folder / "south", folder / "new.jsonl")
         found = asked.search("rigid airship zeppelins").hits[0]
         print(f"added and found: {found.owner}, {asked.fetch(found)[0]}", flush=True)
 

@@ -24,4 +24,4 @@ EXPOSE 8750
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s \
   CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8750/livez', timeout=4)"]
 # A hub ends in order when it gets SIGTERM: docker stop.
-ENTRYPOINT ["fedrank", "serve", "/hub", "--host", "0.0.0.0"]
+ENTRYPOINT ["fedrank", "hub", "serve", "/hub", "--host", "0.0.0.0"]

@@ -171,10 +171,19 @@ def configuration() -> str:
 # ------------------------------------------------------------------------------------------------------- commands
 
 
+def _below(group: Any) -> Iterator[Any]:
+    """The commands of a group, and those below them."""
+    for name in group:
+        if not name.startswith("-"):
+            yield group[name]
+            yield from _below(group[name])
+
+
 def commands() -> str:
     """The help texts of all commands."""
-    from fedrank.cli.main import app
+    from fedrank.cli.main import app, show_whole_texts
 
+    show_whole_texts(_below(app))
     text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
     return text if text.endswith("\n") else text + "\n"
 

@@ -74,12 +74,12 @@ def main(folder: Path, rounds: int, protocol: str) -> None:
     running: list[subprocess.Popen] = []
     try:
         for index, home in enumerate(homes):
-            running.append(_started("serve", "platform", str(home), "--index", str(index), *everybody))
+            running.append(_started("slates", "serve", str(home), "--index", str(index), *everybody))
         _until_ready(homes, running)
-        visits = _started("simulate-visits", *which, *everybody, "--out", str(users), "--quiet")
+        visits = _started("slates", "simulate", *which, *everybody, "--out", str(users), "--quiet")
         running.append(visits)
         begun = time.monotonic()
-        coordinator = _started("coordinate", "platforms", str(folder / "coordinator"), *which, *everybody)
+        coordinator = _started("slates", "coordinate", str(folder / "coordinator"), *which, *everybody)
         running.append(coordinator)
         if coordinator.wait() or visits.wait():
             raise SystemExit("a process ended with an error; see above")

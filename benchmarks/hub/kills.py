@@ -7,7 +7,8 @@ Half of the kills come at any moment from the start on, half while reports are a
 several processes share a PostgreSQL server that is started for this, and any of them is killed, the leader included.
 
 Afterwards every report that was ever acknowledged must be in the log with its bytes, once; every model that was handed
-out must be the log's; and ``fedrank replay`` must make all models again, bit by bit. The exit status is 1 otherwise.
+out must be the log's; and ``fedrank hub replay`` must make all models again, bit by bit. The exit status is 1
+otherwise.
 """
 
 from __future__ import annotations

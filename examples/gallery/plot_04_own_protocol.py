@@ -15,11 +15,11 @@ from fedrank.cli.main import call
 from fedrank.ranking.rankers.linear import Linear
 
 # %%
-# ``fedrank new protocol my-idea`` writes a package: such a protocol in one file, its test, and an entry point by which
+# ``fedrank new my-idea`` writes a package: such a protocol in one file, its test, and an entry point by which
 # the command line finds it. Fields of the class are its settings. This is the file:
 
 with tempfile.TemporaryDirectory() as folder:
-    call(["new", "protocol", "my-idea", "--out", f"{folder}/my-idea"])
+    call(["new", "my-idea", "--out", f"{folder}/my-idea"])
     source = Path(folder, "my-idea", "my_idea.py").read_text()
 print(source)
 

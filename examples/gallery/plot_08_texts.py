@@ -15,6 +15,7 @@ print(result.final.select("method", "nDCG@10", "ERR", "MAP"))
 # That table is about a silo's own documents, where there is little to gain. The chart is about searching everybody's:
 # there plain BM25 over sketches is ahead of any search at home, and training adds to it. With so little noise (ε = 8)
 # the other silos read the documents, as the run says; with the default (ε = 0.2) nobody reads them, and no search finds
-# them either. To search documents that others must not read, owners look queries up at home: ``fedrank serve search``.
+# them either. To search documents that others must not read, owners look queries up at home: ``fedrank search owner
+# serve``.
 
 result

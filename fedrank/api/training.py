@@ -33,7 +33,7 @@ def run(
     """Run an experiment: several seeds, evaluated while they learn, with baselines beside them.
 
     Args:
-        protocol: Name of a protocol (``fedrank protocols``), a protocol of the caller's own, or a configuration.
+        protocol: Name of a protocol (``fedrank run --list``), a protocol of the caller's own, or a configuration.
         data: A path, a name of the catalogue, arrays, or a data frame, as :func:`fedrank.data.load` takes it; by
             default the data that the settings name, which is made up by a program unless they say otherwise.
         folder: The run's folder, which must be empty or not exist; by default a temporary one, which goes with the
@@ -146,7 +146,7 @@ def load(path: str | os.PathLike[str], *, seed: int | None = None, party: str | 
         model = read_model(place, own)
         return model if party is None else model.for_party(party)
     if not (place / "config.toml").exists():
-        kind = "a hub; write its model first: fedrank replay" if (place / "hub.toml").exists() else "no run"
+        kind = "a hub; write its model first: fedrank hub replay" if (place / "hub.toml").exists() else "no run"
         raise ModelError(f"{place}: is {kind}{f' {place} --out model.safetensors' if kind != 'no run' else ''}.")
     return read_model_of_run(place, seed, party, own)
 

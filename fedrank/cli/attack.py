@@ -1,25 +1,24 @@
-"""``fedrank attack``: what privacy that is promised is worth against an attacker, in numbers."""
+"""``fedrank privacy attack``: what privacy that is promised is worth against an attacker, in numbers."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.silo_tables import LabelledColumns, table_of
-from fedrank.cli.terminal import AsJson, print_json
+from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
+from fedrank.cli.terminal import AsJson, print_json, say, table
+from fedrank.deploy.linking import MODES as LINK_MODES
 from fedrank.deploy.linking import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
 from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.slates.attacks.settings import MODES, SlateAttack
 from fedrank.texts.attacks.settings import DocumentAttack, SketchAttack
-
-if TYPE_CHECKING:
-    import rich.console
 
 app = App(
     name="attack",
@@ -31,7 +30,7 @@ app = App(
 @app.command
 def sketch(
     *,
-    settings: Annotated[SketchAttack, Parameter(name="*")] = SketchAttack(),  # noqa: B008 - frozen
+    settings: Annotated[SketchAttack, Parameter(name="*")] = SketchAttack(),
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,54 +42,21 @@ def sketch(
     Args:
         settings: The attack.
         out: Also write a page there, such as attack.html.
-        as_json: Print JSON instead of a table.
     """
+    from fedrank.texts.attacks.page import write_page
     from fedrank.texts.attacks.suite import attack_sketches
 
     found = attack_sketches(settings)
     if out is not None:
-        from fedrank.texts.attacks.page import write_page
-
         write_page(found, settings, out)
-    s = settings
-    asked, own = (s.z1, f"z₁ = {s.z1}") if s.asks else (None, "")
+    asked = settings.z1 if settings.asks else None
     if as_json:
         print_json({**asdict(settings), "z1": asked, "findings": [one.as_json() for one in found]})
         return
-
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
-    shown = table(
-        "attack",
-        "mode",
-        "measure",
-        "measured \\[99 %]",
-        "promised",
-        "verdict",
-        numbers=("promised",),
-        title=", ".join(part for part in (f"z = {s.z}", f"w = {s.w}", own, f"ε = {s.epsilon:g}") if part),
-    )
-    for one in found:
-        verdict = "[red]broken[/red]" if one.broken else "[green]holds[/green]"
-        shown.add_row(
-            one.attack,
-            one.mode,
-            one.measure,
-            f"{one.measured:.3g} \\[{one.low:.3g}, {one.high:.3g}]",
-            f"{one.promised:.3g}",
-            f"{verdict} (control)" if one.control else verdict,
-        )
-    console = Console()
-    console.print(shown)
-    console.print(
-        "Simulated noise, seeded. Controls are no modes: each lacks a part that its mode has.", highlight=False
-    )
-    for one in found:
-        console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
-    if "publish-once" in settings.modes:
-        console.print("publish-once: no question leaves the querier, so there is no term to find.", highlight=False)
-    _say_page(console, out)
+    own = "" if asked is None else f", z₁ = {asked}"
+    title = f"z = {settings.z}, w = {settings.w}{own}, ε = {settings.epsilon:g}; simulated noise, seeded"
+    silent = "publish-once: no question leaves the querier, so there is no term to find."
+    _print_findings(found, title, [silent] if "publish-once" in settings.modes else [], out)
 
 
 @app.command
@@ -98,7 +64,7 @@ def documents(
     collection: str,
     /,
     *,
-    settings: Annotated[DocumentAttack, Parameter(name="*")] = DocumentAttack(),  # noqa: B008 - frozen
+    settings: Annotated[DocumentAttack, Parameter(name="*")] = DocumentAttack(),
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,48 +77,34 @@ def documents(
         collection: Name of a collection of texts, or a folder.
         settings: The attack.
         out: Also write a page there, such as attack.html.
-        as_json: Print JSON instead of a table.
     """
+    from fedrank.texts.attacks.page import write_documents_page
     from fedrank.texts.attacks.served import attack_documents
 
     found = attack_documents(collection, settings)
     if out is not None:
-        from fedrank.texts.attacks.page import write_documents_page
-
         write_documents_page(found, collection, settings, out)
     if as_json:
         print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
         return
+    title = f"{collection}, {settings.owners} owners; simulated noise, seeded"
+    _print_findings(found, title, ["Words read: those that a guess does not name. AUC: 0.5 is chance."], out)
 
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
 
-    columns = ("attack", "on", "measure", "measured \\[99 %]", "limit", "verdict")
-    shown = table(*columns, numbers=("limit",), title=f"{collection}, {settings.owners} owners")
-    for one in found:
-        bad = "readable" if one.measure == "words read" else "found"
-        shown.add_row(
-            one.attack,
-            one.mode,
-            one.measure,
-            f"{one.measured:.3g} \\[{one.low:.3g}, {one.high:.3g}]",
-            f"{one.promised:.3g}",
-            f"[red]{bad}[/red]" if one.broken else f"[green]not {bad}[/green]",
-        )
-    console = Console()
-    console.print(shown)
-    console.print(
-        "Words read: those that a guess does not name. AUC: 0.5 is chance. Simulated noise, seeded.", highlight=False
-    )
-    for one in found:
-        console.print(f"{one.attack}, {one.mode}: {one.words}.", highlight=False, markup=False)
-    _say_page(console, out)
+def _print_findings(found: Sequence[Any], title: str, words: Sequence[str], page: Path | None) -> None:
+    """Print what attacks on texts found, as the page's table has it, and sentences below it."""
+    from fedrank.cli.report import drawn
+    from fedrank.texts.attacks.page import table as table_of_page
+
+    made = table_of_page(found, title)
+    shown = drawn(made, [column.key for column in made.columns if column.key != "trials"])
+    say(shown, *made.notes, *words, *(f"{one.attack}, {one.mode}: {one.words}." for one in found), page=page)
 
 
 @app.command
 def slates(
     *,
-    settings: Annotated[SlateAttack, Parameter(name="*")] = SlateAttack(),  # noqa: B008 - frozen
+    settings: Annotated[SlateAttack, Parameter(name="*")] = SlateAttack(),
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
@@ -166,89 +118,34 @@ def slates(
     Args:
         settings: The attack.
         out: Also write a page there, such as attack.html.
-        as_json: Print JSON instead of a table.
     """
+    from fedrank.slates.attacks.page import write_page
     from fedrank.slates.attacks.suite import attack_slates
 
     told = not as_json and sys.stderr.isatty()
     found = attack_slates(settings, lambda line: print(f"{line} …", file=sys.stderr) if told else None)
     if out is not None:
-        from fedrank.slates.attacks.page import write_page
-
         write_page(found, settings, out)
     if as_json:
         print_json({**asdict(settings), "leaks": [one.as_json() for one in found]})
         return
 
-    from fedrank.cli.console import Console
-
-    console, s = Console(), settings
-    title = f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds"
-    values, sums = ([one for one in found if one.of_sums is which] for which in (False, True))
-    if values:
-        _print_values(console, values, f"{title} of {s.episodes} users")
-    if sums:
-        _print_sums(console, sums, ", ".join((title, f"{s.targets} users attacked", *s.set)))
-    shown = {one.mode.split(",")[0] for one in found}
-    said = "".join(f"{name}: {meaning}.\n" for name, meaning in MODES.items() if name in shown)
-    console.print(said, highlight=False, markup=False)
-    _say_page(console, out)
-
-
-def _print_values(console: rich.console.Console, found: Sequence[Any], title: str) -> None:
-    """Print the results of attacks on values, targets and gradients."""
-    from fedrank.cli.terminal import table
-
-    columns = ("by", "R² \\[95 %]", "rank", "error (blind)", "exact")
-    shown, heading = table(*columns, numbers=columns[1:], title=title), ""
-    for one in found:
-        heading = _add_heading(shown, heading, one)
-        m = one.measures
-        told = "r2" in m
-        shown.add_row(
-            one.means,
-            _interval(m["r2"]) if told else "",
-            f"{m['rank'].mean:.3f}" if told else "",
-            f"{m['error'].mean:.3g} ({m['blind'].mean:.3g})" if told else f"(guess: {100 * m['blind'].mean:.1f} %)",
-            f"{100 * m['exact'].mean:.1f} %",
-        )
-    console.print(shown)
-    console.print(
-        "R² and rank correlation: 1 is everything. Error: mean absolute. Exact: right to a part in a hundred.",
-        highlight=False,
+    s, shown = settings, {one.mode.split(",")[0] for one in found}
+    say(
+        f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds" + "".join(f", {one}" for one in s.set),
+        *(f"• {one.words}{_ends(one)}." for one in found),
+        "R²: 1 is everything, 0 a blind guess. Advantage: true less false positives.",
+        *(f"{name}: {meaning}." for name, meaning in MODES.items() if name in shown),
+        page=out,
     )
 
 
-def _print_sums(console: rich.console.Console, found: Sequence[Any], title: str) -> None:
-    """Print the results of attacks on sums over users."""
-    from fedrank.cli.terminal import table
-
-    columns = ("by", "found \\[95 %]", "best attacker", "ε allows")
-    shown, heading = table(*columns, numbers=columns[1:], title=title), ""
-    for one in found:
-        heading = _add_heading(shown, heading, one)
-        m = one.measures
-        measured = f"R² {_interval(m['r2'])}" if "r2" in m else f"advantage {_interval(m['advantage'])}"
-        best = f"{m['ceiling'].mean:.3f}" if "ceiling" in m else ""
-        shown.add_row(one.means, measured, best, f"{m['bound'].mean:.3f}" if "bound" in m else "")
-    console.print(shown)
-    console.print(
-        "Engagement: the mean logarithm over a stay; R² 1 is everything, 0 a blind guess. Advantage: true less false "
-        "positives, 1 is certainty. Others known: what each other user added, at all platforms.",
-        highlight=False,
-    )
-
-
-def _add_heading(shown: Any, before: str, one: Any) -> str:
-    """The heading of a finding, which a table gets where it is not the one before."""
-    if before != (heading := f"{one.mode}: {one.attacker} looks for {one.secret}"):
-        shown.add_section()
-        shown.add_row(f"[bold]{heading}[/bold]")
-    return heading
-
-
-def _interval(found: Any) -> str:
-    return f"{found.mean:.3f} \\[{found.low:.3f}, {found.high:.3f}]"
+def _ends(leak: Any) -> str:
+    """The interval of what a leak is measured by, if it has one."""
+    measured = leak.measures.get("r2") or leak.measures.get("advantage")
+    if measured is None or not math.isfinite(measured.low):
+        return ""
+    return f"; 95 % interval {measured.low:.3f} to {measured.high:.3f}"
 
 
 @app.command
@@ -257,10 +154,9 @@ def records(
     /,
     *,
     of: str = "",
-    meaning: Annotated[LabelledColumns, Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
-    range_: Annotated[tuple[str, ...], Parameter(name="--range")] = (),
-    clip: float | None = None,
-    settings: Annotated[RecordAttack, Parameter(name="*")] = RecordAttack(),  # noqa: B008 - frozen
+    meaning: Annotated[LabelledColumns, Parameter(name="*")] = LabelledColumns(),
+    public: Annotated[Public, Parameter(name="*")] = Public(),
+    settings: Annotated[RecordAttack, Parameter(name="*")] = RecordAttack(),
     as_json: AsJson = False,
 ) -> None:
     """Attack what a silo sends: was a record among its rows? Membership inference by shadow models (LiRA).
@@ -269,26 +165,20 @@ def records(
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         of: The silo that is attacked, by name; without it the first.
         meaning: What the columns mean.
-        range_: Public range of a column, such as age=0:110; without ranges nothing with noise is attacked.
-        clip: Largest length of a row, in half ranges.
+        public: Public ranges of the columns; without ranges nothing with noise is attacked.
         settings: The attack.
-        as_json: Print JSON instead of a table.
     """
     from fedrank.silos.attacks.membership import attack_records
-    from fedrank.silos.records.ranges import parse_ranges, ranges_of
     from fedrank.silos.sceptic.learners import rows_of
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
-    ranges = ranges_of(silos.feature_names, parse_ranges(range_), clip) if range_ else None
+    ranges = public.of(silos.feature_names) if public.range_ else None
     found = attack_records(rows_of(silos)[number], ranges, settings)
     if as_json:
         told = {"data": silos.name, "of": silos.names[number], **asdict(settings)}
         print_json({**told, "findings": [one.as_json() for one in found]})
         return
-
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
 
     columns = ("what is sent", "ε", "AUC of the attack \\[99 %]", "named, of 5 % wrong", "largest AUC that ε allows")
     title = f"{silos.names[number]}, {silos.silos[number].n_rows:,} rows"
@@ -298,16 +188,13 @@ def records(
         bad = "red" if one.broken else "green"
         epsilon, most = ("–", "–") if one.epsilon is None else (f"{one.epsilon:g}", f"{one.most:.3f}")
         shown.add_row(one.mode, epsilon, f"[{bad}]{told}[/{bad}]", f"{100 * one.found:.1f} %", most)
-    console = Console()
-    console.print(shown)
-    console.print("".join(f"{m}: {RECORD_MODES[m]}.\n" for m in settings.modes), highlight=False, markup=False)
-    console.print("0.5 is chance. Simulated noise, seeded.", highlight=False)
+    say(shown, *(f"{m}: {RECORD_MODES[m]}." for m in settings.modes), "0.5 is chance. Simulated noise, seeded.")
 
 
 @app.command
 def links(
     *,
-    settings: Annotated[LinkAttack, Parameter(name="*")] = LinkAttack(),  # noqa: B008 - frozen
+    settings: Annotated[LinkAttack, Parameter(name="*")] = LinkAttack(),
     as_json: AsJson = False,
 ) -> None:
     """Attack a hub's devices: which reports are of one device? Real devices, hub and relay on this machine.
@@ -316,39 +203,26 @@ def links(
 
     Args:
         settings: The attack.
-        as_json: Print JSON instead of a table.
     """
     import numpy as np
 
-    from fedrank.deploy.linking import MODES
     from fedrank.deploy.linking.world import attack, observe
 
-    found = {}
-    for mode in settings.modes:
-        found[mode] = attack(observe(settings, mode), np.random.default_rng(settings.seed), settings.devices)
+    found = {
+        mode: attack(observe(settings, mode), np.random.default_rng(settings.seed), settings.devices)
+        for mode in settings.modes
+    }
     if as_json:
-        print_json(
-            {**asdict(settings), "linked": {mode: [asdict(one) for one in all_] for mode, all_ in found.items()}}
-        )
+        linked = {mode: [asdict(one) for one in all_] for mode, all_ in found.items()}
+        print_json({**asdict(settings), "linked": linked})
         return
-
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
+    numbers = ("right \\[95 %]", "chance")
     title = f"{settings.devices} devices, {settings.rounds} rounds"
-    shown = table(
-        "the attacker looks at", "right \\[95 %]", "chance", numbers=("right \\[95 %]", "chance"), title=title
-    )
+    shown = table("the attacker looks at", *numbers, numbers=numbers, title=title)
     for mode, all_ in found.items():
         shown.add_section()
-        shown.add_row(f"[bold]{mode}[/bold]: {MODES[mode]}")
+        shown.add_row(f"[bold]{mode}[/bold]: {LINK_MODES[mode]}")
         for one in all_:
             right = f"{100 * one.right:.1f} % \\[{100 * one.low:.1f}, {100 * one.high:.1f}]"
             shown.add_row(one.attack, right, f"{100 * one.chance:.1f} %")
-    Console().print(shown)
-
-
-def _say_page(console: rich.console.Console, out: Path | None) -> None:
-    """Say where the page is, if there is one."""
-    if out is not None:
-        console.print(f"page: {out}", soft_wrap=True, highlight=False)
+    say(shown)

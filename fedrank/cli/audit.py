@@ -1,4 +1,4 @@
-"""``fedrank audit``: attacks that show at least how much a mechanism reveals, beside what it promises."""
+"""``fedrank privacy audit``: attacks that show at least how much a mechanism reveals, beside what it promises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrank.cli.terminal import AsJson, Quiet, print_json
+from fedrank.cli.terminal import AsJson, Quiet, print_json, say, table
 from fedrank.core.errors import ConfigError, FedrankWarning, MissingExtraError, RunError
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.audit import AUDITS, Audited, audit_mechanism
@@ -19,7 +19,6 @@ def audit(
     epsilon: float = 1.0,
     delta: float = DELTA,
     trials: int | None = None,
-    confidence: float = 0.99,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -33,19 +32,16 @@ def audit(
         epsilon: ε that is promised, in nats.
         delta: δ that is promised, where the mechanism has one.
         trials: Messages drawn in each world; by default as many as bring the bound near the promise.
-        confidence: Probability that a bound is right.
-        quiet: No progress.
-        as_json: Print JSON instead of a table.
     """
     found = []
     for name in dict.fromkeys(mechanisms or AUDITS.names()):
         if not (quiet or as_json) and sys.stderr.isatty():
             print(f"auditing {name} …", file=sys.stderr)
         if name not in AUDITS.names() and Path(name).is_dir():
-            found.append(_run_audited(Path(name), trials, confidence))
+            found.append(_run_audited(Path(name), trials))
             continue
         try:
-            found.append(audit_mechanism(AUDITS.get(name)(epsilon=epsilon, delta=delta), trials, confidence))
+            found.append(audit_mechanism(AUDITS.get(name)(epsilon=epsilon, delta=delta), trials))
         except MissingExtraError as error:
             if mechanisms:
                 raise
@@ -54,14 +50,14 @@ def audit(
     if as_json:
         print_json([{**asdict(one), "broken": one.broken} for one in found])
     else:
-        _print(found, confidence)
+        _print(found)
     if broken:
         raise RunError(
             f"{', '.join(one.mechanism for one in broken)}: an attack shows more than is promised. Do not deploy this."
         )
 
 
-def _run_audited(folder: Path, trials: int | None, confidence: float) -> Audited:
+def _run_audited(folder: Path, trials: int | None) -> Audited:
     """Audit what a run promised, and leave what is found in its directory and on its page."""
     from fedrank.engine.checkpoint import write_atomically
     from fedrank.report.load import load
@@ -72,44 +68,31 @@ def _run_audited(folder: Path, trials: int | None, confidence: float) -> Audited
         said = (
             "the run has not written what it promises yet" if privacy is None else f"its noise is: {privacy.mechanism}"
         )
-        raise ConfigError(f"{folder}: there is nothing to audit, {said}. Name a mechanism: fedrank audit piecewise.")
-    found = audit_mechanism(AUDITS.get(privacy.audit.name)(**privacy.audit.settings), trials, confidence)
+        raise ConfigError(
+            f"{folder}: there is nothing to audit, {said}. Name a mechanism: fedrank privacy audit piecewise."
+        )
+    found = audit_mechanism(AUDITS.get(privacy.audit.name)(**privacy.audit.settings), trials)
     write_atomically(folder / "audit.json", (json.dumps(asdict(found), indent=2) + "\n").encode())
     write_page(load(folder))
     return found
 
 
-def _print(found, confidence: float) -> None:
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
-    shown = table(
-        "mechanism",
-        "ε of one",
-        "promised",
-        "shown",
-        "",
-        numbers=("promised", "shown"),
-        whole=("mechanism",),
-        title=f"ε that is promised, and ε that an attack shows with {100 * confidence:g} % confidence",
-    )
+def _print(found) -> None:
+    columns = ("mechanism", "ε of one", "promised", "shown", "")
+    title = "ε that is promised, and ε that an attack shows with 99 % confidence"
+    shown = table(*columns, numbers=columns[2:4], whole=columns[:1], title=title)
     for one in found:
         at = f" at δ = {one.delta:.0e}" if one.delta else ""
         verdict = "BROKEN" if one.broken and one.holds else "broken, as known" if one.broken else "not broken"
         most = "≥ " if one.broken else ""
         shown.add_row(one.mechanism, one.unit + at, f"{one.promised:.3g}", f"{most}{one.shown:.3f}", verdict)
-    console = Console()
-    console.print(shown)
-    console.print(
+    numbers = [one.trials for one in found]
+    trials = f"{min(numbers):,}" if min(numbers) == max(numbers) else f"{min(numbers):,} to {max(numbers):,}"
+    say(
+        shown,
         "The worlds that are told apart:",
-        *dict.fromkeys(f"\n  {one.mechanism}: {one.worlds}." for one in found),
-        "\nε is at least what is shown, whatever the mechanism does; that an attack shows less than is promised proves "
-        f"nothing. {_range([one.trials for one in found])} messages were drawn in each world: of a mechanism that "
-        f"hides nothing they would have shown {min(one.most for one in found):.1f} or more.",
-        highlight=False,
+        *dict.fromkeys(f"  {one.mechanism}: {one.worlds}." for one in found),
+        "ε is at least what is shown, whatever the mechanism does; that an attack shows less than is promised proves "
+        f"nothing. {trials} messages were drawn in each world: of a mechanism that hides nothing they would have shown "
+        f"{min(one.most for one in found):.1f} or more.",
     )
-
-
-def _range(numbers: list[int]) -> str:
-    least, most = min(numbers), max(numbers)
-    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

@@ -1,4 +1,4 @@
-"""``fedrank clicks``: which simulated users there are, and models of how people click, fitted to a log."""
+"""``fedrank data clicks``: which simulated users there are, and models of how people click, fitted to a log."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from typing import Literal
 
 import cyclopts
 
-from fedrank.cli.terminal import AsJson, print_json, table
+from fedrank.cli.terminal import AsJson, Switch, print_json, say, table
 
 app = cyclopts.App(name="clicks", help="List the simulated users; fit click models to a log, and judge them.")
 
 
 @app.command(name="list")
 def list_(*, as_json: AsJson = False) -> None:
-    """List the simulated users that ``--clicks`` knows by name.
-
-    Args:
-        as_json: Print JSON instead of a table.
-    """
-    from fedrank.cli.console import Console
+    """List the simulated users that ``--clicks`` knows by name."""
     from fedrank.ranking.clicks.cascade import USERS
 
     entries = [USERS.entry(name) for name in USERS.names()]
@@ -29,16 +24,16 @@ def list_(*, as_json: AsJson = False) -> None:
     drawn = table("user", "what they do", whole=("user",))
     for entry in entries:
         drawn.add_row(entry.name, entry.summary)
-    Console().print(drawn)
+    say(drawn)
 
 
 @app.command
 def fit(
     log: Path,
+    /,
     *,
-    model: tuple[str, ...] = (),
+    models: tuple[str, ...] = (),
     held_out: float = 0.25,
-    steps: int = 50,
     prior: float = 10.0,
     seed: int = 0,
     out: Path | None = None,
@@ -53,30 +48,27 @@ def fit(
 
     Args:
         log: The file, plain or packed.
-        model: by-rank, position-based, user-browsing, simplified-dynamic-bayesian, dynamic-bayesian; empty: all.
+        models: by-rank, position-based, user-browsing, simplified-dynamic-bayesian, dynamic-bayesian; empty: all.
         held_out: Share of the sessions, drawn at random, that models are judged on.
-        steps: Steps of expectation-maximisation.
         prior: Sessions that each pair of query and result counts more, with the log's means; 0: the likelihood alone.
         seed: Of that draw.
         out: Also write the model to this file, such as mine.json, for --clicks; with one model.
-        as_json: Print JSON instead of a table.
 
     Raises:
         ConfigError: Numbers that make no sense, or a file for several models.
     """
     import numpy as np
 
-    from fedrank.cli.console import Console
     from fedrank.core.errors import ConfigError
     from fedrank.ranking.clicks import fit as fitting
 
     if not 0 < held_out < 1:
         raise ConfigError(f"held-out must be between 0 and 1, got {held_out}.")
-    if out is not None and (len(model) != 1 or model[0] == "by-rank" or out.suffix != ".json"):
-        raise ConfigError("out writes one model, not by-rank, to a file that ends with .json; name it with --model.")
-    for name in model:
+    if out is not None and (len(models) != 1 or models[0] == "by-rank" or out.suffix != ".json"):
+        raise ConfigError("out writes one model, not by-rank, to a file that ends with .json; name it with --models.")
+    for name in models:
         if name not in fitting.MODELS:
-            raise ConfigError(f"model must be one of {', '.join(fitting.MODELS)}, got {name!r}.")
+            raise ConfigError(f"models must be of {', '.join(fitting.MODELS)}, got {name!r}.")
     sessions = fitting.read_sessions(log)
     n = len(sessions.pair)
     cut = n - max(1, round(n * held_out))
@@ -85,9 +77,9 @@ def fit(
     order = np.random.default_rng(seed).permutation(n)  # a log may be sorted by query
     seen, unseen = sessions.part(order[:cut]), sessions.part(order[cut:])
     rows, user = [], None
-    for name in model or fitting.MODELS:
+    for name in models or fitting.MODELS:
         # Pairs are numbered over the whole log; those without a fitted session get the mean.
-        whole = fitting.fit(seen, name, steps, prior, sessions.pairs)
+        whole = fitting.fit(seen, name, prior=prior, pairs=sessions.pairs)
         perplexity = whole.perplexity(unseen)
         rows.append(
             {
@@ -114,7 +106,7 @@ def fit(
         by_rank = row["perplexity_by_rank"]
         numbers = (row["perplexity"], row["log_likelihood"], by_rank[0], by_rank[-1])
         drawn.add_row(row["model"], *(f"{value:.4f}" for value in numbers))
-    Console().print(drawn)
+    say(drawn)
     print(f"{cut:,} sessions fitted, {n - cut:,} held out; perplexity of a click, log-likelihood of a session in nats.")
     print(f"{known:.0%} of the held-out results were seen in the fitted sessions, under the same query.")
     if out is not None:
@@ -124,6 +116,7 @@ def fit(
 @app.command
 def replay(
     folder: Path,
+    /,
     *,
     users: int = 100,
     arrival: Literal["synchronous", "asynchronous"] = "asynchronous",
@@ -132,12 +125,11 @@ def replay(
     learning_rate: float = 0.1,
     own: float = 0.0,
     held_out: float = 0.2,
-    shuffled: bool = False,
     without: tuple[str, ...] = (),
     seeds: int = 3,
     seed: int = 0,
-    verify: bool = False,
-    example: bool = False,
+    verify: Switch = False,
+    example: Switch = False,
     as_json: AsJson = False,
 ) -> None:
     """Train on the clicks of real users (AOL4FOLTR), each a client with its own searches in their order of time.
@@ -156,17 +148,14 @@ def replay(
         own: Share of its weights that a client keeps, from 0 (it takes the server's) to 1 (it never does, as in the
             published code).
         held_out: Share of the searches, the last ones, that the model is judged on.
-        shuffled: Deal the searches out to the users at random, so that all are alike.
         without: Ids of users to leave out; the published study leaves out 71845.
         seeds: Runs.
         seed: The first one's.
         verify: Refuse files that are not the published ones; reads 10 GB.
         example: First write a small made-up log in the same form to the folder.
-        as_json: Print JSON instead of a table.
     """
     import numpy as np
 
-    from fedrank.cli.console import Console
     from fedrank.core.errors import ConfigError
     from fedrank.ranking.logs.aol4foltr import check_files, read_users, write_example
     from fedrank.ranking.logs.replay import replay_log
@@ -182,7 +171,7 @@ def replay(
         check_files(folder)
     log = read_users(folder, users, without)
     runs = [
-        replay_log(log, arrival, batch, events, learning_rate, own, held_out, shuffled, seed + number)
+        replay_log(log, arrival, batch, events, learning_rate, own, held_out, seed=seed + number)
         for number in range(seeds)
     ]
     values = np.stack([run.mrr for run in runs])
@@ -194,6 +183,6 @@ def replay(
     for number, seen in enumerate(runs[0].events.tolist()):
         at = values[:, number]
         drawn.add_row(f"{seen:,}", f"{at.mean():.4f}", f"{at.min():.4f}", f"{at.max():.4f}")
-    Console().print(drawn)
+    say(drawn)
     made_up = " Made up: the numbers say nothing about real users." if example else ""
     print(f"{log.queries.n_queries:,} searches of {len(log.names)} users, {arrival}, {seeds} seeds.{made_up}")

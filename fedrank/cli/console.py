@@ -20,7 +20,10 @@ _FOREIGN_TAG = re.compile(r"(\\*)(\[(?!/?(?:bold|dim|red|green)\])[a-zA-Z#/@][^\
 
 
 class Console(rich.console.Console):
-    """A terminal; arguments as of rich's class."""
+    """A terminal that colours nothing by itself; arguments as of rich's class."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, **options)
 
     @override
     def render_str(self, text: str, *, markup: bool | None = None, **options: Any) -> Text:

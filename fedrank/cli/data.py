@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.terminal import print_json
+from fedrank.cli.silo_tables import LabelledColumns
+from fedrank.cli.terminal import AsJson, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.trees import Json
 
-app = cyclopts.App(name="data", help="List, describe, download and check data sets.")
-
-AsJson = Annotated[bool, cyclopts.Parameter(name="--json", negative="", help="Print JSON, for programs.")]
+app = cyclopts.App(name="data", help="List, describe, download and check data sets; models of how people click.")
+app.command("fedrank.cli.clicks:app", name="clicks", help="Fit models of how people click to a log, and judge them.")
 
 _GENERATED = {
     "name": "generated",
@@ -26,12 +27,7 @@ _GENERATED = {
 
 _FACTS = ("silos", "rows", "queries", "documents", "features", "grades", "judged", "judgements")
 
-#: Columns of the table of each kind of data set: a fact, and what it is called.
-_COLUMNS = {
-    "ranking": {fact: fact for fact in ("queries", "documents", "features", "grades")},
-    "silos": {fact: fact for fact in ("silos", "rows", "features")},
-    "texts": {"documents": "documents", "queries": "queries", "judgements": "judged pairs"},
-}
+_KINDS = ("ranking", "silos", "texts")
 
 #: Characters of a line of a paragraph; an address that is longer stays whole.
 _LINE = 79
@@ -57,7 +53,7 @@ def list_(*, as_json: AsJson = False) -> None:
             "terms": entry.obj.terms,
             "get": _how_to_get(entry.obj),
         }
-        for kind in _COLUMNS
+        for kind in _KINDS
         for entry in list_data_sets(kind)
     ]
     installed = [
@@ -68,21 +64,14 @@ def list_(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json([*rows, *installed, _GENERATED])
         return
-    for kind, columns in _COLUMNS.items():
-        table = drawn("name", *columns.values(), "here", numbers=tuple(columns.values()), whole=("name",))
-        of_kind = [row for row in rows if row["kind"] == kind]
+    for kind in _KINDS:
+        of_kind = [row for row in rows if row["kind"] == kind] + ([_GENERATED] if kind == "ranking" else [])
+        table = drawn("name", "what there is", "here", whole=("name",), title=kind)
         for row in of_kind:
-            table.add_row(row["name"], *(f"{row[key]:,}" for key in columns), "yes" if row["here"] else "no")
-        if kind == "ranking":
-            table.add_row(_GENERATED["name"], *[""] * len(columns), "always")
-            of_kind.append(_GENERATED)
-        _print(table)
-        _print("\n" + "\n".join(_what_it_is(row) for row in of_kind) + "\n")
-    if installed:
-        table = drawn("name", "what it is")
-        for row in installed:
-            table.add_row(row["name"], row["summary"])
-        _print(table)
+            shape = "" if row is _GENERATED else _shape(CATALOGUE.entry(row["name"]).obj)
+            table.add_row(row["name"], shape, "yes" if row["here"] else "no")
+        say(table, *(_what_it_is(row) for row in of_kind), "")
+    say(*(f"{row['name']}: {row['summary']}" for row in installed))
 
 
 @app.command
@@ -91,13 +80,12 @@ def show(name: str, /, *, as_json: AsJson = False) -> None:
 
     Args:
         name: A name from ``fedrank data list``.
-        as_json: Print JSON, for programs.
     """
     from fedrank.core.citations import bibtex
     from fedrank.data.folders import place_of
 
     if name.lower() == _GENERATED["name"]:
-        print_json(_GENERATED) if as_json else _print(f"{_GENERATED['title']}: {_GENERATED['summary']}")
+        print_json(_GENERATED) if as_json else say(f"{_GENERATED['title']}: {_GENERATED['summary']}")
         return
     entry = _entry(name)
     place = place_of(entry.obj)
@@ -117,9 +105,9 @@ def show(name: str, /, *, as_json: AsJson = False) -> None:
         ("here", f"no; get it: {_how_to_get(dataset)}" if place is None else str(place)),
     ):
         table.add_row(what, text)
-    _print(table)
+    say(table)
     if entry.citation:
-        _print(bibtex([entry.citation]))
+        say(bibtex([entry.citation]))
 
 
 @app.command
@@ -128,20 +116,19 @@ def get(name: str, /, *, as_json: AsJson = False) -> None:
 
     Args:
         name: A name from ``fedrank data list``.
-        as_json: Print JSON, for programs.
     """
     import sys
 
     from fedrank.data.fetch import fetch
 
     if name.lower() == _GENERATED["name"]:
-        print_json(_GENERATED) if as_json else _print("The generated set needs no download.")
+        print_json(_GENERATED) if as_json else say("The generated set needs no download.")
         return
     entry = _entry(name)
     if not as_json:
-        _print(f"{entry.obj.title}. Terms: {entry.obj.terms}")
+        say(f"{entry.obj.title}. Terms: {entry.obj.terms}")
     place = fetch(entry.obj, progress=sys.stderr.isatty() and not as_json)
-    print_json({"name": entry.name, "folder": str(place)}) if as_json else _print(f"It is in {place}.")
+    print_json({"name": entry.name, "folder": str(place)}) if as_json else say(f"It is in {place}.")
 
 
 @app.command
@@ -151,12 +138,7 @@ def check(
     *,
     fold: int = 1,
     folder: Path | None = None,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | None = None,
-    drop: tuple[str, ...] = (),
-    categorical: tuple[str, ...] = (),
-    missing: tuple[str, ...] = (),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     as_json: AsJson = False,
 ) -> None:
     """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
@@ -166,62 +148,63 @@ def check(
             silos; a .jsonl file, or a folder with documents.jsonl or corpus.jsonl, is a text collection.
         fold: Which fold of a ranking set, 1 to 5.
         folder: Where to look for a named set instead of the cache folder.
-        silo: Column of a table that says whose row it is.
-        label: Column of a table with the label.
-        positive: Which value of a table's label is 1.
-        drop: Columns of a table to leave out.
-        categorical: Columns of a table whose numbers are codes.
-        missing: Values of a table that mean a missing one, such as -9.
-        as_json: Print JSON, for programs.
+        meaning: What the columns of a table mean.
     """
     from fedrank.data import load
-    from fedrank.ranking.data.normalise import in_unit_range
 
     kind = _kind(spec)
-    settings: dict[str, Json] = {"fold": fold, "normalise": "none"}
-    if kind == "silos":
-        settings = {"silo": silo, "label": label, "positive": positive, "drop": drop}
-        settings |= {"categorical": categorical, "missing": missing, "fewest": 1}
-    elif kind == "ranking":
-        from fedrank.ranking.clicks.cascade import MAX_GRADES
-
-        settings["max_label"] = MAX_GRADES - 1  # what can be trained on
-    data = load(spec, kind, folder=folder, **({} if kind == "texts" else settings))
     if kind == "texts":
-        _check_texts(data, as_json)
-        return
-    if kind == "silos":
-        _check_silos(data, as_json)
-        return
-    splits = data
-    parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
-    inside = all(in_unit_range(queries) for queries in splits.parts().values())
-    advice = (
-        "none needed, all features lie in [0, 1]"
-        if inside
-        else "query-minmax (the default): features lie outside [0, 1]"
-    )
-    notes, warnings = list(splits.notes), splits.label_warnings
-    if as_json:
-        print_json(
-            {
-                "name": splits.name,
-                "parts": parts,
-                "normalise": advice.split(" ")[0],
-                "notes": notes,
-                "warnings": warnings,
-            }
+        from fedrank.texts.data.corpus import corpus_of
+
+        corpus = corpus_of(load(spec, kind, folder=folder))
+        facts = _text_statistics(corpus)
+        _print_check({"name": corpus.name, "kind": kind, **facts}, {corpus.name: facts}, corpus.notes, as_json)
+    elif kind == "silos":
+        table = load(spec, kind, folder=folder, fewest=1, **asdict(meaning))
+        facts = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
+        told = {"name": table.name, "kind": kind, "label": table.label, "features": table.feature_names, "silos": facts}
+        words = f"Label 1: {table.label}. Features, {table.n_features}: {', '.join(table.feature_names)}."
+        _print_check(told, facts, table.notes, as_json, words)
+    else:
+        from fedrank.ranking.clicks.cascade import MAX_GRADES
+        from fedrank.ranking.data.normalise import in_unit_range
+
+        # What can be trained on.
+        splits = load(spec, kind, folder=folder, fold=fold, normalise="none", max_label=MAX_GRADES - 1)
+        parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
+        inside = all(in_unit_range(queries) for queries in splits.parts().values())
+        told = {"name": splits.name, "parts": parts, "normalise": "none" if inside else "query-minmax"}
+        told["warnings"] = splits.label_warnings
+        words = "Normalisation: " + (
+            "none needed, all features lie in [0, 1]."
+            if inside
+            else "query-minmax (the default): features lie outside [0, 1]."
         )
+        _print_check(told, parts, splits.notes, as_json, words)
+
+
+def _print_check(
+    told: dict[str, Any], columns: Mapping[str, Mapping[str, Json]], notes: Any, as_json: bool, words: str = ""
+) -> None:
+    """Print what is in a data set.
+
+    Args:
+        told: The same for machines, but for the notes.
+        columns: Statistics by the column in which they stand.
+        notes: What was noted while reading.
+        as_json: Print JSON.
+        words: A sentence below the table.
+    """
+    if as_json:
+        print_json({**told, "notes": list(notes)})
         return
-    table = drawn(splits.name, *parts)
-    for what in next(iter(parts.values())):
-        table.add_row(what, *(_cell(values[what]) for values in parts.values()))
-    _print(table)
-    _print(f"Normalisation: {advice}.")
-    for note in notes:
-        _print(f"Note: {note}")
-    for warning in warnings:
-        _print(f"Warning: {warning}.")
+    table = drawn("" if told["name"] in columns else told["name"], *columns)
+    for what in next(iter(columns.values())):
+        table.add_row(what, *(_cell(values[what]) for values in columns.values()))
+    say(table)
+    warnings = [f"Warning: {warning}." for warning in told.get("warnings", ())]
+    for line in (*filter(None, (words,)), *(f"Note: {note}" for note in notes), *warnings):
+        say(line)
 
 
 def _kind(spec: str) -> str:
@@ -279,22 +262,6 @@ def _shape(dataset: Any) -> str:
     )
 
 
-def _check_texts(texts: Any, as_json: bool) -> None:
-    from fedrank.texts.data.corpus import corpus_of
-
-    corpus = corpus_of(texts)
-    facts = _text_statistics(corpus)
-    if as_json:
-        print_json({"name": corpus.name, "kind": "texts", **facts, "notes": corpus.notes})
-        return
-    table = drawn("", corpus.name)
-    for what, value in facts.items():
-        table.add_row(what, _cell(value))
-    _print(table)
-    for note in corpus.notes:
-        _print(f"Note: {note}")
-
-
 def _text_statistics(corpus: Any) -> dict[str, Json]:
     """The statistics of ``check`` on a text collection; words without stop words, stemmed."""
     import numpy as np
@@ -313,21 +280,6 @@ def _text_statistics(corpus: Any) -> dict[str, Json]:
         "judged pairs": len(corpus.grades),
         "grades": {str(grade): int(count) for grade, count in enumerate(grades)},
     }
-
-
-def _check_silos(table: Any, as_json: bool) -> None:
-    silos = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
-    if as_json:
-        facts = {"name": table.name, "kind": "silos", "label": table.label, "features": table.feature_names}
-        print_json({**facts, "silos": silos, "notes": table.notes})
-        return
-    shown = drawn(table.name, *silos)
-    for what in next(iter(silos.values())):
-        shown.add_row(what, *(_cell(values[what]) for values in silos.values()))
-    _print(shown)
-    _print(f"Label 1: {table.label}. Features, {table.n_features}: {', '.join(table.feature_names)}.")
-    for note in table.notes:
-        _print(f"Note: {note}")
 
 
 def _silo_statistics(silo: Any, names: tuple[str, ...]) -> dict[str, Json]:
@@ -372,13 +324,3 @@ def _cell(value: Any) -> str:
         shown = ", ".join(map(str, value[:10]))
         return f"{shown}, … ({len(value)})" if len(value) > 10 else shown or "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
-
-
-def _print(what: Any) -> None:
-    from fedrank.cli.console import Console
-
-    # A pipe or a log gets whole lines; a terminal has the width it has.
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=200)
-    console.print(what, soft_wrap=isinstance(what, str))

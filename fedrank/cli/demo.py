@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from fedrank.cli.experiment import demo
+from fedrank.cli.terminal import Switch
 
 app = App(name="demo")
 app.default(demo)
 
 
 @app.command
-def web(*, port: int = 8780, browser: Annotated[bool, Parameter(negative="")] = False) -> None:
+def web(*, port: int = 8780, browser: Switch = False) -> None:
     """A search page that learns from its visitors, most of them simulated, and shows what leaves the browser.
 
     A hub and its page are served on this machine only, until Ctrl-C; what was learnt is gone with it. The page searches

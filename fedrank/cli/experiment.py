@@ -1,15 +1,18 @@
 """``fedrank run``, ``resume``, ``sweep``, ``demo``: experiments from the command line."""
 
-from __future__ import annotations
-
+# Annotations are the flags of commands that are made here: they are evaluated at once.
 import dataclasses
+import itertools
+import shutil
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from fedrank.cli.terminal import AsJson, Quiet
+from fedrank.cli.report import compare_runs, show
+from fedrank.cli.terminal import AsJson, Quiet, Switch, listener, print_json
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part
 from fedrank.engine.executors.choose import Engine
@@ -141,6 +144,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         config: known = default,  # type: ignore[valid-type]
         out: Path | None = None,
         track: Track = None,
+        list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
         quiet: Quiet = False,
         as_json: AsJson = False,
     ) -> None:
@@ -148,12 +152,14 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
 
         Args:
             config: The experiment.
-            source: A protocol (see fedrank protocols), or a TOML file such as a run's config.toml; flags win over it.
+            source: A protocol (see --list), or a TOML file such as a run's config.toml; flags win over it.
             out: The run's directory; by default a new one in runs, named after what the run is about.
             track: Write measures while the run goes on: csv, tensorboard, mlflow, or several of them.
-            quiet: No progress.
-            as_json: Print the results as JSON for machines.
+            list_: Run nothing, list the protocols; with --json also their papers, files and what crosses.
         """
+        if list_:
+            list_protocols(as_json)
+            return
         from fedrank.engine.run import run_experiment
 
         experiment = make_config(config)
@@ -169,9 +175,9 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         search: Literal["grid", "optuna"] = "grid",
         trials: int = 20,
         measure: str = "",
-        minimise: Annotated[bool, Parameter(negative="")] = False,
+        minimise: Switch = False,
         config: known = default,  # type: ignore[valid-type]
-        engine: Engine = "here",
+        executor: Engine = "here",
         workers: int = 0,
         address: str = "",
         out: Path | None = None,
@@ -182,7 +188,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         """Run every combination of some settings and compare the results; started again, it goes on.
 
         Args:
-            source: A protocol (see fedrank protocols), or a TOML file with a table [vary]; flags win over the file.
+            source: A protocol (see fedrank run --list), or a TOML file with a table [vary]; flags win over the file.
             config: What the experiments have in common.
             vary: A setting and its values, such as privacy.p=0.25,0.5,1, or several of them for combinations; with
                 --search optuna also a range, such as sigma=0.001..0.1:log or clients=10..50.
@@ -191,24 +197,21 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             measure: optuna: what is to be best, such as 'vali: nDCG@10'; by default the first validation measure. The
                 test part is shown for the best run only.
             minimise: optuna: less is better.
-            engine: Who computes the grid: this process, one run after the other (here), processes of this machine, or
+            executor: Who computes the grid: this process, one run after the other (here), processes of this machine, or
                 a cluster of dask or ray, extras.
             workers: Processes on this machine; 0: one a processor.
             address: Of a cluster of dask or ray that runs already.
             out: Directory of the runs; by default one in runs, named after the file or what varies.
             track: Write measures of each run while it goes on: csv, tensorboard, mlflow, or several of them.
-            quiet: No progress.
-            as_json: Print the comparison as JSON for machines.
         """
-        from fedrank.cli.report import compare_runs
-        from fedrank.engine.executors.choose import executor
+        from fedrank.engine.executors.choose import executor as chosen
         from fedrank.engine.sweep import run_sweep
 
-        if engine != "here" and (search == "optuna" or track):
+        if executor != "here" and (search == "optuna" or track):
             what = "--search optuna chooses a run by those before it" if search == "optuna" else "--track follows runs"
-            raise ConfigError(f"{what} in this process; leave --engine {engine} out.")
+            raise ConfigError(f"{what} in this process; leave --executor {executor} out.")
         if search == "optuna":
-            from fedrank.cli.search import search_settings
+            from fedrank.cli.trials import search_settings
 
             stem = Path(source).stem if source.endswith(".toml") else protocol
             place = out or _RUNS / f"search-{stem}"
@@ -231,34 +234,18 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             lists = lists or in_file
         todo = variations(make_config(config), lists, cases)
         folder = out or _RUNS / ("sweep-" + (Path(source).stem if source.endswith(".toml") else "-".join(lists)))
-        with executor(engine, workers, address) as computing:
+        with chosen(executor, workers, address) as computing:
             runs = run_sweep(
                 todo, folder, listener=lambda name: _listener(quiet, name, track or ()), executor=computing
             )
-        for one in runs:
-            _report(one)
         if len(runs) == 1:
             _show(runs[0], as_json)
-        else:
-            compare_runs(runs, folder, as_json, pool=True)
+            return
+        for one in runs:
+            _report(one)
+        compare_runs(runs, folder, as_json, pool=True)
 
-    chosen = {"run": run, "sweep": sweep}[name]
-    chosen.__annotations__["config"] = known  # a dataclass that is known here only, not a name in this module
-    for short, kind in (("track", Track), ("quiet", Quiet), ("as_json", AsJson)):
-        chosen.__annotations__[short] = kind
-    chosen.__annotations__ |= {"source": str, "out": Path | None, "return": None}
-    if name == "sweep":
-        chosen.__annotations__ |= {
-            "vary": list[str] | None,
-            "search": Literal["grid", "optuna"],
-            "trials": int,
-            "engine": Engine,
-            "workers": int,
-            "address": str,
-            "measure": str,
-            "minimise": Annotated[bool, Parameter(negative="")],
-        }
-    return chosen
+    return {"run": run, "sweep": sweep}[name]
 
 
 def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
@@ -267,8 +254,6 @@ def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_jso
     Args:
         folder: The run's directory.
         track: Write measures while the run goes on: csv, tensorboard, mlflow; by default what followed it before.
-        quiet: No progress.
-        as_json: Print the results as JSON for machines.
     """
     from fedrank.engine.run import resume_experiment
     from fedrank.engine.tracking import tracked_before
@@ -284,8 +269,6 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
 
     Args:
         out: The run's directory; by default runs/demo (runs/demo-2, … if that is taken).
-        quiet: No progress.
-        as_json: Print the results as JSON for machines.
     """
     from fedrank.engine.run import run_experiment
     from fedrank.ranking.protocol import LIFE
@@ -296,27 +279,33 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
     _show(folder, as_json)
 
 
+def _protocols() -> list[Any]:
+    """All protocols by task, those that are recommended first."""
+    return sorted(map(method, method_names()), key=lambda one: (one.task, not one.recommended))
+
+
+def list_of_protocols() -> str:
+    """The protocols for a help text: what each does, by task."""
+    width = min(shutil.get_terminal_size().columns, 120)
+    lines = textwrap.wrap("Protocols; * is recommended for its task. fedrank run PROTOCOL --help has settings.", width)
+    for task, some in itertools.groupby(_protocols(), key=lambda one: one.task):
+        lines += [f"[{task}]"]
+        for one in some:
+            name = f"{'* ' if one.recommended else '  '}{one.name:<17} "
+            lines += [textwrap.fill(one.summary, width, initial_indent=name, subsequent_indent=" " * len(name))]
+    return "\n".join(lines)
+
+
 def list_protocols(as_json: bool) -> None:
-    """Print the table of protocols."""
-    from fedrank.cli.terminal import print_json
-
-    known = [method(name) for name in method_names()]
+    """Print the protocols; as JSON with papers, files and what crosses."""
     if as_json:
-        about = ("name", "task", "summary", "citation", "paper", "file", "crosses")
-        print_json([{key: getattr(one, key) for key in about} for one in known])
+        about = ("name", "task", "summary", "citation", "paper", "file", "crosses", "recommended")
+        print_json([{key: getattr(one, key) for key in about} for one in _protocols()])
         return
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
-    shown = table("name", "task", "paper", "what crosses", whole=("name", "task"))
-    for one in sorted(known, key=lambda one: one.task):
-        shown.add_row(one.name, one.task, one.paper, one.crosses)
-    Console().print(shown)
+    print(list_of_protocols())
 
 
 def _listener(quiet: bool, name: str = "", track: Sequence[str] = ()):
-    from fedrank.cli.terminal import listener
-
     shown = listener(quiet, name)
     if not track:
         return shown
@@ -341,11 +330,9 @@ def _report(folder: Path) -> Path | None:
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    from fedrank.cli.report import show
     from fedrank.report.load import load
 
-    run = load(folder)
-    show(run, _report(folder), as_json=as_json)
+    show(load(folder), _report(folder), as_json=as_json)
 
 
 #: The commands with the settings of the default protocol, for whoever lists commands.

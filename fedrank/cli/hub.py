@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from fedrank.cli.terminal import AsJson
+from fedrank.cli.terminal import AsJson, Names, Switch, print_json
 from fedrank.core.words import printable
+from fedrank.deploy.hub.folder import HubFolder, Operator
 
-app = App(name="hub", help="Operate a hub: credentials that devices enrol with, backups, the end of a halt.")
+app = App(name="hub", help="Serve a hub that devices learn with, operate it, and verify its log.")
+for _name, _place, _help in (
+    ("serve", "deploy:serve", "Be a hub: hand out the ranker, collect reports, improve it round by round."),
+    ("relay", "deploy:relay", "Be an oblivious relay to a hub, so that it does not learn who sends what."),
+    ("simulate", "deploy:simulate", "Start many devices on this machine, with simulated people, that talk to a hub."),
+    ("replay", "deploy:replay", "Make a hub's model again from its log, to prove it or to leave devices out."),
+    ("log", "log:log", "Show a hub's public log of terms and models, and verify it."),
+    ("witness", "log:witness", "Check that hubs' logs only grow, and are the same for everyone."),
+):
+    app.command(f"fedrank.cli.{_place}", name=_name, help=_help)
 credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
 app.command(credential)
 
 _HUB = Path("hub")
-_Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.command
@@ -28,8 +38,6 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
         folder: Of the hub, which must be running.
         ca: File with the certificates to trust, where the hub's is its own.
     """
-    from fedrank.deploy.hub.folder import HubFolder, Operator
-
     answer = Operator(HubFolder(folder), ca).ask("POST", "/v1/admin/resume", ignore=("not-halted",))
     if answer.status == 409:
         print("the hub is not halted")
@@ -48,8 +56,6 @@ def backup(folder: Path = _HUB, /, *, out: Path) -> None:
         folder: Of the hub.
         out: The new folder, which must not exist.
     """
-    from fedrank.deploy.hub.folder import HubFolder
-
     for name in HubFolder(folder).back_up(out):
         print(out / name)
     print(
@@ -60,14 +66,7 @@ def backup(folder: Path = _HUB, /, *, out: Path) -> None:
 
 @credential.command
 def add(
-    folder: Path,
-    /,
-    *,
-    name: str,
-    devices: int,
-    days: int = 0,
-    code_minutes: int = 0,
-    as_json: AsJson = False,
+    folder: Path, /, *, name: str, devices: int, days: int = 0, code_minutes: int = 0, as_json: AsJson = False
 ) -> None:
     """Make a credential and print its secret, which cannot be shown again; the hub may be running.
 
@@ -80,17 +79,12 @@ def add(
         days: The window in days, today included; 0: of all time.
         code_minutes: Make it a credential for an app's back end: it enrols no device, but asks the hub (POST /v1/code)
             for codes, each good for one device and this number of minutes.
-        as_json: Print JSON for machines.
     """
-    from fedrank.cli.terminal import print_json
     from fedrank.deploy.hub.admission import Credentials
-    from fedrank.deploy.hub.folder import HubFolder
 
     _, store = HubFolder(folder).open()
-    try:
+    with contextlib.closing(store):
         secret = Credentials(store).add(name, devices, days=days, code_minutes=code_minutes)
-    finally:
-        store.close()
     if as_json:
         print_json({"name": name, "secret": secret, "devices": devices, "days": days, "code_minutes": code_minutes})
         return
@@ -103,17 +97,12 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
 
     Args:
         folder: Of the hub.
-        as_json: Print JSON for machines.
     """
-    from fedrank.cli.terminal import print_json
     from fedrank.deploy.hub.admission import Credentials
-    from fedrank.deploy.hub.folder import HubFolder
 
     settings, store = HubFolder(folder).open(read_only=True)
-    try:
+    with contextlib.closing(store):
         found = Credentials(store).as_json()
-    finally:
-        store.close()
     if as_json:
         print_json({"credentials": found, "open_enrolment": settings.open_enrolment})
         return
@@ -127,7 +116,7 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
 
 
 @credential.command
-def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path | None = None) -> None:
+def revoke(folder: Path, /, *, name: str, and_devices: Switch = False, ca: Path | None = None) -> None:
     """Revoke a credential: no device can enrol with it any more; the hub may be running.
 
     Args:
@@ -137,16 +126,11 @@ def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path |
         ca: File with the certificates to trust, where the hub's is its own.
     """
     from fedrank.deploy.hub.admission import Credentials
-    from fedrank.deploy.hub.folder import HubFolder, Operator
 
     home = HubFolder(folder)
     _, store = home.open()
-    try:
-        credentials = Credentials(store)
-        there = credentials.revoke(name)
-        members = credentials.members(name)
-    finally:
-        store.close()
+    with contextlib.closing(store):
+        there, members = Credentials(store).revoke(name), Credentials(store).members(name)
     print(f"{name}: {'no device enrols with it any more' if there else 'was revoked before'}")
     if and_devices:
         operator = Operator(home, ca)
@@ -158,13 +142,7 @@ def revoke(folder: Path, /, *, name: str, and_devices: _Flag = False, ca: Path |
 
 
 @app.command
-def conformance(
-    command: str,
-    /,
-    *,
-    only: list[str] | None = None,
-    as_json: AsJson = False,
-) -> None:
+def conformance(command: str, /, *, only: Names = (), as_json: AsJson = False) -> None:
     """Check that a client keeps to the wire format: a hub plays scenes with it, right and wrong ones.
 
     The exit status is 1 if something is wrong. What the client's program has to do stands in sdk/conformance.
@@ -172,15 +150,11 @@ def conformance(
     Args:
         command: The program that makes a device and searches with it, with its arguments in one text.
         only: Names of scenes; by default all.
-        as_json: Print one JSON document.
     """
-    import shlex
-
-    from fedrank.cli.terminal import print_json
     from fedrank.deploy.conformance import conformance as played
 
     outcomes = []
-    for outcome in played(shlex.split(command), only or ()):
+    for outcome in played(shlex.split(command), only):
         outcomes.append(outcome)
         if not as_json:
             print(f"{'no ' if outcome.wrong else 'yes'}  {outcome.name}  (rules {outcome.rules})", flush=True)

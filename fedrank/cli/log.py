@@ -1,23 +1,21 @@
-"""``fedrank log`` and ``fedrank witness``: public evidence that all devices get the same model."""
+"""``fedrank hub log`` and ``hub witness``: public evidence that all devices get the same model."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from fedrank.cli.deploy import _log_to_stderr, refuse_half_tls
-from fedrank.cli.terminal import AsJson
+from fedrank.cli.listen import Address, At, Port, log_to_stderr
+from fedrank.cli.terminal import AsJson, Names, Switch, print_json
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
+from fedrank.deploy.http.client import HttpClient
 
-_Flag = Annotated[bool, Parameter(negative="")]
 
-
-def log(hub: str = "hub", /, *, replay: bool = True, allow_http: _Flag = False, as_json: AsJson = False) -> None:
+def log(hub: str = "hub", /, *, replay: bool = True, allow_http: Switch = False, as_json: AsJson = False) -> None:
     """Show a hub's public log of its terms and of every model that it handed out, and verify all of it.
 
     Exit status 1 if something in it is wrong.
@@ -26,10 +24,7 @@ def log(hub: str = "hub", /, *, replay: bool = True, allow_http: _Flag = False, 
         hub: Folder of the hub, or its URL.
         replay: In a folder, make all models again from the reports and compare them with the log.
         allow_http: Plain http to another machine.
-        as_json: Print JSON for machines.
     """
-    from fedrank.cli.terminal import print_json
-    from fedrank.deploy.http.client import HttpClient
     from fedrank.deploy.hub.audit import as_json as in_json
     from fedrank.deploy.hub.audit import audit_folder, audit_hub
 
@@ -56,16 +51,14 @@ def witness(
     folder: Path = Path("witness"),
     /,
     *,
-    logs: list[str] | None = None,
+    logs: Names = (),
     name: str | None = None,
-    check: list[str] | None = None,
-    peers: list[str] | None = None,
+    check: Names = (),
+    peers: Names = (),
     every: float = 60.0,
-    host: str = "127.0.0.1",
-    port: int = 8760,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    allow_http: _Flag = False,
+    at: At = Address(),
+    port: Port = 8760,
+    allow_http: Switch = False,
     as_json: AsJson = False,
 ) -> None:
     """Be a witness: cosign the heads of hubs' logs as long as they only grow, and publish them. Ctrl-C stops it.
@@ -74,34 +67,25 @@ def witness(
 
     Args:
         folder: Of the witness; made if it is not there.
-        logs: Public keys of logs to watch, as fedrank log shows them; those of earlier starts stay.
+        logs: Public keys of logs to watch, as fedrank hub log shows them; those of earlier starts stay.
         name: Of a new witness, such as witness.example.org/1; random if nothing is said.
         check: Addresses of hubs and other witnesses whose heads are compared with this witness's.
         peers: The same, compared again and again while it is served.
         every: Seconds between two such comparisons.
-        host: Address to listen at. The default is this machine only.
-        port: Port to listen at; 0: any that is free.
-        certificate: PEM file of the server's certificate chain, for TLS.
-        key: PEM file of its private key.
+        at: Where it listens.
         allow_http: Plain http to other machines when heads are compared.
-        as_json: With --check, print JSON for machines.
     """
-    from fedrank.deploy.http.server import serve
     from fedrank.deploy.log.witness import Witness, WitnessApp, WitnessFolder
 
-    refuse_half_tls(certificate, key)
     home = WitnessFolder(folder)
     if check:
-        home.prepare(name, logs or ())
-        watcher = Witness(home)
-        try:
+        home.prepare(name, logs)
+        with contextlib.closing(Witness(home)) as watcher:
             _check(watcher, check, allow_http, as_json)
-        finally:
-            watcher.close()
         return
-    _log_to_stderr()
+    log_to_stderr()
     with home.lock():
-        home.prepare(name, logs or ())
+        home.prepare(name, logs)
         watcher, stop = Witness(home), threading.Event()
 
         def ready(url: str) -> None:
@@ -111,34 +95,21 @@ def witness(
         if peers:
             threading.Thread(target=_gossip, args=(watcher, peers, allow_http, every, stop), daemon=True).start()
         try:
-            serve(
-                WitnessApp(watcher),
-                host=host,
-                port=port,
-                certfile=certificate,
-                keyfile=key,
-                on_ready=ready,
-            )
+            at.serve(WitnessApp(watcher), port, ready)
         finally:
             stop.set()
             home.remove_urls("witness")
             watcher.close()
 
 
-def _client(allow_http: bool) -> Any:
-    from fedrank.deploy.http.client import HttpClient
-
-    return lambda url: HttpClient(url, allow_http=allow_http)
-
-
-def _gossip(watcher: Any, peers: list[str], allow_http: bool, every: float, stop: threading.Event) -> None:
+def _gossip(watcher: Any, peers: Names, allow_http: bool, every: float, stop: threading.Event) -> None:
     """Compare heads again and again; what is found stands on stderr and in the witness's folder."""
     from fedrank.deploy.log.gossip import compare
 
     said: set[str] = set()
     while not stop.wait(max(every, 0.1)):
         try:
-            found = compare(watcher, peers, _client(allow_http))
+            found = compare(watcher, peers, lambda url: HttpClient(url, allow_http=allow_http))
         except Exception as error:
             if not stop.is_set():
                 print(f"fedrank: heads cannot be compared: {type(error).__name__}", file=sys.stderr)
@@ -149,11 +120,10 @@ def _gossip(watcher: Any, peers: list[str], allow_http: bool, every: float, stop
                 print(f"fedrank: {printable(line)}", file=sys.stderr, flush=True)
 
 
-def _check(watcher: Any, urls: list[str], allow_http: bool, as_json: bool) -> None:
-    from fedrank.cli.terminal import print_json
+def _check(watcher: Any, urls: Names, allow_http: bool, as_json: bool) -> None:
     from fedrank.deploy.log.gossip import compare
 
-    found = compare(watcher, urls, _client(allow_http))
+    found = compare(watcher, urls, lambda url: HttpClient(url, allow_http=allow_http))
     if as_json:
         print_json(
             {

@@ -11,21 +11,22 @@ from __future__ import annotations
 import codecs
 import contextlib
 import gc
+import inspect
 import io
 import itertools
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import cyclopts
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 from cyclopts.help.formatters.plain import PlainFormatter
 from typing_extensions import override
 
 from fedrank import __version__
-from fedrank.cli.terminal import AsJson
+from fedrank.cli.renamed import use_new_names
 from fedrank.core.errors import FedrankError, FedrankWarning, report_crashes
 from fedrank.core.programs import keep_programs_of_commands
 from fedrank.core.words import printable
@@ -106,125 +107,83 @@ def _format_default(default: Any) -> str:
     return said[1:-1].replace("'", "").removesuffix(",") if said.startswith("(") else said
 
 
+_HELP = ("--help", "-h")
 app = App(
     name="fedrank",
     help="Learn to rank and to recommend from what people do, without collecting what they do.",
     version=__version__,
+    help_flags=_HELP,
     help_formatter=HelpText(),
     help_format="plaintext",  # help texts have no markup, and its reader takes a third of the time of --help
     suppress_keyboard_interrupt=False,  # a stopped run says how it goes on
     default_parameter=Parameter(consume_multiple=1),  # a list takes its values at once: --network.widths 64 32
 )
 #: Flags without a value, after which a protocol or a file may stand.
-_SWITCHES = ("-q", "--quiet", "--json")
+_SWITCHES = ("-q", "--quiet", "--json", "--list")
 #: Commands that keep what they have done: started again, they go on. A run says itself how it goes on.
-_GO_ON = ("sweep", "leaderboard", "reproduce", "coordinate")
-#: What each command does, in a sentence.
-_SUMMARIES: dict[str, str] = {}
-# Commands are imported when they are called; the sentences stand here so that --help imports none of them.
-for _name, _path, _help in (
-    ("demo", "fedrank.cli.demo:app", "Train a ranker from simulated clicks; or (demo web) a search page that learns."),
-    (
-        "run",
-        "fedrank.cli.experiment:any_run",
-        "Train with simulated users and leave a directory with results and a report.",
+_GO_ON = ("sweep", "reproduce", "slates coordinate")
+#: Commands by group: name, where it is, what it does. They are imported when they are called, --help imports none.
+_COMMANDS = {
+    "Train, judge": (
+        ("run", "experiment:any_run", "Train with simulated users; leave a directory with results and a report."),
+        ("resume", "experiment:resume", "Go on with a run that was stopped or killed."),
+        ("sweep", "experiment:any_sweep", "Run every combination of some settings and compare the results."),
+        ("compare", "report:compare", "Lay runs side by side: final values, differences with intervals, curves."),
+        ("report", "report:report", "Write a run's page and figures again, print its results, or what to cite."),
+        ("reproduce", "reproduce:app", "A paper's numbers beside ours; all methods that rank, under equal budgets."),
+        ("demo", "demo:app", "Train from simulated clicks; or (demo web) a search page that learns."),
     ),
-    ("resume", "fedrank.cli.experiment:resume", "Go on with a run that was stopped or killed."),
-    ("sweep", "fedrank.cli.experiment:any_sweep", "Run every combination of some settings and compare the results."),
-    (
-        "reproduce",
-        "fedrank.cli.reproduce:reproduce",
-        "Run a paper's tables and figures and lay its numbers beside ours.",
+    "Use a model": (
+        ("evaluate", "models:evaluate", "Measure what a trained model is worth on labelled data."),
+        ("rank", "models:rank", "Rank the documents of queries with a trained model: a TREC run."),
+        ("export", "models:export", "Write a trained model for other libraries: ONNX or safetensors."),
     ),
-    (
-        "leaderboard",
-        "fedrank.cli.leaderboard:app",
-        "Run every method that ranks under the same budgets, and lay them beside each other.",
+    "Data, own methods": (
+        ("data", "data:app", "List, show, get and check data sets; models of how people click."),
+        ("new", "new:new", "Write the beginning of a package with a protocol of your own."),
     ),
-    ("report", "fedrank.cli.report:report", "Write a run's page and figures again and print its results."),
-    (
-        "compare",
-        "fedrank.cli.report:compare",
-        "Lay runs side by side: final values, differences with intervals, curves.",
+    "Privacy": (
+        ("privacy", "privacy:app", "Attack what is promised, audit mechanisms, plan with one ε for a user's life."),
     ),
-    ("silos", "fedrank.cli.silos:app", "Coefficients of tables that lie at several silos; whose models help whom."),
-    ("slates", "fedrank.cli.slates:app", "Estimate another slate policy's earnings from platforms' logs."),
-    ("rank", "fedrank.cli.models:rank", "Rank the documents of queries with a trained model: a TREC run."),
-    ("evaluate", "fedrank.cli.models:evaluate", "Measure what a trained model is worth on labelled data."),
-    ("export", "fedrank.cli.models:export", "Write a trained model for other libraries: ONNX or safetensors."),
-    ("serve", "fedrank.cli.platforms:serve_app", "Be a hub, or (serve platform) one of platforms that share users."),
-    ("hub", "fedrank.cli.hub:app", "Operate a hub: credentials that devices enrol with, backups, the end of a halt."),
-    ("coordinate", "fedrank.cli.platforms:coordinate_app", "Coordinate platforms that share users."),
-    ("simulate-visits", "fedrank.cli.platforms:simulate_visits", "Simulated users visit platforms on this machine."),
-    (
-        "simulate-fleet",
-        "fedrank.cli.deploy:simulate_fleet",
-        "Start many devices on this machine, with simulated people, that talk to a hub.",
+    "Real devices, silos and platforms": (
+        ("hub", "hub:app", "Serve a hub that devices learn with, operate it, and verify its log."),
+        ("search", "search:app", "Search the documents of several owners; be an owner, the broker, a portal."),
+        ("silos", "silos:app", "Coefficients of tables that lie at several silos; whose models help whom."),
+        ("slates", "slates:app", "Be one of platforms that share users; judge slate policies by logs."),
     ),
-    ("search", "fedrank.cli.owners:search", "Search the documents of all owners of a federation."),
-    (
-        "owner",
-        "fedrank.cli.owners:owner_app",
-        "Manage an owner: its documents, who may search them, its card.",
-    ),
-    (
-        "replay",
-        "fedrank.cli.deploy:replay",
-        "Make a hub's model again from its log, to prove it or to leave devices out.",
-    ),
-    ("log", "fedrank.cli.log:log", "Show a hub's public log of terms and models, and verify it."),
-    ("witness", "fedrank.cli.log:witness", "Check that hubs' logs only grow, and are the same for everyone."),
-    ("new", "fedrank.cli.new:app", "Write the beginning of a package of your own, such as a protocol."),
-    ("completion", "fedrank.cli.completion:completion", "Print a script that completes commands and flags in a shell."),
-    ("cite", "fedrank.cli.report:cite", "Print the BibTeX of what a run used."),
-    ("clicks", "fedrank.cli.clicks:app", "Fit models of how people click to a log, and judge them."),
-    ("data", "fedrank.cli.data:app", "List, show, get and check data sets."),
-    (
-        "attack",
-        "fedrank.cli.attack:app",
-        "Attack what is promised to be private, and print measured beside promised.",
-    ),
-    ("plan", "fedrank.cli.plan:plan", "Plan what devices can learn with one ε over all of a user's training."),
-    (
-        "audit",
-        "fedrank.cli.audit:audit",
-        "Attack mechanisms of privacy and print what is shown beside what is promised.",
-    ),
-    (
-        "privacy",
-        "fedrank.cli.privacy:app",
-        "Privacy calculators: ε from p, p from ε, the published table; the size of sketches.",
-    ),
-):
-    app.command(_path, name=_name, help=_help)
-    _SUMMARIES[_name] = _help
+}
+#: How each command is registered: its sentence and its group.
+_SHOWN: dict[str, dict[str, Any]] = {}
+for _title, _commands in _COMMANDS.items():
+    _group = Group(_title, sort_key=len(_SHOWN))
+    for _name, _place, _help in _commands:
+        _SHOWN[_name] = {"name": _name, "help": _help, "group": _group, "sort_key": len(_SHOWN)}
+        app.command(f"fedrank.cli.{_place}", **_SHOWN[_name])
+app.command("fedrank.cli.completion:completion", name="completion", show=False)
+app["--help"].group = app["--version"].group = Group("Options", sort_key=len(_SHOWN))
 
 
 def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclopts.ArgumentCollection) -> None:
     """A hub's settings, in its folder, fill in for the flags that are not there."""
-    if commands != ("serve",):
+    if commands != ("hub", "serve"):
         return
     from fedrank.cli.deploy import settings_of
 
     source = [
         token.value for argument in arguments if argument.field_info.name == "folder" for token in argument.tokens
     ]
-    cyclopts.config.Dict({"serve": settings_of(*source)})(command, commands, arguments)
+    cyclopts.config.Dict({"hub": {"serve": settings_of(*source)}})(command, commands, arguments)
 
 
 app.config = (_settings_of_file,)
 
 
-@app.command
-def protocols(*, as_json: AsJson = False) -> None:
-    """List the protocols: the task, the paper, what crosses.
-
-    Args:
-        as_json: Print JSON for machines, with each protocol's file.
-    """
-    from fedrank.cli.experiment import list_protocols
-
-    list_protocols(as_json)
+def show_whole_texts(commands: Iterable[App]) -> None:
+    """Have the help of commands begin with all that they say of themselves, not with their sentence in a list."""
+    for command in commands:
+        if command.default_command is not None:
+            text = (inspect.getdoc(command.default_command) or "").partition("\nArgs:\n")[0]
+            command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _source_first(tokens: list[str]) -> list[str]:
@@ -270,7 +229,7 @@ def _offer_settings(tokens: list[str]) -> list[str]:
     if not tokens or tokens[0] not in ("run", "sweep"):
         return tokens
     tokens = _source_first(tokens)
-    from fedrank.cli.experiment import base_of, command_of
+    from fedrank.cli.experiment import base_of, command_of, list_of_protocols
     from fedrank.engine.settings import DEFAULT_PROTOCOL, parts_in
 
     source = tokens[1] if len(tokens) > 1 and not tokens[1].startswith("-") else DEFAULT_PROTOCOL
@@ -279,8 +238,11 @@ def _offer_settings(tokens: list[str]) -> list[str]:
     command = command_of(name, base, [flag for flag, _ in flags])  # first: what is refused leaves the commands alone
     parts = parts_in(base)
     tokens = [_part_named(token, parts) for token in tokens]
+    shown = _SHOWN[name]
+    if name == "run" and source not in tokens and set(tokens) & set(_HELP):
+        shown = shown | {"help": f"{shown['help']}\n\n{list_of_protocols()}"}
     del app[name]
-    app.command(command, name=name, help=_SUMMARIES[name])
+    app.command(command, **shown)
     return tokens
 
 
@@ -348,7 +310,9 @@ def call(tokens: list[str]) -> int:
     """
     try:
         with _warnings_in_a_line():
-            tokens = _offer_settings(tokens)
+            tokens = _offer_settings(use_new_names(tokens))
+            if set(tokens) & set(_HELP) and tokens[0] != "run":
+                show_whole_texts(app.parse_commands(tokens)[1][1:])
             app(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except cyclopts.CycloptsError:
         return 2  # already printed, with what was probably meant
@@ -356,7 +320,7 @@ def call(tokens: list[str]) -> int:
         print(f"fedrank: error: {printable(str(error), lines=True)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
-        kept = "; the same command goes on where it was" if tokens and tokens[0] in _GO_ON else ""
+        kept = "; the same command goes on where it was" if " ".join(tokens).startswith(_GO_ON) else ""
         print(f"fedrank: {str(stop) or f'stopped{kept}'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as with | head

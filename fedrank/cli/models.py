@@ -5,14 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from fedrank.cli.terminal import AsJson
+from fedrank.cli.terminal import AsJson, print_json, say, table
 from fedrank.core.errors import ConfigError
-
-PartyOrSilo = Annotated[str | None, Parameter(name=["--party", "--silo"])]
 
 
 def rank(
@@ -26,7 +22,7 @@ def rank(
     depth: int | None = None,
     name: str = "fedrank",
     seed: int | None = None,
-    party: PartyOrSilo = None,
+    party: str | None = None,
 ) -> None:
     """Rank the documents of queries with a trained model: a TREC run, which every evaluation tool reads.
 
@@ -83,31 +79,24 @@ def evaluate(
         depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         label: Of tables: column of the label; by default that of the training data.
         positive: Of tables: the value of the label that counts as 1; by default that of the training data.
-        silo: Of tables: column that names the silo of each row, so that each is measured by itself, too. Of texts:
-            the silo whose scale of the features is taken.
+        silo: Of tables: column that names the silo of each row, so that each is measured by itself, too.
         seed: Of a run's folder: the model's seed; by default the first.
         party: The party whose model it is, where each has its own or prepares inputs in its own way.
-        as_json: Print JSON for machines.
     """
     loaded = _load(model, seed, party)
     flags = {"measures": measures, "fold": fold, "depth": depth, "label": label, "positive": positive, "silo": silo}
     found = loaded.evaluate(data, **_given(loaded.evaluate, loaded, **flags))
     if as_json:
-        from fedrank.cli.terminal import print_json
-
         print_json(found)
         return
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
     names = list(dict.fromkeys(name for values in found.values() for name in values))
     drawn = table("part", *names, numbers=names)
     for part, values in found.items():
         drawn.add_row(part, *(f"{values[name]:.4g}" if name in values else "" for name in names))
-    Console().print(drawn, highlight=False)
+    say(drawn)
 
 
-def export(model: Path, out: Path, /, *, seed: int | None = None, party: PartyOrSilo = None) -> None:
+def export(model: Path, out: Path, /, *, seed: int | None = None, party: str | None = None) -> None:
     """Write a trained model for other libraries: ONNX, or safetensors with everything that scoring needs.
 
     Args:

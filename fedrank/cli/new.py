@@ -7,15 +7,10 @@ import string
 from importlib import resources
 from pathlib import Path
 
-from cyclopts import App
-
 from fedrank.core.errors import ConfigError
 
-app = App(name="new", help="Write the beginning of a package of your own.")
 
-
-@app.command
-def protocol(name: str, /, *, out: Path | None = None) -> None:
+def new(name: str, /, *, out: Path | None = None) -> None:
     """Write a package with a protocol that runs: one file, a test, a pyproject.toml.
 
     Args:

@@ -7,14 +7,19 @@ from typing import Any
 
 from cyclopts import App
 
-from fedrank.cli.terminal import AsJson, print_json
+from fedrank.cli.terminal import AsJson, print_json, say
+from fedrank.cli.terminal import table as made
 from fedrank.core.errors import ConfigError
-from fedrank.core.privacy_report import BASIC, DELTA, Unit
+from fedrank.core.privacy_report import DELTA, Unit
 
-app = App(name="privacy", help="Privacy calculators: promises and costs of mechanisms, and sizes of sketches.")
-
-
-app.command("fedrank.cli.sketch:sketch", name="sketch", help="Find the size that sketches of documents need.")
+app = App(name="privacy", help="Attack what is promised, audit mechanisms, plan with one ε; calculators.")
+for _name, _place, _help in (
+    ("attack", "attack:app", "Attack what is promised to be private, and print measured beside promised."),
+    ("audit", "audit:audit", "Attack mechanisms of privacy and print what is shown beside what is promised."),
+    ("plan", "plan:plan", "Plan what devices can learn with one ε over all of a user's training."),
+    ("sketch", "sketch:sketch", "Find the size that sketches of documents need."),
+):
+    app.command(f"fedrank.cli.{_place}", name=_name, help=_help)
 
 
 @app.command
@@ -37,9 +42,8 @@ def epsilon(
         epsilon: ε of one interaction, in nats. Give this or p.
         interactions: Interactions in one message.
         rounds: Messages one person sends.
-        antithetic: A message carries two halves of its interactions.
         delta: δ of the ε over the run that is composed with privacy loss distributions.
-        as_json: Print JSON instead of a table.
+        antithetic: A message carries two halves of its interactions.
     """
     from fedrank.privacy import randomised_response
     from fedrank.privacy.accounts.randomised_response import account
@@ -52,23 +56,12 @@ def epsilon(
         print_json(report.as_json())
         return
 
-    from rich.table import Table
-
-    from fedrank.cli.console import Console
-
-    table = Table("", "", show_header=False)
-    table.add_row("p, probability of the truth", f"{p:.4f}")
-    table.add_row("n, values of the metric", f"{n:,}")
-    table.add_row("ε of an interaction", f"{report.epsilon(Unit.INTERACTION):.4f}")
-    table.add_row(f"ε of a message ({interactions} interactions)", f"{report.epsilon(Unit.MESSAGE):.4f}")
-    table.add_row(
-        f"ε of a person ({rounds:,} messages), basic composition", f"{report.epsilon(Unit.USER, basis=BASIC):,.2f}"
+    message = f"{report.epsilon(Unit.MESSAGE):.4f} of a message of {interactions} interactions"
+    say(
+        f"p = {p:.4f}, the probability of the truth, of {n:,} values: ε = {report.epsilon(Unit.INTERACTION):.4f} of an "
+        f"interaction, {message}.",
+        *report.words,
     )
-    table.add_row(f"ε of a person ({rounds:,} messages), δ = {delta:.0e}", f"{report.epsilon(Unit.USER):,.2f}")
-    console = Console()
-    console.print(table)
-    for paragraph in report.words:
-        console.print(paragraph, highlight=False)
 
 
 @app.command
@@ -85,7 +78,6 @@ def mechanisms(
         epsilon: ε of a message, in nats; several at once.
         interactions: B, interactions behind a message; even.
         reward: Metric of an interaction: MaxRR, DCG, nDCG or MeanRR, over ten results.
-        as_json: Print JSON instead of a table.
     """
     import numpy as np
 
@@ -99,23 +91,18 @@ def mechanisms(
         print_json([{"epsilon": one, **asdict(row)} for one, found in rows.items() for row in found])
         return
 
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table as small_table
-
     numbers = ("at 0", "mean", "worst", "clipped")
     title = "variance of the difference of two rankers, in [−1, 1]"
-    shown = small_table("ε", "mechanism", *numbers, numbers=numbers, title=title)
+    shown = made("ε", "mechanism", *numbers, numbers=numbers, title=title)
     for one, found in rows.items():
         for i, row in enumerate(found):
             variances = (row.at_zero, row.mean, row.worst, row.clipped)
             cells = ("–" if value is None else f"{value:.3g}" for value in variances)
             shown.add_row("" if i else f"{one:g}", row.name, *cells, end_section=i == len(found) - 1)
-    console = Console()
-    console.print(shown)
-    console.print(
+    say(
+        shown,
         "The smaller, the fewer devices the same gradient takes. At 0: where both rankers are worth the same. Clipped: "
         "the mean where nine in ten differences are at an end of the range, as with privacy.clip.",
-        highlight=False,
     )
 
 
@@ -127,7 +114,6 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
         protocols: Names of protocols; all, if none is named.
         audit: Attack each mechanism as well, and show the ε that the attack proves with 99 % confidence (minutes).
         trials: Messages that an attack draws in each of its two worlds.
-        as_json: Print JSON instead of a table.
     """
     from fedrank.engine.methods import method
     from fedrank.engine.promises import all_promised
@@ -160,12 +146,8 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
 
 def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
     """The rows in which something is promised as a table; names of the other protocols by what crosses in them."""
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table as small_table
-
-    console = Console()
     with_modes = {row["protocol"] for row in rows if row["epsilon"] is not None or row["mode"] != "defaults"}
-    shown = small_table(
+    shown = made(
         "protocol", "mode", "ε", "of a", "trusted", *(["an attack shows"] if audit else []),
         numbers=("ε",), whole=("protocol",), title="what is promised over a whole run",
     )  # fmt: skip
@@ -181,26 +163,20 @@ def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
         attack = [f"{by['shown']:.3g} of {by['promised']:.3g} of one {by['unit']}" if by else "–"] if audit else []
         shown.add_row("" if row["protocol"] == before else row["protocol"], row["mode"], said, unit, trust, *attack)
         before = row["protocol"]
-    if with_modes:
-        console.print(shown)
-    for row in rows:
-        if row["known"]:
-            console.print(f"{row['protocol']}, {row['mode']}: {row['known']}", highlight=False)
     crosses: dict[str, list[str]] = {}
     for row in rows:
         if row["protocol"] not in with_modes:
-            crosses.setdefault(row["crosses"], []).append(row["protocol"])
-    for what, names in crosses.items():
-        console.print(f"Promises nothing, and sends {what or 'what it sends'}: {', '.join(names)}", highlight=False)
+            crosses.setdefault(row["crosses"] or "what it sends", []).append(row["protocol"])
+    say(
+        *([shown] if with_modes else []),
+        *(f"{row['protocol']}, {row['mode']}: {row['known']}" for row in rows if row["known"]),
+        *(f"Promises nothing, and sends {what}: {', '.join(names)}" for what, names in crosses.items()),
+    )
 
 
 @app.command
 def table(*, as_json: AsJson = False) -> None:
-    """Table 2 of the FOLtR-ES paper: ε of one interaction under three click models, ours and the printed one.
-
-    Args:
-        as_json: Print JSON instead of a table.
-    """
+    """Table 2 of the FOLtR-ES paper: ε of one interaction under three click models, ours and the printed one."""
     from fedrank.ranking.privacy_table import table2
 
     rows = table2()
@@ -208,20 +184,12 @@ def table(*, as_json: AsJson = False) -> None:
         print_json([asdict(row) for row in rows])
         return
 
-    from rich.table import Table
-
-    from fedrank.cli.console import Console
-
     chances = sorted({row.p for row in rows})
     cells = {(row.user, row.p): row for row in rows}
-    shown = Table(
-        "click model",
-        *(f"{p}" for p in chances),
-        title="ε of one interaction, by p",
-        caption="MaxRR in lists of 5, three grades; Kharitonov 2019, Table 2.",
-    )
+    titles = [f"{p}" for p in chances]
+    shown = made("click model", *titles, numbers=titles, title="ε of one interaction, by p")
     for user in dict.fromkeys(row.user for row in rows):
         shown.add_row(user, *(f"{cells[user, p].epsilon:.2f}" for p in chances))
         shown.add_row("  as printed", *(f"{cells[user, p].paper:.2f}" for p in chances), style="dim", end_section=True)
     shown.add_row("any clicks, equation 10", *(f"{cells[rows[0].user, p].bound:.2f}" for p in chances))
-    Console().print(shown)
+    say(shown, "MaxRR in lists of 5, three grades; Kharitonov 2019, Table 2.")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.silo_tables import LabelledColumns, table_of
+from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
 from fedrank.cli.silos import ends_of, signed_number
-from fedrank.cli.terminal import AsJson, print_json
+from fedrank.cli.terminal import AsJson, print_json, say, styled
 from fedrank.cli.terminal import table as drawn
+from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
+from fedrank.core.words import printable
 from fedrank.privacy.caps import LIFETIME_EPSILON
-
-#: Public ranges of columns of numbers, and levels of columns of names.
-RangeFlag = Annotated[tuple[str, ...], cyclopts.Parameter(name="--range", consume_multiple=True, negative="")]
-LevelsFlag = Annotated[tuple[str, ...], cyclopts.Parameter(name="--levels", consume_multiple=True, negative="")]
 
 
 def send(
     data: Path,
+    /,
     *,
     epsilon: float,
     out: Path,
@@ -28,10 +28,8 @@ def send(
     delta: float = DELTA,
     limit: float = LIFETIME_EPSILON,
     book: Path | None = None,
-    range_: RangeFlag = (),
-    levels: LevelsFlag = (),
-    clip: float | None = None,
-    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
+    public: Annotated[Public, cyclopts.Parameter(name="*")] = Public(),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     as_json: AsJson = False,
 ) -> None:
     """Write what a silo may send to others: sums of its rows with a record's ε, once, noise from the operating system.
@@ -44,13 +42,9 @@ def send(
         delta: δ.
         limit: Largest ε of a record over all that was ever sent of this table.
         book: File that counts what was sent; without it beside the data.
-        range_: Public range of a column of numbers, such as age=0:110.
-        levels: Public levels of a column of names, such as sex=f,m. Every column needs a range or levels.
-        clip: Largest length of a row, in half ranges; the same at all silos.
+        public: Public ranges and levels of the columns, each of which needs one or the other.
         meaning: What the columns mean; the value of the label that counts as 1 is needed.
-        as_json: Print JSON instead of a sentence.
     """
-    from fedrank.core.errors import ConfigError, RunError
     from fedrank.silos.data.files import read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import Message, refuse_other_books, spend
@@ -62,7 +56,7 @@ def send(
     if meaning.positive is None:
         raise ConfigError("say which value of the label counts as 1 (--positive); it must not come from the rows.")
     columns = read_columns(data, meaning.drop)
-    ranges = _public(columns, meaning, range_, levels, clip)
+    ranges = _public(columns, meaning, public)
     made = public_rows(
         columns, ranges, silo=meaning.silo, of=of, label=meaning.label, positive=meaning.positive,
         missing=meaning.missing,
@@ -86,52 +80,38 @@ def send(
         told = {"silo": of, "rows": own.rows, "out": str(out), "epsilon_so_far": total, "book": str(book)}
         print_json({**told, "privacy": report.as_json()})
         return
-    from fedrank.cli.console import Console
-
-    console = Console()
-    console.print(
+    say(
         f"written: {out}; sums of {own.rows:,} rows of {of} over {len(ranges.names)} columns. A record: ε = "
         f"{epsilon:g} at δ = {delta:.0e}; with all that was sent before: {total:.3g} of {limit:g} ({book}).",
-        highlight=False, soft_wrap=True,
-    )  # fmt: skip
-    for line in report.not_covered:
-        console.print(f"- Not covered: {line}", highlight=False)
+        *(f"- Not covered: {line}" for line in report.not_covered),
+    )
 
 
-def _public(columns: Any, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None) -> Any:
+def _public(columns: Any, meaning: LabelledColumns, public: Public) -> Any:
     """The public columns of a table: those of its first line with the ranges and levels that are given."""
-    from fedrank.core.errors import UnknownNameError
-    from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
-
     for name in (meaning.label, *meaning.drop):
         if name not in columns:
             raise UnknownNameError("column", name, columns)
-    names = [name for name in columns if name not in (meaning.silo, meaning.label, *meaning.drop)]
-    return ranges_of(names, parse_ranges(range_), clip, parsed_levels(levels))
+    return public.of([name for name in columns if name not in (meaning.silo, meaning.label, *meaning.drop)])
 
 
 def _say(notes: tuple[str, ...]) -> None:
     """Tell the silo what was mapped: on the terminal's second stream, as it is about records."""
-    import sys
-
-    from fedrank.core.words import printable
-
     for note in notes:
         print(f"note for this silo alone: {printable(note)}", file=sys.stderr)
 
 
 def private(
     data: str,
+    /,
     *,
     target: str = "",
     epsilon: float = 4.0,
     delta: float = DELTA,
     messages: Annotated[tuple[Path, ...], cyclopts.Parameter(consume_multiple=True, negative="")] = (),
     auc_epsilon: float | None = None,
-    range_: RangeFlag = (),
-    levels: LevelsFlag = (),
-    clip: float | None = None,
-    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),  # noqa: B008 - frozen
+    public: Annotated[Public, cyclopts.Parameter(name="*")] = Public(),
+    meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     seed: int = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -147,16 +127,12 @@ def private(
         delta: δ.
         messages: What others sent (fedrank silos send).
         auc_epsilon: Also print the AUC of the others' model on the own rows with this ε, to be told to others.
-        range_: Public range of a column of numbers, such as age=0:110; with --messages theirs are taken.
-        levels: Public levels of a column of names, such as sex=f,m; with --messages theirs are taken.
-        clip: Largest length of a row, in half ranges.
+        public: Public ranges and levels of the columns; with --messages theirs are taken.
         meaning: What the columns mean.
         seed: Draws the folds, and the noise of simulated messages.
-        as_json: Print JSON instead of tables.
     """
     import numpy as np
 
-    from fedrank.core.errors import ConfigError, DataError, UnknownNameError
     from fedrank.silos.data.files import names_in, read_columns
     from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import check_ranges, read_message
@@ -180,7 +156,7 @@ def private(
         names, sent = [one.silo for one in received], [one.statistics for one in received]
         spent = [{"epsilon": one.epsilon, "delta": one.delta} for one in received]
     else:
-        silos, ranges = _load_silos(data, meaning, range_, levels, clip)
+        silos, ranges = _load_silos(data, meaning, public)
         if len(silos) < 2:
             raise ConfigError("there is one silo only; give what others sent with --messages.")
         if target and target not in silos:
@@ -215,7 +191,6 @@ def private(
 
 def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str]) -> dict[str, Any]:
     """Labelled rows of some silos in public columns, by name."""
-    from fedrank.core.errors import UnknownNameError
     from fedrank.silos.data.coding import as_codes
     from fedrank.silos.data.files import positive_of
     from fedrank.silos.records.ranges import public_rows
@@ -233,21 +208,17 @@ def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str])
     return out
 
 
-def _load_silos(
-    data: str, meaning: LabelledColumns, range_: Any, levels: Any, clip: float | None
-) -> tuple[dict[str, Any], Any]:
+def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[dict[str, Any], Any]:
     """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""
     from fedrank.data.sources import is_known
     from fedrank.silos.data.files import names_in, read_columns
-    from fedrank.silos.records.ranges import parse_ranges, ranges_of
     from fedrank.silos.sceptic.learners import rows_of
 
     if is_known(data, "silos"):
         table = table_of(data, meaning)
-        ranges = ranges_of(table.feature_names, parse_ranges(range_), clip)
-        return dict(zip(table.names, rows_of(table), strict=True)), ranges
+        return dict(zip(table.names, rows_of(table), strict=True)), public.of(table.feature_names)
     columns = read_columns(Path(data), meaning.drop)
-    ranges = _public(columns, meaning, range_, levels, clip)
+    ranges = _public(columns, meaning, public)
     names = names_in(columns, meaning.silo)
     known = [row for row, name in enumerate(columns.get(meaning.silo, ())) if name is not None]
     columns = {column: [values[row] for row in known] for column, values in columns.items()}
@@ -255,35 +226,27 @@ def _load_silos(
 
 
 def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
-    from fedrank.cli.console import Console
     from fedrank.silos.records.ways import WAYS
 
-    console = Console()
     use = "your own model" if found.recommended == "alone" else f"the model “{WAYS[found.recommended]}”"
-    console.print(
-        f"[bold]{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.recommended_auc.value:.3f}; "
-        f"{signed_number(found.gain.value)} ({ends_of(found.gain, signed=True)}) over its own model.[/bold]",
-        highlight=False,
+    headline = (
+        f"{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.recommended_auc.value:.3f}; "
+        f"{signed_number(found.gain.value)} ({ends_of(found.gain, signed=True)}) over its own model."
     )
-    shown = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
+    ways = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
     for way, (auc, gain) in found.rows.items():
         mark = " ←" if way == found.recommended else ""
         more = ("", "") if way == "alone" else (signed_number(gain.value), ends_of(gain, signed=True))
-        shown.add_row(WAYS[way] + mark, f"{auc.value:.3f}", ends_of(auc), *more)
-    console.print(shown)
-    shown = drawn("silo", "rows", "ε of a record", f"with its message, {told['target']}’s AUC", numbers=("rows",))
+        ways.add_row(WAYS[way] + mark, f"{auc.value:.3f}", ends_of(auc), *more)
+    silos = drawn("silo", "rows", "ε of a record", f"with its message, {told['target']}’s AUC", numbers=("rows",))
     for verdict in found.verdicts:
         about = told["messages"][names[verdict.silo]]
-        shown.add_row(names[verdict.silo], f"{about['rows']:,}", f"{about['epsilon']:g}", verdict.text)
-    console.print(shown)
+        silos.add_row(names[verdict.silo], f"{about['rows']:,}", f"{about['epsilon']:g}", verdict.text)
     simulated = "Messages are simulated from the rows in the data. " if told["simulated"] else ""
-    console.print(
-        f"{simulated}Everything else is chosen on the target’s own rows and costs the others no ε.", highlight=False
-    )
-    if "told_auc" in told:
-        one = told["told_auc"]
-        console.print(
+    words = [f"{simulated}Everything else is chosen on the target’s own rows and costs the others no ε."]
+    if one := told.get("told_auc"):
+        words.append(
             f"AUC of the others’ model here, with noise of σ = {one['sigma']:.3f}, to be told: {one['value']:.3f} "
-            f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public).",
-            highlight=False,
+            f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public)."
         )
+    say(styled(headline, "bold"), ways, silos, *words)

@@ -1,36 +1,44 @@
-"""``fedrank report``, ``compare``, ``cite``: what runs found, on a page, on the terminal, for machines."""
+"""``fedrank report``, ``compare``: what runs found, on a page, on the terminal, for machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedrank.cli.terminal import AsJson
-
-if TYPE_CHECKING:
-    import rich.console
-    import rich.table
+from fedrank.cli.terminal import AsJson, Switch, print_json, say, styled
+from fedrank.cli.terminal import table as rich_table
 
 #: Runs that a table of settings has a column for on a terminal.
 _COLUMNS = 3
 
 
-def report(folder: Path, /, *, out: Path | None = None, png: bool = False, as_json: AsJson = False) -> None:
+def report(
+    folder: Path,
+    /,
+    *,
+    out: Path | None = None,
+    png: Switch = False,
+    cite: Switch = False,
+    as_json: AsJson = False,
+) -> None:
     """Write a run's page and figures again and print its results.
 
     Args:
         folder: The run's directory; an unfinished run is shown as far as it got.
         out: The page's file; by default report.html in the run's directory.
         png: Write the figures beside the page as PNG files too.
-        as_json: Print the results as JSON for machines.
+        cite: Only print the BibTeX of what the run used: protocol, data, users, metric, optimiser.
     """
     from fedrank.report.load import load
     from fedrank.report.page import write_page
+    from fedrank.report.sections import citations
 
     run = load(folder)
-    page = write_page(run, out, png=png)
-    show(run, page, as_json=as_json)
+    if cite:
+        print(citations(run))
+        return
+    show(run, write_page(run, out, png=png), as_json=as_json)
 
 
 def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> None:
@@ -41,7 +49,6 @@ def compare(*runs: Path, out: Path | None = None, as_json: AsJson = False) -> No
     Args:
         runs: Directories of two or more runs; differences are to the first.
         out: Directory for compare.html and its figures; by default nothing is written.
-        as_json: Print the comparison as JSON for machines.
     """
     compare_runs(runs, out, as_json)
 
@@ -55,7 +62,6 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
         as_json: Print JSON.
         pool: Average over runs that differ in nothing but the fold.
     """
-    from fedrank.cli.terminal import print_json
     from fedrank.report import compare as comparison
     from fedrank.report.tables import to_json
 
@@ -73,58 +79,38 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
         }
         print_json(content if spent is None else {**content, "privacy": to_json(spent)})
         return
-    from fedrank.cli.console import Console
-
-    console = Console()
-    _print_differences(console, differs, list(labelled))
-    for line in comparison.refused_words(labelled, pool=pool):
-        console.print(line, style="bold", highlight=False, markup=False)
     final = comparison.comparison_table(labelled, most_telling=True, pool=pool)
-    console.print(_terminal_comparison(final))
-    for line in comparison.pooled_words(labelled) if pool else ():
-        console.print(line, highlight=False, markup=False)
+    shown = [
+        *_differences(differs, list(labelled)),
+        *(styled(line, "bold") for line in comparison.refused_words(labelled, pool=pool)),
+        _terminal_comparison(final),
+        *(comparison.pooled_words(labelled) if pool else ()),
+    ]
     if spent is not None:
-        console.print(
-            drawn(spent, [column.key for column in spent.columns if column.key not in ("words", "published")])
-        )
-        for note in spent.notes:
-            console.print(note, highlight=False, markup=False)
-    if page is not None:
-        console.print(f"page: {page}", soft_wrap=True, highlight=False)
+        keys = [column.key for column in spent.columns if column.key not in ("words", "published")]
+        shown += [drawn(spent, keys), *spent.notes]
+    say(*shown, page=page)
 
 
-def _print_differences(console: rich.console.Console, differs: Any, labels: list[str]) -> None:
-    """Print the differences: a column a run where two or three fit, else each setting with values and runs."""
+def _differences(differs: Any, labels: list[str]) -> list[Any]:
+    """Lines and tables of what differs: a column a run where they fit, else each setting with values and runs."""
     if not differs.rows:
-        console.print(differs.notes[0], highlight=False)
-    elif len(labels) <= _COLUMNS:
-        console.print(drawn(differs, [column.key for column in differs.columns]))
-    else:
-        console.print("What differs", style="bold")
-        for row in differs.rows:
-            values: dict[str, list[str]] = {}
-            for label, column in zip(labels, differs.columns[1:], strict=True):
-                values.setdefault(differs.text(row, column), []).append(label)
-            said = "; ".join(f"{value} ({_few(whose)})" for value, whose in values.items())
-            console.print(f"• {row['key']}: {said}", highlight=False, markup=False)
+        return [differs.notes[0]]
+    if len(labels) <= _COLUMNS:
+        return [drawn(differs)]
+    lines: list[Any] = [styled("What differs", "bold")]
+    for row in differs.rows:
+        values: dict[str, list[str]] = {}
+        for label, column in zip(labels, differs.columns[1:], strict=True):
+            values.setdefault(differs.text(row, column), []).append(label)
+        lines.append(f"• {row['key']}: " + "; ".join(f"{value} ({_few(whose)})" for value, whose in values.items()))
+    return lines
 
 
 def _few(names: list[str]) -> str:
     """Up to three names, and how many more there are."""
     shown = ", ".join(names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
-
-
-def cite(folder: Path, /) -> None:
-    """Print the BibTeX of what a run used: protocol, data, users, metric, optimiser.
-
-    Args:
-        folder: The run's directory.
-    """
-    from fedrank.report.load import load
-    from fedrank.report.sections import citations
-
-    print(citations(load(folder)))
 
 
 def show(run: Any, page: Path | None, *, as_json: bool) -> None:
@@ -141,8 +127,6 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
 
     final = run.shown.final(run)
     if as_json:
-        from fedrank.cli.terminal import print_json
-
         print_json(
             {
                 "run": str(run.path),
@@ -161,40 +145,30 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
             }
         )
         return
-    from fedrank.cli.console import Console
-
-    console = Console()
-    console.print(str(run.shown.opening(run).sentence), style="bold", highlight=False, markup=False)
     first = run.shown.terminal(run)
-    if first is None:
-        console.print(_terminal_table(final))
-    _print(console, first or [])
-    for caveat in describe.other_caveats(run):
-        console.print(f"{caveat}.", style="bold", highlight=False, markup=False)
-    _print(console, run.shown.terminal_after(run))
-    for line in (*ledger_words(run), *privacy_words(run)):
-        console.print(f"• {line}", highlight=False, markup=False)
-    if page is not None:
-        console.print(f"page: {page}", soft_wrap=True, highlight=False)
+    say(
+        styled(str(run.shown.opening(run).sentence), "bold"),
+        *([_terminal_table(final)] if first is None else _parts(first)),
+        *(styled(f"{caveat}.", "bold") for caveat in describe.other_caveats(run)),
+        *_parts(run.shown.terminal_after(run)),
+        *(f"• {line}" for line in (*ledger_words(run), *privacy_words(run))),
+        page=page,
+    )
 
 
-def _print(console: rich.console.Console, parts: list[Any]) -> None:
-    """Lines, and tables with the keys of the columns to show."""
+def _parts(parts: list[Any]) -> list[Any]:
+    """Lines, and tables with the keys of their columns, as :func:`say` takes them."""
     from fedrank.report.run import Line
 
-    for part in parts:
-        if isinstance(part, Line):
-            console.print(part.text, style="bold red" if part.warning else None, highlight=False, markup=False)
-        else:
-            made, keys = part
-            console.print(drawn(made, list(keys)))
+    return [
+        styled(one.text, "bold red" if one.warning else "") if isinstance(one, Line) else drawn(one[0], list(one[1]))
+        for one in parts
+    ]
 
 
-def drawn(made: Any, keys: list[str]) -> rich.table.Table:
-    """Some columns of a table."""
-    from fedrank.cli.terminal import table as rich_table
-
-    columns = [column for column in made.columns if column.key in keys]
+def drawn(made: Any, keys: Sequence[str] = ()) -> Any:
+    """A table of a report on a terminal: some columns by their keys, or all."""
+    columns = [column for column in made.columns if not keys or column.key in keys]
     numbers = [column.title for column in columns if column.numeric]
     table = rich_table(*(column.title for column in columns), numbers=numbers, title=made.title)
     for row in made.rows:
@@ -202,22 +176,16 @@ def drawn(made: Any, keys: list[str]) -> rich.table.Table:
     return table
 
 
-def _terminal_table(final: Any) -> rich.table.Table:
+def _terminal_table(final: Any) -> Any:
     """The final values in 80 columns: one line each; the page has the rest."""
-    from rich import box
-    from rich.table import Table as RichTable
-
     mark = next((column for column in final.columns if column.key == "baseline"), None)
     shown = [column for column in final.columns if column.key in ("split", "measure", "ranker", "baseline")]
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in shown:
-        table.add_column(
-            column.title.replace(" from clicks", ""), justify="right" if column.numeric else "left", no_wrap=True
-        )
+    titles = [column.title.replace(" from clicks", "") for column in shown]
+    numbers = [title for title, column in zip(titles, shown, strict=True) if column.numeric]
     if mark is not None:
-        to = next(column.title for column in final.columns if column.key == "difference")
-        table.add_column(to.removeprefix("difference "), justify="right", no_wrap=True)
-    last = ""
+        to = next(column.title for column in final.columns if column.key == "difference").removeprefix("difference ")
+        titles, numbers = [*titles, to], [*numbers, to]
+    table, last = rich_table(*titles, numbers=numbers, whole=titles), ""
     for row in final.rows:
         cells = [final.text(row, column) for column in shown]
         if mark is not None:
@@ -228,17 +196,11 @@ def _terminal_table(final: Any) -> rich.table.Table:
     return table
 
 
-def _terminal_comparison(final: Any) -> rich.table.Table:
+def _terminal_comparison(final: Any) -> Any:
     """The comparison in few columns: the measure as a heading over its runs."""
-    from rich import box
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("run")
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("difference to the first", justify="right", no_wrap=True)
+    numbers = ("value", "difference to the first")
+    table, heading = rich_table("run", *numbers, numbers=numbers, whole=numbers), ""
     columns = {column.key: column for column in final.columns}
-    heading = ""
     for row in final.rows:
         if (now := f"{row['measure']}, {row['split']}") != heading:
             heading = now

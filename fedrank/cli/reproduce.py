@@ -1,23 +1,29 @@
-"""``fedrank reproduce``: a paper's tables and figures, theirs beside ours."""
+"""``fedrank reproduce``: a paper's tables and figures, theirs beside ours; ``reproduce leaderboard``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App
 
-from fedrank.cli.terminal import AsJson, Quiet
+from fedrank.cli.report import drawn
+from fedrank.cli.terminal import AsJson, Names, Quiet, listener, print_json, say
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
-Only = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+app = App(name="reproduce")
+app.command(
+    "fedrank.cli.leaderboard:app",
+    name="leaderboard",
+    help="Run every method that ranks under the same budgets, and lay them beside each other.",
+)
 
 
+@app.default
 def reproduce(
     paper: str = "",
     /,
     *,
-    only: Only = None,
+    only: Names = (),
     fraction: float = 1.0,
     out: Path | None = None,
     quiet: Quiet = False,
@@ -30,19 +36,17 @@ def reproduce(
         only: Some of the studies, by name: --only table3 figure1.
         fraction: Part of the rounds and seeds to run, for a quick look: 0.1. Pages and tables say so.
         out: Directory of the runs and the page; by default runs/reproduce-PAPER.
-        quiet: No progress.
-        as_json: Print the results as JSON for machines.
     """
     from fedrank.engine.study import papers, read_paper
 
     if not paper:
-        _list(list(papers()), as_json)
+        _list(map(read_paper, papers()), as_json)
         return
     if not 0 < fraction <= 1:
         raise ConfigError(f"fraction must be in (0, 1], got {fraction}.")
     known = read_paper(paper)
     studies = {study.name: study for study in known.studies}
-    for name in only or ():
+    for name in only:
         if name not in studies:
             raise UnknownNameError(f"study of {known.name}", name, list(studies))
     chosen = [study for name, study in studies.items() if not only or name in only]
@@ -55,15 +59,12 @@ def reproduce(
         shown.append(_run(study, folder / study.name, fraction, quiet))
         page = write_study_page(known, shown, folder)
     if as_json:
-        from fedrank.cli.terminal import print_json
-
         print_json({"page": None if page is None else str(page), **results(known, shown)})
         return
     _print(known, shown, page)
 
 
 def _run(study, folder: Path, fraction: float, quiet: bool):
-    from fedrank.cli.terminal import listener
     from fedrank.engine.study import run_study
     from fedrank.report.load import load
     from fedrank.report.study import StudyRuns
@@ -79,44 +80,29 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
 
 
 def _print(paper, shown, page: Path | None) -> None:
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table as rich_table
     from fedrank.report.study import spending
     from fedrank.report.study import table as values_table
 
-    console = Console()
+    parts: list = []
     reasons: dict[str, str] = {}  # where several studies miss the same, it is told once
     for one in shown:
         if one.missing:
             same = reasons.get(one.missing)
             why = f"For the same reason as {same}." if same else one.missing
             reasons.setdefault(one.missing, one.study.title)
-            console.print(f"[bold]{one.study.title}[/bold]: not run. {why}", highlight=False)
+            parts.append(f"{one.study.title}: not run. {why}")
         # The tests over queries are on the page.
         made = (values_table(paper, one), spending(one)) if one.runs else ()
         for table in (*(each for each in made if each is not None), *one.tables):
-            numbers = [column.title for column in table.columns if column.numeric]
-            drawn = rich_table(*(column.title for column in table.columns), numbers=numbers, title=table.title)
-            for row in table.rows:
-                drawn.add_row(*(table.text(row, column) for column in table.columns))
-            console.print(drawn)
-            for note in table.notes:
-                console.print(f"  {note}", highlight=False)
-            console.print()
-    if page is not None:
-        console.print(f"page: {page}", soft_wrap=True, highlight=False)
+            parts += [drawn(table), *(f"  {note}" for note in table.notes), ""]
+    say(*parts, page=page)
 
 
-def _list(names: list[str], as_json: bool) -> None:
-    from fedrank.engine.study import read_paper
-
-    known = [read_paper(name) for name in names]
+def _list(papers, as_json: bool) -> None:
     if as_json:
-        from fedrank.cli.terminal import print_json
-
-        print_json([{"name": p.name, "title": p.title, "studies": [s.name for s in p.studies]} for p in known])
+        print_json([{"name": p.name, "title": p.title, "studies": [s.name for s in p.studies]} for p in papers])
         return
-    for paper in known:
+    for paper in papers:
         print(f"{paper.name}: {paper.title}")
         for study in paper.studies:
             print(f"    {study.name}: {study.title}")

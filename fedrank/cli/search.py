@@ -1,139 +1,383 @@
-"""``fedrank sweep --search optuna``: a search for settings, its trials in a table, and the best run's results."""
+"""``fedrank search …``: a search over the documents of several owners, who each serve their own."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import dataclasses
+import sys
 from pathlib import Path
+from typing import Any
 
-from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.engine.config import RunConfig
-from fedrank.engine.progress import Listener
-from fedrank.engine.search import Trial, best, parse_space, run_search
+from cyclopts import App
+
+from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
+from fedrank.cli.terminal import AsJson, Names, Quiet, print_json
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.words import printable
+from fedrank.deploy.search.folder import OwnerFolder
+
+app = App(name="search", help="Search the documents of several owners; be an owner, the broker, a portal.")
+owner = App(name="owner", help="Be an owner: serve documents, add and remove them, say who may search them.")
+app.command(owner)
 
 
-def search_settings(
-    config: RunConfig,
-    vary: list[str],
-    folder: Path,
-    *,
-    trials: int,
-    measure: str,
-    minimise: bool,
-    listener: Callable[[str], Listener],
-    as_json: bool,
-) -> Path | None:
-    """Search, and print the trials.
+@app.command
+def ask(
+    *query: str,
+    federation: Path = Path("federation.toml"),
+    asker: Path = Path("asker.toml"),
+    k: int = 10,
+    open: int = 0,
+    model: Path | None = None,
+    reach: Reached = Reach(),
+    as_json: AsJson = False,
+) -> None:
+    """Search the documents of all owners of a federation.
 
     Args:
-        config: What the runs have in common.
-        vary: Settings with their lists or ranges, as on the command line.
-        folder: Gets the runs, ``trials.csv`` and the page ``compare.html``.
-        trials: Number of runs in all.
-        measure: ``split: measure``; empty: the first of the validation part.
-        minimise: Whether less is better.
-        listener: Makes the listener of a run from its name.
-        as_json: Print JSON.
-
-    Returns:
-        Folder of the best run, which is to be shown; None: all is printed as JSON.
-
-    Raises:
-        ConfigError: The measure is one of the test part, or something is wrong with a setting.
-        UnknownNameError: The runs have no such measure.
+        query: The words.
+        federation: File that names broker and owners.
+        asker: File with your name and your tokens, one an owner.
+        k: Most documents.
+        open: Also print the document at this place, 1 being the best.
+        model: A hub's model file, which puts the hits in order; the federation's file has a table [ranking].
+        reach: How the broker is reached.
     """
-    split, _, name = measure.partition(": ") if measure else ("vali", "", "")
-    if split not in ("vali", "train", "online") or (measure and not name):
-        raise ConfigError(
-            f"measure must look like 'vali: nDCG@10', of the parts vali, train or online, got {measure!r}. Settings "
-            "that are chosen by the test part look better than they are."
-        )
+    from fedrank.deploy.search.federation import Federation
 
-    def objective(path: Path) -> float:
-        return _value(path, split, name)
+    if not query:
+        raise ConfigError("say what to search for: fedrank search ask words of a query")
+    ranker = None
+    if model is not None:
+        from fedrank.deploy.search.learning import ranker_of
 
-    from fedrank.report.search import write_search
-
-    found = run_search(
-        config,
-        parse_space(vary),
-        folder,
-        objective,
-        trials=trials,
-        about=measure,
-        minimise=minimise,
-        listener=listener,
-    )
-    winner = best(found, minimise=minimise)
-    called = f"{split}: {name or _measures(winner.folder, split)[0]}"
-    _write_csv(folder / "trials.csv", found, called)
-    page = write_search(found, called, folder, minimise=minimise)
+        ranker = ranker_of(model)
+    asked = Federation(federation, asker, **vars(reach), ranker=ranker)
+    answer = asked.search(" ".join(query), k)
+    if not 0 <= open <= len(answer.hits):
+        raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
+    document = asked.fetch(answer.hits[open - 1]) if open else None
     if as_json:
-        _print_json(found, winner, called)
-        return None
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
-    keys = list(winner.settings)
-    shown = table("trial", *keys, called, numbers=("trial", called), title=f"{len(found)} trials in {folder}")
-    for trial in found:
-        value = "failed" if trial.value is None else f"{trial.value:.4f}"
-        style = "bold" if trial is winner else None
-        shown.add_row(str(trial.number), *(f"{trial.settings[key]}" for key in keys), value, style=style)
-    console = Console()
-    console.print(shown)
-    for trial in found:
-        if trial.failed:
-            console.print(f"trial {trial.number}: {trial.failed}", highlight=False, markup=False)
-    if page is not None:
-        console.print(f"page: {page}", soft_wrap=True, highlight=False)
-    console.print(f"The best is trial {winner.number}, chosen by {called} from {len(found)}:", highlight=False)
-    return winner.folder
-
-
-def _measures(path: Path, split: str) -> list[str]:
-    """The measures that a run has of a part, the most telling first."""
-    from fedrank.report import wording
-    from fedrank.report.load import load
-
-    run = load(path)
-    known = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-    return wording.order_measures(measure for measure in known if run.shown.summarised(run, measure))
-
-
-def _value(path: Path, split: str, name: str) -> float:
-    """The mean over seeds of a measure at the end of a run."""
-    from fedrank.report.load import load
-    from fedrank.report.statistics import final_values
-
-    known = _measures(path, split)
-    if not known:
-        raise ConfigError(
-            f"the data has no part {split!r} to choose settings by; take data with one, or a --measure of another part "
-            "and another folder with --out."
+        found: dict[str, Any] = dataclasses.asdict(dataclasses.replace(answer, order=None))
+        del found["order"]
+        if document:
+            found["document"] = {"title": document[0], "body": document[1]}
+        print_json(found)
+        return
+    width = max((len(hit.owner) for hit in answer.hits), default=0)
+    for place, hit in enumerate(answer.hits, 1):
+        cosine = "" if hit.features is None else f"  {hit.features[0]:5.2f}"
+        print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {printable(hit.title)}")
+    if not answer.hits:
+        print("Nothing was found.")
+    for owner, why in answer.missing.items():
+        print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
+    if answer.own_statistics:
+        print(
+            f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
+            "federation's statistics; see fedrank search statistics",
+            file=sys.stderr,
         )
-    if name and name not in known:
-        raise UnknownNameError(f"measure of the part {split!r}", name, known)
-    values = final_values(load(path).metrics, split, name or known[0])
-    return math.fsum(values.values()) / len(values)
+    if document:
+        print(f"\n{printable(document[0])}\n\n{printable(document[1], lines=True)}")
 
 
-def _write_csv(file: Path, found: list[Trial], called: str) -> None:
-    import csv
+@owner.command
+def serve(
+    folder: Path,
+    /,
+    *,
+    documents: Path | None = None,
+    federation: Path | None = None,
+    at: At = Address(),
+    port: Port = 0,
+    reveals: str | None = None,
+    fetch: bool | None = None,
+    encoder: str | None = None,
+    engine: str | None = None,
+    table: str | None = None,
+    columns: str | None = None,
+) -> None:
+    """Be an owner of documents that answers sealed questions. Ctrl-C stops it; the documents stay in the folder.
 
-    with open(file, "w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(["trial", *found[0].settings, called, "folder"])
-        for trial in found:
-            writer.writerow([trial.number, *trial.settings.values(), trial.value, trial.folder])
+    Args:
+        folder: Of the owner; made if it is not there.
+        documents: Documents to add at the start: a folder of .txt and .md files, or a .jsonl file.
+        federation: The federation's file, so that the owner takes part in its statistics.
+        at: Where it listens.
+        reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
+            only its score (score). Kept in owner.toml.
+        fetch: Whether askers may fetch what they found. Kept in owner.toml.
+        encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
+            stays with the encoder that it was made with.
+        engine: Existing index: postgresql://… or https://HOST:9200/INDEX. Kept in owner.toml.
+        table: Table of documents in PostgreSQL. Kept in owner.toml.
+        columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.
+    """
+    from fedrank.deploy.search.folder import OwnerFolder
+    from fedrank.deploy.search.service import owner_app as build
+
+    log_to_stderr()
+    home = OwnerFolder(folder)
+    with home.lock():
+        home.prepare()
+        chosen = {"reveals": reveals, "fetch": fetch, "encoder": encoder, "engine": engine}
+        chosen |= {"table": table, "columns": columns}
+        if given := {name: value for name, value in chosen.items() if value is not None}:
+            from fedrank.engine.settings import from_table, table_of
+
+            home.prepare(from_table({**table_of(home.settings()), **given}, type(home.settings())))
+        built = build(home, federation, documents)
+
+        def ready(url: str) -> None:
+            home.write_urls({"owner": url}, at.certificate)
+            print(f"owner   {url}", f"key     {home.public_key()}", f"gives   {home.settings().gives()}", sep="\n")
+            print(f"allow   fedrank search owner allow {home.path} NAME", flush=True)
+            at.warn_without_tls("the broker's and the operator's tokens")
+
+        try:
+            at.serve(built, port, ready)
+        finally:
+            home.remove_urls("owner")
 
 
-def _print_json(found: list[Trial], winner: Trial, called: str) -> None:
-    from fedrank.cli.terminal import print_json
-    from fedrank.report.load import load
-    from fedrank.report.tables import to_json
+@app.command
+def broker(
+    federation: Path,
+    /,
+    *,
+    at: At = Address(),
+    port: Port = 8760,
+    patience: float = 2.0,
+    reach: Reached = Reach(),
+) -> None:
+    """Carry sealed questions to the owners of a federation, and their answers back. Ctrl-C stops it.
 
-    run = load(winner.folder)
-    rows = [{**vars(trial), "folder": str(trial.folder), "settings": dict(trial.settings)} for trial in found]
-    final = to_json(run.shown.final(run))["rows"]
-    print_json({"measure": called, "trials": rows, "best": rows[found.index(winner)], "final": final})
+    Args:
+        federation: The federation's file, with the owners' addresses.
+        at: Where it listens.
+        patience: Seconds that an owner may take to answer; then it is missing, and the others' hits are passed on.
+        reach: How the owners are reached.
+    """
+    from fedrank.deploy.search.broker import BrokerApp
+    from fedrank.deploy.search.federation import read_federation
+
+    log_to_stderr()
+    ca = None if reach.ca is None else str(reach.ca)
+    carrier = BrokerApp(read_federation(federation), patience=patience, ca=ca, allow_http=reach.allow_http)
+    at.serve(carrier, port, lambda url: print(f"broker  {url}", flush=True))
+
+
+@app.command
+def portal(
+    federation: Path,
+    /,
+    *,
+    asker: Path = Path("asker.toml"),
+    at: At = Address(),
+    port: Port = 8770,
+    names: Names = (),
+    enrolment: Path | None = None,
+    learning: Path = Path("learning"),
+    devices: int = 8,
+    most_epsilon: float = 4.0,
+    lifetime_epsilon: float = 8.0,
+    reach: Reached = Reach(),
+) -> None:
+    """Serve a search page and a REST interface for your own people, who all ask in the asker's name. Ctrl-C stops it.
+
+    Args:
+        federation: File that names broker and owners.
+        asker: File with the asker's name and tokens.
+        at: Where it listens.
+        names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
+            host above and numeric addresses, which always are. Requests under other names are refused.
+        enrolment: File with the enrolment token of the hub that the federation's file names, to learn from clicks:
+            whoever opens a document has clicked on it.
+        learning: Folder of the devices that learn.
+        devices: Devices that learn, and so lists that are looked at at once.
+        most_epsilon: Largest ε of a message, and so of a search, that these devices agree to.
+        lifetime_epsilon: Largest sum of a device's messages; inf if no person's device is behind it.
+        reach: How broker and hub are reached.
+    """
+    from fedrank.deploy.search.federation import Federation, read_asker, read_federation
+    from fedrank.deploy.search.portal import PortalApp
+
+    log_to_stderr()
+    file, ranker = read_federation(federation), None
+    if enrolment is not None:
+        if file.ranking is None or not file.ranking.hub:
+            raise ConfigError(f'{federation}: names no hub to learn at; put hub = "https://…" under [ranking].')
+        from fedrank.deploy.folder import read_token
+        from fedrank.deploy.search.learning import LearningRanker
+
+        ranker = LearningRanker(
+            file.ranking.hub,
+            read_token(enrolment, 8),
+            learning,
+            devices=devices,
+            most_epsilon=most_epsilon,
+            most_search_epsilon=most_epsilon,
+            lifetime_epsilon=lifetime_epsilon,
+            **vars(reach),
+        )
+    page = PortalApp(Federation(file, read_asker(asker), **vars(reach), ranker=ranker), [at.host, *names])
+
+    def ready(url: str) -> None:
+        print(f"portal  {url}", flush=True)
+        at.warn_without_tls("queries and documents")
+        if ranker is not None:
+            ranker.start()
+
+    try:
+        at.serve(page, port, ready)
+    finally:
+        if ranker is not None:
+            ranker.close()
+
+
+@owner.command
+def card(folder: Path, /, *, name: str, url: str = "") -> None:
+    """Print what an owner's card in federation.toml says: name, key, address.
+
+    Args:
+        folder: Of the owner; made if it is not there.
+        name: The owner's name in the federation.
+        url: Its address; without it that at which it is served now, if it is.
+    """
+    home = OwnerFolder(folder)
+    home.prepare()
+    if not url:
+        try:
+            url = home.url("owner")
+        except RunError:
+            url = ""
+    import tomlkit
+
+    table = {"name": name, "key": home.public_key(), "url": url}
+    print("[[owners]]", *(f"{key} = {tomlkit.item(value).as_string()}" for key, value in table.items()), sep="\n")
+
+
+@owner.command
+def allow(folder: Path, name: str, /, *, out: Path | None = None) -> None:
+    """Let an asker ask this owner, with a new token.
+
+    Args:
+        folder: Of the owner.
+        name: The asker's name.
+        out: File for the token, readable by you alone; without it the token is printed, this once.
+    """
+    from fedrank.deploy.search.folder import OwnerFolder
+    from fedrank.engine.checkpoint import write_atomically
+
+    home = OwnerFolder(folder)
+    askers = home.askers()
+    token = askers.allow(name)
+    askers.close()
+    if out is None:
+        print(token)
+    else:
+        write_atomically(out, token.encode() + b"\n", 0o600)
+
+
+@owner.command
+def forbid(folder: Path, name: str, /) -> None:
+    """Take an asker's token back.
+
+    Args:
+        folder: Of the owner.
+        name: The asker's name.
+    """
+    askers = OwnerFolder(folder).askers()
+    known = askers.forbid(name)
+    askers.close()
+    if not known:
+        raise ConfigError(f"{folder}: there is no asker named {name!r}.")
+
+
+@owner.command
+def add(folder: Path, documents: Path, /) -> None:
+    """Add documents to an owner, also while it is served; one with a known id replaces the old one.
+
+    Args:
+        folder: Of the owner.
+        documents: A folder of .txt and .md files, or a .jsonl file.
+    """
+    from fedrank.deploy.search.service import Operator
+
+    count, total = Operator(folder).add(documents)
+    print(f"{count} documents were added; there are {total}.")
+
+
+@owner.command
+def remove(folder: Path, /, *ids: str) -> None:
+    """Take documents away from an owner, also while it is served.
+
+    Args:
+        folder: Of the owner.
+        ids: Ids of the documents.
+    """
+    from fedrank.deploy.search.service import Operator
+
+    count, total = Operator(folder).remove(ids)
+    print(f"{count} documents were taken away; there are {total}.")
+
+
+@owner.command
+def status(folder: Path, /, *, as_json: AsJson = False) -> None:
+    """Numbers of an owner: documents, askers, what was given of its documents' statistics.
+
+    Args:
+        folder: Of the owner.
+    """
+    from fedrank.deploy.search.service import Operator
+
+    found = Operator(folder).status()
+    if as_json:
+        print_json(found)
+        return
+    print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
+    if found["note"]:
+        print(f"note        {found['note']}")
+    for release in found["releases"]:
+        print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")
+    for asker in found["askers"]:
+        print(f"asker       {asker['name']}: {asker['searched']} searches, {asker['fetched']} documents today")
+
+
+@app.command
+def statistics(
+    federation: Path,
+    /,
+    *,
+    broker: Path = Path("broker.toml"),
+    release: int = 0,
+    reach: Reached = Reach(),
+    quiet: Quiet = False,
+) -> None:
+    """As the broker, have all owners make the federation's statistics: noisy sums that hide each owner's part.
+
+    Args:
+        federation: The federation's file, with the owners' addresses.
+        broker: TOML file with the broker's token at each owner: name = "token".
+        release: Number of the release, from 0; the same again if one has failed.
+        reach: How the owners are reached.
+    """
+    from fedrank.deploy.search.federation import read_federation
+    from fedrank.deploy.search.statistics import make_statistics
+    from fedrank.engine.settings import read_toml
+
+    file, given = read_federation(federation), read_toml(broker)
+    wrong = [name for name, token in given.items() if not isinstance(token, str)]
+    if wrong:
+        raise ConfigError(f"{broker}: {wrong[0]} must be a text, the broker's token at that owner.")
+    say = (lambda _: None) if quiet else (lambda step: print(f"statistics: {step}", file=sys.stderr))
+    tokens = {name: str(token) for name, token in given.items()}
+    sent, table = make_statistics(file, tokens, release, progress=say, timeout=120.0, **vars(reach))
+    if not quiet:
+        terms = file.statistics()
+        print(
+            f"{len(file.owners)} owners, {sent:,} bytes from each, "
+            f"ε = {terms.epsilon / terms.releases:g} a document at δ = {terms.delta:g}"
+        )
+    if note := table.note():
+        print(f"fedrank: warning: {note}", file=sys.stderr)

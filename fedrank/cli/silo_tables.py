@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from fedrank.core.fields import setting
 
-#: A flag that takes several names.
-Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")]
+#: Public ranges of columns of numbers, and levels of columns of names.
+Ranges = Annotated[tuple[str, ...], Parameter(name="--range", consume_multiple=True, negative="")]
+Levels = Annotated[tuple[str, ...], Parameter(name="--levels", consume_multiple=True, negative="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Public:
+    """Public knowledge of the columns of a table."""
+
+    range_: Ranges = setting((), "Public range of a column of numbers, such as age=0:110.")
+    levels: Levels = setting((), "Public levels of a column of names, such as sex=f,m.")
+    clip: float | None = setting(None, "Largest length of a row, in half ranges; the same at all silos.")
+
+    def of(self, names: Sequence[str]) -> Any:
+        """The :class:`~fedrank.silos.records.ranges.Ranges` of columns."""
+        from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
+
+        return ranges_of(names, parse_ranges(self.range_), self.clip, parsed_levels(self.levels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +60,4 @@ def table_of(data: str, columns: LabelledColumns) -> Any:
     """
     from fedrank.data import load
 
-    return load(
-        data,
-        "silos",
-        silo=columns.silo,
-        label=columns.label,
-        positive=columns.positive,
-        drop=columns.drop,
-        categorical=columns.categorical,
-        missing=columns.missing,
-        gaps="impute",
-    )
+    return load(data, "silos", gaps="impute", **asdict(columns))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from fedrank.cli.terminal import AsJson, print_json
+from fedrank.cli.terminal import AsJson, print_json, say, table
+from fedrank.core.errors import ConfigError
 
 
 def sketch(
@@ -16,7 +17,6 @@ def sketch(
     z1: int = 5,
     epsilon: float | None = None,
     vocabulary: int = 50_000,
-    exponent: float = 1.07,
     as_json: AsJson = False,
 ) -> None:
     """The size of sketches: expected error of a count, and among how many words a question hides.
@@ -32,10 +32,7 @@ def sketch(
         z1: Rows of a question that belong to its word.
         epsilon: ε of one occurrence of a word, in nats; sketches get their share of it.
         vocabulary: Words that the owner of documents tries.
-        exponent: Of Zipf's law, which the words of a document follow.
-        as_json: Print JSON instead of a table.
     """
-    from fedrank.core.errors import ConfigError
     from fedrank.texts.sketch.noise import SHARES
     from fedrank.texts.sketch.sizing import (
         Advice,
@@ -60,11 +57,9 @@ def sketch(
     ):
         if not low <= value <= high:
             raise ConfigError(f"{name} must be in {low:,}..{high:,}, got {value:,}.")
-    if not 0 < exponent < 10:
-        raise ConfigError(f"exponent must be between 0 and 10, got {exponent:g}.")
     if epsilon is not None and not 0 < epsilon < math.inf:
         raise ConfigError(f"epsilon must be positive and finite, got {epsilon}.")
-    counts = zipf_document(words, exponent)
+    counts = zipf_document(words)
     strength = math.inf if epsilon is None else epsilon * SHARES["sketches"]
     if z is not None and w is not None:
         noise = 0.0 if epsilon is None else cell_noise(z, "laplace", strength)
@@ -93,28 +88,16 @@ def sketch(
         print_json(rows)
         return
 
-    from fedrank.cli.console import Console
-    from fedrank.cli.terminal import table
-
     columns = ("rows z", "cells w", "mean error", "no noise", "noise scale", "z1", "hidden (jos)", "(icde)", "bytes")
     shown = table(*columns, numbers=columns, title=f"Sketches of a document of {words:,} words")
     for row in rows:
-        shown.add_row(
-            str(row["z"]),
-            f"{row['w']:,}",
-            f"{row['error']:.3f}",
-            f"{row['error_without_noise']:.3f}",
-            f"{row['noise_scale']:.2f}" if row["noise_scale"] else "none",
-            str(row["z1"]),
-            f"{row['anonymity_jos']:,.1f}",
-            f"{row['anonymity_icde']:,.1f}",
-            f"{row['bytes']:,}",
-        )
-    console = Console()
-    console.print(shown)
-    console.print(
+        errors = (f"{row['error']:.3f}", f"{row['error_without_noise']:.3f}")
+        scale = f"{row['noise_scale']:.2f}" if row["noise_scale"] else "none"
+        hidden = (f"{row['anonymity_jos']:,.1f}", f"{row['anonymity_icde']:,.1f}")
+        shown.add_row(f"{row['z']}", f"{row['w']:,}", *errors, scale, f"{row['z1']}", *hidden, f"{row['bytes']:,}")
+    say(
+        shown,
         "Error: mean absolute error of the count of a word that the document does not hold. Hidden: a question of z1 "
         "rows hides its word from the owner of the documents among as many; a published sketch is asked at home, and "
         "hides it from all others. Bytes: of one field of one document.",
-        highlight=False,
     )

@@ -1,28 +1,36 @@
-"""``fedrank slates``: what another policy would have earned, from what platforms logged."""
+"""``fedrank slates``: platforms that share users; what another policy would have earned, from what they logged."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import cyclopts
 
-from fedrank.cli.terminal import AsJson, print_json, table
+from fedrank.cli.terminal import AsJson, Names, Switch, print_json, say, table
+from fedrank.core.errors import ConfigError
 
 #: Share of a policy's choices that may be missing in a log before that is said.
 _UNSEEN = 0.01
 
-app = cyclopts.App(name="slates", help="Estimate another slate policy's earnings from platforms' logs.")
+app = cyclopts.App(name="slates", help="Be one of platforms that share users; judge slate policies by logs.")
+for _name, _help in (
+    ("serve", "Be one of several platforms that share users and learn together which slates to show."),
+    ("coordinate", "Coordinate platforms that share users, round by round."),
+    ("simulate", "Simulated users visit platforms on this machine."),
+):
+    app.command(f"fedrank.cli.platforms:{_name}", name=_name, help=_help)
 
 
 @app.command
-def evaluate_logged(
+def evaluate(
     *logs: Path,
-    policy: tuple[str, ...] = ("uniform", "best-10", "thompson"),
+    policy: Names = ("uniform", "best-10", "thompson"),
     learn: float = 0.5,
     seed: int = 0,
-    example: bool = False,
+    example: Switch = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate what policies would have earned where others filled the slates, and how sure that is.
@@ -43,10 +51,7 @@ def evaluate_logged(
             rest. Without a policy that learns, all of it is judged.
         seed: Of the draws of thompson.
         example: First write two small made-up logs to the folder.
-        as_json: Print JSON instead of a table.
     """
-    from fedrank.cli.console import Console
-    from fedrank.core.errors import ConfigError
     from fedrank.slates.logged import ESTIMATORS, Estimate, counts, judge, read_logs, write_logs
 
     if not 0.0 < learn < 1.0:
@@ -73,13 +78,13 @@ def evaluate_logged(
         found = [{"policy": name, "platform": one[0], **_plain(one[1])} for name, named in results for one in named]
         print_json({"learnt_from_rows": sum(cuts), "generated": example, "results": found})
         return
-    console, shown = Console(), ESTIMATORS[:3]
+    shown = ESTIMATORS[:3]
     for name, named in results:
         drawn = table("platform", "logged", *shown, "clicks", numbers=("logged", "clicks"), title=Path(name).name)
         for platform, one in named:
             cells = (_with_ends(one.estimates[which]) for which in shown)
             drawn.add_row(platform, _with_ends(Estimate(one.logged.value)), *cells, f"{one.effective_clicks:.0f}")
-        console.print(drawn)
+        say(drawn)
         print(f"Instead of what was shown: {_verdict([one for _, one in named])}\n")
     rows = sum(len(log) for log in judged)
     print(
@@ -108,19 +113,8 @@ def _policy(name: str, counted: Any, log: Any, seed: int) -> Any:
 
 
 def _plain(one: Any) -> dict[str, Any]:
-    def ends(estimate: Any) -> dict[str, float | None]:
-        return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-    return {
-        "rows": one.rows,
-        "logged": ends(one.logged),
-        **{which: ends(estimate) for which, estimate in one.estimates.items()},
-        "gain": ends(one.gain),
-        "weight": ends(one.weight),
-        "effective_rows": one.effective_rows,
-        "effective_clicks": one.effective_clicks,
-        "unseen": one.unseen,
-    }
+    facts = asdict(one)
+    return {**facts.pop("estimates"), **facts}
 
 
 def _with_ends(one: Any) -> str:

@@ -1,4 +1,4 @@
-"""Output of commands: a progress bar on a terminal, plain lines in a log, nothing in a pipe.
+"""Output of commands: progress on one line of a terminal, in lines of a log, not at all in a pipe.
 
 Results go to stdout, everything else to stderr.
 """
@@ -8,15 +8,72 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 import sys
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
+from rich.text import Text
 
-from fedrank.core.words import CONTROL
+from fedrank.cli.console import Console
+from fedrank.core.words import CONTROL, printable
 from fedrank.engine.progress import Listener, Progress
+
+AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines.")]
+Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", help="No progress.")]
+Switch = Annotated[bool, Parameter(negative="")]
+#: A flag that takes several values at once.
+Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")]
+
+
+def say(*parts: Any, page: Path | None = None) -> None:
+    """Print sentences, which have no markup, and tables, and last where the page is, if there is one.
+
+    A pipe or a log gets whole lines, unless ``COLUMNS`` says how long they may be.
+    """
+    console = Console()
+    whole = not console.is_terminal and "COLUMNS" not in os.environ
+    for part in parts:
+        console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, str))
+    if page is not None:
+        console.print(f"page: {page}", markup=False, soft_wrap=True)
+
+
+def styled(text: str, style: str) -> Text:
+    """A sentence in a style, such as bold red."""
+    return Text(printable(text, lines=True), style)
+
+
+class Status:
+    """A line on stderr that says how something goes: replaced on a terminal, one every few seconds in a log.
+
+    Args:
+        quiet: Print nothing.
+        seconds: Between two lines of a log.
+    """
+
+    def __init__(self, quiet: bool, seconds: float = 10.0) -> None:
+        self._quiet, self._seconds, self._last, self._line = quiet, seconds, -math.inf, ""
+        self._terminal = sys.stderr.isatty()
+
+    def show(self, line: str, now: bool = False) -> None:
+        """Print the line if it says something new and it is time, or whenever ``now`` says so."""
+        clock, line = time.monotonic(), printable(line, lines=True)
+        early = line == self._line or clock - self._last < (0.2 if self._terminal else self._seconds)
+        if self._quiet or (early and not now):
+            return
+        self._last, self._line = clock, line
+        end = "" if self._terminal else "\n"
+        print(f"\r\033[K{line[:100]}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Go on in a new line of a terminal."""
+        if self._terminal and self._line:
+            print(file=sys.stderr)
 
 
 def print_json(value: Any) -> None:
@@ -42,7 +99,6 @@ def table(*columns: str, numbers: Collection[str] = (), whole: Collection[str] =
         whole: Titles of those that are never folded, such as names.
         title: The table's own.
     """
-    from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=title or None)
@@ -70,91 +126,38 @@ def _value(progress: Progress) -> str:
     return f"{progress.measure} " + ("–" if math.isnan(progress.value) else f"{progress.value:.3f}")
 
 
-class Bar(Listener):
-    """A progress bar (rich) on a terminal."""
-
-    def __init__(self, name: str = "") -> None:
-        from rich import progress as rich_progress
-
-        from fedrank.cli.console import Console
-
-        self._bar = rich_progress.Progress(
-            rich_progress.TextColumn("[bold]{task.description}"),
-            rich_progress.BarColumn(bar_width=None),
-            rich_progress.TextColumn("{task.completed:.0f}/{task.total:.0f} rounds"),
-            rich_progress.TextColumn("{task.fields[rate]}"),
-            rich_progress.TextColumn("{task.fields[reward]}"),
-            rich_progress.TextColumn("{task.fields[left]} left"),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task: Any = None
-        self._name = f"{name}  " if name else ""
-
-    def stage(self, text: str) -> None:
-        """Say it on a line that the next one replaces."""
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task(self._name + text, total=1, rate="", reward="", left="--:--")
-        self._bar.update(self._task, description=self._name + text)
-
-    def progress(self, progress: Progress) -> None:
-        """Move the progress bar to the rounds that are done."""
-        self._bar.update(
-            self._task,
-            description=self._name + "Training",
-            completed=progress.round,
-            total=progress.rounds,
-            rate=_rate(progress),
-            reward=_value(progress),
-            left=time_left(progress.seconds_left),
-        )
-
-    def done(self) -> None:
-        """Stop and remove the progress bar, because the run is over."""
-        self._bar.stop()
-
-
 class Lines(Listener):
-    """Plain lines for a log: every stage, and one line every few seconds."""
+    """Progress of a run: every stage, and the rounds on a line that is replaced, or one every few seconds in a log.
+
+    Args:
+        name: What tells several runs apart.
+        seconds: Between two lines of a log.
+    """
 
     def __init__(self, name: str = "", seconds: float = 5.0) -> None:
-        self._seconds, self._last = seconds, -math.inf
-        self._name = f"{name}: " if name else ""
+        self._name, self._status = f"{name}: " if name else "", Status(False, seconds)
 
     def stage(self, text: str) -> None:
-        """Print one line about a stage of the run."""
-        print(f"{self._name}{text} …", file=sys.stderr, flush=True)
+        """Print a line about a stage of the run."""
+        self._status.show(f"{self._name}{text} …", now=True)
 
     def progress(self, progress: Progress) -> None:
-        """One line, if the last is some seconds old or this is the end."""
-        now = time.monotonic()
-        if now - self._last < self._seconds and progress.round < progress.rounds:
-            return
-        self._last = now
-        print(
-            f"{self._name}round {progress.round}/{progress.rounds}  {_value(progress)}  {_rate(progress)}  "
-            f"{time_left(progress.seconds_left)} left",
-            file=sys.stderr,
-            flush=True,
-        )
+        """Print the rounds that are done, if it is time or if they are all."""
+        line = f"{self._name}round {progress.round}/{progress.rounds}  {_value(progress)}  {_rate(progress)}  "
+        self._status.show(f"{line}{time_left(progress.seconds_left)} left", now=progress.round == progress.rounds)
+
+    def done(self) -> None:
+        """Leave the line, because the run is over."""
+        self._status.end()
 
 
 def listener(quiet: bool = False, name: str = "") -> Listener:
     """The listener that fits where stderr goes; ``name`` tells several runs apart."""
     if quiet:
         return Listener()
-    if sys.stderr.isatty():
-        return Bar(name)
     # A log that is kept (CI, nohup to a file) gets lines; a pipe into another program gets none.
-    import stat
-
     try:
         kept = stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)
     except (OSError, ValueError):  # stderr is not a file at all, as in a notebook
         kept = False
-    return Lines(name) if kept or os.environ.get("CI") else Listener()
-
-
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
-Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
+    return Lines(name) if kept or sys.stderr.isatty() or os.environ.get("CI") else Listener()

@@ -301,6 +301,7 @@ class Protocol(abc.ABC, Generic[State]):
         published: Author, title, venue and year of it, for tables.
         crosses: What leaves a party, for tables.
         caveat: A reason to take results with care, for pages, such as a published fault; empty: none.
+        recommended: It is the one to take for its task where nothing speaks for another. Subclasses do not inherit it.
         modes: Settings that promise something else about privacy than the defaults do
             (:class:`fedrank.engine.methods.PrivacyMode`).
         sizes: Lengths of the axes and largest values that its messages leave open, by name.
@@ -316,6 +317,7 @@ class Protocol(abc.ABC, Generic[State]):
     published: str = "for comparison"
     crosses: str = ""
     caveat: str = ""
+    recommended: bool = False
     modes: tuple[Any, ...] = ()
     sizes: Mapping[str, int] = {}
     setup: Protocol | None = None

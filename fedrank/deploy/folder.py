@@ -24,7 +24,7 @@ class ServedFolder:
     """
 
     #: What is served from such a folder, and the command that does it.
-    kind, command = "server", "fedrank serve"
+    kind, command = "server", "fedrank hub serve"
     #: Name of the lock file.
     lock_name = "lock"
     #: Fewest characters of a token in this folder.

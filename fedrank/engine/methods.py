@@ -49,6 +49,7 @@ class Method:
         file: Where to read it.
         citation: Key in ``core/references.bib``; empty if there is nothing to cite.
         modes: Ways to run it that promise something else about privacy than its defaults.
+        recommended: Whether it is the one to take for its task where nothing speaks for another.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Method:
     file: str = ""
     citation: str = ""
     modes: tuple[PrivacyMode, ...] = ()
+    recommended: bool = False
 
     def defaults(self) -> Any:
         """The configuration of a run with this method in which nothing is changed."""
@@ -93,6 +95,7 @@ def describe_protocol(cls: type[Protocol]) -> Method:
         file=_file_of(cls),
         citation=cls.paper,
         modes=cls.modes,
+        recommended=bool(vars(cls).get("recommended")),
     )
 
 

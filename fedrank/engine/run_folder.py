@@ -11,7 +11,7 @@
     ledger.jsonl         what crossed, one line a round and message type, for one seed
     messages.json        the fields of each message type and their bytes
     privacy.json         ε per interaction, message and user; what is covered and what is not
-    audit.json           what an attack showed of it, where ``fedrank audit`` was told of the run
+    audit.json           what an attack showed of it, where ``fedrank privacy audit`` was told of the run
     model.json           the ranker's shape
     weights/seed<k>.safetensors   models: see fedrank.engine.model
     checkpoint/state.npz while it runs

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import SEED, AuditedBy, PrivacyReport, Promise, Unit
@@ -57,7 +58,7 @@ class NoisyValues:
             return laplace_scale(self.epsilon, self.largest)
         return gaussian_sigma(self.epsilon, self.delta, self.largest)
 
-    def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def draw(self, key: AnyArray, shape: tuple[int, ...]) -> AnyArray:
         """Noise of a simulated device, from its key: int32 ``shape``."""
         sampler = simulated_discrete_laplace if self.mechanism == "laplace" else simulated_discrete_gaussian
         return sampler(key, shape, self.scale)

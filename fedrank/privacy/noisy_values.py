@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from jaxtyping import Float32, Int32, Key
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import PrivacyReport

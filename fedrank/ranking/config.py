@@ -128,7 +128,9 @@ class RankingRun(RunConfig):
     holdout: float = setting(
         0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."
     )
-    clicks: str = setting("navigational", "Click model: one of fedrank clicks list, or a file of fedrank clicks fit.")
+    clicks: str = setting(
+        "navigational", "Click model: one of fedrank data clicks list, or a file of fedrank data clicks fit."
+    )
     depth: int = setting(10, "Results that a user is shown, and that the reward counts.", low=1, high=16)
     ranker: str = setting("linear", "Ranker: linear or mlp.")
     hidden: int = setting(10, "Hidden units of the mlp.", low=1, high=4096)

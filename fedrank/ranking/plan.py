@@ -30,6 +30,7 @@ from pathlib import Path
 import polars as pl
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json, nest
 from fedrank.engine.run import run_experiment
@@ -103,37 +104,26 @@ LEAST_CLIENTS, SIMULATED = 20, 200_000
 class Need:
     """The devices, data and privacy that a plan is made for.
 
-    Attributes:
-        devices: Devices there are, each of which takes part in at most ``participations`` rounds.
-        searches: Searches of one device's user a day.
-        epsilon: ε of all that a user does, over all of training.
-        trust: Name in :data:`WAYS`: ``"nobody"``; ``"channel"``: one that does not tell whose a message is;
-            ``"secure-sum"``: one of which the server learns the sum only. With the last two ε has a δ.
-        delta: δ of these two.
-        participations: Most rounds of a device.
-        data: Data that is nearest to one's own: a name or a path.
-        fold: Its fold.
-        clicks: Click model of the simulated users.
-        ranker: Name of the ranker.
-        seeds: Runs of each choice, at least 2.
-        seed: The first of them.
-
     Raises:
         ConfigError: A number is out of range.
     """
 
-    devices: int
-    searches: float = 4.0
-    epsilon: float = 1.0
-    trust: str = "nobody"
-    delta: float = DELTA
-    participations: int = 1
-    data: str = "generated"
-    fold: int = 1
-    clicks: str = "navigational"
-    ranker: str = "linear"
-    seeds: int = 5
-    seed: int = 0
+    devices: int = setting(100_000, "Devices there are.")
+    searches: float = setting(4.0, "Searches of one device's user a day.")
+    epsilon: float = setting(1.0, "ε of all that a user does, over all of training.")
+    trust: str = setting(
+        "nobody",
+        "Whom one has to trust: nobody; channel: one that does not tell whose a message is; secure-sum: one that shows "
+        "the server nothing but a round's sum. With the last two ε holds at delta.",
+    )
+    delta: float = setting(DELTA, "δ, with a channel or a secure sum.")
+    participations: int = setting(1, "Most rounds that a device takes part in.")
+    data: str = setting("generated", "Data that is nearest to yours: a name or a path.")
+    fold: int = setting(1, "Its fold.")
+    clicks: str = setting("navigational", "Click model of the simulated users.")
+    ranker: str = setting("linear", "The ranker.")
+    seeds: int = setting(5, "Runs of each choice, at least 2.")
+    seed: int = setting(0, "The first one's seed.")
 
     def __post_init__(self):
         least = LEAST_CLIENTS * min(ROUNDS)

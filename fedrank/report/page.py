@@ -88,7 +88,7 @@ def write_findings_page(
         chart: The chart of the opening, or None.
         found: A row a finding.
         words: The findings in sentences.
-        command: What made it, such as ``"fedrank attack"``.
+        command: What made it, such as ``"fedrank privacy attack"``.
 
     Returns:
         The file.

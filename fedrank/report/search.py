@@ -6,19 +6,23 @@ looked at it would choose by it.
 
 from __future__ import annotations
 
+import csv
 import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.search import Trial, best
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, ticks
 from fedrank.report.claims import Comparison, Measured, Named, say
 from fedrank.report.compare import MOST_CURVES, write_comparison
 from fedrank.report.html import h, section
+from fedrank.report.load import load
 from fedrank.report.opening import Number, Opening
-from fedrank.report.statistics import Interval
+from fedrank.report.statistics import Interval, final_values
 from fedrank.report.tables import Column, Table
 
 #: Name of the chart of all trials.
@@ -138,3 +142,33 @@ def write_search(trials: Sequence[Trial], called: str, out: str | os.PathLike[st
         before=(section("trials", "All trials", table, note),),
         hidden=("test",),
     )
+
+
+def measures_of(path: Path, split: str) -> list[str]:
+    """The measures that a run has of a part, the most telling first."""
+    run = load(path)
+    known = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
+    return wording.order_measures(measure for measure in known if run.shown.summarised(run, measure))
+
+
+def value_of(path: Path, split: str, name: str) -> float:
+    """The mean over seeds of a measure at the end of a run."""
+    known = measures_of(path, split)
+    if not known:
+        raise ConfigError(
+            f"the data has no part {split!r} to choose settings by; take data with one, or a --measure of another part "
+            "and another folder with --out."
+        )
+    if name and name not in known:
+        raise UnknownNameError(f"measure of the part {split!r}", name, known)
+    values = final_values(load(path).metrics, split, name or known[0])
+    return math.fsum(values.values()) / len(values)
+
+
+def write_csv(file: Path, found: Sequence[Trial], called: str) -> None:
+    """Write trials as a table of commas; ``called`` is the name of their measure."""
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["trial", *found[0].settings, called, "folder"])
+        for trial in found:
+            writer.writerow([trial.number, *trial.settings.values(), trial.value, trial.folder])

@@ -161,7 +161,8 @@ def privacy_words(run: Run) -> list[str]:
 def _audit_words(run: Run) -> str:
     """The ε that an attack shows beside the promise, or the command that runs one."""
     if (found := run.audited) is None:
-        return f"What an attack on the code that devices run shows of this: fedrank audit {shlex.quote(str(run.path))}"
+        command = f"fedrank privacy audit {shlex.quote(str(run.path))}"
+        return f"What an attack on the code that devices run shows of this: {command}"
     shown = (
         f"An attack on the code that devices run ({found.mechanism}) shows ε ≥ {found.shown:.3g} for one {found.unit}, "
         f"with {100 * found.confidence:g} % confidence, from {found.trials:,} messages of two users as different as "

@@ -119,6 +119,7 @@ class BanditFedAvg(SiloProtocol):
     name, paper = "bandit-fedavg", "lundahl2021mabfl"
     published = "Lundahl: Personalization by Combination, master's thesis, Stockholm University, 2021"
     crosses = "models, and how good the target finds them"
+    recommended = True
     for_one_target = True
 
     def __post_init__(self):

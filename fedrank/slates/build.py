@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Key
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party

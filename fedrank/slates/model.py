@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.plugins import class_name

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Key
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
 from fedrank.slates.fedslate_2024 import PUBLISHED_WIDTHS
@@ -274,7 +274,7 @@ class ItemHead(FederatedQ):
         last = _count(self.layers[-1:])
         weights = _uniform(key, self.layers)
         skip = jnp.asarray([1.0 - self.share, self.share], jnp.float32)
-        return jnp.concatenate([weights.at[len(weights) - last :].set(0.0), skip])
+        return jnp.concatenate([jnp.asarray(weights).at[len(weights) - last :].set(0.0), skip])
 
     @override
     def values(self, weights, own, others):

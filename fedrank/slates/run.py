@@ -23,7 +23,7 @@ import polars as pl
 from jaxtyping import Bool, Float32
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger

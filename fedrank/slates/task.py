@@ -32,8 +32,8 @@ class SlatesTask(Task[SlatesRun]):
     settings = SlatesRun
     shown = SHOWN
     no_network = (
-        "a round of platforms takes milliseconds, a message of Flower seconds. Use fedrank serve platform and fedrank "
-        "coordinate platforms."
+        "a round of platforms takes milliseconds, a message of Flower seconds. Use fedrank slates serve and fedrank "
+        "slates coordinate."
     )
 
     @override

@@ -102,7 +102,7 @@ def agree_terms(config: TextsRun, where: str | None = None) -> Agreed:
                 raise ConfigError(
                     f"a message {layout.name} of {setup.silos} silos with {setup.documents:,} documents each would "
                     f"have {layout.nbytes / 2**30:.1f} GiB, at most {MOST_BYTES / 2**30:.0f} GiB can cross. {fitting} "
-                    "A search that leaves documents at home has no such limit: fedrank serve search."
+                    "A search that leaves documents at home has no such limit: fedrank search owner serve."
                 )
     return found
 

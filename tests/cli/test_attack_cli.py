@@ -1,4 +1,4 @@
-"""``fedrank attack`` as a person and as a program see it."""
+"""``fedrank privacy attack`` as a person and as a program see it."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def test_the_table_sets_measured_beside_promised_with_a_verdict(capsys, monkeypa
 
 
 def test_a_program_gets_the_same_as_json(capsys):
-    content = json.loads(run(capsys, *QUICK, "--mode", "paper", "--epsilon", "1", "--seed", "4", "--json"))
+    content = json.loads(run(capsys, *QUICK, "--modes", "paper", "--epsilon", "1", "--seed", "4", "--json"))
     assert content["epsilon"] == 1.0 and content["seed"] == 4 and content["z1"] == 5
     first = content["findings"][0]
     assert first["attack"] == "distinguish" and first["measured"] == 1.0 and first["broken"] is True
@@ -38,9 +38,9 @@ def test_a_program_gets_the_same_as_json(capsys):
 
 def test_the_default_shape_of_published_sketches_can_be_attacked(capsys):
     quick = ("--trials", "200", "--vocabulary", "1000")
-    content = json.loads(run(capsys, *quick, "--mode", "publish-once", "--z", "1", "--w", "4096", "--json"))
+    content = json.loads(run(capsys, *quick, "--modes", "publish-once", "--z", "1", "--w", "4096", "--json"))
     assert content["z1"] is None and all(one["mode"] == "publish-once" for one in content["findings"])
-    assert "z₁" not in run(capsys, *quick, "--mode", "publish-once", "--z", "1", "--w", "4096")
+    assert "z₁" not in run(capsys, *quick, "--modes", "publish-once", "--z", "1", "--w", "4096")
 
 
 def test_a_page_opens_with_which_promises_hold(capsys, tmp_path):
@@ -57,13 +57,13 @@ def test_a_page_opens_with_which_promises_hold(capsys, tmp_path):
     numbers = re.search('<dl class="numbers">(.*?)</dl>', text)[1]
     assert f"<b>{len(broken)} of {len(offered)}</b>" in numbers and numbers.count("<dt>") <= 4
     assert 'aria-label="Share of right guesses' in text and text.count("<tr>") == len(content["findings"]) + 1
-    assert f"page: {page}" in run(capsys, *QUICK, "--mode", "paper", "--out", str(page)).replace("\n", "")
+    assert f"page: {page}" in run(capsys, *QUICK, "--modes", "paper", "--out", str(page)).replace("\n", "")
 
 
 def test_a_page_that_cannot_be_written_is_said(capsys, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot be written"):
-        run(capsys, *QUICK, "--mode", "publish-once", "--out", str(tmp_path / "file" / "attack.html"))
+        run(capsys, *QUICK, "--modes", "publish-once", "--out", str(tmp_path / "file" / "attack.html"))
 
 
 def test_a_setting_that_cannot_be_is_refused(capsys):

@@ -15,7 +15,7 @@ def script(shell, capsys):
 
 
 def commands():
-    return {name for name in app if not name.startswith("-")}
+    return {name for name in app if not name.startswith("-") and app[name].show}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

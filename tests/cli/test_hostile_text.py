@@ -9,7 +9,7 @@ import pytest
 from search_worlds import search_world, write_federation
 
 import fedrank.cli
-from fedrank.cli.deploy import _log_to_stderr
+from fedrank.cli.listen import log_to_stderr
 from fedrank.cli.main import call
 from fedrank.cli.terminal import print_json, table
 from fedrank.core.errors import ConfigError, FedrankWarning
@@ -75,14 +75,14 @@ def test_errors_warnings_and_log_lines_hold_nothing_to_obey(monkeypatch, capsys)
         raise ConfigError(HOSTILE)
 
     monkeypatch.setattr("fedrank.deploy.search.federation.Federation", fail)
-    assert call(["search", "wing"]) == 1
+    assert call(["search", "ask", "wing"]) == 1
     said = capsys.readouterr().err
     assert harmless(said) and said.count(r"\x1b[2J") == 2
     log = logging.getLogger("fedrank")
     before = list(log.handlers)
     monkeypatch.setattr(log, "propagate", False)  # what pytest captures is sent between processes, as it is
     try:
-        _log_to_stderr()
+        log_to_stderr()
         log.warning("refused: %s", HOSTILE)
     finally:
         for handler in set(log.handlers) - set(before):
@@ -97,7 +97,7 @@ def test_titles_and_texts_of_documents_hold_nothing_to_obey(tmp_path, capsys):
     with search_world(tmp_path, {"north": [("n1", wing, f"a wing\n{wing}")]}) as (asked, _, file):
         federation, asker = write_federation(tmp_path / "f.toml", file), tmp_path / "asker.toml"
         asker.write_text(f'name = "anna"\n[tokens]\nnorth = "{asked._tokens["north"]}"\n')
-        words = ["search", "wing", "--federation", str(federation), "--asker", str(asker), "--fetch", "1"]
+        words = ["search", "ask", "wing", "--federation", str(federation), "--asker", str(asker), "--open", "1"]
         capsys.readouterr()
         assert call(words) == 0
         said = capsys.readouterr().out

@@ -90,9 +90,9 @@ def test_export_says_whose_model_where_each_silo_scales_by_its_own_rows(tmp_path
     out = tmp_path / "texts.onnx"
     assert call(["export", str(file), str(out)]) == 1
     assert "his, mine" in capsys.readouterr().err and not out.exists()
-    assert call(["export", str(file), str(out), "--silo", "hers"]) == 1
+    assert call(["export", str(file), str(out), "--party", "hers"]) == 1
     assert "hers" in capsys.readouterr().err
-    assert call(["export", str(file), str(out), "--silo", "his"]) == 0
+    assert call(["export", str(file), str(out), "--party", "his"]) == 0
     constants = [onnx.numpy_helper.to_array(one) for one in onnx.load(out).graph.initializer]
     assert any(np.array_equal(one, scales["his"][0]) for one in constants)
 
@@ -108,12 +108,11 @@ def test_a_model_of_texts_ranks_and_is_measured_on_a_collection(tmp_path, capsys
     )
     (tmp_path / "queries.jsonl").write_text('{"id": "q1", "text": "cats"}\n')
     (tmp_path / "qrels").write_text("q1 0 d3 1\n")
-    assert call(["rank", file, str(tmp_path), "--silo", "mine", "--depth", "2"]) == 0
+    assert call(["rank", file, str(tmp_path), "--party", "mine", "--depth", "2"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[:4] for line in lines] == [["q1", "Q0", "d2", "1"], ["q1", "Q0", "d3", "2"]]
-    for flag in ("--silo", "--party"):
-        assert call(["evaluate", file, str(tmp_path), flag, "his", "--measures", "RR@5", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["all"] == {"RR@5": 0.5, "RR@5 (judged)": 0.5}
+    assert call(["evaluate", file, str(tmp_path), "--party", "his", "--measures", "RR@5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["all"] == {"RR@5": 0.5, "RR@5 (judged)": 0.5}
     assert call(["evaluate", file, str(tmp_path)]) == 1
     assert "his, mine" in capsys.readouterr().err
 
@@ -121,7 +120,7 @@ def test_a_model_of_texts_ranks_and_is_measured_on_a_collection(tmp_path, capsys
 @pytest.mark.parametrize(
     ("command", "word"),
     [
-        (["export", "RANKER", "OUT.onnx", "--silo", "mine"], "mine"),
+        (["export", "RANKER", "OUT.onnx", "--party", "mine"], "mine"),
         (["rank", "NETWORK", "LETOR"], "SiloModel"),
         (["rank", "RANKER", "LETOR", "--part", "test"], "test"),
         (["rank", "RANKER", "LETOR", "--seed", "1"], "seed"),

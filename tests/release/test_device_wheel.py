@@ -99,7 +99,7 @@ def test_a_device_in_an_empty_environment_takes_part_in_a_round(wheel, which, tm
     home = HubFolder(tmp_path / "hub")
     settings = HubSettings(n_features=5, cohort=1, least=1, deadline=0.0, rounds=1)
     home.prepare(settings)
-    serve = [sys.executable, "-m", "fedrank", "serve", str(home.path), "--port", "0"]
+    serve = [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0"]
     hub = subprocess.Popen(serve, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 60

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from fedrank.aggregation.server_steps import Average
 from fedrank.core.arrays import AnyArray, PyTree
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp

@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float, Int, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Shaped
+from jaxtyping import Float, Float32, Shaped
 from typing_extensions import override
 
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.slates.sums.learner import PlatformState, SumLearner, item_feature
 

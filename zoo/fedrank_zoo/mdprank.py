@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.central import Central

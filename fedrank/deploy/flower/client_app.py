@@ -1,9 +1,9 @@
 """The client application of Flower: ``clientapp = "fedrank.deploy.flower.client_app:app"`` in a ``pyproject.toml``.
 
-A node may answer for real devices, which a hub beside it asks: one that relays (``fedrank serve --relay``). It gets the
-round's request, its devices report as they do to any hub, and when the round has closed there, the node collects their
-messages and sends them on. The hub's rounds close by its own count or deadline; what comes later is too late for this
-round.
+A node may answer for real devices, which a hub beside it asks: one that relays (``fedrank hub serve --relay``). It gets
+the round's request, its devices report as they do to any hub, and when the round has closed there, the node collects
+their messages and sends them on. The hub's rounds close by its own count or deadline; what comes later is too late for
+this round.
 """
 
 from __future__ import annotations

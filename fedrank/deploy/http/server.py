@@ -36,7 +36,7 @@ try:
     import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError as error:
-    raise MissingExtraError(error.name or "uvicorn", "serve", "fedrank serve") from error
+    raise MissingExtraError(error.name or "uvicorn", "serve", "fedrank hub serve") from error
 
 _log = logging.getLogger("fedrank.hub")
 

@@ -206,7 +206,9 @@ class HubFolder(ServedFolder):
             RunError: There is none, or settings and log do not belong together.
         """
         if not self.settings.exists():
-            raise StoreError(f"{self.path}: there is no hub here (no hub.toml). Make one: fedrank serve {self.path}")
+            raise StoreError(
+                f"{self.path}: there is no hub here (no hub.toml). Make one: fedrank hub serve {self.path}"
+            )
         settings = read_settings(self.settings)
         if settings.database:
             store = self._shared(settings, read_only=read_only)

@@ -1,6 +1,6 @@
 """The stage that learns, and a server's mathematics on messages as they came: ask, tell, and a model from a log.
 
-The hub and ``fedrank replay`` go through the same function with the same shapes, so that on one machine the log of
+The hub and ``fedrank hub replay`` go through the same function with the same shapes, so that on one machine the log of
 messages gives the very model, bit by bit. Messages are applied in the order of their devices' numbers, never in that of
 their arrival.
 """

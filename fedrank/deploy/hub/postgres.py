@@ -323,7 +323,7 @@ class SharedStore(Store):
 
     def _check_version(self) -> None:
         if not self._db.execute("SELECT to_regclass('version') IS NOT NULL").fetchone()[0]:
-            raise StoreError("database: there is no hub in it. Make one: fedrank serve FOLDER --database URL")
+            raise StoreError("database: there is no hub in it. Make one: fedrank hub serve FOLDER --database URL")
         found = self._db.execute("SELECT number FROM version").fetchone()[0]
         if found != len(STEPS):
             raise StoreError(

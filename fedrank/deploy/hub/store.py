@@ -152,7 +152,7 @@ class Store:
     ):
         self.path = Path(path)
         if name is None and not self.path.exists():
-            raise StoreError(f"{self.path}: there is no hub here. Make one: fedrank serve {self.path.parent}")
+            raise StoreError(f"{self.path}: there is no hub here. Make one: fedrank hub serve {self.path.parent}")
 
         def fill(db: Connection) -> None:
             db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
@@ -533,9 +533,9 @@ def _what_to_do(path: Path, error: VersionError) -> str:
 
 
 # Versions of the tables: each step leads from one to the next. A log of an earlier version is brought to the present
-# one when a hub starts, in one transaction, after a copy of it was put beside it; ``fedrank replay`` reads it as it is.
-# To change the tables, append a step, and never touch those that are here: logs exist that were made by them. A step
-# is SQL that SQLite runs, each statement ended by a semicolon at the end of a line.
+# one when a hub starts, in one transaction, after a copy of it was put beside it; ``fedrank hub replay`` reads it as it
+# is. To change the tables, append a step, and never touch those that are here: logs exist that were made by them. A
+# step is SQL that SQLite runs, each statement ended by a semicolon at the end of a line.
 
 _1_DEVICES_ROUNDS_REPORTS = """
 CREATE TABLE hub (name TEXT NOT NULL, settings TEXT NOT NULL) STRICT;

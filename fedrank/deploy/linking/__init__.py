@@ -1,6 +1,6 @@
 """Can a hub tell which reports are of one device? Real devices, a real hub and relay, and an attacker who sees all.
 
-Here are the settings of the attack: flags of ``fedrank attack links``, arguments in Python.
+Here are the settings of the attack: flags of ``fedrank privacy attack links``, arguments in Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LinkAttack:
         ConfigError: A setting is out of range.
     """
 
-    mode: str = setting("all", "simple, tokens, relay or all.")
+    modes: tuple[str, ...] = setting(tuple(MODES), "Modes to attack.")
     devices: int = setting(100, "Devices; each reports in every round.")
     rounds: int = setting(20, "Rounds; an attacker who learns has the truth about the first half.")
     batch: int = setting(20, "Reports that the relay passes on together; divides the number of devices.")
@@ -41,19 +41,15 @@ class LinkAttack:
     seed: int = setting(0, "Seed of what people search and click; the rest is the operating system's.")
 
     def __post_init__(self):
-        if self.mode not in (*MODES, "all"):
-            raise UnknownNameError("mode to attack", self.mode, (*MODES, "all"))
+        for mode in self.modes:
+            if mode not in MODES:
+                raise UnknownNameError("mode to attack", mode, MODES)
         if self.devices < 2 or self.batch < 1 or self.devices % self.batch:
             raise ConfigError(f"batch must divide devices, at least 2; got {self.batch} and {self.devices}.")
         if self.rounds < 4 or self.tokens < 1:
             raise ConfigError(f"rounds must be at least 4, tokens at least 1; got {self.rounds} and {self.tokens}.")
         if not 0 <= self.spread <= 1 or not 0.01 <= self.minute <= 60:
             raise ConfigError(f"spread must be in 0..1, minute in 0.01..60; got {self.spread} and {self.minute}.")
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The modes that are attacked."""
-        return tuple(MODES) if self.mode == "all" else (self.mode,)
 
     def hub(self, mode: str, n_features: int) -> Any:
         """The :class:`~fedrank.deploy.hub.settings.HubSettings` of the hub that is attacked.

@@ -1,7 +1,7 @@
 """A hub, a relay and many devices in one process, on loopback; everything that reaches the hub is recorded.
 
-Devices are those of :mod:`fedrank.deploy.device`, hub and relay those of ``fedrank serve``. Each device has a loopback
-its own address. Only time is shorter: what a device does once a minute, it does once in ``minute`` seconds.
+Devices are those of :mod:`fedrank.deploy.device`, hub and relay those of ``fedrank hub serve``. Each device has a
+loopback its own address. Only time is shorter: what a device does once a minute, it does once in ``minute`` seconds.
 
 **Attacks.** Guesses which two reports of successive rounds are of one device, from everything that reached the hub.
 

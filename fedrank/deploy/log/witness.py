@@ -114,14 +114,14 @@ STEPS = (_1_HEADS_EVIDENCE, _2_READINGS)
 class WitnessFolder(ServedFolder):
     """A witness's folder: ``witness.key``, ``witness.name``, ``logs``, ``witness.db``."""
 
-    kind, command = "witness", "fedrank witness"
+    kind, command = "witness", "fedrank hub witness"
 
     def prepare(self, name: str | None, logs: Iterable[str]) -> None:
         """Make the witness, or add logs to those that it watches.
 
         Args:
             name: Of a new witness; None: a random one.
-            logs: Public keys of logs, as ``fedrank log`` shows them.
+            logs: Public keys of logs, as ``fedrank hub log`` shows them.
 
         Raises:
             ConfigError: A key cannot be read, or the name would change.

@@ -154,7 +154,7 @@ CLIENTS = ("coordinator", "application")
 class PlatformFolder(ServedFolder):
     """Paths of a platform's files, or of a coordinator's; arguments as of the base class."""
 
-    kind, command = "platform", "fedrank serve platform"
+    kind, command = "platform", "fedrank slates serve"
 
     def open_store(self, name: str, terms: Terms, seeded: bool) -> KeyValueStore:
         """Open the database of ``"platform 0"``, ``"coordinator"`` and so on; it is made if it is not there.

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxtyping import Float32, Key
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.messages import WIRE_VERSION, Layout
@@ -218,7 +218,7 @@ def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> 
 
 
 @partial(jit, static_argnums=0)
-def own_values(protocol: FedSlate, own: PlatformState) -> Float32[jax.Array, " candidates"]:
+def own_values(protocol: FedSlate, own: PlatformState) -> Float32[AnyArray, " candidates"]:
     """Q-values of the candidates by the platform's own network, float32 [N]."""
     return protocol.learner.values(own)
 

@@ -15,14 +15,14 @@
 
     [[owners]]
     name = "north"
-    key = "…"                       # fedrank owner card FOLDER
+    key = "…"                       # fedrank search owner card FOLDER
     url = "https://north.example.org:8760"     # for the broker alone
 
 ``asker.toml``::
 
     name = "anna"
 
-    [tokens]                        # fedrank owner allow FOLDER anna, at each owner
+    [tokens]                        # fedrank search owner allow FOLDER anna, at each owner
     north = "…"
 
     [decoys]                        # may be missing: owners then see the query alone

@@ -177,7 +177,7 @@ _SECRET = 32
 class OwnerFolder(ServedFolder):
     """Paths of an owner's files; arguments as of the base class."""
 
-    kind, command = "owner", "fedrank serve search"
+    kind, command = "owner", "fedrank search owner serve"
     lock_name = "owner.lock"
     shortest_token = 16
 

@@ -230,7 +230,7 @@ def _add_given(engine: Engine, documents: Path) -> None:
     if others := len(engine) - len(ids):
         _log.warning(
             "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "
-            "owner add; fedrank owner remove takes them away",
+            "owner add; fedrank search owner remove takes them away",
             others,
             documents,
         )

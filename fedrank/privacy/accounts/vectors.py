@@ -47,7 +47,7 @@ BATCH, EVERYWHERE, ALWAYS_ASKED = "a round with learning", "all platforms", "a c
 
 _NOT_COVERED = (
     "Targets, gradients and parameters of choice models: they cross without noise, and tell engagement and clicks "
-    "nearly exactly (measured by: fedrank attack slates).",
+    "nearly exactly (measured by: fedrank privacy attack slates).",
     "What networks have learnt from a user, in vectors about other users: the ε of a user's stay counts the vectors "
     "about that user. The ε of the run counts all.",
     "For how long a user stays, and which moments are learnt from.",
@@ -290,7 +290,7 @@ def _words(report: PrivacyReport, v: Vectors) -> tuple[str, str, str]:
         f"ε = {epsilon(Unit.USER, scope=ALWAYS_ASKED):.4g}. All {v.run:,} vectors of one platform's "
         f"{got['rounds']:,} rounds: ε = {epsilon(Unit.RUN):.4g}.{size}",
         "This is about Q-values alone. Targets and gradients have no noise, and tell engagement and clicks nearly "
-        "exactly; how much is measured by: fedrank attack slates.",
+        "exactly; how much is measured by: fedrank privacy attack slates.",
     )
 
 

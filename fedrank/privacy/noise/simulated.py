@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32, Int32, Key, UInt32
 
 from fedrank.core.arrays import AnyArray, ArrayT
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.streams import AnyKey, normals, split, stream

@@ -232,7 +232,7 @@ def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
     """
     path = Path(path)
     if not path.is_file():
-        raise MissingDataError("there is no such file; fedrank clicks fit --out writes one.", path)
+        raise MissingDataError("there is no such file; fedrank data clicks fit --out writes one.", path)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["format"] != _FORMAT:
@@ -240,7 +240,7 @@ def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
         examine = tuple(tuple(map(float, row)) for row in kept["examine"][:depth])
         stop, abandon = float(kept["stop"]), float(kept["abandon"])
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise FormatError(f"this is no click model of fedrank clicks fit: {cause}.", path) from cause
+        raise FormatError(f"this is no click model of fedrank data clicks fit: {cause}.", path) from cause
     if examine and len(examine) < depth:
         raise FormatError(f"it was fitted to lists of {len(examine)} results, {depth} are shown.", path)
     return CascadeUser(path.stem, attraction(grades), (stop,) * grades, depth, examine, abandon)

@@ -152,6 +152,7 @@ class FoltrES(RankingProtocol):
     paper = "kharitonov2019foltr"
     published = "Kharitonov: Federated Online Learning to Rank with Evolution Strategies, WSDM 2019"
     crosses = "a seed and two privatised sums: 9 bytes"
+    recommended = True
     rules: ClassVar[Any] = ES_DEFENCES
     populations = True
     modes = (

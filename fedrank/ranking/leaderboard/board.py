@@ -75,11 +75,11 @@ def read_grid(folder: Path) -> Grid:
         )
     except OSError as error:
         raise RunError(
-            f"{folder}: holds no leaderboard (no board.json). Make one with: fedrank leaderboard {folder}"
+            f"{folder}: holds no leaderboard (no board.json). Make one with: fedrank reproduce leaderboard {folder}"
         ) from error
     except (ValueError, KeyError, TypeError, ConfigError, DataError) as error:
         raise RunError(
-            f"{file}: is damaged ({error}). Run the same command as before: fedrank leaderboard {folder}"
+            f"{file}: is damaged ({error}). Run the same command as before: fedrank reproduce leaderboard {folder}"
         ) from error
 
 

@@ -452,7 +452,7 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
     top, said = board_opening(standings, found, drawn), findings(standings, found)
     chart = drawn[FIRST].figure(FIRST, top.description) if FIRST in drawn else None
     caveats = ["Simulated users", *_caveats(standings)]
-    about = f"fedrank leaderboard · {', '.join(map(data_title, _data(standings)))}"
+    about = f"fedrank reproduce leaderboard · {', '.join(map(data_title, _data(standings)))}"
     methods = [tables.to_html(ranking_table(standings, data, found)) for data in _data(standings)]
     parts = [section("methods", "Which method at which budget?", *methods)]
     for question in CHANGES:
@@ -493,7 +493,7 @@ def _how_to_submit() -> Html:
             "of a fedrank run, which is read and whose ranker is scored again, or a link with a checksum, which is "
             "shown as not checked.",
         ),
-        h("pre", "fedrank leaderboard submit mine.csv"),
+        h("pre", "fedrank reproduce leaderboard submit mine.csv"),
     )
 
 

@@ -7,8 +7,8 @@ A mechanism is a frozen dataclass whose fields are settings, found by an entry p
   (:class:`RewardMechanism`);
 * ``"vector"``: the weights that a device has come to, or how they changed (:class:`VectorMechanism`).
 
-Its ``audit`` is an attack on what a device sends (:mod:`fedrank.privacy.audit`), which ``fedrank audit`` runs. A
-hostile server may hand out a ranker that is made for one person, so that what it wants to know decides the rewards
+Its ``audit`` is an attack on what a device sends (:mod:`fedrank.privacy.audit`), which ``fedrank privacy audit`` runs.
+A hostile server may hand out a ranker that is made for one person, so that what it wants to know decides the rewards
 themselves: in the two worlds of an audit the rewards are as far apart as they can be.
 
 A run binds the mechanism to what it must know (:class:`Bounds`), and the mechanism refuses a run in which its promise

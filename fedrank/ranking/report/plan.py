@@ -84,14 +84,14 @@ def write_page(made: Plan, file: str | os.PathLike[str]) -> Path:
         The file.
     """
     need = made.need
-    about = f"fedrank plan · {need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g}"
+    about = f"fedrank privacy plan · {need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g}"
     caveats = (f"Simulated users, {_data(need)}", "Other data learns faster or slower")
     words = [
         f"Rounds follow each other, each as long as a user takes for the searches of a message: {made.best.days:,.0f} "
         "days if no device is ever offline.",
         f"At full size: {command_of(made)}",
     ]
-    top, command = plan_opening(made), "fedrank plan"
+    top, command = plan_opening(made), "fedrank privacy plan"
     return write_findings_page(file, top, about, caveats, chart(made), table(made), words, command)
 
 

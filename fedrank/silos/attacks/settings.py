@@ -1,4 +1,4 @@
-"""The settings of attacks on records: flags of ``fedrank attack records``."""
+"""The settings of attacks on records: flags of ``fedrank privacy attack records``."""
 
 from __future__ import annotations
 

@@ -150,12 +150,12 @@ def _of(one: Answer, several: bool) -> list[Html]:
     at = f"-{one.target}" if several else ""
     found = one.calibration
     return [
-        section(f"ways{at}", f"Every way{name}", tables.to_html(_ways(one))),
-        section(f"silos{at}", f"Who helps and who harms{name}", tables.to_html(_verdicts(one))),
+        section(f"ways{at}", f"Every way{name}", tables.to_html(ways_table(one))),
+        section(f"silos{at}", f"Who helps and who harms{name}", tables.to_html(verdicts_table(one))),
         section(
             f"calibration{at}",
             f"Do probabilities mean what they say?{name}",
-            h("p", _said(one)),
+            h("p", calibration_words(one)),
             tables.to_html(_curve(one)),
             tables.to_html(
                 Table(
@@ -199,18 +199,22 @@ def _chart(one: Answer) -> Any:
     levels = []
     for row in one.rows:
         low, high = (max(0.0, min(1.0, end)) for end in row.auc.interval())
-        title = WAYS[row.way].title + (" (simulation only)" if WAYS[row.way].kind == "simulation" else "")
         known = row.auc.error == row.auc.error
         ends = (low, high) if known else (None, None)
-        levels.append(Level(title, row.auc.value, *ends, ours=row.way == one.use))
+        levels.append(Level(_title(row.way), row.auc.value, *ends, ours=row.way == one.use))
     said = [f"{one.table.silos[one.target].n_rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
     return levels_figure(levels, f"AUC at {one.name}", said, _DIGITS)
 
 
-def _ways(one: Answer) -> Table:
+def _title(way: str) -> str:
+    return WAYS[way].title + (" (simulation only)" if WAYS[way].kind == "simulation" else "")
+
+
+def ways_table(one: Answer) -> Table:
+    """The table of ways to a model for a silo."""
     rows = tuple(
         {
-            "way": WAYS[row.way].title + (" ←" if row.way == one.use else ""),
+            "way": _title(row.way) + (" ←" if row.way == one.use else ""),
             "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
             "gain": "–"
             if row.way == "alone"
@@ -226,7 +230,8 @@ def _ways(one: Answer) -> Table:
     return Table(f"Every way to a model for {one.name}", columns, rows, ("←: what to use.",))
 
 
-def _verdicts(one: Answer) -> Table:
+def verdicts_table(one: Answer) -> Table:
+    """The table of what each other silo's rows do for a silo."""
     names = one.table.names
     columns = (
         Column("silo", "silo"), Column("verdict", "verdict"), Column("gain", "AUC with its rows", numeric=True),
@@ -263,7 +268,8 @@ def _curve(one: Answer) -> Table:
     return Table("Calibration curve", columns, tuple(bin_._asdict() for bin_ in one.calibration.bins))
 
 
-def _said(one: Answer) -> str:
+def calibration_words(one: Answer) -> str:
+    """Sentences on whether the probabilities of the recommended model hold."""
     found, sets = one.calibration, one.sets
     a, b = found.intercept.interval(), found.slope.interval()
     return (

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int, Int64
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import DELTA, Unit

@@ -36,7 +36,7 @@ from jaxtyping import Bool, Float, Int, Key, Shaped
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, AnyInt, JaxArray, PyTree
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.messages import Layout

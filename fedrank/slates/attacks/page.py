@@ -158,10 +158,10 @@ def write_page(leaks: Sequence[Leak], settings: SlateAttack, file: str | os.Path
     users = [f"{settings.episodes} users"] if any(not one.of_sums for one in leaks) else []
     users += [f"{settings.targets} users attacked"] if any(one.of_sums for one in leaks) else []
     of = f"{seeds} seeds of {' and '.join(users)}, N = {settings.candidates}"
-    about = " · ".join(("fedrank attack slates", of, *settings.set))
+    about = " · ".join(("fedrank privacy attack slates", of, *settings.set))
     words = [f"{one.words}." for one in leaks]
     caveats = ("Simulated users",)
     opening = attack_opening(leaks, seeds)
     return write_findings_page(
-        file, opening, about, caveats, chart(leaks, seeds), table(leaks), words, "fedrank attack"
+        file, opening, about, caveats, chart(leaks, seeds), table(leaks), words, "fedrank privacy attack"
     )

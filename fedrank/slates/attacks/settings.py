@@ -1,4 +1,4 @@
-"""The settings of an attack on platforms: flags of ``fedrank attack slates``, arguments in Python."""
+"""The settings of an attack on platforms: flags of ``fedrank privacy attack slates``, arguments in Python."""
 
 from __future__ import annotations
 

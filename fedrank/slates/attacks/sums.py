@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Key, Shaped
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of

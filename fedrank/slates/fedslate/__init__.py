@@ -40,7 +40,7 @@ from typing import Any
 from jaxtyping import Float, Key
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp
@@ -65,7 +65,7 @@ _CLIPPED = "Q-values, cut to a range but without noise; targets and gradients of
 _NOT_COVERED = (
     "No feature of a candidate or a user, no click, no engagement and no weight of a local network leaves a platform.",
     "A target is an engagement and what is expected after it, and a gradient is other than 0 where a click was: who "
-    "receives them learns much of both. How much is measured by: fedrank attack slates.",
+    "receives them learns much of both. How much is measured by: fedrank privacy attack slates.",
 )
 
 

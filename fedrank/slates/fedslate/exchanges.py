@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, Key, UInt32
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Environment, Exchange
@@ -442,7 +442,7 @@ class SendLossGradient(LearningExchange, request=LossInputs):
         told = [a for a in s.order if s.sees[a]]
 
         def targets_values(mine):
-            values = state.batch.at[p].set(mine)
+            values = jnp.asarray(state.batch).at[p].set(mine)
             return [joint_values(s, state.target, state.following[a], others_mean(s, values, a)) for a in told]
 
         slopes = [state.slopes[a] for a in told]

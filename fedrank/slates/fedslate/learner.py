@@ -22,7 +22,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp, optax
 from fedrank.slates.fedslate.platform import (
     best_slate,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from jaxtyping import Bool, Float, Int
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp
 from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view
@@ -120,7 +120,7 @@ def next_view(
     turn: Turn,
     observed: Float[Array, ""],
     documents: Float[Array, " candidates"],
-    over: Bool[Array, ""],
+    over: Bool[Array, ""] | bool,
 ) -> View:
     """A platform's view after a round.
 

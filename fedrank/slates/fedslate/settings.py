@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float, Shaped
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp, optax

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxtyping import Bool, Float, Int, Key, UInt32
 
-from fedrank.core.arrays import JaxArray as Array
+from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp, optax
 from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate_2024 import PAST, Fault

@@ -534,6 +534,7 @@ class PlannedSlates(SummedSlates):
     paper = "lagoudakis2003lspi"
     published = "Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003"
     crosses = "five sums over all users of a platform, once"
+    recommended = True
     modes = (PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),)
 
     @override

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.lazy import jax, jit, jnp
 from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn, preset
@@ -207,14 +208,14 @@ def _first_of_all(world: Satisfaction, keys: jax.Array) -> Scene:
 @functools.partial(jit, static_argnums=0)
 def _next(
     world: Satisfaction, scene: Scene, slates: jax.Array | np.ndarray, key: jax.Array, number: jax.Array
-) -> tuple[Scene, Turn, jax.Array]:
+) -> tuple[Scene, Turn, AnyArray]:
     return world.round(scene, jnp.asarray(slates), _draw(world, key, number))
 
 
 @functools.partial(jit, static_argnums=0)
 def _next_of_all(
     world: Satisfaction, scenes: Scene, slates: jax.Array | np.ndarray, keys: jax.Array, number: jax.Array
-) -> tuple[Scene, Turn, jax.Array]:
+) -> tuple[Scene, Turn, AnyArray]:
     return jax.vmap(functools.partial(_next, world), in_axes=(0, 0, 0, None))(scenes, slates, keys, number)
 
 

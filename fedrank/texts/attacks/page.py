@@ -104,11 +104,13 @@ def write_page(findings: Sequence[Finding], settings: SketchAttack, file: str | 
     """
     s = settings
     modes = wording.in_words(s.modes)
-    about = f"fedrank attack sketch · {modes}; z = {s.z}, w = {s.w}, {s.trials:,} trials, seed {s.seed}"
+    about = f"fedrank privacy attack sketch · {modes}; z = {s.z}, w = {s.w}, {s.trials:,} trials, seed {s.seed}"
     caveats = ("Generated documents", "Simulated noise, seeded")
     top = attack_opening(findings, settings.epsilon)
     words = [f"{one.attack}, {one.mode}: {one.words}." for one in findings]
-    return write_findings_page(file, top, about, caveats, chart(findings), table(findings), words, "fedrank attack")
+    return write_findings_page(
+        file, top, about, caveats, chart(findings), table(findings), words, "fedrank privacy attack"
+    )
 
 
 _DOCUMENTS_CHART = "words-read"
@@ -153,7 +155,7 @@ def write_documents_page(
 ) -> Path:
     """Write the page and return its file."""
     shape = f"z = {s.sketch().z}, w = {s.sketch().w}"
-    about = f"fedrank attack documents {collection} · {s.owners} owners, {shape}, seed {s.seed}"
+    about = f"fedrank privacy attack documents {collection} · {s.owners} owners, {shape}, seed {s.seed}"
     caveats = ("Documents given out by chance", "Simulated noise, seeded")
     words = [f"{one.attack}, {one.mode}: {one.words}." for one in found]
     title = "Attacks on documents"
@@ -165,5 +167,5 @@ def write_documents_page(
         documents_chart(found),
         table(found, title),
         words,
-        "fedrank attack",
+        "fedrank privacy attack",
     )

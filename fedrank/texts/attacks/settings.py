@@ -1,6 +1,6 @@
-"""The settings of an attack on sketches: flags of ``fedrank attack sketch``, arguments in Python.
+"""The settings of an attack on sketches: flags of ``fedrank privacy attack sketch``, arguments in Python.
 
-The settings of attacks on documents: flags of ``fedrank attack documents``.
+The settings of attacks on documents: flags of ``fedrank privacy attack documents``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SketchAttack:
         ConfigError: A setting is out of range.
     """
 
-    mode: str = setting("all", "paper, per-query, publish-once or all.")
+    modes: tuple[str, ...] = setting(ATTACKED, "Modes to attack.")
     epsilon: float = setting(
         0.5,
         "ε as each mode means it: as printed (paper), of one answer (per-query), of an occurrence for good "
@@ -52,8 +52,9 @@ class SketchAttack:
 
     def __post_init__(self):
         z, z1 = self.z, self.z1
-        if self.mode not in (*ATTACKED, "all"):
-            raise UnknownNameError("mode to attack", self.mode, (*ATTACKED, "all"))
+        for mode in self.modes:
+            if mode not in ATTACKED:
+                raise UnknownNameError("mode to attack", mode, ATTACKED)
         if z < 2 and self.asks:
             raise ConfigError(
                 f"a question needs z of at least 2, one position for its word and one for decoys; got {z}. Attack mode "
@@ -69,12 +70,7 @@ class SketchAttack:
     @property
     def asks(self) -> bool:
         """True if questions leave a querier in one of the attacked modes; ``z1`` means something then."""
-        return self.mode != "publish-once"
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The modes that are attacked."""
-        return ATTACKED if self.mode == "all" else (self.mode,)
+        return self.modes != ("publish-once",)
 
 
 @dataclass(frozen=True)

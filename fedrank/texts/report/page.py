@@ -102,7 +102,7 @@ def _hidden(run: Run) -> Sentence:
         return say(said, ".")
     measure = str(details_of(run).search_measure)
     said += say(": BM25 reaches ", Measured(seen, measure), " in what they see, and ", Measured(exact, measure))
-    return said + say(" with exact counts, which owners have who look queries up at home (fedrank serve search).")
+    return said + say(" with exact counts, which owners have who look queries up at home (fedrank search owner serve).")
 
 
 def _own(run: Run) -> tuple[Sentence, list[Number]]:

@@ -34,7 +34,7 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
             read,
             "Noise on single occurrences bounds what one word shows, not what a document shows. Take this mode only "
             "among silos that may know that of each other; else take a smaller ε, or leave documents with their "
-            "owners: fedrank serve search.",
+            "owners: fedrank search owner serve.",
         ]
     measured = [] if read is None else [read]
     if mode == "plain":

@@ -308,9 +308,9 @@ def _at_owners(run: Run) -> list[str]:
     if search is None or direction(search) != "gain":
         return []
     return [
-        "To search documents of others without reading them, let their owners look queries up (fedrank serve search): "
-        f"BM25 with exact counts in all documents minus BM25 at home, {diff_words(search)}, less what the noise on "
-        "their statistics costs."
+        "To search documents of others without reading them, let their owners look queries up (fedrank search owner "
+        f"serve): BM25 with exact counts in all documents minus BM25 at home, {diff_words(search)}, less what the "
+        "noise on their statistics costs."
     ]
 
 

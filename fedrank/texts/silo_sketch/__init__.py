@@ -106,6 +106,7 @@ class SiloSketch(Protocol):
     paper = "shi2021csfltr"
     published = "Shi et al.: Cross-silo Federated Learning-to-rank, J. Software 2021; Wang et al., ICDE 2021"
     crosses = "noisy sketches of documents, a secure sum of statistics, changes of a ranker"
+    recommended = True
     modes: ClassVar[tuple[PrivacyMode, ...]] = (  # type: ignore[misc] - those of one class of protocols
         PrivacyMode("noise as printed", {"sketch": {"mode": "paper"}, "i_know": True}, "broken by a few answers"),
     )
@@ -123,8 +124,8 @@ class SiloSketch(Protocol):
         if self.sketch.mode == "paper" and not self.i_know:
             raise ConfigError(
                 "sketch.mode = 'paper' does not protect the document owner from the querier: one noise variable is "
-                "added to all cells of an answer, and the querier takes it off again (see: fedrank attack sketch). Use "
-                "publish-once, or say that you know with --i-know."
+                "added to all cells of an answer, and the querier takes it off again (see: fedrank privacy attack "
+                "sketch). Use publish-once, or say that you know with --i-know."
             )
         if self.sketch.mode == "plain" and self.sketch.epsilon is not None:
             raise ConfigError(

@@ -293,7 +293,7 @@ class MeasuredAttack(NamedTuple):
 
 
 #: The attack on paper mode with the defaults of its command; a test measures it again.
-PAPER_ATTACK = MeasuredAttack("fedrank attack sketch --mode paper", 0.5, 4_000, 1.0, 0.622)
+PAPER_ATTACK = MeasuredAttack("fedrank privacy attack sketch --modes paper", 0.5, 4_000, 1.0, 0.622)
 
 _NOT_COVERED = (
     "Whole documents, and anything that many words of a document show together: for that, multiply by the number of "
@@ -424,8 +424,8 @@ def _paragraph(report: PrivacyReport) -> str:
             "looked up in them, by whom and how often, one occurrence of a word makes it at most e^ε times as likely, "
             f"with ε = {low:.4g}{at if gaussian else ''}, once and for all. Another silo "
             "reads most words of a document at ε = 4 and more, and tells whether a text is there at 0.4 and more; at "
-            "0.2 it was not seen to, on four collections (fedrank attack documents). The server, which passes on "
-            "sealed bytes, reads none."
+            "0.2 it was not seen to, on four collections (fedrank privacy attack documents). The server, which passes "
+            "on sealed bytes, reads none."
         )
     else:
         how = (

@@ -69,7 +69,7 @@ print(json.dumps(failed))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: What extras bring, as it is imported.
 OPTIONAL = (
-    "jax jaxlib optax sklearn vl_convert bm25s Stemmer lightgbm uvicorn httptools prometheus_client flwr gymnasium "
+    "jax jaxlib optax sklearn resvg_py bm25s Stemmer lightgbm uvicorn httptools prometheus_client flwr gymnasium "
     "onnx torch"
 )
 

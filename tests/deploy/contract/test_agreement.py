@@ -140,7 +140,8 @@ def over_http(folder: Path, experiment):
     try:
         started.append(
             hub := subprocess.Popen(
-                [sys.executable, "-m", "fedrank", "serve", str(home.path), "--port", "0"], stdout=subprocess.DEVNULL
+                [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0"],
+                stdout=subprocess.DEVNULL,
             )
         )
         end = time.monotonic() + 60

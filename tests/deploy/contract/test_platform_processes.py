@@ -99,10 +99,10 @@ def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path
     which = [word for home in homes for word in ("--platform", home)]
 
     def platform(index, *more):
-        return started(tmp_path, "serve", "platform", homes[index], "--index", index, *everybody, *more)
+        return started(tmp_path, "slates", "serve", homes[index], "--index", index, *everybody, *more)
 
     def coordinator():
-        return started(tmp_path, "coordinate", "platforms", tmp_path / "c", *which, *everybody)
+        return started(tmp_path, "slates", "coordinate", tmp_path / "c", *which, *everybody)
 
     def killed(process):
         process.send_signal(signal.SIGKILL)
@@ -121,7 +121,9 @@ def test_platforms_that_plan_are_killed_and_plan_what_a_simulator_plans(tmp_path
         until("platforms listen", running.values(), lambda: all((home / "application.url").exists() for home in homes))
         ports = [PlatformFolder(homes[0]).url(who).rpartition(":")[2] for who in ("coordinator", "application")]
         running["c"] = coordinator()
-        running["users"] = started(tmp_path, "simulate-visits", *which, *everybody, "--out", tmp_path / "users.jsonl")
+        running["users"] = started(
+            tmp_path, "slates", "simulate", *which, *everybody, "--out", tmp_path / "users.jsonl"
+        )
         until("some rounds", running.values(), lambda: lived() >= 7)
         killed(running["a"])
         running["a"] = platform(0, "--port", ports[0], "--application-port", ports[1])
@@ -174,10 +176,10 @@ def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns
     which = [word for home in homes for word in ("--platform", home)]
 
     def platform(index):
-        return started(tmp_path, "serve", "platform", homes[index], "--index", index, *everybody)
+        return started(tmp_path, "slates", "serve", homes[index], "--index", index, *everybody)
 
     def coordinator():
-        return started(tmp_path, "coordinate", "platforms", tmp_path / "c", *which, *everybody)
+        return started(tmp_path, "slates", "coordinate", tmp_path / "c", *which, *everybody)
 
     def killed(process):
         process.send_signal(signal.SIGKILL)
@@ -189,13 +191,15 @@ def test_platforms_and_coordinator_that_are_killed_learn_what_a_simulator_learns
         until("platforms listen", running.values(), lambda: all((home / "application.url").exists() for home in homes))
         ports = [PlatformFolder(home).url("coordinator").rpartition(":")[2] for home in homes]
         application = [PlatformFolder(home).url("application").rpartition(":")[2] for home in homes]
-        running["users"] = started(tmp_path, "simulate-visits", *which, *everybody, "--out", tmp_path / "users.jsonl")
+        running["users"] = started(
+            tmp_path, "slates", "simulate", *which, *everybody, "--out", tmp_path / "users.jsonl"
+        )
         running["c"] = coordinator()
         until("some rounds", running.values(), lambda: rounds_of(tmp_path / "c") >= 8)
         killed(running["a"])
         # At the same ports, where the others come again.
         again = ["--port", ports[0], "--application-port", application[0]]
-        running["a"] = started(tmp_path, "serve", "platform", homes[0], "--index", 0, *everybody, *again)
+        running["a"] = started(tmp_path, "slates", "serve", homes[0], "--index", 0, *everybody, *again)
         until("more rounds", running.values(), lambda: rounds_of(tmp_path / "c") >= 16)
         killed(running["c"])
         running["c"] = coordinator()

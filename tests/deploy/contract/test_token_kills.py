@@ -95,7 +95,7 @@ class Hub:
 
     def start(self):
         self.home.url_path("hub").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "fedrank", "serve", str(self.home.path), "--port", str(self.port)]
+        command = [sys.executable, "-m", "fedrank", "hub", "serve", str(self.home.path), "--port", str(self.port)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "JAX_PLATFORMS": "cpu"}
         )

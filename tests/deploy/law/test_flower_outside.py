@@ -23,7 +23,7 @@ SHORT = {"clients": 5, "seed": 3, "learning_rate": 0.25}
 def installed(tmp_path, monkeypatch):
     """A package as ``fedrank new`` writes it, put where Python looks for packages together with its entry point."""
     site = tmp_path / "site"
-    assert call(["new", "protocol", "my-idea", "--out", str(site)]) == 0
+    assert call(["new", "my-idea", "--out", str(site)]) == 0
     about = site / "my_idea-0.1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-idea\nVersion: 0.1.0\n")

@@ -11,14 +11,14 @@ from hub_apps import served
 from hub_worlds import play
 from hubs import enrolled, make, opened, running, some_messages
 
-from fedrank.cli.deploy import _explain_silence, _fastest_decide
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub import stages
+from fedrank.deploy.hub.announcement import why_silent, why_unfair
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import HubSettings, read_settings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import STEPS, StoreError
 from fedrank.privacy.caps import LIFETIME_EPSILON
@@ -234,7 +234,7 @@ def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path)
     home.prepare(HubSettings(n_features=3, cohort=1, least=1))
     terms = home.open()[0].terms()
     assert (terms.epsilon_interaction, terms.epsilon_message, LIFETIME_EPSILON / terms.epsilon_message) == (1, 1, 8)
-    assert _explain_silence(home) == ""
+    assert why_silent(read_settings(home.settings)) == ""
     with served(home) as hub, Device("http://127.0.0.1:9", home.token("enrolment"), tmp_path / "device") as device:
         device._connection.request = hub.device(tmp_path / "other")._connection.request
         assert device.sync().state is State.OK
@@ -259,15 +259,15 @@ def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path)
 def test_a_hub_whose_devices_would_send_nothing_says_so(tmp_path, settings):
     home = HubFolder(tmp_path / "hub")
     home.prepare(HubSettings(n_features=3, **settings))
-    assert bool(_explain_silence(home)) == ("relay" not in settings)
+    assert bool(why_silent(read_settings(home.settings))) == ("relay" not in settings)
 
 
 def test_a_hub_says_that_the_fastest_decide_by_what_it_keeps(tmp_path):
     home = HubFolder(tmp_path / "hub")
     home.prepare(HubSettings(n_features=3))
-    assert "round_seconds" in _fastest_decide(home)
+    assert "round_seconds" in why_unfair(read_settings(home.settings))
     home.prepare(HubSettings(n_features=3, round_seconds=60.0))
-    assert _fastest_decide(home) == ""
+    assert why_unfair(read_settings(home.settings)) == ""
 
 
 def test_the_page_about_what_is_kept_names_every_table():

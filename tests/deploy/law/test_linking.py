@@ -70,7 +70,7 @@ def test_settings_are_checked():
         with pytest.raises(ConfigError):
             LinkAttack(**wrong)
     with pytest.raises(UnknownNameError):
-        LinkAttack(mode="none")
+        LinkAttack(modes=("none",))
 
 
 @pytest.mark.minutes

@@ -78,8 +78,8 @@ def test_where_the_certificate_lies_is_told_while_it_is_served(tmp_path):
 
 @contextlib.contextmanager
 def served(folder, *more):
-    """fedrank serve search, as a process."""
-    command = [sys.executable, "-m", "fedrank", "serve", "search", str(folder), "--port", "0", *map(str, more)]
+    """fedrank search owner serve, as a process."""
+    command = [sys.executable, "-m", "fedrank", "search", "owner", "serve", str(folder), "--port", "0", *map(str, more)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 60
@@ -100,10 +100,10 @@ def test_an_owner_is_administered_while_it_is_served_with_tls(tmp_path, chain, c
     more = write_documents(tmp_path / "more.jsonl", [("a", "Wings", "a wing"), ("b", "Roses", "roses")])
     with served(north, "--certificate", crt, "--key", key):
         assert OwnerFolder(north).url("owner").startswith("https://")
-        assert call(["owner", "add", str(north), str(more)]) == 0
-        assert call(["owner", "remove", str(north), "b"]) == 0
+        assert call(["search", "owner", "add", str(north), str(more)]) == 0
+        assert call(["search", "owner", "remove", str(north), "b"]) == 0
         capsys.readouterr()
-        assert call(["owner", "status", str(north), "--json"]) == 0
+        assert call(["search", "owner", "status", str(north), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["documents"] == 1
         # Another certificate in the file than the process shows: said, and no token is sent.
         own = crt.read_bytes()

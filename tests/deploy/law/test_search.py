@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from search_worlds import TEXTS, owner, search_world, write_documents
 
-from fedrank.cli.owners import serve_broker
+from fedrank.cli.search import broker as serve_broker
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import federation

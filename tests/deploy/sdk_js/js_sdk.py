@@ -47,7 +47,7 @@ def hub(folder: Path, **settings):
     home = HubFolder(folder)
     home.prepare(HubSettings(**{"mechanism": "randomised-response", **settings}))
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedrank", "serve", str(home.path), "--port", "0"], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0"], stdout=subprocess.DEVNULL
     )
     try:
         end = time.monotonic() + LONGEST

@@ -33,7 +33,7 @@ from fedrank.texts.served.owner import OwnerSettings
 def package(tmp_path_factory):
     """The folder of a new package, and its module."""
     folder = tmp_path_factory.mktemp("outside") / "my-idea"
-    assert call(["new", "protocol", "my-idea", "--out", str(folder)]) == 0
+    assert call(["new", "my-idea", "--out", str(folder)]) == 0
     spec = importlib.util.spec_from_file_location("my_idea", folder / "my_idea.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -92,12 +92,12 @@ def test_debug_mode_gives_the_same_model(package, tmp_path):
 
 def test_a_name_that_no_command_line_takes_is_refused(tmp_path, capsys):
     for name in ["My Idea", "my_idea", "1st", ""]:
-        assert call(["new", "protocol", name, "--out", str(tmp_path / "new")]) == 1
+        assert call(["new", name, "--out", str(tmp_path / "new")]) == 1
         assert "my-idea" in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
 def test_a_folder_that_is_taken_is_left_alone(package, capsys):
-    assert call(["new", "protocol", "my-idea", "--out", str(package[0])]) == 1
+    assert call(["new", "my-idea", "--out", str(package[0])]) == 1
     assert "--out" in capsys.readouterr().err
 
 
@@ -274,7 +274,7 @@ def test_an_installed_package_is_a_protocol_like_any_other(package, tmp_path):
         command = [sys.executable, "-m", "fedrank", *map(str, arguments)]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
 
-    assert "my-idea" in fedrank("protocols", "--json")
+    assert "my-idea" in fedrank("run", "--list", "--json")
     assert "--learning-rate" in fedrank("run", "my-idea", "--help")
     short = ("--clients", 6, "--rounds", 4, "--seeds", 1, "--evaluation.every", 4, "--learning-rate", 0.25)
     shown = json.loads(fedrank("run", "my-idea", *short, "--out", tmp_path / "run", "--json", "--quiet"))

@@ -271,18 +271,21 @@ _SLATES = [
 _ATTACKS = [
     Case(
         "attack-sketch",
-        ("attack sketch --trials 60 --z 6 --w 40 --z1 2 --vocabulary 500 --json",),
+        ("privacy attack sketch --trials 60 --z 6 --w 40 --z1 2 --vocabulary 500 --json",),
         prints="metrics",
     ),
     Case(
         "attack-sketch-gaussian",
-        ("attack sketch --mode per-query --mechanism gaussian --trials 40 --z 6 --w 40 --z1 2 --vocabulary 99 --json",),
+        (
+            "privacy attack sketch --modes per-query --mechanism gaussian --trials 40 --z 6 --w 40 --z1 2 "
+            "--vocabulary 99 --json",
+        ),
         prints="metrics",
     ),
     Case(
         "attack-slates",
         (
-            "attack slates --modes corrected --modes noisy-values --seeds 1 "
+            "privacy attack slates --modes corrected --modes noisy-values --seeds 1 "
             " --episodes 6 --candidates 4 --slate 2 --json",
         ),
         prints="metrics",

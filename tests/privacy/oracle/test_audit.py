@@ -165,10 +165,10 @@ def test_what_cannot_be_audited_is_said():
 
 
 def test_the_command_prints_what_was_promised_and_shown(capsys):
-    assert call(["audit", "piecewise", "--epsilon", "2", "--trials", "20000", "--json"]) == 0
+    assert call(["privacy", "audit", "piecewise", "--epsilon", "2", "--trials", "20000", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert one["promised"] == 2.0 and 1.5 < one["shown"] <= 2.0 and not one["broken"]
-    assert call(["audit", "sketch-answers-as-printed", "--trials", "1000"]) == 0  # not meant to hold
+    assert call(["privacy", "audit", "sketch-answers-as-printed", "--trials", "1000"]) == 0  # not meant to hold
     assert "sketch-answers-as-printed" in capsys.readouterr().out
 
 
@@ -177,7 +177,7 @@ def test_the_command_fails_where_a_promise_is_broken(capsys, monkeypatch):
         return of_probabilities(np.eye(2), epsilon, np.random.default_rng(0))
 
     monkeypatch.setattr(AUDITS, "get", lambda name: lying)
-    assert call(["audit", "piecewise", "--trials", "1000"]) == 1
+    assert call(["privacy", "audit", "piecewise", "--trials", "1000"]) == 1
     said = capsys.readouterr()
     assert "BROKEN" in said.out and "known" in said.err
 
@@ -214,8 +214,8 @@ def test_a_run_is_audited_and_its_page_says_so(tmp_path, capsys):
     assert call([*run, *private, "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     page = tmp_path / "run" / "report.html"
-    assert "fedrank audit" in page.read_text()
-    assert call(["audit", str(tmp_path / "run"), "--trials", "2000", "--json"]) == 0
+    assert "fedrank privacy audit" in page.read_text()
+    assert call(["privacy", "audit", str(tmp_path / "run"), "--trials", "2000", "--json"]) == 0
     (said,) = json.loads(capsys.readouterr().out)
     kept = load(tmp_path / "run").audited
     assert kept is not None and kept.shown == said["shown"] > 0.5 and kept.promised == 1.0 and not kept.broken
@@ -228,5 +228,5 @@ def test_a_run_is_audited_and_its_page_says_so(tmp_path, capsys):
 def test_a_run_without_noise_has_nothing_to_audit(tmp_path, capsys):
     run = ["run", "foltr-es", "--clients", "2", "--rounds", "1", "--seeds", "1", "--evaluation.every", "1", "--quiet"]
     assert call([*run, "--privacy.p", "1", "--out", str(tmp_path / "run")]) == 0
-    assert call(["audit", str(tmp_path / "run")]) == 1
+    assert call(["privacy", "audit", str(tmp_path / "run")]) == 1
     assert "nothing to audit" in capsys.readouterr().err

@@ -110,7 +110,22 @@ def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys, trust):
     monkeypatch.setattr(planning, "INTERACTIONS", (2,))
     page = tmp_path / "plan.html"
     assert (
-        call(["plan", "--trust", trust, "--devices", "120", "--seeds", "2", "--json", "--quiet", "--out", str(page)])
+        call(
+            [
+                "privacy",
+                "plan",
+                "--trust",
+                trust,
+                "--devices",
+                "120",
+                "--seeds",
+                "2",
+                "--json",
+                "--quiet",
+                "--out",
+                str(page),
+            ]
+        )
         == 0
     )
     printed = capsys.readouterr()

@@ -163,7 +163,17 @@ def test_a_log_is_read_and_a_fitted_user_written(tmp_path, capsys):
     assert sessions.pair.shape == (8, 3) and sessions.pairs == 24
     assert sessions.clicked[2].tolist() == [True, False, True]
     out = tmp_path / "mine.json"
-    command = ["clicks", "fit", str(tmp_path / "log.tsv"), "--model", "dynamic-bayesian", "--out", str(out), "--json"]
+    command = [
+        "data",
+        "clicks",
+        "fit",
+        str(tmp_path / "log.tsv"),
+        "--models",
+        "dynamic-bayesian",
+        "--out",
+        str(out),
+        "--json",
+    ]
     app(command, result_action="return_value")
     said = json.loads(capsys.readouterr().out)
     assert (said["fitted"], said["held_out"], said["known"]) == (6, 2, 0.0)

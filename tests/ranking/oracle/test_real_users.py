@@ -133,7 +133,7 @@ def test_what_is_wrong(folder, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     out = str(tmp_path / "log")
-    assert call(["clicks", "replay", out, "--example", "--seeds", "1", "--events", "8", "--json"]) == 0
+    assert call(["data", "clicks", "replay", out, "--example", "--seeds", "1", "--events", "8", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["made_up"] and said["users"] == 6 and said["events"][-1] == 8 and len(said["mrr"]) == 1
-    assert call(["clicks", "replay", out, "--example"]) == 1 and "not empty" in capsys.readouterr().err
+    assert call(["data", "clicks", "replay", out, "--example"]) == 1 and "not empty" in capsys.readouterr().err

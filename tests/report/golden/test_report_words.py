@@ -42,7 +42,7 @@ def test_privacy_in_words(tmp_path):
     assert "4 interactions and has ε = 9.21" in said and "6 messages has, over the run, ε = 55.26 by basic" in said
     assert "little meaning" in said and "δ = 1e-06" in said
     assert trust == "Whom one has to trust for this: nobody."
-    assert attacked.endswith(f"fedrank audit {tmp_path / 'run'}")
+    assert attacked.endswith(f"fedrank privacy audit {tmp_path / 'run'}")
 
 
 def test_no_privatisation_in_words(tmp_path):

@@ -271,6 +271,7 @@ def test_a_simulated_federation_says_what_epsilon_buys(table, capsys):
     assert told["privacy"]["promises"][0]["unit"] == "record"
     assert call(command) == 0 and "over its own model" in capsys.readouterr().out
     attack = [
+        "privacy",
         "attack",
         "records",
         str(table),

@@ -201,7 +201,7 @@ def test_the_command_writes_a_page_and_json(tmp_path, capsys):
     texts = generate_texts(queries=2, documents=60, seed=5)
     write_collection(folder, texts)
     page = tmp_path / "attack.html"
-    command = f"attack documents {folder} --owners 2 --trials 4 --targets 1 --questions 50 --out {page} --json"
+    command = f"privacy attack documents {folder} --owners 2 --trials 4 --targets 1 --questions 50 --out {page} --json"
     call(command.split())
     told = json.loads(capsys.readouterr().out)
     # The server counts twice: sketches that are sealed for silos, and sketches that are not.

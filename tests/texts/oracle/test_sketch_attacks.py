@@ -53,7 +53,7 @@ def test_one_answer_of_the_paper_tells_the_documents_apart_every_time():
 
 
 def test_the_label_of_the_paper_s_mode_has_the_measured_attack():
-    found = attack_sketches(SketchAttack("paper", trials=200, vocabulary=1_500))[0]
+    found = attack_sketches(SketchAttack(("paper",), trials=200, vocabulary=1_500))[0]
     assert (found.attack, found.measured) == ("distinguish", PAPER_ATTACK.accuracy)
     assert PAPER_ATTACK.allowed == pytest.approx(found.promised, abs=5e-4) and PAPER_ATTACK.epsilon == 0.5
     defaults = SketchAttack()
@@ -155,15 +155,15 @@ def test_decoys_of_two_silos_that_ask_for_one_word_leave_that_word_alone():
 
 
 def test_published_once_is_attacked_without_a_question():
-    found = attack_sketches(SketchAttack("publish-once", z=1, w=4_096, trials=300, vocabulary=1_500))
+    found = attack_sketches(SketchAttack(("publish-once",), z=1, w=4_096, trials=300, vocabulary=1_500))
     assert [one.attack for one in found] == ["distinguish", "repeat"] and not any(one.broken for one in found)
     with pytest.raises(ConfigError, match="z of at least 2"):
-        SketchAttack("all", z=1, w=4_096)
+        SketchAttack(z=1, w=4_096)
 
 
 def test_the_suite_breaks_the_paper_and_decoys_that_two_silos_ask_with():
     settings = dict(trials=300, vocabulary=1_500, seed=3)
-    found = attack_sketches(SketchAttack("all", **settings))
+    found = attack_sketches(SketchAttack(**settings))
     broken = {(one.attack, one.mode) for one in found if one.broken and not one.control}
     assert broken == {
         ("distinguish", "paper"),
@@ -172,18 +172,18 @@ def test_the_suite_breaks_the_paper_and_decoys_that_two_silos_ask_with():
         ("intersection", "decoys drawn anew, PK kept"),
         ("intersection", "jos, two silos"),
     }
-    other = attack_sketches(SketchAttack("per-query", **settings))
+    other = attack_sketches(SketchAttack(("per-query",), **settings))
     assert [one.mode for one in other if one.broken and not one.control] == ["jos, two silos"]
     assert all(one.low <= one.measured <= one.high or one.high - one.low < 1e-9 for one in found)
-    assert attack_sketches(SketchAttack("publish-once", **settings)) == found[-3:]
+    assert attack_sketches(SketchAttack(("publish-once",), **settings)) == found[-3:]
 
 
 def test_settings_out_of_range_are_refused():
     with pytest.raises(UnknownNameError, match="Did you mean 'paper'"):
-        SketchAttack("papr")
+        SketchAttack(("papr",))
     for arguments in (dict(z1=30), dict(z1=0), dict(trials=0), dict(seed=-1), dict(vocabulary=1)):
         with pytest.raises(ConfigError):
-            attack_sketches(SketchAttack("paper", **arguments))
+            attack_sketches(SketchAttack(("paper",), **arguments))
 
 
 def test_intervals_hold_what_they_say():

@@ -236,7 +236,7 @@ class SetupSettings:
                 f"{_LARGEST_MESSAGE / 2**30:g} GiB that a message may have. "
                 f"{int(self.documents * _LARGEST_MESSAGE / size):,} documents fit; or take fewer cells (sketch.z, "
                 "sketch.w), or ask fewer words. A search that leaves documents at home has no such limit: fedrank "
-                "serve search."
+                "search owner serve."
             )
 
     @cached_property

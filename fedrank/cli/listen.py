@@ -1,0 +1,82 @@
+"""Flags of servers and of what talks to them: an address to listen at, and trust in other machines."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from fedrank.cli.terminal import Switch
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
+
+Port = Annotated[int, Parameter(help="Port to listen at; 0: any that is free.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Address and TLS of a server.
+
+    Raises:
+        ConfigError: A certificate without its key, or a key without its certificate.
+    """
+
+    host: str = setting("127.0.0.1", "Address to listen at. The default is this machine only.")
+    certificate: Path | None = setting(None, "PEM file of the server's certificate chain, for TLS.")
+    key: Path | None = setting(None, "PEM file of its private key.")
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("TLS needs both --certificate and --key.")
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if the address is this machine's own."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def warn_without_tls(self, what: str) -> None:
+        """Warn on stderr if ``what`` crosses a network in the clear."""
+        if not self.is_loopback and self.certificate is None:
+            said = "cross in the clear; give --certificate and --key, or put a proxy with TLS in front"
+            print(f"fedrank: warning: {what} {said}", file=sys.stderr)
+
+    def serve(self, app: Any, port: int, on_ready: Callable[[str], object], **options: Any) -> None:
+        """Answer requests until the process is told to stop; options as of :func:`fedrank.deploy.http.server.serve`."""
+        from fedrank.deploy.http.server import serve
+
+        where = {"host": self.host, "port": port, "certfile": self.certificate, "keyfile": self.key}
+        serve(app, on_ready=on_ready, **where, **options)
+
+
+At = Annotated[Address, Parameter(name="*")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """Trust in other machines."""
+
+    ca: Path | None = setting(None, "File with the certificates to trust in place of the system's.")
+    allow_http: Switch = setting(False, "Plain http to other machines, where the network itself is protected.")
+
+
+Reached = Annotated[Reach, Parameter(name="*")]
+
+
+def log_to_stderr() -> None:
+    """Print warnings and errors of a server, one line each, with the time."""
+    from fedrank.deploy.folder import LogLine
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogLine("%(asctime)s %(levelname)s %(message)s"))
+    log = logging.getLogger("fedrank")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

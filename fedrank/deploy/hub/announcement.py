@@ -1,0 +1,58 @@
+"""Sentences about a hub for whoever starts it: what its settings promise, and what speaks against them."""
+
+from __future__ import annotations
+
+import math
+
+from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, HubSettings
+from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
+
+
+def why_unfair(settings: HubSettings) -> str:
+    """A warning if the first reports fill a round; empty if they do not.
+
+    Wherever the hub listens: a proxy may be in front, on this machine too, and the hub need not be told of it.
+    """
+    if settings.round_seconds or settings.relay:
+        return ""
+    return (
+        "round_seconds is 0, which is for trials: the first reports fill a round, so that whoever is fastest decides; "
+        "set it to what a slow device needs"
+    )
+
+
+def why_silent(settings: HubSettings) -> str:
+    """The reason why devices whose app says nothing about ε send nothing to this hub; empty if they report."""
+    terms = settings.terms()
+    search, message = terms.epsilon_interaction, terms.epsilon_message
+    if search <= MOST_SEARCH_EPSILON and message <= MOST_EPSILON:
+        return ""
+    return (
+        f"devices with default settings will not report: a message has ε = {message:.3g} and a search {search:.3g}, "
+        f"they allow {MOST_EPSILON:g} and {MOST_SEARCH_EPSILON:g}. For people, make a hub in another folder with the "
+        f"default mechanism (ε = {PIECEWISE_EPSILON:g}), or with --p or --epsilon that give less; for a trial, have "
+        "the app allow more (most_epsilon, most_search_epsilon)"
+    )
+
+
+def linking(settings: HubSettings) -> str:
+    """A sentence on who can put the reports of a device together."""
+    if not settings.tokens:
+        return "this hub keeps a history of each device (no --tokens, no relay)"
+    if not settings.batch:
+        return "reports show blind tokens; their network addresses are not hidden (no --batch, no relay)"
+    return (
+        f"reports show blind tokens and come through a relay, {settings.batch} together; start one elsewhere: "
+        f"fedrank hub relay URL --batch {settings.batch}"
+    )
+
+
+def promise(settings: HubSettings) -> str:
+    """A sentence on what the terms promise, and on who reports under them."""
+    terms = settings.terms()
+    search, message, life = terms.epsilon_interaction, terms.epsilon_message, terms.epsilon_life
+    promised = f"ε = {search:.3g} of a search, {message:.3g} of a message, "
+    promised += "no limit to all of a device's messages" if math.isinf(life) else f"{life:.3g} of all of a device's"
+    if why_silent(settings) or life <= LIFETIME_EPSILON:
+        return promised
+    return f"{promised}; devices end at {LIFETIME_EPSILON:g} by default"

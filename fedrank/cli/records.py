@@ -10,7 +10,7 @@ import cyclopts
 
 from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
 from fedrank.cli.silos import ends_of, signed_number
-from fedrank.cli.terminal import AsJson, print_json, say, styled
+from fedrank.cli.terminal import AsJson, print_json, say, in_style
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
@@ -249,4 +249,4 @@ def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
             f"AUC of the others’ model here, with noise of σ = {one['sigma']:.3f}, to be told: {one['value']:.3f} "
             f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public)."
         )
-    say(styled(headline, "bold"), ways, silos, *words)
+    say(in_style(headline, "bold"), ways, silos, *words)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrank.cli.terminal import AsJson, Switch, print_json, say, styled
+from fedrank.cli.terminal import AsJson, Switch, print_json, say, in_style
 from fedrank.cli.terminal import table as rich_table
 
 #: Runs that a table of settings has a column for on a terminal.
@@ -82,7 +82,7 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
     final = comparison.comparison_table(labelled, most_telling=True, pool=pool)
     shown = [
         *_differences(differs, list(labelled)),
-        *(styled(line, "bold") for line in comparison.refused_words(labelled, pool=pool)),
+        *(in_style(line, "bold") for line in comparison.refused_words(labelled, pool=pool)),
         _terminal_comparison(final),
         *(comparison.pooled_words(labelled) if pool else ()),
     ]
@@ -98,7 +98,7 @@ def _differences(differs: Any, labels: list[str]) -> list[Any]:
         return [differs.notes[0]]
     if len(labels) <= _COLUMNS:
         return [drawn(differs)]
-    lines: list[Any] = [styled("What differs", "bold")]
+    lines: list[Any] = [in_style("What differs", "bold")]
     for row in differs.rows:
         values: dict[str, list[str]] = {}
         for label, column in zip(labels, differs.columns[1:], strict=True):
@@ -147,9 +147,9 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
         return
     first = run.shown.terminal(run)
     say(
-        styled(str(run.shown.opening(run).sentence), "bold"),
+        in_style(str(run.shown.opening(run).sentence), "bold"),
         *([_terminal_table(final)] if first is None else _parts(first)),
-        *(styled(f"{caveat}.", "bold") for caveat in describe.other_caveats(run)),
+        *(in_style(f"{caveat}.", "bold") for caveat in describe.other_caveats(run)),
         *_parts(run.shown.terminal_after(run)),
         *(f"• {line}" for line in (*ledger_words(run), *privacy_words(run))),
         page=page,
@@ -161,7 +161,7 @@ def _parts(parts: list[Any]) -> list[Any]:
     from fedrank.report.run import Line
 
     return [
-        styled(one.text, "bold red" if one.warning else "") if isinstance(one, Line) else drawn(one[0], list(one[1]))
+        in_style(one.text, "bold red" if one.warning else "") if isinstance(one, Line) else drawn(one[0], list(one[1]))
         for one in parts
     ]
 
@@ -187,7 +187,7 @@ def _terminal_table(final: Any) -> Any:
         titles, numbers = [*titles, to], [*numbers, to]
     table, last = rich_table(*titles, numbers=numbers, whole=titles), ""
     for row in final.rows:
-        cells = [final.text(row, column) for column in shown]
+        cells = [final.text(row, column, single=False) for column in shown]
         if mark is not None:
             cells.append("–" if row["difference"] is None else f"{row['difference'].mean:+.4f}".replace("-", "−"))
         cells[0] = "" if row["split"] == last else cells[0].replace("validation", "vali")  # 80 columns
@@ -205,5 +205,5 @@ def _terminal_comparison(final: Any) -> Any:
         if (now := f"{row['measure']}, {row['split']}") != heading:
             heading = now
             table.add_row(f"[bold]{heading}[/bold]", "", "")
-        table.add_row(*(final.text(row, columns[key]) for key in ("run", "value", "difference")))
+        table.add_row(*(final.text(row, columns[key], single=False) for key in ("run", "value", "difference")))
     return table

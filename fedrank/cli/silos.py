@@ -11,7 +11,7 @@ import cyclopts
 
 from fedrank.cli.report import drawn
 from fedrank.cli.silo_tables import Columns, LabelledColumns, table_of
-from fedrank.cli.terminal import AsJson, Names, Switch, print_json, say, styled
+from fedrank.cli.terminal import AsJson, Names, Switch, print_json, say, in_style
 from fedrank.cli.terminal import table as rich_table
 from fedrank.core.errors import ConfigError
 from fedrank.report.statistics import p_is, p_value
@@ -267,8 +267,8 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
     for one in answers:
         nested = one.nested
         shown += [
-            styled(one.headline(), "bold"),
-            *(styled(f"! {warning}", "red") for warning in one.warnings()),
+            in_style(one.headline(), "bold"),
+            *(in_style(f"! {warning}", "red") for warning in one.warnings()),
             drawn(ways_table(one), ("way", "auc", "gain")),
             drawn(verdicts_table(one), ("silo", "verdict", "gain", "visible", "like")),
             calibration_words(one),

@@ -38,12 +38,12 @@ def say(*parts: Any, page: Path | None = None) -> None:
     console = Console()
     whole = not console.is_terminal and "COLUMNS" not in os.environ
     for part in parts:
-        console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, str))
+        console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, str | Text))
     if page is not None:
         console.print(f"page: {page}", markup=False, soft_wrap=True)
 
 
-def styled(text: str, style: str) -> Text:
+def in_style(text: str, style: str) -> Text:
     """A sentence in a style, such as bold red."""
     return Text(printable(text, lines=True), style)
 

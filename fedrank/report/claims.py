@@ -54,7 +54,7 @@ def range_of(measure: str) -> tuple[float, float]:
     return (0.0 if _NOT_NEGATIVE.match(name) else -math.inf), math.inf
 
 
-def _checked(value: Estimate | Interval) -> None:
+def _check_seeds(value: Estimate | Interval) -> None:
     """Refuse an interval over too few seeds.
 
     Raises:
@@ -86,7 +86,7 @@ class Measured:
         if self.mean < low - 1e-9 or self.mean > high + 1e-9:  # a diverged run has no number, and says so
             raise ValueError(f"{self.measure} lies between {low:g} and {high:g}, got {self.mean:g}")
         if not isinstance(self.value, float | int):
-            _checked(self.value)
+            _check_seeds(self.value)
 
     @property
     def mean(self) -> float:
@@ -167,7 +167,7 @@ class Comparison:
     unit: str = "seeds"
 
     def __post_init__(self):
-        _checked(self.difference)
+        _check_seeds(self.difference)
 
     @property
     def verdict(self) -> Verdict:
@@ -190,6 +190,8 @@ class Comparison:
             return f"equal to {self.other} within {self.within:.{self.digits}f}"
         way = self.ways[0 if self.difference.mean >= 0 else 1]
         said = f"{self.amount} {way} {self.than} {self.other}".replace("  ", " ")
+        if self.verdict is Verdict.FEW_SEEDS and not self.difference.mean:
+            said = f"the same as {self.other}"
         return f"{said} {self._few}" if self.counted and self.verdict is Verdict.FEW_SEEDS else said
 
     @property
@@ -372,7 +374,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Effects:
-    """Whom something brings more, whom less, and for whom that is not told.
+    """Those to whom something brings more, those to whom less, and the number of the others.
 
     Attributes:
         helped: Names of those whose interval is above 0.

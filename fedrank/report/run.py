@@ -405,7 +405,7 @@ class Shown(abc.ABC):
 
     @abc.abstractmethod
     def opening(self, run: Run) -> Opening:
-        """What the page, and the terminal, say first."""
+        """The first sentence and numbers of the page and of the terminal."""
 
     @abc.abstractmethod
     def charts(self, run: Run) -> dict[str, Chart]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedrank.core.trees import Json, flat
@@ -55,9 +55,11 @@ class Table:
     notes: tuple[str, ...] = ()
     met: tuple[int, int] | None = None
 
-    def text(self, row: Mapping[str, Json], column: Column) -> str:
-        """One cell for a reader."""
+    def text(self, row: Mapping[str, Json], column: Column, *, single: bool = True) -> str:
+        """One cell for a reader; without ``single``, a mean of seeds too few for an interval stands alone."""
         value = row.get(column.key)
+        if isinstance(value, Estimate) and not single:
+            value = replace(value, values=())
         measure = isinstance(value, Estimate | Interval) or (isinstance(value, float) and column.numeric)
         return (
             wording.format_value(value, signed=column.signed, digits=column.digits)

@@ -486,7 +486,7 @@ def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
     compared = min(_COMPARED, len(known) // 2)
     mean = say(" mean ", Named(s["reward"]), " is ")
     if not compared:
-        return say("The", mean, _measured(known[0]), f" in {known[0].rounds}, the only one so far.")
+        return say("The", mean, _reward_of(known[0]), f" in {known[0].rounds}, the only one so far.")
     first, last = mean_of(known[:compared]), mean_of(known[-compared:])
     before, after = first.reward or 0.0, last.reward or 0.0
     change, ends = after - before, (None, None)
@@ -495,7 +495,7 @@ def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
         ends = (change - half, change + half)
     was = f"that of {first.rounds}, {value_text(before)}"
     found = Comparison(Interval(change, *ends), was, ways=("above", "below"), than="", unit="reports")
-    said = say(mean, _measured(last), f" in {last.rounds}, ", found)
+    said = say(mean, _reward_of(last), f" in {last.rounds}, ", found)
     if found.verdict is Verdict.NOT_TOLD_APART:
         return say("No change beyond noise so far: the", said, ".")
     lead = {Verdict.BETTER: "Rankings have improved: the", Verdict.WORSE: "Rankings have deteriorated: the"}
@@ -506,7 +506,7 @@ def _with_sign(value: float) -> str:
     return ("+" if value >= 0 else "−") + value_text(abs(value))
 
 
-def _measured(point: Point) -> Measured:
+def _reward_of(point: Point) -> Measured:
     return Measured(Interval(point.reward or 0.0, point.low, point.high))
 
 
@@ -603,7 +603,7 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
     reward, said = Named("–"), "nothing is known yet"
     if known:
         last = known[-1]
-        reward = _measured(last)
+        reward = _reward_of(last)
         said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
     most = s["epsilon"]["messages_most"]
     sent = "can have sent" if s.get("tokens") else "sent"

@@ -342,7 +342,7 @@ def _p(value: float | None) -> str:
 
 
 def leaders(standings: Standings, found: Sequence[Contrast]) -> Sentence:
-    """Who leads on each data set, and who is not told apart from the leader."""
+    """The leader on each data set, and those that are not told apart from it."""
     said = []
     for data in _data(standings):
         rows = [row for row in rank_methods(standings, data, "interactions") if row.source == OURS]

@@ -70,7 +70,7 @@ class RankingShown(CurvesShown):
         split, measure = leading
         place = f"{self.where[split]}"
         reached = Measured(mean_interval(list(final_values(run.metrics, split, measure).values())), measure)
-        gain, labels = _compared(run, split, measure)
+        gain, labels = _compare(run, split, measure)
         numbers = [Number(f"{measure_words(measure)} {place}", reached)]
         if labels is not None:
             numbers.append(Number(f"Against {_strongest(run, split, measure)}, trained on labels", labels))
@@ -177,7 +177,7 @@ def _strongest(run: Run, split: str, measure: str) -> str | None:
     return max(known, key=known.__getitem__) if known else None
 
 
-def _compared(run: Run, split: str, measure: str) -> tuple[Comparison, Comparison | None]:
+def _compare(run: Run, split: str, measure: str) -> tuple[Comparison, Comparison | None]:
     """The final value against that at the start, and against the best ranker trained on labels."""
     final, start = final_values(run.metrics, split, measure), first_values(run.metrics, split, measure)
     first = mean_interval(list(start.values())).mean
@@ -192,12 +192,12 @@ def _compared(run: Run, split: str, measure: str) -> tuple[Comparison, Compariso
 
 
 def _other_measure(run: Run, split: str, measure: str, gain: Comparison, labels: Comparison | None) -> Sentence:
-    """What nDCG says where it contradicts the measure that the sentence is about."""
+    """The reading of nDCG where it contradicts that of the measure in the sentence."""
     other = next((one for one in offline_measures(run) if one.startswith("nDCG") and one != measure), None)
     if other is None or not final_values(run.metrics, split, other):
         return Sentence(())
     opposite = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
-    pairs = zip((gain, labels), _compared(run, split, other), strict=True)
+    pairs = zip((gain, labels), _compare(run, split, other), strict=True)
     turned = [its for ours, its in pairs if ours and its and its.verdict is opposite.get(ours.verdict)]
     return say(" By ", Named(other), " it is ", list_all(turned), ".") if turned else Sentence(())
 

@@ -95,7 +95,7 @@ def _results(run: Run, target: str, reached: Measured, found: Sequence[Compariso
     value = _compare(difference_of(best), "it", measure)
     on = say(f"on the same {about['rows']:,.0f} rows of ", whose)
     if value.difference.mean < 0 and value.verdict is not Verdict.NOT_TOLD_APART:
-        lead = replace(value, other="averaging with chosen partners", difference=_turned(difference_of(best)))
+        lead = replace(value, other="averaging with chosen partners", difference=_turn(difference_of(best)))
         sentence = say("Use ", tried, " instead: ", on, f" it reaches a test {measure} of ", its, ", ", lead)
         return sentence + say(", which reaches ", reached, ": ", list_all(found), ".")
     sentence = say(ours, ". The best of what one tries first ", on, ", ", tried)
@@ -109,7 +109,7 @@ def _compare(value: Interval, other: str, measure: str) -> Comparison:
     return Comparison(value, other, ways=ways, than=than, digits=DIGITS)
 
 
-def _turned(value: Interval) -> Interval:
+def _turn(value: Interval) -> Interval:
     """The difference seen from the other side."""
     low, high = value.low, value.high
     return Interval(-value.mean, None if high is None else -high, None if low is None else -low)

@@ -50,18 +50,18 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
     said: list[Sentence] = []
     if best:
         most = max(best, key=lambda one: one.measures["r2"].mean)
-        read = say(_explained(most), " of the variance of ")
+        read = say(_share_of_variance(most), " of the variance of ")
         if most.of_sums:
             knows = "and knows what all others added" if most.means == ALL_KNOWN else "and knows nothing of the others"
             who = say(Named(f"{most.mode}: {most.attacker}, which has {ALONE} {knows},"), " reads ", read)
             said.append(say(who, Named(most.secret), "."))
             least = min((one for one in best if one.of_sums), key=lambda one: one.measures["r2"].mean)
             if least is not most:
-                said.append(say(Named(least.mode), ": the best such attacker reads ", _explained(least), "."))
+                said.append(say(Named(least.mode), ": the best such attacker reads ", _share_of_variance(least), "."))
         else:
             who = say("From the messages of mode ", Named(most.mode), " ", Named(most.attacker), " reads ", read)
             said.append(say(who, Named(f"A’s {most.secret}"), "."))
-        numbers += [Number(f"R², {one.mode}", _measured(one.measures["r2"])) for one in best[:3]]
+        numbers += [Number(f"R², {one.mode}", _as_measured(one.measures["r2"])) for one in best[:3]]
     clicks = [one for one in leaks if "r2" not in one.measures and "advantage" not in one.measures]
     there = [one for one in leaks if "advantage" in one.measures and one.measures["bound"].mean < 1]
     if clicks:
@@ -86,12 +86,12 @@ def attack_opening(leaks: Sequence[Leak], seeds: int) -> Opening:
     )
 
 
-def _measured(found: MeanInterval) -> Measured:
+def _as_measured(found: MeanInterval) -> Measured:
     ends = (found.low, found.high) if math.isfinite(found.low) else (None, None)
     return Measured(Interval(found.mean, *ends))
 
 
-def _explained(leak: Leak) -> Percent:
+def _share_of_variance(leak: Leak) -> Percent:
     """The share of the secret's variance that the attacker explains."""
     return Percent(min(1.0, max(0.0, leak.measures["r2"].mean)), 1)
 

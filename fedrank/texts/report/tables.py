@@ -327,7 +327,7 @@ def spread(run: Run, more: str) -> str:
 
 
 def drawn_anew(run: Run) -> str:
-    """What each seed draws anew."""
+    """The part of the data that each seed draws anew."""
     return "its own cut and split of queries" if cut_anew(run) else "its own split of queries"
 
 

@@ -80,7 +80,7 @@ def check_verdict(found):
     if math.isnan(found.difference.mean):
         assert not sure
     elif low is None:
-        assert sure and ("seed" in words or "too few" in words or not found.counted)
+        assert sure == (found.difference.mean != 0) and ("seed" in words or "too few" in words or not found.counted)
     else:
         assert sure == (low > 0 or high < 0 or found.verdict is Verdict.EQUAL)
         assert (found.ways[0] in words.split()) == (low > 0) or found.verdict is Verdict.EQUAL

@@ -156,7 +156,7 @@ def test_one_seed_says_nothing_about_spread(tmp_path):
     folder = make_text_run(tmp_path / "run", seeds=1)
     run = load(folder)
     assert direction(text_tables.gain(run)) == "unknown"
-    assert "One seed says nothing about spread." in page_of(folder).words and "±" not in " ".join(verdicts(run))
+    assert "So few seeds say nothing about spread." in page_of(folder).words and "±" not in " ".join(verdicts(run))
 
 
 # -- privacy ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import cyclopts
 
 from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
 from fedrank.cli.silos import ends_of, signed_number
-from fedrank.cli.terminal import AsJson, print_json, say, in_style
+from fedrank.cli.terminal import AsJson, in_style, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.privacy_report import DELTA

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrank.cli.terminal import AsJson, Switch, print_json, say, in_style
+from fedrank.cli.terminal import AsJson, Switch, in_style, print_json, say
 from fedrank.cli.terminal import table as rich_table
 
 #: Runs that a table of settings has a column for on a terminal.

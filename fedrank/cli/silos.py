@@ -11,7 +11,7 @@ import cyclopts
 
 from fedrank.cli.report import drawn
 from fedrank.cli.silo_tables import Columns, LabelledColumns, table_of
-from fedrank.cli.terminal import AsJson, Names, Switch, print_json, say, in_style
+from fedrank.cli.terminal import AsJson, Names, Switch, in_style, print_json, say
 from fedrank.cli.terminal import table as rich_table
 from fedrank.core.errors import ConfigError
 from fedrank.report.statistics import p_is, p_value

@@ -30,6 +30,10 @@ Switch = Annotated[bool, Parameter(negative="")]
 Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")]
 
 
+#: Parts of what is printed that are sentences and no tables.
+_SENTENCES = (str, Text)
+
+
 def say(*parts: Any, page: Path | None = None) -> None:
     """Print sentences, which have no markup, and tables, and last where the page is, if there is one.
 
@@ -38,7 +42,7 @@ def say(*parts: Any, page: Path | None = None) -> None:
     console = Console()
     whole = not console.is_terminal and "COLUMNS" not in os.environ
     for part in parts:
-        console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, str | Text))
+        console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, _SENTENCES))
     if page is not None:
         console.print(f"page: {page}", markup=False, soft_wrap=True)
 

@@ -209,7 +209,8 @@ def test_list_says_how_to_get_what_is_not_here(capsys, cache):
     assert rows["yahoo-set1"]["home"] in text
 
 
-def test_check_warns_of_labels_that_are_all_0(capsys, files):
+def test_check_warns_of_labels_that_are_all_0(capsys, files, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     (files / "train.txt").write_text("0 qid:1 1:0.5\n0 qid:1 1:1\n")
     (warning,) = json.loads(run(capsys, "check", str(files), "--json"))["warnings"]
     assert "'train'" in warning and warning in run(capsys, "check", str(files))

@@ -267,7 +267,7 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
     for one in answers:
         nested = one.nested
         shown += [
-            in_style(one.headline(), "bold"),
+            in_style(str(one.headline()), "bold"),
             *(in_style(f"! {warning}", "red") for warning in one.warnings()),
             drawn(ways_table(one), ("way", "auc", "gain")),
             drawn(verdicts_table(one), ("silo", "verdict", "gain", "visible", "like")),

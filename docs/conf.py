@@ -80,8 +80,14 @@ html_css_files = ["fedrank.css"]
 html_show_sphinx = False
 
 
+def skip_requests(app, what, name, obj, skip, options):
+    """Leave out methods that scikit-learn makes for arguments of fit and score: their texts link to its own pages."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
 def setup(app):
     """Write the pages that say what the code says, before Sphinx looks for pages."""
     import generate
 
+    app.connect("autodoc-skip-member", skip_requests)
     app.connect("builder-inited", lambda app: generate.write_all(HERE / "generated"))

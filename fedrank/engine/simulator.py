@@ -210,7 +210,7 @@ class Simulator(Rounds):
     def __post_init__(self):
         if self.chunk < 1:
             raise ConfigError(f"chunk must be at least 1, got {self.chunk}.")
-        require_jax(self.why or f"A run of {self.protocol.name}")
+        require_jax(self.why or "The simulator in JAX")
         register_waiting()  # messages of a protocol that was imported without JAX
 
     @property

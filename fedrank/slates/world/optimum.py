@@ -72,9 +72,9 @@ class Solution(NamedTuple):
             exposure: Clipped to the grid.
             left: Ticks left; −1: all of them.
         """
-        xp = module_of(exposure, self.series)
+        xp = module_of(exposure, self.series, left)
         x = xp.clip(xp.asarray(exposure, xp.float32) / self.bound, -1.0, 1.0)
-        row: Any = self.series[left]
+        row: Any = xp.asarray(self.series)[left]
         if xp is np:  # of each user another row, of which the exposures are the last axis
             row = row if np.ndim(left) == 0 else np.moveaxis(row, -1, 0)[..., None]
             first, second = np.zeros_like(x), np.zeros_like(x)

@@ -23,8 +23,8 @@ def configs(monkeypatch):
         RunFolder(folder).create(config)
         return folder
 
-    monkeypatch.setattr(search, "run", run)
-    monkeypatch.setattr(search, "resume", lambda folder, listener: made.append("resumed"))
+    monkeypatch.setattr(search, "run_experiment", run)
+    monkeypatch.setattr(search, "resume_experiment", lambda folder, listener: made.append("resumed"))
     return made
 
 

@@ -107,7 +107,7 @@ def test_ours_is_the_mean_over_what_is_pooled_and_seeds(reproduced):
 
 def test_the_page_says_what_a_reader_must_know(reproduced):
     page = (reproduced / "report.html").read_text()
-    for said in ("A quick look: 50 % of the rounds", "Not run:", "Paper: Table 1", "over 2 seeds", "(Holm)"):
+    for said in ("A quick look: 50 % of the rounds", "Not run:", "Paper: Table 1", "of the 2 seeds", "(Holm)"):
         assert said in page
     assert list((reproduced / "figures").glob("one-online-maxrr-*.svg"))
 

@@ -194,15 +194,14 @@ def test_accuracy_is_what_other_libraries_say():
 
 # -- the report ---------------------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_the_report_of_a_run_has_every_attacker_with_an_interval():
+def test_the_report_of_runs_has_every_attacker_and_no_interval_of_two_runs():
     found = {(leak.attacker, leak.secret, leak.means): leak for leak in leaks(recorded("team"), "team")}
     clicks = found["coordinator", "clicks", "where the gradient is not 0"]
-    assert clicks.measures["exact"] == (1.0, 1.0, 1.0) and clicks.measures["blind"].mean < 1
+    assert clicks.measures["exact"].mean == 1.0 and clicks.measures["blind"].mean < 1
     known = found["coordinator", "engagement", "targets, candidates known"]
     assert known.measures["r2"].mean > 1 - 1e-6 and "R² = 1.000" in known.words
     assert {who for who, _, _ in found} == {"coordinator", "platform A", "platform B"}
-    low, mean, high = (known.as_json()["r2"][end] for end in ("low", "mean", "high"))
-    assert low <= mean <= high
+    assert math.isnan(known.measures["r2"].low) and math.isnan(known.measures["r2"].high)
 
 
 @pytest.mark.slow  # three more programs to compile

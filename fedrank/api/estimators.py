@@ -320,7 +320,7 @@ class SiloClassifier(ClassifierMixin, _Estimator):
 
     @override
     def score(self, X: Any, y: Any, silo: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy."""
+        """Share of rows whose predicted class is ``y``, 0 to 1; ``sample_weight`` [rows] weights them."""
         return float(accuracy_score(y, self.predict(X, silo), sample_weight=sample_weight))
 
 

@@ -62,7 +62,7 @@ At = Annotated[Address, Parameter(name="*")]
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """Trust in other machines."""
+    """Certificates that connections to other machines trust, and whether plain http is allowed there."""
 
     ca: Path | None = setting(None, "File with the certificates to trust in place of the system's.")
     allow_http: Switch = setting(False, "Plain http to other machines, where the network itself is protected.")

@@ -36,6 +36,7 @@ from fedrank.core.trees import Json, nest
 from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
+from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
@@ -122,7 +123,7 @@ class Need:
     fold: int = setting(1, "Its fold.")
     clicks: str = setting("navigational", "Click model of the simulated users.")
     ranker: str = setting("linear", "The ranker.")
-    seeds: int = setting(5, "Runs of each choice, at least 2.")
+    seeds: int = setting(5, "Runs of each choice, at least 3.")
     seed: int = setting(0, "The first one's seed.")
 
     def __post_init__(self):
@@ -140,8 +141,8 @@ class Need:
             )
         if not 0 < self.searches < math.inf:
             raise ConfigError(f"searches a day must be above 0, got {self.searches}.")
-        if self.seeds < 2:
-            raise ConfigError(f"seeds must be at least 2, for an interval, got {self.seeds}.")
+        if self.seeds < LEAST_SEEDS:
+            raise ConfigError(f"seeds must be at least {LEAST_SEEDS}, for an interval, got {self.seeds}.")
         self.config(Choice(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS))))  # what a run refuses is refused
 
     def clients(self, rounds: int, devices: int | None = None) -> int:
@@ -411,7 +412,7 @@ def prediction_interval(values: list[float], level: float = 0.95) -> tuple[float
     """Mean of some independent values, and where one further value lies with a probability, if they are normal.
 
     Args:
-        values: At least two.
+        values: At least three.
         level: The probability.
 
     Returns:

@@ -254,10 +254,15 @@ def diff_words(found: Estimate, digits: int = DIGITS) -> str:
     '+0.03 (+0.02 and +0.04: 2 seeds, too few for an interval)'
     """
     mean = wording.format_value(found.mean, signed=True, digits=digits)
+    return f"{mean} ({_ends(found, digits) or spread_words(found, None, digits, signed=True)})"
+
+
+def _ends(found: Estimate | Interval, digits: int) -> str:
+    """The interval of a difference by its ends; empty if it has none."""
     if found.low is None or found.high is None:
-        return f"{mean} ({spread_words(found, None, digits, signed=True)})"
+        return ""
     low, high = (wording.format_value(end, signed=True, digits=digits) for end in (found.low, found.high))
-    return f"{mean} (95 % interval {low} to {high})"
+    return f"95 % interval {low} to {high}"
 
 
 @dataclass(frozen=True)
@@ -267,13 +272,8 @@ class Ends:
     comparison: Comparison
 
     def __str__(self) -> str:
-        found = self.comparison.difference
-        if found.low is None or found.high is None:
-            return ""
-        low, high = (
-            wording.format_value(e, signed=True, digits=self.comparison.digits) for e in (found.low, found.high)
-        )
-        return f" (95 % interval {low} to {high})"
+        said = _ends(self.comparison.difference, self.comparison.digits)
+        return f" ({said})" if said else ""
 
 
 def reading(value: Estimate | Interval | None) -> str:
@@ -354,7 +354,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class Size:
-    """A number of bytes."""
+    """An amount of data, in decimal units from 1,000 bytes on.
+
+    Attributes:
+        bytes: Number of bytes, 0 or more; a mean need not be whole.
+    """
 
     bytes: float
 

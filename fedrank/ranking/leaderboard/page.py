@@ -193,7 +193,7 @@ def charts(standings: Standings, found: Sequence[Contrast]) -> dict[str, Chart]:
                 dots.append(_dot(data, row.method, series, row.estimate(), True))
     if dots:
         seeds = standings.grid.terms.seeds
-        said = [f"Unseen queries, {_users(standings)}; bars: 95 % intervals over {seeds} seeds"]
+        said = [f"Unseen queries, {_users(standings)}", wording.seeds_in_words(seeds, shown="bar")]
         out[FIRST] = dots_figure(dots, "Which method at which budget?", said, MEASURE)
     for question in CHANGES:
         mine = [test for test in found if test.question == question.name and test.budget == "interactions"]

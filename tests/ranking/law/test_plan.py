@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_refused():
         ({"devices": 10**13}, "devices must be 500 to"),
         ({"devices": 10_000, "searches": 0.0}, "searches"),
         ({"devices": 1000, "participations": 50}, "participations"),
-        ({"devices": 10_000, "seeds": 1}, "seeds"),
+        ({"devices": 10_000, "seeds": 2}, "seeds"),
         ({"devices": 10_000, "trust": "everybody"}, "trust must be one of"),
         ({"devices": 10_000, "epsilon": 1e-9}, "epsilon"),
     ]:
@@ -119,7 +119,7 @@ def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys, trust):
                 "--devices",
                 "120",
                 "--seeds",
-                "2",
+                "3",
                 "--json",
                 "--quiet",
                 "--out",

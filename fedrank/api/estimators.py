@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from fedrank.api.training import train
 from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingExtraError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.core.protocol import Protocol
 from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, features_of, ids_of
 from fedrank.engine.progress import Listener
@@ -97,8 +98,11 @@ class _Estimator(BaseEstimator):
             table, y = checked if fits else (checked, y)
         else:
             ids = frame[self.ids] if ids is None and self.ids in frame.columns else ids
-            table = frame.drop(self.beside & set(frame.columns))
-            validate_data(self, X=table, skip_check_array=True, **how)  # type: ignore[arg-type]
+            table = frame.select(name for name in frame if name not in self.beside)
+            named = (
+                X[table.columns] if hasattr(X, "shape") else np.empty((1, len(table.columns)))
+            )  # names, if it has any
+            validate_data(self, X=named, skip_check_array=True, **how)  # type: ignore[arg-type]
             if finite is True:
                 check_array(features_of(table, table.columns), input_name="X", estimator=self)
         if y is not None:
@@ -326,9 +330,8 @@ class SiloClassifier(ClassifierMixin, _Estimator):
 
 def _named(table: Any) -> Any:
     """The table as a data frame; columns of an array have names by their number."""
-    import polars as pl
-
-    if isinstance(table, pl.DataFrame):
-        return table
+    frame = as_frame(table)
+    if frame is not None:
+        return frame
     rows = as_array(table)
-    return pl.DataFrame({f"feature {number}": column for number, column in enumerate(rows.T, 1)})
+    return Frame({f"feature {number}": column for number, column in enumerate(rows.T, 1)})

@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedrank.core.errors import RunError
+from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
@@ -22,9 +23,6 @@ from fedrank.report.load import load
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval
 from fedrank.report.tables import to_html
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 class Result:
@@ -60,23 +58,21 @@ class Result:
         return load(self.path)
 
     @property
-    def metrics(self) -> pl.DataFrame:
-        """Curves in long form, a polars frame: seed, round, interactions, bytes_up, epsilon, split, measure, value."""
+    def metrics(self) -> Frame:
+        """Curves in long form: seed, round, interactions, bytes_up, epsilon, split, measure, value."""
         return self.run.metrics
 
     @property
-    def final(self) -> pl.DataFrame:
-        """Values after the last round beside the baselines: the final table of the page as a polars frame.
+    def final(self) -> Frame:
+        """Values after the last round beside the baselines: the final table of the page as a frame.
 
         Columns are named as on the page, but for ``learnt``, the method's own value. An estimate is followed by a
         column with half its 95 % interval over seeds, such as ``learnt ±``; an interval that need not be symmetric by
         two, ``low`` and ``high``.
         """
-        import polars as pl
-
         table = self.run.shown.final(self.run)
         names = {column.key: "learnt" if column.key == "ranker" else column.title for column in table.columns}
-        return pl.DataFrame([_flat(row, names) for row in table.rows], infer_schema_length=None)
+        return Frame.of_dicts(_flat(row, names) for row in table.rows)
 
     @property
     def ledger(self) -> Ledger:

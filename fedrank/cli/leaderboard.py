@@ -110,8 +110,8 @@ def _show(standings, out: Path, as_json: bool) -> None:
                 "page": None if page is None else str(page),
                 "missing": standings.missing,
                 "findings": findings(standings, found),
-                "rows": results_frame(standings).to_dicts(),
-                "tests": contrasts_frame(found).to_dicts(),
+                "rows": results_frame(standings).dicts(),
+                "tests": contrasts_frame(found).dicts(),
             }
         )
         return

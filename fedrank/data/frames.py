@@ -1,4 +1,4 @@
-"""Tables that a caller hands over: data frames as those of polars, sparse and dense arrays as arrays of numbers.
+"""Tables that a caller hands over: data frames as :class:`~fedrank.core.table.Frame`, sparse arrays as dense ones.
 
 Training, scoring, ranking and evaluating read them here, so that a column means the same to all.
 """
@@ -6,46 +6,51 @@ Training, scoring, ranking and evaluating read them here, so that a column means
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Shaped
 
 from fedrank.core.errors import DataError, UnknownNameError
-
-if TYPE_CHECKING:
-    import polars as pl
-
+from fedrank.core.frame import Frame
 
 #: Columns of a data frame with the query of a row's document, its label and its name, unless others are named.
 QUERY, LABEL, DOCUMENT = "qid", "label", "docid"
 
 
-def as_frame(source: Any) -> pl.DataFrame | None:
-    """A data frame as one of polars; None if the source is no data frame.
+def as_frame(source: Any) -> Frame | None:
+    """A data frame as a table; None if the source is no data frame.
 
     Args:
-        source: A frame of polars (lazy ones are computed) or pandas, or an object with ``__arrow_c_stream__`` or
-            ``__dataframe__``, such as a table of pyarrow or a relation of DuckDB.
+        source: A table, a frame of polars (lazy ones are computed) or pandas, or an object with
+            ``__arrow_c_stream__``, such as a table of pyarrow or a relation of DuckDB.
 
     Raises:
-        DataError: Two columns have one name, or a column holds what a frame of polars cannot hold.
+        DataError: Two columns have one name, or a column cannot be read.
     """
-    own = type(source).__module__.partition(".")[0] == "polars"
-    pandas = not own and hasattr(source, "columns") and hasattr(source, "iloc")
-    if not (own or pandas or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__dataframe__")):
-        return None
-    import polars as pl
-
-    if isinstance(source, pl.DataFrame):
+    if isinstance(source, Frame):
         return source
-    if isinstance(source, pl.LazyFrame):
-        return source.collect()
-    return _frame_of(_columns(source) if pandas else source)  # pandas through arrow would need pyarrow
+    if hasattr(source, "columns") and (hasattr(source, "iloc") or _is_polars(source)):
+        source = source.collect() if hasattr(source, "collect") else source
+        names = list(map(str, source.columns))
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"two columns of the data frame are named {twice!r}; give each column a distinct name.")
+        columns = (source.iloc[:, i] if hasattr(source, "iloc") else source.to_series(i) for i in range(len(names)))
+        return Frame({name: _cells(values) for name, values in zip(names, columns, strict=True)})
+    if not hasattr(source, "__arrow_c_stream__"):
+        return None
+    try:
+        return Frame.from_arrow(source)
+    except DataError:
+        raise
+    except Exception as cause:  # arro3 raises plain ones
+        raise DataError(f"the data frame cannot be read: {cause}. Give each column values of one type.") from cause
 
 
-def with_columns(frame: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
+def with_columns(frame: Frame, columns: Mapping[str, Any]) -> Frame:
     """The frame with columns put in or replaced.
 
     Args:
@@ -53,45 +58,34 @@ def with_columns(frame: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFram
         columns: Name -> a value a row, in an array, a list, or a series of polars or pandas; None: no such column.
 
     Raises:
-        DataError: A column has another length, or holds what a frame of polars cannot hold.
+        DataError: A column has another length.
     """
     columns = {name: values for name, values in columns.items() if values is not None}
     for name, values in columns.items():
-        if np.shape(values)[:1] != (frame.height,):
-            raise DataError(f"{name} must have one value in each of {frame.height} rows, got {np.shape(values)}.")
-    return frame.with_columns(_frame_of({name: _cells(values) for name, values in columns.items()}))
+        if np.shape(values)[:1] != (len(frame),):
+            raise DataError(f"{name} must have one value in each of {len(frame)} rows, got {np.shape(values)}.")
+    return frame.with_columns({name: _cells(values) for name, values in columns.items()})
 
 
-def _frame_of(source: Any) -> pl.DataFrame:
-    """A frame of columns by name, or of another library's frame."""
-    import polars as pl
-
-    try:
-        if isinstance(source, Mapping) or hasattr(source, "__arrow_c_stream__"):
-            return pl.DataFrame(source)
-        return pl.from_dataframe(source)
-    except (pl.exceptions.PolarsError, TypeError) as cause:
-        raise DataError(f"the data frame cannot be read: {cause}. Give each column values of one type.") from cause
+def _is_polars(source: Any) -> bool:
+    return type(source).__module__.partition(".")[0] == "polars"
 
 
-def _columns(frame: Any) -> dict[str, Any]:
-    """The columns of a frame of pandas."""
-    columns = {}
-    for place, name in enumerate(map(str, frame.columns)):
-        if name in columns:
-            raise DataError(f"two columns of the data frame are named {name!r}; give each column a distinct name.")
-        columns[name] = _cells(frame.iloc[:, place])
-    return columns
+def _cells(values: Any) -> np.ndarray:
+    """The values of a column: an array, None where text or an object is missing, NaN where a number is.
 
-
-def _cells(values: Any) -> Any:
-    """The values of a column: an array of numbers, a list with None where one is missing, or a series of polars."""
-    if type(values).__module__.partition(".")[0] == "polars":
-        return values
-    if getattr(values, "hasnans", False):  # of pandas, which would merge nullable whole numbers into floats
-        values = values.to_numpy(dtype=object)
+    A missing whole number makes floats of a column, but for pandas' nullable ones, whose gaps are None.
+    """
+    if getattr(values, "hasnans", False) and not _is_polars(values):
+        values = values.to_numpy(dtype=object)  # else nullable whole numbers of pandas would merge into floats
     array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
-    return [None if is_missing(value) else value for value in array.tolist()] if array.dtype.kind == "O" else array
+    if array.dtype.kind == "U":
+        return array.astype(object)
+    if array.dtype.kind != "O":
+        return array
+    out = np.empty(len(array), object)
+    out[:] = [None if is_missing(value) else value for value in array.tolist()]
+    return out
 
 
 def is_missing(value: Any) -> bool:
@@ -99,20 +93,36 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
-def features_of(frame: pl.DataFrame, names: Sequence[str]) -> Float64[np.ndarray, "rows columns"]:
+def numbers_of(values: np.ndarray) -> Float64[np.ndarray, " rows"] | None:
+    """A column as float64, NaN where a value is missing; None if it holds something else than numbers and booleans."""
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    if values.dtype.kind != "O" or not all(one is None or isinstance(one, numbers.Number) for one in values.tolist()):
+        return None
+    return np.array([math.nan if one is None else float(one) for one in values.tolist()])
+
+
+def name_type(values: np.ndarray) -> str:
+    """What errors call the type of a column."""
+    odd = (type(one).__name__ for one in values.tolist() if one is not None and not isinstance(one, numbers.Number))
+    return next(odd, "object") if values.dtype.kind == "O" else str(values.dtype)
+
+
+def features_of(frame: Frame, names: Sequence[str]) -> Float64[np.ndarray, "rows columns"]:
     """Columns of numbers side by side: float64 [rows, columns], NaN where a value is missing.
 
     Raises:
         UnknownNameError: There is no such column.
         DataError: A column holds no numbers; says which.
     """
-    import polars as pl
-
-    for name in names:
-        kind = column(frame, name).dtype
-        if not (kind.is_numeric() or kind == pl.Boolean):
+    out = np.empty((len(frame), len(names)))
+    for place, name in enumerate(names):
+        values = numbers_of(column(frame, name))
+        if values is None:
+            kind = name_type(frame[name])
             raise DataError(f"column {name!r} of the data frame is of type {kind}; a feature is a number. Drop it.")
-    return frame.select(pl.col(name).cast(pl.Float64) for name in names).to_numpy()
+        out[:, place] = values
+    return out
 
 
 def ids_of(values: Any, what: str) -> Shaped[np.ndarray, " rows"]:
@@ -127,8 +137,7 @@ def ids_of(values: Any, what: str) -> Shaped[np.ndarray, " rows"]:
         DataError: One is missing or no id; or floats of 2⁵³ or more, of which neighbours are one number, so that ids
             have been merged already.
     """
-    cells = _cells(values)
-    ids = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
+    ids = _cells(values)
     whole = ids.dtype.kind != "f" or np.all(np.isfinite(ids) & (ids == np.floor(ids)))
     if ids.ndim != 1 or not whole or (ids.dtype.kind == "O" and any(one is None for one in ids.tolist())):
         raise DataError(f"{what} must be whole numbers or text, one in every row.")
@@ -143,7 +152,7 @@ def ids_of(values: Any, what: str) -> Shaped[np.ndarray, " rows"]:
     return ids.astype(np.int64)
 
 
-def column(frame: pl.DataFrame, name: str) -> pl.Series:
+def column(frame: Frame, name: str) -> np.ndarray:
     """A column by its name.
 
     Raises:
@@ -199,7 +208,7 @@ def query_ids(features: Any, names: Sequence[str], *, needed: bool = True) -> Sh
     return None
 
 
-def columns_of(frame: pl.DataFrame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:
+def columns_of(frame: Frame, n_features: int, names: Sequence[str]) -> Float[np.ndarray, "rows features"]:
     """The columns of a data frame that are a model's features, float64, NaN where a value is missing.
 
     Raises:

@@ -13,18 +13,16 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import CATALOGUE, DataSet, is_described, names_of
 from fedrank.data.folders import GENERATED, OWN, place_of
 from fedrank.data.frames import as_frame
-
-if TYPE_CHECKING:
-    import polars as pl
 
 Data = TypeVar("Data")
 
@@ -64,8 +62,8 @@ class Reader(abc.ABC, Generic[Data]):
         """Read the data of an existing file or folder."""
 
     @abc.abstractmethod
-    def frame(self, frame: pl.DataFrame) -> Data:
-        """The data in a polars data frame, whose columns are as the task's page on own data says."""
+    def frame(self, frame: Frame) -> Data:
+        """The data in a data frame, whose columns are as the task's page on own data says."""
 
     @abc.abstractmethod
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> Data:
@@ -104,7 +102,7 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
     * A path, as text or ``Path``, of a file or a folder: LETOR for ranking; CSV or parquet for silos; documents,
       queries and judgements, as BEIR or TREC have them, for texts. A file whose ending is the name of an entry point
       of ``fedrank.formats`` is what that function, called with its path, returns in any of these forms.
-    * A data frame of polars, pandas, or another library with ``__arrow_c_stream__`` or ``__dataframe__``. Ranking: a
+    * A data frame of polars, pandas, or another library with ``__arrow_c_stream__``. Ranking: a
       document a row, with columns ``qid`` and ``label``. Silos: columns ``silo`` and ``label``. Every other column is
       a feature.
     * Arrays for ranking: ``(features, labels, query ids)``; or a mapping of ``train``, ``vali`` and ``test`` to such

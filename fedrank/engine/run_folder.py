@@ -21,7 +21,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import platform
@@ -34,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from fedrank import __version__
-from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.errors import ConfigError, DataError, RunError
+from fedrank.core.frame import Frame
 from fedrank.core.lazy import device_kind
 from fedrank.core.ledger import Ledger
 from fedrank.core.optional import is_installed
@@ -49,14 +48,14 @@ from fedrank.engine.model import Model
 from fedrank.engine.settings import as_dict, from_dict, given_toml, read_toml
 
 SCHEMA = {
-    "seed": pl.Int64,
-    "round": pl.Int64,
-    "interactions": pl.Int64,
-    "bytes_up": pl.Int64,
-    "epsilon": pl.Float64,
-    "split": pl.String,
-    "measure": pl.String,
-    "value": pl.Float64,
+    "seed": int,
+    "round": int,
+    "interactions": int,
+    "bytes_up": int,
+    "epsilon": float,
+    "split": str,
+    "measure": str,
+    "value": float,
 }
 
 
@@ -204,38 +203,35 @@ class RunFolder:
         """Write a text file into the folder."""
         write_atomically(self.path / name, text.encode())
 
-    def table(self, name: str, frame: pl.DataFrame) -> None:
+    def table(self, name: str, table: Frame) -> None:
         """Write a table as a parquet file into the folder."""
-        buffer = io.BytesIO()
-        frame.write_parquet(buffer)
-        write_atomically(self.path / name, buffer.getvalue())
+        write_atomically(self.path / name, table.to_parquet())
 
-    def metrics(self, frame: pl.DataFrame) -> None:
+    def metrics(self, table: Frame) -> None:
         """Write the run's curves to ``metrics.parquet``."""
-        self.table("metrics.parquet", frame)
+        self.table("metrics.parquet", table)
 
-    def read_metrics(self) -> pl.DataFrame:
-        """Read ``metrics.parquet``; an empty frame if there is none.
+    def read_metrics(self) -> Frame:
+        """Read ``metrics.parquet``; an empty table if there is none.
 
         Raises:
             RunError: It is not what :meth:`metrics` wrote.
         """
         return self.read_table("metrics.parquet", SCHEMA)
 
-    def read_table(self, name: str, schema: dict[str, Any]) -> pl.DataFrame:
-        """Read what :meth:`table` wrote; an empty frame if there is none.
+    def read_table(self, name: str, schema: dict[str, type]) -> Frame:
+        """Read what :meth:`table` wrote; an empty table if there is none.
 
         Raises:
             RunError: It is not a table with these columns.
         """
         path = self.path / name
         if not path.exists():
-            return pl.DataFrame(schema=schema)
+            return Frame.of_rows([], schema)
         try:
             # Read in one go: the file may be replaced while it is open.
-            frame = pl.read_parquet(io.BytesIO(path.read_bytes()))
-            return frame.select(list(schema)).cast(schema)  # type: ignore[arg-type]
-        except Exception as error:  # polars raises many kinds for a damaged file
+            return Frame(dict(Frame.from_parquet(path.read_bytes()).select(schema)), schema)
+        except (DataError, KeyError, OSError, TypeError, ValueError) as error:
             raise RunError(f"{path}: cannot be read ({error}). Restore it, or run again in another folder.") from error
 
     def per_query(self, queries: dict[str, list], values: dict[str, dict[str, np.ndarray]]) -> None:
@@ -245,17 +241,13 @@ class RunFolder:
             queries: Columns ``split``, ``qid`` and ``judged``, one entry a query.
             values: Ranker -> measure -> float [queries].
         """
-        about = pl.DataFrame(queries)
-        frames = [
-            about.with_columns(
-                pl.lit(ranker).alias("ranker"), pl.lit(measure).alias("measure"), pl.Series("value", row)
-            )
+        about = Frame(queries)
+        tables = [
+            about.with_columns({"ranker": ranker, "measure": measure, "value": row})
             for ranker, measures in values.items()
             for measure, row in measures.items()
         ]
-        buffer = io.BytesIO()
-        (pl.concat(frames) if frames else about).write_parquet(buffer)
-        write_atomically(self.path / "per_query.parquet", buffer.getvalue())
+        self.table("per_query.parquet", Frame.concat(tables) if tables else about)
 
     def model(self, model: Model, seed: int, name: str = "") -> None:
         """Write one model.
@@ -323,7 +315,7 @@ def rows(
     scores: list[list[Score]],
     per_round: tuple[int, int, float | None],
     participations: int | None = None,
-) -> pl.DataFrame:
+) -> Frame:
     """Rows of ``metrics.parquet``.
 
     Args:
@@ -349,7 +341,7 @@ def rows(
         for seed, mine in zip(seeds, scores, strict=True)
         for score in mine
     ]
-    return pl.DataFrame(data, schema=SCHEMA)
+    return Frame.of_rows(data, SCHEMA)
 
 
 def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) -> dict[str, Json]:

@@ -13,10 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
+from fedrank.core.frame import Frame
 from fedrank.core.plugins import class_name
 from fedrank.engine import checkpoint
 from fedrank.engine.config import RunConfig
@@ -62,7 +61,7 @@ class Runner(abc.ABC):
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
         self.seeds, self.work, self.stop = config.all_seeds, max(1, work), threading.Event()
-        self.frames: list[pl.DataFrame] = []
+        self.frames: list[Frame] = []
         self.measured = 0.0  # seconds and
         self.counted = 0  # interactions of calls that did not compile anything
 
@@ -127,7 +126,7 @@ class Runner(abc.ABC):
         """Read what was kept of the rounds before a checkpoint."""
         kept = self.home.read_metrics()
         # Online rows are numbered by the rounds they include, evaluations by the rounds before them.
-        self.frames = [kept.filter(pl.col("round") <= done)]
+        self.frames = [kept[kept["round"] <= done]]
 
     def keep(self) -> None:
         """Write the rows of ``metrics.parquet`` so far, which :meth:`restore` reads."""
@@ -212,31 +211,33 @@ class Runner(abc.ABC):
     def _tell_measured(self, known: int) -> None:
         """Report the rows of the frames after the first ``known``."""
         if len(self.frames) > known:
-            self.listener.report_values(pl.concat(self.frames[known:]))
+            self.listener.report_values(Frame.concat(self.frames[known:]))
 
     def _tell(self, done: int, name: str, value: float) -> None:
         rate = self.counted / self.measured if self.measured else float("nan")
         left = (self.config.rounds - done) * self.work * self.runs / rate
         self.listener.progress(Progress(done, self.config.rounds, self.counted, rate, left, name, value, self.unit))
 
-    def metrics(self) -> pl.DataFrame:
+    def metrics(self) -> Frame:
         """All rows of ``metrics.parquet`` so far, one a round, seed and measure."""
-        frame = pl.concat(self.frames) if self.frames else self.home.read_metrics()
+        frame = Frame.concat(self.frames) if self.frames else self.home.read_metrics()
         self.frames = [frame]
         return frame
 
-    def totals(self) -> pl.DataFrame:
+    def totals(self) -> Frame:
         """The online measures of all rounds so far, discounted and added up, at each round."""
-        online = self.metrics().filter(pl.col("split") == "online").sort("seed", "measure", "round")
+        online = self.metrics().where(split="online").sort("round")
         parts = [
             part.with_columns(
-                pl.lit("total").alias("split"),
-                (pl.lit("discounted ") + pl.col("measure")).alias("measure"),
-                pl.Series("value", discounted_cumulative(part["value"].to_numpy())),
+                {
+                    "split": "total",
+                    "measure": f"discounted {measure}",
+                    "value": discounted_cumulative(part["value"]),
+                }
             )
-            for part in online.partition_by("seed", "measure", maintain_order=True)
+            for (_, measure), part in online.groups("seed", "measure")
         ]
-        return pl.concat(parts).select(list(SCHEMA)) if parts else pl.DataFrame(schema=SCHEMA)
+        return Frame.concat(parts) if parts else Frame.of_rows([], SCHEMA)
 
     def _save(self, states: PyTree, own: PyTree, done: int, seconds: float) -> None:
         self.write_crossed(done)

@@ -18,10 +18,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import RunError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.core.optional import require
 from fedrank.core.trees import Json, flat
 from fedrank.engine.checkpoint import write_atomically
@@ -44,10 +45,10 @@ class Csv(Listener):
         self._file.unlink(missing_ok=True)  # all rows up to the checkpoint come again
 
     @override
-    def report_values(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: Frame) -> None:
         first = not self._file.exists()
         with open(self._file, "a", encoding="utf-8") as file:
-            file.write(rows.write_csv(include_header=first))
+            file.write(rows.to_csv(header=first))
 
 
 class TensorBoard(Listener):
@@ -72,22 +73,23 @@ class TensorBoard(Listener):
         self._written = done if self._home.exists() else -1
 
     @override
-    def report_values(self, rows: pl.DataFrame) -> None:
-        rows = rows.filter(pl.col("round") > self._written)
-        for (seed,), mine in rows.partition_by("seed", as_dict=True).items():
-            self._write(f"seed{seed}", mine)
-        self._write("mean", _means(rows))
+    def report_values(self, rows: Frame) -> None:
+        rows = rows[rows["round"] > self._written]
+        for (seed,), mine in rows.groups("seed"):
+            self._write(f"seed{seed}", mine.select(("split", "measure", "round", "value")).tuples())
+        self._write("mean", [(*key, value) for key, value in _means(rows).items()])
         for writer in self._writers.values():
             writer.flush()
 
-    def _write(self, name: str, rows: pl.DataFrame) -> None:
+    def _write(self, name: str, rows: Iterable[tuple[str, str, int, float]]) -> None:
+        """Write (split, measure, round, value) each as a point of one run."""
         if name not in self._writers:
             # What an earlier process wrote of rounds after its checkpoint does not count any more.
             purge = self._written + 1 if self._written >= 0 else None
             # Files are named after the second in which they were opened, which two processes may share.
             own = f".{self._written + 1:09d}"
             self._writers[name] = self._open(str(self._home / name), purge_step=purge, filename_suffix=own)
-        for split, measure, round_, value in rows.select("split", "measure", "round", "value").iter_rows():
+        for split, measure, round_, value in rows:
             self._writers[name].add_scalar(_metric_name(f"{split}/{measure}").replace(" ", "_"), value, round_)
 
     @override
@@ -145,10 +147,10 @@ class MlFlow(Listener):
         return made
 
     @override
-    def report_values(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: Frame) -> None:
         now = int(time.time() * 1000)
         metrics = []
-        for split, measure, round_, value in _means(rows).iter_rows():
+        for (split, measure, round_), value in _means(rows).items():
             key = _metric_name(f"{split}/{measure}")
             if round_ > self._last.get(key, -1):
                 metrics.append(self._mlflow.entities.Metric(key, value, now, round_))
@@ -189,7 +191,7 @@ class Listeners(Listener):
             member.start(folder, config, done)
 
     @override
-    def report_values(self, rows: pl.DataFrame) -> None:
+    def report_values(self, rows: Frame) -> None:
         for member in self.members:
             member.report_values(rows)
 
@@ -254,10 +256,10 @@ def _remember(folder: Path, content: dict[str, Json]) -> None:
     write_atomically(folder / REMEMBERED, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def _means(rows: pl.DataFrame) -> pl.DataFrame:
-    """The mean over seeds: columns ``split, measure, round, value``, in the order of the rows."""
-    groups = rows.filter(pl.col("value").is_finite()).group_by("split", "measure", "round", maintain_order=True)
-    return groups.agg(pl.col("value").mean())
+def _means(rows: Frame) -> dict[tuple[str, str, int], float]:
+    """The mean over seeds by (split, measure, round)."""
+    groups = rows[np.isfinite(rows["value"])].groups("split", "measure", "round")
+    return {key: float(part["value"].mean()) for key, part in groups}
 
 
 def _metric_name(name: str) -> str:

@@ -27,13 +27,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json, nest
 from fedrank.engine.run import run_experiment
+from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
 from fedrank.metrics.returns import LEAST_SEEDS
@@ -396,7 +395,7 @@ def simulate_choice(
     }
     with tempfile.TemporaryDirectory() as folder:
         made = run_experiment(need.config(choice, **simulated), Path(folder) / "run")
-        metrics = pl.read_parquet(made / "metrics.parquet")
+        metrics = RunFolder(made).read_metrics()
     measure, days = measure_of(need), choice.days(need.searches)
     interval = prediction_interval(list(final_values(metrics, "train", measure).values()))
     before = prediction_interval(list(first_values(metrics, "train", measure).values()))[0]

@@ -6,12 +6,12 @@ import warnings
 from typing import Any
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import FedrankWarning
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.native import rounds_of
@@ -182,7 +182,7 @@ class RankingRunner(Runner):
             rankers["own rankers"] = {name: np.mean([one[name] for one in devices], axis=0) for name in devices[0]}
         rankers |= {m.name: m.per_query for m in self._baselines()}
         self.home.per_query(self.evaluator.measurement.queries, rankers)
-        self.home.metrics(pl.concat([self.metrics(), self.totals()]))
+        self.home.metrics(Frame.concat([self.metrics(), self.totals()]))
         about = {"seconds": round(seconds, 3), "interactions_per_second": rate}
         self.home.json("environment.json", self._environment() | about)
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
 from fedrank.report import describe, figures, tables, wording
@@ -169,7 +171,7 @@ def _find_obstacles(one: Pool, first: Pool) -> list[str]:
         out += [f"{label} is unfinished" for label, run in pool.runs.items() if not run.finished]
     if not set.intersection(*(set(run.seeds) for pool in (one, first) for run in pool.runs.values())):
         out.append("no seed in common")
-    if not set.intersection(*(set(run.metrics["measure"].unique()) for p in (one, first) for run in p.runs.values())):
+    if not set.intersection(*(set(run.metrics["measure"]) for p in (one, first) for run in p.runs.values())):
         out.append("no measure in common")
     return out
 
@@ -199,7 +201,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
         # By the name in the table: its name in each run.
         measures: dict[str, dict[int, str]] = {}
         for run in runs.values():
-            for measure in run.metrics.filter(run.metrics["split"] == split)["measure"].unique():
+            for measure in run.measures(split):
                 if run.shown.summarised(run, measure) and (not most_telling or run.shown.telling(run, split, measure)):
                     measures.setdefault(name_in_table(run, split, measure), {})[id(run)] = measure
         for measure in wording.order_measures(measures):
@@ -340,7 +342,7 @@ def _without(runs: Mapping[str, Run], hidden: Sequence[str]) -> dict[str, Run]:
             replace(mark, values={key: value for key, value in mark.values.items() if key[0] not in hidden})
             for mark in run.baselines
         )
-        shown = run.metrics.filter(~run.metrics["split"].is_in(list(hidden)))
+        shown = run.metrics[~np.isin(run.metrics["split"], list(hidden))]
         out[label] = replace(run, metrics=shown, baselines=marks)
     return out
 
@@ -379,11 +381,8 @@ def _charts(runs: dict[str, Run]) -> dict[str, Chart]:
     """Expected reward of the runs on the same data with the same users: other users are another question."""
     groups: dict[tuple[str, str], dict[str, Run]] = {}
     for label, run in runs.items():
-        offline = (
-            run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))["measure"].unique().to_list()
-        )
         data = run.shown.same_question(run)
-        for measure in run.shown.drawn_measures(run, wording.order_measures(offline)):
+        for measure in run.shown.drawn_measures(run, run.measures(*describe.OFFLINE)):
             groups.setdefault((measure, data), {})[label] = run
     several = len({data for _, data in groups}) > 1
     charts = {}
@@ -404,7 +403,7 @@ def _charts(runs: dict[str, Run]) -> dict[str, Chart]:
 
 
 def _has(run: Run, split: str, measure: str) -> bool:
-    return not run.metrics.filter((run.metrics["split"] == split) & (run.metrics["measure"] == measure)).is_empty()
+    return measure in run.measures(split)
 
 
 def _short_labels(runs: dict[str, Run]) -> dict[str, Run]:

@@ -98,12 +98,12 @@ class CurvesShown(Shown):
             out[OPENING] = figures.opening_figure(run, split, measure, title, self.learnt)
         out |= {f"online-{over}": figures.online_figure(run, over) for over in _online_axes(run)}
         return out | {
-            f"offline-{_slug(m)}": figures.offline_figure(run, m) for m in offline_measures(run)[:MOST_CHARTS]
+            f"offline-{_slug(m)}": figures.offline_figure(run, m) for m in run.measures(*describe.OFFLINE)[:MOST_CHARTS]
         }
 
     @override
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
-        final, shown = self.final(run), offline_measures(run)[:MOST_CHARTS]
+        final, shown = self.final(run), run.measures(*describe.OFFLINE)[:MOST_CHARTS]
         return Page(
             self.opening(run),
             describe.other_caveats(run),
@@ -123,17 +123,10 @@ class CurvesShown(Shown):
         return tables.final_table(run)
 
 
-def offline_measures(run: Run) -> list[str]:
-    """Offline measures of the run, the most telling first."""
-    offline = run.metrics.filter(run.metrics["split"].is_in(["train", "vali", "test"]))
-    return wording.order_measures(offline["measure"].unique().to_list())
-
-
 def leading_measure(run: Run) -> tuple[str, str] | None:
     """Split and name of the most telling measure on the most telling split; None before anything was measured."""
     for split in ("test", "vali", "train", "online"):
-        measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-        for measure in wording.order_measures(measures):
+        for measure in run.measures(split):
             if final_values(run.metrics, split, measure):
                 return split, measure
     return None

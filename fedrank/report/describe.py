@@ -5,8 +5,9 @@ from __future__ import annotations
 from fedrank.report.claims import Sentence, say
 from fedrank.report.run import Run
 
-#: Splits in the order in which they are shown.
-SPLITS = ("online", "total", "train", "vali", "test")
+#: Splits on which models are measured, and all splits, in the order in which they are shown.
+OFFLINE = ("train", "vali", "test")
+SPLITS = ("online", "total", *OFFLINE)
 
 #: How splits are called.
 SPLIT_NAMES = {"online": "online", "total": "sum", "train": "train", "vali": "validation", "test": "test"}

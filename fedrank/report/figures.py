@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
+import numpy as np
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.frame import Frame
 from fedrank.core.optional import OptionalModule
 from fedrank.report import describe, wording
 from fedrank.report.charts import (
@@ -71,8 +72,9 @@ _HOVERS = 40  # places of a curve that answer to a pointer
 
 def axes(run: Run) -> list[str]:
     """Horizontal axes of the run's curves; ε only where it is finite and grows after the first round."""
-    values = run.metrics["epsilon"].drop_nulls()
-    grows = values.is_finite().all() and values.filter(values > 0).n_unique() > 1
+    values = run.metrics["epsilon"]
+    values = values[~np.isnan(values)]
+    grows = np.isfinite(values).all() and len(np.unique(values[values > 0])) > 1
     return ["interactions", "bytes", *(["epsilon"] if grows else [])]
 
 
@@ -84,7 +86,7 @@ def online_figure(run: Run, over: str = "interactions") -> Chart:
     """
     if over not in axes(run):
         raise ConfigError(f"over must be one of {', '.join(axes(run))} for this run, got {over!r}.")
-    measure = run.metrics.filter(run.metrics["split"] == "online")["measure"].unique().sort().to_list()
+    measure = sorted(set(run.metrics.where(split="online")["measure"]))
     frame, block = points(run, [("online", m, m) for m in measure], over)
     notes = [f"each point the mean of {block} rounds"] if block > 1 else []
     colours = dict(zip(measure, OKABE_ITO, strict=False))
@@ -110,7 +112,7 @@ def opening_figure(run: Run, split: str, measure: str, title: str, series: str) 
 def offline_figure(run: Run, measure: str) -> Chart:
     """A measure on train, validation and test over interactions, with the baseline as dashed lines."""
     names = describe.SPLIT_NAMES
-    present = run.metrics.filter(pl.col("measure") == measure)["split"].unique().to_list()
+    present = set(run.metrics.where(measure=measure)["split"])
     shown = [s for s in ("test", "vali", "train") if s in present]
     frame, _ = points(run, [(s, measure, names[s]) for s in shown], "interactions")
     marks = run.baseline.values if run.baseline else {}
@@ -146,7 +148,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     band = "One seed each: no interval" if seeds == [1] else wording.seeds_in_words(*seeds)
-    return line_chart(first, pl.concat(parts), over, title, measure, colours, lines, notes, band, marks)
+    return line_chart(first, Frame.concat(parts), over, title, measure, colours, lines, notes, band, marks)
 
 
 def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -183,17 +185,17 @@ def _upper(measure: str) -> str:
     return measure if measure.startswith("nDCG") else measure[:1].upper() + measure[1:]
 
 
-def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[pl.DataFrame, int]:
+def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[Frame, int]:
     """Curves below each other with columns x, mean, low, high, series, note; and rounds in a point."""
     parts, block = [], 1
     for split, measure, label in series:
         part, block = curve(run.metrics, split, measure)
         whole = run.shown.rounds_in_unit(run) if over == "users" else AXES[over][1]
-        x = pl.col(_COLUMNS[over]).cast(pl.Float64) / whole
-        parts.append(part.with_columns(x.alias("x"), pl.lit(label).alias("series")))
-    if not parts or all(p.is_empty() for p in parts):
+        parts.append(part.with_columns({"x": part[_COLUMNS[over]] / whole, "series": label}))
+    if not any(map(len, parts)):
         raise ConfigError(f"{run.path}: there are no values to draw; the run has no such split and measure.")
-    return pl.concat(parts).filter(pl.col("mean").is_finite()), block
+    frame = Frame.concat(parts)
+    return frame[np.isfinite(frame["mean"])], block
 
 
 def _axis_title(run: Run, over: str) -> str:
@@ -204,26 +206,24 @@ def _unit(run: Run, over: str) -> str:
     return {"interactions": run.shown.counted, "bytes": "MB", "epsilon": "ε", "users": "users"}[over]
 
 
-def _hovers(run: Run, frame: pl.DataFrame, over: str) -> pl.DataFrame:
-    """Evenly spaced points of each curve, with the words that a pointer shows there."""
-    position = pl.int_range(pl.len()).over("series")
-    count = pl.len().over("series")
-    step = (count / _HOVERS).ceil().cast(pl.Int64)
-    kept = frame.filter((position % step == 0) | (position == count - 1))
-    digits = describe.digits(run)
-    notes = [
-        f"{r['series']}: {wording.format_value(r['mean'], digits=digits)}"
-        + ("" if r["low"] is None else f" ({r['low']:.{digits}f} to {r['high']:.{digits}f})")
-        + (" at" if over == "round" else f" at {r['x']:,.6g} {_unit(run, over)},")
-        + f" round {r['round']:,}"
-        for r in kept.iter_rows(named=True)
-    ]
-    return kept.select("x", "mean", "series").with_columns(pl.Series("note", notes, dtype=pl.String))
+def _hovers(run: Run, part: Frame, over: str) -> Iterator[tuple[float, float, str]]:
+    """Evenly spaced points of one curve (x, mean), with the words that a pointer shows there."""
+    digits, last = describe.digits(run), len(part) - 1
+    step = max(1, math.ceil(len(part) / _HOVERS))
+    for place, row in enumerate(part.dicts()):
+        if place % step == 0 or place == last:
+            note = (
+                f"{row['series']}: {wording.format_value(row['mean'], digits=digits)}"
+                + ("" if row["low"] is None else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})")
+                + (" at" if over == "round" else f" at {row['x']:,.6g} {_unit(run, over)},")
+                + f" round {row['round']:,}"
+            )
+            yield row["x"], row["mean"], note
 
 
 def line_chart(
     run: Run,
-    frame: pl.DataFrame,
+    frame: Frame,
     over: str,
     title: str,
     measure: str,
@@ -251,22 +251,21 @@ def line_chart(
     first = band or wording.seeds_in_words(len(run.seeds))
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
     dashed = [*lines.values(), *(marks or {}).values()]
-    known = [v for column in ("mean", "low", "high") for v in frame[column].drop_nulls().to_list()]
-    domain = nice_domain([*known, *dashed])
-    xs = frame["x"].to_list() or [0.0, 1.0]  # a run whose values are not finite has a chart without a curve
+    domain = nice_domain([*np.concatenate([frame["mean"], frame["low"], frame["high"]]).tolist(), *dashed])
+    xs = frame["x"].tolist() or [0.0, 1.0]  # a run whose values are not finite has a chart without a curve
     panel = Panel(NAMED_WIDTH if dashed else WIDTH, HEIGHT, (min(xs), max(xs)), domain)
     levels = ticks(*domain, 6)
     panel.y_axis(levels, decimal_labels(levels), measure)
     places = ticks(panel.x.low, panel.x.high, 5, whole=over in ("round", "users"))
     label: Label = si_label if over in ("interactions", "users") else decimal_labels(places)
     panel.x_axis(places, label, _axis_title(run, over))
-    curves = {name: frame.filter(pl.col("series") == name) for name in colours}
+    curves = {name: frame.where(series=name) for name in colours}
     # Beyond the palette, colours repeat and dashes tell runs apart.
     dashes = [(None, "6 3", "2 2")[i // len(OKABE_ITO) % 3] for i in range(len(colours))]
     for name, part in curves.items():
-        panel.band(list(part.select("x", "low", "high").iter_rows()), colours[name])
+        panel.band(part.select(("x", "low", "high")).tuples(), colours[name])
     for (name, part), dash in zip(curves.items(), dashes, strict=True):
-        panel.line(part.select("x", "mean").iter_rows(), colours[name], dash=dash)
+        panel.line(part.select(("x", "mean")).tuples(), colours[name], dash=dash)
     for name, value in lines.items():
         panel.line(_across(panel, value), INK if comparing else colours[name], width=1.5, dash="5 4", opacity=0.9)
     for value in (marks or {}).values():
@@ -275,8 +274,9 @@ def line_chart(
     if lines and run.baseline:  # one name for the lines of all series
         names[run.baseline.label] = max(lines.values())
     _write_names(panel, names)
-    for x, mean, name, note in _hovers(run, frame, over).iter_rows():
-        panel.dot(panel.x(x), panel.y(mean), colours[name], radius=7.0, note=note, opacity=0.0)
+    for name, part in curves.items():
+        for x, mean, note in _hovers(run, part, over):
+            panel.dot(panel.x(x), panel.y(mean), colours[name], radius=7.0, note=note, opacity=0.0)
     legend = [Entry(name, colour, dash=dash) for (name, colour), dash in zip(colours.items(), dashes, strict=True)]
     return compose([panel], title, said, legend if len(colours) > 1 else [])
 

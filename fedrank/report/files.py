@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+import numpy as np
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import DataError, RunError
+from fedrank.core.frame import Frame, type_of
 from fedrank.core.trees import Json
 
 
@@ -44,43 +45,37 @@ def json_object(file: Path, *, needed: bool = True) -> dict[str, Json]:
     return value
 
 
-def parquet(file: Path, columns: Mapping[str, str], nullable: tuple[str, ...] = ()) -> pl.DataFrame:
-    """A table with these columns and no others.
+#: What a column of a run's table holds -> the types that it may have.
+_KINDS = {"integer": (int,), "number": (int, float), "text": (str,), "yes or no": (bool,)}
+
+
+def parquet(file: Path, columns: Mapping[str, str]) -> Frame:
+    """A table with these columns and no others; numbers are floats.
 
     Args:
         file: Which file.
         columns: By name, what each holds: ``"integer"``, ``"number"``, ``"text"`` or ``"yes or no"``.
-        nullable: Columns that may hold nothing at all.
 
     Raises:
         RunError: The file is missing, cut, or of another schema.
     """
     try:
-        frame = pl.read_parquet(existing(file))
-    except RunError:
-        raise
-    except Exception as error:  # polars has no common class for a cut file, a wrong footer and a failed read
+        table = Frame.from_parquet(existing(file).read_bytes())
+    except (DataError, OSError) as error:
+        raise RunError(f"{file}: not readable as parquet ({error}). Run again to restore it.") from error
+    if missing := [name for name in columns if name not in table]:
         raise RunError(
-            f"{file}: not readable as parquet ({error}): cut or damaged. Run again to restore it."
-        ) from error
-    if missing := [name for name in columns if name not in frame.columns]:
-        raise RunError(
-            f"{file}: column {missing[0]!r} is missing, got {', '.join(frame.columns)}. "
+            f"{file}: column {missing[0]!r} is missing, got {', '.join(table.columns)}. "
             "The file is of another version of "
             "fedrank: make the report with that version, or run again."
         )
     for name, kind in columns.items():
-        dtype = frame.schema[name]
-        null = dtype == pl.Null and name in nullable
-        good = {
-            "integer": dtype.is_integer(),
-            "number": dtype.is_numeric() or null,
-            "text": dtype == pl.String,
-            "yes or no": dtype == pl.Boolean,
-        }[kind]
-        if not good:
-            raise RunError(f"{file}: column {name!r} must hold {kind} values, got {dtype}. Run again to restore it.")
-    return frame.select(list(columns))
+        if (found := type_of(table[name])) not in _KINDS[kind]:
+            raise RunError(
+                f"{file}: column {name!r} must hold {kind} values, got {found.__name__}. Run again to restore it."
+            )
+    numbers = {name: table[name].astype(np.float64) for name, kind in columns.items() if kind == "number"}
+    return table.select(columns).with_columns(numbers)
 
 
 def convert_content(file: Path, what: str, make: Callable[[], Any]) -> Any:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import polars as pl
-
 from fedrank.core.errors import RunError
+from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.methods import task_of
@@ -77,11 +76,10 @@ def _load_audit(file: Path) -> Audited | None:
         raise RunError(f"{file}: not an audit ({error}). Delete it, or audit the run again.") from error
 
 
-def _metrics(file: Path, shown: Shown) -> pl.DataFrame:
-    frame = parquet(file, COLUMNS, nullable=("epsilon",))
-    if frame.is_empty():
+def _metrics(file: Path, shown: Shown) -> Frame:
+    frame = parquet(file, COLUMNS)
+    if not len(frame):
         raise RunError(f"{file}: no rows yet. The run has not finished its first round; try again later.")
-    frame = frame.with_columns(pl.col("epsilon").cast(pl.Float64), pl.col("value").cast(pl.Float64))
     return shown.defined(frame, file)
 
 

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float64
 
+from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import Variation
 from fedrank.privacy.audit import Audited
+from fedrank.report import wording
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html
 from fedrank.report.opening import Opening
@@ -86,7 +87,7 @@ class Run:
     path: Path
     config: Mapping[str, Json]
     environment: Mapping[str, Json]
-    metrics: pl.DataFrame
+    metrics: Frame
     finished: bool
     baselines: tuple[Baseline, ...] = ()
     ledger: Ledger | None = None
@@ -110,7 +111,11 @@ class Run:
     @property
     def seeds(self) -> list[int]:
         """Seeds that have metrics, ascending."""
-        return self.metrics["seed"].unique().sort().to_list()
+        return self.metrics.unique("seed")
+
+    def measures(self, *splits: str) -> list[str]:
+        """Measures that the run has of any of these splits, the most telling first."""
+        return wording.order_measures(self.metrics.where(split=splits)["measure"])
 
     def setting(self, key: str, default: Any = None) -> Any:
         """A value of the configuration by dotted key, such as ``"privacy.p"``; ``default`` if there is none."""
@@ -232,13 +237,13 @@ class Shown(abc.ABC):
         """
         return None
 
-    def defined(self, frame: pl.DataFrame, file: Path) -> pl.DataFrame:
+    def defined(self, metrics: Frame, file: Path) -> Frame:
         """The rows of ``metrics.parquet`` whose value is a number.
 
         Raises:
             RunError: There are none.
         """
-        return frame
+        return metrics
 
     def baseline_label(self, name: str) -> str:
         """The name of a baseline of ``baselines.json`` in figures and tables."""
@@ -291,11 +296,10 @@ class Shown(abc.ABC):
 
     def done_rounds(self, run: Run) -> int:
         """Rounds that every seed has done."""
-        online = run.metrics.filter(run.metrics["split"] == "online")
-        if online.is_empty():  # evaluations alone: one is named by how many rounds were done before it
-            ends = run.metrics.group_by("seed").agg(pl.col("round").max())["round"]
-            return int(ends.min())  # type: ignore[arg-type]
-        return min(rounds.n_unique() for rounds in (online.filter(online["seed"] == s)["round"] for s in run.seeds))
+        online = run.metrics.where(split="online")
+        if not len(online):  # evaluations alone: one is named by how many rounds were done before it
+            return min(int(part["round"].max()) for _, part in run.metrics.groups("seed"))
+        return min(len(np.unique(online.where(seed=seed)["round"])) for seed in run.seeds)
 
     def nothing_crossed(self, run: Run) -> list[str]:
         """Sentences of a run with an empty ledger, where it is empty on purpose."""
@@ -362,7 +366,7 @@ class Shown(abc.ABC):
         return []
 
     def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
-        """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
+        """Frame of the ε that several runs spend (:class:`~fedrank.report.tables.Frame`); None where a page says it."""
         return None
 
     def study_tables(self, paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Any]:
@@ -374,7 +378,7 @@ class Shown(abc.ABC):
             runs: Label, variation and run.
 
         Returns:
-            Tables (:class:`~fedrank.report.tables.Table`).
+            Tables (:class:`~fedrank.report.tables.Frame`).
         """
         return []
 
@@ -417,7 +421,7 @@ class Shown(abc.ABC):
 
     @abc.abstractmethod
     def final(self, run: Run) -> Any:
-        """The final values: a :class:`~fedrank.report.tables.Table`."""
+        """The final values: a :class:`~fedrank.report.tables.Frame`."""
 
     def terminal(self, run: Run) -> list[Any] | None:
         """Content for a terminal: :class:`Line` objects, and tables with the keys of the columns that fit.

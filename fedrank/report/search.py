@@ -147,8 +147,7 @@ def write_search(trials: Sequence[Trial], called: str, out: str | os.PathLike[st
 def measures_of(path: Path, split: str) -> list[str]:
     """The measures that a run has of a part, the most telling first."""
     run = load(path)
-    known = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-    return wording.order_measures(measure for measure in known if run.shown.summarised(run, measure))
+    return [measure for measure in run.measures(split) if run.shown.summarised(run, measure)]
 
 
 def value_of(path: Path, split: str, name: str) -> float:

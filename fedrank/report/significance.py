@@ -14,13 +14,14 @@ Tables of a study have tests over queries beside intervals over seeds, corrected
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.study import Study, named_measure
 from fedrank.engine.variations import Variation
@@ -429,7 +430,7 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
     file = run.path / "per_query.parquet"
     if not file.exists():
         return {}
-    frame = pl.read_parquet(file)
+    frame = Frame.from_parquet(file.read_bytes())
     wanted = dict.fromkeys(
         (split, named_measure(pattern, variation.config))
         for split, pattern in study.measures
@@ -437,11 +438,13 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
     )
     unseen = [key for key in wanted if key[0] != "train"] or list(wanted)  # not trained on, where there are such
     out: dict[str, dict[tuple[str, str], dict]] = {}
-    for (ranker, split, measure), part in frame.group_by("ranker", "split", "measure", maintain_order=True):
+    for (ranker, split, measure), part in frame.groups("ranker", "split", "measure"):
         if (split, measure) in unseen:
-            counts = part.with_columns(pl.int_range(pl.len()).over("qid").alias("time"))
-            rows = counts.select("qid", "time", "value").iter_rows()
-            out.setdefault(str(ranker), {})[str(split), str(measure)] = {(q, n): [v] for q, n, v in rows}
+            times: Counter[str] = Counter()
+            values = out.setdefault(ranker, {})[split, measure] = {}
+            for query, value in part.select(("qid", "value")).tuples():
+                values[query, times[query]] = [value]
+                times[query] += 1
     return out
 
 

@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import polars as pl
+import numpy as np
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.frame import Frame
 from fedrank.metrics.returns import LEAST_SEEDS
 
 #: Coverage of every interval in reports.
@@ -147,7 +148,7 @@ def _variance(values: Sequence[float], mean: float) -> float:
     return math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
 
 
-def final_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, float]:
+def final_values(metrics: Frame, split: str, measure: str) -> dict[int, float]:
     """Each seed's value at the end.
 
     Offline splits: the last evaluation that every seed has reached. ``"online"``: the mean over the last tenth of the
@@ -161,24 +162,22 @@ def final_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, f
     Returns:
         By seed, ascending; empty if there are no such rows.
     """
-    rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
-    if rows.is_empty():
+    rows = metrics.where(split=split, measure=measure)
+    if not len(rows):
         return {}
-    rows = rows.filter(pl.col("round") <= rows.group_by("seed").agg(pl.col("round").max())["round"].min())
-    rounds = rows["round"].unique().sort()
+    rounds = np.unique(rows["round"])
+    rounds = rounds[rounds <= min(part["round"].max() for _, part in rows.groups("seed"))]
     count = max(1, math.ceil(len(rounds) * ONLINE_TAIL)) if split == "online" else 1
-    last = rows.filter(pl.col("round").is_in(rounds.tail(count).implode()))
-    means = last.group_by("seed").agg(pl.col("value").mean()).sort("seed")
-    return dict(means.iter_rows())
+    return rows[np.isin(rows["round"], rounds[-count:])].means("seed")
 
 
-def first_values(metrics: pl.DataFrame, split: str, measure: str) -> dict[int, float]:
+def first_values(metrics: Frame, split: str, measure: str) -> dict[int, float]:
     """Each seed's value at its first evaluation, before anything was learnt; by seed, ascending."""
-    rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure)).sort("seed", "round")
-    return dict(rows.group_by("seed", maintain_order=True).agg(pl.col("value").first()).iter_rows())
+    rows = metrics.where(split=split, measure=measure).sort("round")
+    return {seed: float(part["value"][0]) for (seed,), part in rows.groups("seed")}
 
 
-def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POINTS) -> tuple[pl.DataFrame, int]:
+def curve(metrics: Frame, split: str, measure: str, *, points: int = POINTS) -> tuple[Frame, int]:
     """A learning curve over seeds.
 
     Curves longer than ``points`` are thinned: the online reward by averaging blocks of neighbouring rounds within each
@@ -187,35 +186,43 @@ def curve(metrics: pl.DataFrame, split: str, measure: str, *, points: int = POIN
 
     Returns:
         A frame with columns ``round, interactions, bytes_up, epsilon, mean, low, high, n``, one row a point, and the
-        number of rounds in a point. ``low`` and ``high`` are null with fewer than three seeds.
+        number of rounds in a point. ``low`` and ``high`` are NaN with fewer than three seeds.
     """
-    rows = metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure))
-    rounds = rows["round"].unique().sort()
-    block = 1
+    rows = metrics.where(split=split, measure=measure)
+    rounds = np.unique(rows["round"])
+    block, place = 1, np.searchsorted(rounds, rows["round"])
     if len(rounds) > points and split == "online":
         block = math.ceil(len(rounds) / points)
-        rows = rows.with_columns(pl.col("round").rank("dense").sub(1).floordiv(block).cast(pl.Int64).alias("point"))
-        position = [pl.col(c).max() for c in ("round", "interactions", "bytes_up", "epsilon")]
-        rows = rows.group_by("seed", "point").agg(pl.col("value").mean(), *position)
+        place //= block
+        blocks = rows.with_columns({"point": place}).groups("seed", "point")
+        last = {name: [part[name].max() for _, part in blocks] for name in _POSITIONS}
+        rows = Frame({"value": [part["value"].mean() for _, part in blocks], **last})
+        place = np.array([point for (_, point), _ in blocks])
     elif len(rounds) > points:
-        kept = rounds.gather(sorted({round(i * (len(rounds) - 1) / (points - 1)) for i in range(points)}))
-        rows = rows.filter(pl.col("round").is_in(kept.implode()))
-    if "point" not in rows.columns:
-        rows = rows.with_columns(pl.col("round").alias("point"))
-    value = pl.col("value")
+        kept = sorted({round(i * (len(rounds) - 1) / (points - 1)) for i in range(points)})
+        mask = np.isin(place, kept)
+        rows, place = rows[mask], place[mask]
+    return Frame.of_rows(
+        (_point(part) for _, part in rows.with_columns({"point": place}).groups("point")), _CURVE
+    ), block
+
+
+#: What one curve holds of each point.
+_POSITIONS = ("round", "interactions", "bytes_up", "epsilon")
+_CURVE = {
+    "round": int, "interactions": float, "bytes_up": float, "epsilon": float,
+    "mean": float, "low": float, "high": float, "n": int,
+}  # fmt: skip
+
+
+def _point(rows: Frame) -> tuple[float | None, ...]:
+    """The rows of one point of a curve, one a seed, as one row of it."""
+    n, mean, half = len(rows), rows["value"].mean(), math.nan
+    if n >= LEAST_SEEDS:
+        half = t_quantile(n - 1) * rows["value"].std(ddof=1) / math.sqrt(n)
     # Seeds may differ in what crossed: a bandit asks whom it chooses. ε is what the worst of them spent.
-    position = [pl.col("round", "epsilon").max(), pl.col("interactions", "bytes_up").mean()]
-    grouped = rows.group_by("point").agg(
-        *position, value.mean().alias("mean"), value.std().alias("std"), pl.len().alias("n")
-    )
-    quantiles = {n: t_quantile(n - 1) for n in grouped["n"].unique().to_list() if n >= LEAST_SEEDS}
-    # A missing quantile (too few seeds) is null, and null low and high draw no band.
-    quantile = pl.col("n").replace_strict(quantiles, default=None, return_dtype=pl.Float64)
-    half = quantile * pl.col("std") / pl.col("n").sqrt()
-    out = grouped.sort("round").with_columns(
-        (pl.col("mean") - half).alias("low"), (pl.col("mean") + half).alias("high")
-    )
-    return out.select("round", "interactions", "bytes_up", "epsilon", "mean", "low", "high", "n"), block
+    crossed = (rows["interactions"].mean(), rows["bytes_up"].mean(), rows["epsilon"].max())
+    return rows["round"].max(), *crossed, mean, mean - half, mean + half, n
 
 
 def direction(estimate: Estimate | None) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
@@ -411,15 +410,14 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         # Rounds that the budget pays for; of what moves nothing, all.
         done = run.shown.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
         if not run.shown.evaluated_every_round:  # the last evaluation that the budget pays for
-            seen = run.metrics.filter(pl.col("round") <= done)["round"]
-            done = int(seen.max()) if len(seen) else 0  # type: ignore[arg-type]
+            seen = run.metrics["round"]
+            done = max((int(number) for number in seen[seen <= done]), default=0)
         each = "0" if silent else wording.size(float(by[-1] / len(by)))
         row: dict[str, Json] = {"run": label, "rounds": str(done), "round": each}
         for i, measure in enumerate(measures):
-            values = run.metrics.filter(
-                (pl.col("split") == "test") & (pl.col("measure") == measure) & (pl.col("round") == done)
-            )
-            row[f"m{i}"] = mean_interval(values["value"].to_list()) if len(values) else None
+            values = run.metrics.where(split="test", measure=measure, round=done)["value"].tolist()
+            row[f"m{i}"] = mean_interval(values) if values else None
+
         rows.append(row)
     columns = (
         Column("run", "method"),

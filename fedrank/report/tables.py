@@ -72,8 +72,7 @@ def final_table(run: Run) -> Table:
     """Final values, a row for each split and measure: the ranker over seeds, its gain, the baseline, the difference."""
     rows, seeds = [], set()
     for split in describe.SPLITS:
-        measures = run.metrics.filter(run.metrics["split"] == split)["measure"].unique().to_list()
-        for measure in wording.order_measures(measures):
+        for measure in run.measures(split):
             final = final_values(run.metrics, split, measure)
             first = first_values(run.metrics, split, measure)
             estimate = mean_interval(list(final.values()))

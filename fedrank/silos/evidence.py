@@ -19,11 +19,13 @@ of them is wrong with a probability of at most 5 %.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
-import polars as pl
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.silos.bandits.statistics import differences, intervals, judge_inversion, shapley
@@ -45,9 +47,7 @@ _DIGITS = 6
 Rounds = tuple[Float[np.ndarray, "rounds arms"], Bool[np.ndarray, "rounds arms"], Bool[np.ndarray, "arms silos"]]
 
 
-def evidence(
-    experiment: SiloExperiment, arms: pl.DataFrame, probe: Float[np.ndarray, "runs silos"] | None
-) -> dict[str, Json]:
+def evidence(experiment: SiloExperiment, arms: Frame, probe: Float[np.ndarray, "runs silos"] | None) -> dict[str, Json]:
     """Paired differences, verdicts, contributions and shares of rounds, of each target and each other silo.
 
     Args:
@@ -64,8 +64,8 @@ def evidence(
     together = experiment.protocol.bandit.arms == "clusters"
     for place, target in enumerate(experiment.targets):
         name = experiment.names[target]
-        mine = arms.filter(pl.col("target") == name)
-        rounds = [_rounds(mine.filter(pl.col("seed") == seed), experiment) for seed in experiment.config.all_seeds]
+        mine = arms.where(target=name)
+        rounds = [_rounds(mine.where(seed=seed), experiment) for seed in experiment.config.all_seeds]
         helpers = [silo for silo in range(experiment.n_parties) if silo != target]
         shares = _shapley(experiment, rounds)
         first = None if probe is None else probe[place * seeds : (place + 1) * seeds]
@@ -76,11 +76,11 @@ def evidence(
             about["inverted"] = None if first is None else _inversion(experiment, first[:, silo], target, len(helpers))
             about["shapley"] = None if shares is None else _interval(shares[:, i])
             silos[experiment.names[silo]] = about
-        played = mine.filter(pl.col("played")).group_by("code").len().sort("code")
-        total = max(1, played["len"].sum())
+        played = Counter(mine.where(played=True)["code"].tolist())
+        total = max(1, played.total())
         out[name] = {
             "silos": silos,
-            "played": {code: n / total for code, n in played.iter_rows()},
+            "played": {code: n / total for code, n in sorted(played.items())},
             "level": LEVEL,
         }
     return out
@@ -157,17 +157,17 @@ def _by_target(
     return np.asarray(values).reshape(len(experiment.targets), -1)
 
 
-def _rounds(mine: pl.DataFrame, experiment: SiloExperiment) -> Rounds:
+def _rounds(mine: Frame, experiment: SiloExperiment) -> Rounds:
     """The rounds of one run, from its rows of ``arms.parquet``."""
-    if mine.is_empty():
+    if not len(mine):
         return np.zeros((0, 1)), np.zeros((0, 1), bool), np.zeros((1, experiment.n_parties), bool)
     mine = mine.sort("round", "arm")
-    n_arms = mine["arm"].n_unique()
-    increments = np.array(mine["increment"].cast(pl.Float64).to_numpy()).reshape(-1, n_arms)
+    n_arms = len(mine.unique("arm"))
+    increments = mine["increment"].reshape(-1, n_arms)
     # Arms that are told by clusters are others before they are known; the last ones hold.
-    members = np.array([[c == "1" for c in code] for code in mine["code"].to_list()[-n_arms:]])
+    members = np.array([[c == "1" for c in code] for code in mine["code"].tolist()[-n_arms:]])
     observed = np.isfinite(increments)
-    explored = mine["explored"].to_numpy().reshape(-1, n_arms)
+    explored = mine["explored"].reshape(-1, n_arms)
     increments, observed = experiment.protocol.pair_increments(increments, observed, explored)
     kept = np.unique(members, axis=0, return_index=True)[1]  # an arm that is another once more says nothing new
     return increments[:, kept], observed[:, kept], members[kept]

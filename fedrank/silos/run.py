@@ -16,11 +16,11 @@ import re
 from typing import Any
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float, Float32, Int
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
+from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.native import map_trees
 from fedrank.core.trees import Json
@@ -46,23 +46,23 @@ MODELS = {"last": "", "best": ", best so far"}
 _SILENT = 0.1
 
 _ARMS = {
-    "seed": pl.Int64,
-    "target": pl.String,
-    "round": pl.Int64,
-    "arm": pl.Int64,
-    "code": pl.String,
-    "played": pl.Boolean,
-    "explored": pl.Boolean,
-    "increment": pl.Float64,
-    "estimate": pl.Float64,
+    "seed": int,
+    "target": str,
+    "round": int,
+    "arm": int,
+    "code": str,
+    "played": bool,
+    "explored": bool,
+    "increment": float,
+    "estimate": float,
 }
 _CROSSED = {
-    "seed": pl.Int64,
-    "target": pl.String,
-    "round": pl.Int64,
-    "exchange": pl.String,
-    "requests": pl.Int64,
-    "replies": pl.Int64,
+    "seed": int,
+    "target": str,
+    "round": int,
+    "exchange": str,
+    "requests": int,
+    "replies": int,
 }
 
 
@@ -84,8 +84,8 @@ class SiloRunner(Runner):
         self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
         divisions = experiment.seeds_of_runs - config.seed
         self.evaluator = SiloEvaluator(experiment.protocol, experiment.arrays, divisions, self.measured_for)
-        self.arms: list[pl.DataFrame] = []
-        self.crossed: list[pl.DataFrame] = []
+        self.arms: list[Frame] = []
+        self.crossed: list[Frame] = []
         self.messages = np.zeros((runs, 2), np.int64)  # by run: number of messages, and bytes that silos sent
         self.probe: np.ndarray | None = None
         self.baselines: list[SiloBaseline] | None = None
@@ -135,7 +135,7 @@ class SiloRunner(Runner):
                 seed, target = self._names(run)
                 there = [j for j in range(len(exchanges)) if row[run, j].any()]
                 self.crossed.append(
-                    pl.DataFrame(
+                    Frame(
                         {
                             "seed": seed,
                             "target": target,
@@ -160,7 +160,7 @@ class SiloRunner(Runner):
             seed, target = self._names(run)
             members = now["members"][run]
             self.arms.append(
-                pl.DataFrame(
+                Frame(
                     {
                         "seed": seed,
                         "target": target,
@@ -174,11 +174,11 @@ class SiloRunner(Runner):
                         "estimate": now["estimates"][run].astype(float),
                     },
                     schema=_ARMS,
-                ).with_columns(pl.col("increment").fill_nan(None))
+                )
             )
         self.probe = now.get("probe", self.probe)
 
-    def _rows(self, round_: int, split: str, values: dict[str, np.ndarray]) -> pl.DataFrame:
+    def _rows(self, round_: int, split: str, values: dict[str, np.ndarray]) -> Frame:
         """Rows of ``metrics.parquet`` from values [runs, targets] by measure; only finite values are kept."""
         several = self.config.silos.target == ALL
         out = []
@@ -190,7 +190,7 @@ class SiloRunner(Runner):
                         seed = int(self.experiment.seeds_of_runs[run])
                         sent = self.messages[run]
                         out.append((seed, round_, int(sent[0]), int(sent[1]), None, split, name, float(value)))
-        return pl.DataFrame(out, schema=SCHEMA, orient="row")
+        return Frame.of_rows(out, SCHEMA)
 
     def _models(self, states: PyTree, own: PyTree) -> dict[str, np.ndarray]:
         """:func:`models_of_runs` of this run's states."""
@@ -215,8 +215,8 @@ class SiloRunner(Runner):
     def restore(self, done: int) -> None:
         """As :meth:`Runner.restore`; arms and messages, too."""
         super().restore(done)
-        self.arms = [self.home.read_table("arms.parquet", _ARMS).filter(pl.col("round") < done)]
-        self.crossed = [self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done)]
+        arms, crossed = (self.home.read_table(f"{n}.parquet", s) for n, s in (("arms", _ARMS), ("crossed", _CROSSED)))
+        self.arms, self.crossed = [arms[arms["round"] < done]], [crossed[crossed["round"] < done]]
         self.messages = self._count_messages()
 
     def _count_messages(self) -> Int[np.ndarray, "runs 2"]:
@@ -224,7 +224,7 @@ class SiloRunner(Runner):
         up = {exchange.name: exchange.reply.nbytes for exchange in self.experiment.protocol.exchanges}
         out = np.zeros((self.runs, 2), np.int64)
         places = {self._names(run): run for run in range(self.runs)}
-        for seed, target, _, exchange, requests, replies in pl.concat(self.crossed).iter_rows():
+        for seed, target, _, exchange, requests, replies in Frame.concat(self.crossed).tuples():
             out[places[seed, target]] += requests + replies, replies * up[exchange]
         return out
 
@@ -235,7 +235,7 @@ class SiloRunner(Runner):
 
     def _write_tables(self) -> None:
         for name, schema, parts in (("arms", _ARMS, self.arms), ("crossed", _CROSSED, self.crossed)):
-            frame = pl.concat(parts) if parts else pl.DataFrame(schema=schema)
+            frame = Frame.concat(parts) if parts else Frame.of_rows([], schema)
             parts[:] = [frame]
             self.home.table(f"{name}.parquet", frame)
 
@@ -306,9 +306,9 @@ class SiloRunner(Runner):
         exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
         ledger = Ledger()
         seed, target = self._names(0)
-        frame = pl.concat(self.crossed) if self.crossed else pl.DataFrame(schema=_CROSSED)
-        mine = frame.filter((pl.col("seed") == seed) & (pl.col("target") == target))
-        for _, _, round_, name, requests, replies in mine.iter_rows():
+        frame = Frame.concat(self.crossed) if self.crossed else Frame.of_rows([], _CROSSED)
+        mine = frame.where(seed=seed, target=target)
+        for _, _, round_, name, requests, replies in mine.tuples():
             exchange = exchanges[name]
             ledger.record(round_, name, exchange.request, sender="server", messages=requests)
             ledger.record(round_, name, exchange.reply, sender="parties", messages=replies)
@@ -348,15 +348,13 @@ class SiloRunner(Runner):
     def _silent_rounds(self) -> list[str]:
         """A note where nothing could be compared in many rounds although no silo dropped out."""
         frame = self.arms[0] if self.arms else None
-        if frame is None or frame.is_empty() or self.config.devices.dropout:
+        if frame is None or not len(frame) or self.config.devices.dropout:
             return []
-        rounds = frame.group_by("seed", "target", "round").agg(
-            pl.col("increment").is_not_null().any().alias("seen"), pl.col("played").any()
-        )
-        silent = rounds.filter(pl.col("played") & ~pl.col("seen"))
-        if len(silent) <= _SILENT * len(rounds):
+        rounds = [rows for _, rows in frame.groups("seed", "target", "round")]
+        silent = sum(rows["played"].any() and bool(np.isnan(rows["increment"]).all()) for rows in rounds)
+        share = silent / len(rounds)
+        if share <= _SILENT:
             return []
-        share = len(silent) / len(rounds)
         return [
             f"In {share:.0%} of the rounds nothing could be compared: training diverged (a lower learning_rate helps), "
             "or what models are judged by is undefined"

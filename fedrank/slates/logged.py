@@ -31,7 +31,6 @@ policy that the log hardly shows, which is what the effective numbers are for.
 from __future__ import annotations
 
 import dataclasses
-import io
 import itertools
 import math
 import os
@@ -40,10 +39,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
+from fedrank.core.frame import Frame, missing_in, type_of
 from fedrank.data.lines import read_lines
 
 ITEM, POSITION, CLICK, PROPENSITY, TIME = "item_id", "position", "click", "propensity_score", "timestamp"
@@ -145,8 +144,8 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Log, ...]:
             name,
             items[place],
             positions[place],
-            frame[CLICK].cast(pl.Float64).to_numpy(),
-            frame[PROPENSITY].cast(pl.Float64).to_numpy(),
+            frame[CLICK].astype(np.float64),
+            frame[PROPENSITY].astype(np.float64),
             item_ids,
             position_ids,
         )
@@ -166,36 +165,35 @@ def _logs_of(folder: Path) -> list[Path]:
     return found
 
 
-def _frame(file: Path) -> pl.DataFrame:
+def _frame(file: Path) -> Frame:
     """The columns of a log in the order of time."""
     text = b"".join(read_lines(file))
-    try:
-        names = pl.read_csv(io.BytesIO(text), n_rows=0).columns
-        wanted = [name for name in (TIME, ITEM, POSITION, CLICK, PROPENSITY) if name in names]
-        frame = pl.read_csv(io.BytesIO(text), columns=wanted, infer_schema_length=10_000)
-    except pl.exceptions.PolarsError as cause:
-        raise FormatError(f"is no table of commas: {str(cause).splitlines()[0]}", file) from cause
-    if missing := [name for name in NEEDED if name not in names]:
+    frame = _parse(text, file)
+    wanted = [name for name in (TIME, ITEM, POSITION, CLICK, PROPENSITY) if name in frame]
+    if missing := [name for name in NEEDED if name not in frame]:
         raise FormatError(f"a log needs the columns {', '.join(NEEDED)}; there is no {', '.join(missing)}.", file, 1)
-    if frame.is_empty():
+    if not len(frame):
         raise FormatError("there is no row under the names of the columns.", file, 1)
     for name in wanted:
-        kind, gaps = frame[name].dtype, frame[name].null_count()
-        if gaps:
+        if gaps := missing_in(frame[name]).sum():
             raise FormatError(f"column {name} must have a value in every row; {gaps} rows have none.", file)
-        if name in (CLICK, PROPENSITY) and not (kind.is_numeric() or kind == pl.Boolean):
-            raise FormatError(f"column {name} must have numbers, got values of type {kind}.", file)
-    if POSITION not in names:
-        frame = frame.with_columns(pl.lit(1).alias(POSITION))
-    return frame.sort(TIME, maintain_order=True) if TIME in names else frame
+        if name in (CLICK, PROPENSITY) and type_of(frame[name]) is str:
+            raise FormatError(f"column {name} must have numbers, got text.", file)
+    frame = frame.select(wanted) if POSITION in frame else frame.select(wanted).with_columns({POSITION: 1})
+    return frame.sort(TIME) if TIME in frame else frame
 
 
-def _number_ids(columns: Sequence[pl.Series]) -> tuple[list[Int64[np.ndarray, " rows"]], Shaped[np.ndarray, " ids"]]:
+def _parse(text: bytes, file: Path) -> Frame:
+    try:
+        return Frame.from_csv(text)
+    except DataError as cause:
+        raise FormatError(f"is no table of commas: {cause}", file) from cause
+
+
+def _number_ids(columns: Sequence[np.ndarray]) -> tuple[list[Int64[np.ndarray, " rows"]], Shaped[np.ndarray, " ids"]]:
     """Columns of identifiers as places in the list of all, and that list; identifiers that are no numbers are text."""
-    if all(column.dtype.is_integer() for column in columns):
-        values = [column.to_numpy() for column in columns]
-    else:
-        values = [column.cast(pl.String).to_numpy().astype(str) for column in columns]
+    whole = all(type_of(column) is int for column in columns)
+    values = [column if whole else column.astype(str) for column in columns]
     ids = np.unique(np.concatenate(values))
     return [np.searchsorted(ids, one) for one in values], ids
 
@@ -217,7 +215,7 @@ def write_logs(folder: Path, seed: int = 0) -> None:
     for name, weights in preferences.items():
         chances = weights / weights.sum()
         items, positions = rng.choice(_ITEMS, _ROWS, p=chances), rng.integers(_POSITIONS, size=_ROWS)
-        frame = pl.DataFrame(
+        frame = Frame(
             {
                 ITEM: items,
                 POSITION: positions + 1,
@@ -225,7 +223,7 @@ def write_logs(folder: Path, seed: int = 0) -> None:
                 PROPENSITY: chances[items],
             }
         )
-        frame.write_csv(folder / f"{name}.csv")
+        (folder / f"{name}.csv").write_text(frame.to_csv())
 
 
 #: Column of a policy's file.
@@ -309,18 +307,15 @@ def read_policy(
     file = Path(path)
     if not file.is_file():
         raise MissingDataError("there is no such policy: give uniform, best-N, thompson or a file.", file)
-    try:
-        frame = pl.read_csv(file, infer_schema_length=10_000)
-    except pl.exceptions.PolarsError as cause:
-        raise FormatError(f"is no table of commas: {str(cause).splitlines()[0]}", file) from cause
+    frame = _parse(file.read_bytes(), file)
     if missing := {ITEM, PROBABILITY} - set(frame.columns):
         raise FormatError(f"a policy needs the columns item_id and probability; there is no {min(missing)}.", file, 1)
-    if not frame[PROBABILITY].dtype.is_numeric() or frame.null_count().sum_horizontal().sum():
+    if type_of(frame[PROBABILITY]) not in (int, float) or any(missing_in(frame[name]).any() for name in frame):
         raise FormatError("every row needs a probability that is a number, and no cell may be empty.", file)
-    values, table = frame[PROBABILITY].to_numpy().astype(np.float64), np.zeros((len(item_ids), len(position_ids)))
-    rows = _places(frame[ITEM], item_ids, file)
+    values, table = frame[PROBABILITY].astype(np.float64), np.zeros((len(item_ids), len(position_ids)))
+    rows = _places(frame, ITEM, item_ids, file)
     if POSITION in frame.columns:
-        columns = _places(frame[POSITION], position_ids, file)
+        columns = _places(frame, POSITION, position_ids, file)
         twice = len(np.unique(np.stack([rows, columns]), axis=1)[0]) < len(rows)
         table[rows, columns] = values
     else:
@@ -335,13 +330,13 @@ def read_policy(
     return table / sums
 
 
-def _places(column: pl.Series, ids: Shaped[np.ndarray, " ids"], file: Path) -> np.ndarray:
-    values = column.cast(pl.String).to_numpy().astype(str) if ids.dtype.kind == "U" else column.to_numpy()
+def _places(frame: Frame, name: str, ids: Shaped[np.ndarray, " ids"], file: Path) -> np.ndarray:
+    values = frame[name].astype(str) if ids.dtype.kind == "U" else frame[name]
     if ids.dtype.kind != "U" and values.dtype.kind not in "iu":
-        raise FormatError(f"column {column.name} must have whole numbers, as in the log.", file)
+        raise FormatError(f"column {name} must have whole numbers, as in the log.", file)
     places = np.minimum(np.searchsorted(ids, values), len(ids) - 1)
     if (wrong := ids[places] != values).any():
-        raise FormatError(f"{column.name} {values[wrong][0]} is not in the logs.", file, int(np.argmax(wrong)) + 2)
+        raise FormatError(f"{name} {values[wrong][0]} is not in the logs.", file, int(np.argmax(wrong)) + 2)
     return places
 
 

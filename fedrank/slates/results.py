@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float, UInt32
 
 from fedrank.core.errors import FedrankWarning, RunError
+from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax
 from fedrank.core.native import map_trees
 from fedrank.core.streams import fold_words, run_words, split
@@ -315,8 +315,8 @@ def read_baselines(file: Path) -> list[dict[str, Json]]:
 
 def results(
     experiment: SlateExperiment,
-    metrics: pl.DataFrame,
-    episodes: pl.DataFrame,
+    metrics: Frame,
+    episodes: Frame,
     known: list[dict[str, Json]],
     copied: dict[str, Json] | None = None,
 ) -> dict[str, Json]:
@@ -336,8 +336,8 @@ def results(
         t-intervals over runs.
     """
     names, seeds = experiment.names, experiment.config.all_seeds
-    test = metrics.filter(pl.col("split") == "test")
-    last = _by_seed(test.filter(pl.col("round") == experiment.config.rounds), measures(names), seeds)
+    test = metrics.where(split="test")
+    last = _by_seed(test.where(round=experiment.config.rounds), measures(names), seeds)
     against = {
         one["name"]: {
             measure: interval(last[measure] - theirs)
@@ -358,9 +358,9 @@ def results(
     }
 
 
-def _by_seed(frame: pl.DataFrame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, np.ndarray]:
+def _by_seed(frame: Frame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, np.ndarray]:
     """Measure -> float64 [seeds], of rows that are one a seed and measure."""
-    table = {(seed, measure): value for seed, measure, value in frame.select("seed", "measure", "value").iter_rows()}
+    table = {(seed, measure): value for seed, measure, value in frame.select(("seed", "measure", "value")).tuples()}
     return {measure: np.array([table[seed, measure] for seed in seeds]) for measure in names}
 
 
@@ -377,7 +377,7 @@ def _negative(found: dict[str, float | None]) -> dict[str, float | None]:
     }
 
 
-def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict[str, Json]]) -> dict[str, Json] | None:
+def _threshold(experiment: SlateExperiment, test: Frame, known: list[dict[str, Json]]) -> dict[str, Json] | None:
     """Users until the evaluation curve is half-way from chance to the optimum; None without either baseline."""
     levels = {one["name"]: {value["measure"]: value["value"] for value in one["values"]} for one in known}
     if "random" not in levels or OPTIMUM not in levels:
@@ -388,25 +388,22 @@ def _threshold(experiment: SlateExperiment, test: pl.DataFrame, known: list[dict
         level = low + SHARE * (high - low)
         times = []
         for seed in experiment.config.all_seeds:
-            curve = test.filter((pl.col("seed") == seed) & (pl.col("measure") == measure)).sort("round")
-            time = time_to_threshold(
-                (curve["round"] / length).to_numpy(), curve["value"].to_numpy(), level, min(CONSECUTIVE, len(curve))
-            )
+            curve = test.where(seed=seed, measure=measure).sort("round")
+            time = time_to_threshold(curve["round"] / length, curve["value"], level, min(CONSECUTIVE, len(curve)))
             times.append(time if np.isfinite(time) else None)
         out[measure] = {"level": level, "episodes": times}
     return {"share": SHARE, "stay": CONSECUTIVE, "measures": out}
 
 
-def _legacy(episodes: pl.DataFrame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, Json]:
+def _legacy(episodes: Frame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, Json]:
     """The publication's "optimal reward" and ETROR of each platform; exploration counts, first rounds do not."""
     out: dict[str, Json] = {"window": WINDOW, "every": EVERY, "first_round": False, "platforms": {}}
-    if episodes.is_empty() or episodes["episode"].max() + 1 < WINDOW:  # type: ignore[operator]
+    if episodes["episode"].max(initial=-1) + 1 < WINDOW:
         return out
     for name in names:
-        mine = episodes.filter(pl.col("platform") == name).sort("episode")
+        mine = episodes.where(platform=name).sort("episode")
         found = [
-            max_of_moving_mean((part["engagement"] - part["first"]).to_numpy())
-            for part in (mine.filter(pl.col("seed") == seed) for seed in seeds)
+            max_of_moving_mean(part["engagement"] - part["first"]) for part in (mine.where(seed=seed) for seed in seeds)
         ]
         out["platforms"][name] = {
             "optimal_reward": interval([float(one.optimal_reward) for one in found]),

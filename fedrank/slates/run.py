@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from typing import Any
 
 import numpy as np
-import polars as pl
 from jaxtyping import Bool, Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
+from fedrank.core.frame import Frame
 from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger
 from fedrank.core.native import map_trees
@@ -62,14 +63,14 @@ from fedrank.slates.world.satisfaction import Satisfaction
 _PER_CALL = 5000
 
 EPISODES = {
-    "seed": pl.Int64,
-    "episode": pl.Int64,
-    "round": pl.Int64,
-    "platform": pl.String,
-    "engagement": pl.Float64,
-    "first": pl.Float64,
+    "seed": int,
+    "episode": int,
+    "round": int,
+    "platform": str,
+    "engagement": float,
+    "first": float,
 }
-_CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
+_CROSSED = {"round": int, "exchange": int, "requests": int, "replies": int}
 #: Episodes that had not ended yet when a checkpoint was written.
 _UNFINISHED = "checkpoint/unfinished.parquet"
 
@@ -103,11 +104,11 @@ class SlateRunner(Runner):
         super().__init__(config, home, listener, simulator, k)
         self.experiment, self.keys = experiment, simulator.keys(config.all_seeds)
         self.users = fresh_users(config.all_seeds, config.evaluation.episodes, experiment.world.rounds_per_episode)
-        self.episodes: list[pl.DataFrame] = []
+        self.episodes: list[Frame] = []
         self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and episodes that have ended
         self.length = np.zeros(self.runs, np.int64)  # rounds of the current episodes so far
         self.unfinished = np.zeros((2, self.runs, k))  # engagement in them, and in their first rounds
-        self.kept: list[pl.DataFrame] = []
+        self.kept: list[Frame] = []
         self.crossed: list[np.ndarray] = []  # of the first run: int32 [rounds, exchanges, 2]
         self.sent = 0  # bytes that platforms of a run have sent
         self.latest = float("nan")
@@ -189,12 +190,12 @@ class SlateRunner(Runner):
         names = self.experiment.names
         for place, name in enumerate(names):
             self.episodes.append(
-                pl.DataFrame(
+                Frame(
                     {
                         "seed": seeds,
                         "episode": episodes,
                         "round": rounds,
-                        "platform": np.full(len(rows), name),
+                        "platform": name,
                         "engagement": total[:, place],
                         "first": first[:, place],
                     },
@@ -205,7 +206,7 @@ class SlateRunner(Runner):
         for measure, values in by_measure(total, names).items():
             self.frames.append(self._rows(seeds, rounds, sent[last], "online", measure, values))
 
-    def _rows(self, seeds: Any, rounds: Any, sent: Any, split: str, measure: str, values: np.ndarray) -> pl.DataFrame:
+    def _rows(self, seeds: Any, rounds: Any, sent: Any, split: str, measure: str, values: np.ndarray) -> Frame:
         """Rows of ``metrics.parquet``, one for each value."""
         each = self.epsilon
         columns = {
@@ -213,12 +214,12 @@ class SlateRunner(Runner):
             "round": rounds,
             "interactions": np.asarray(rounds) * self.experiment.n_parties,
             "bytes_up": sent,
-            "epsilon": None if each is None else np.asarray(rounds) * each,
+            "epsilon": math.nan if each is None else np.asarray(rounds) * each,
             "split": split,
             "measure": measure,
             "value": values,
         }
-        return pl.DataFrame({name: _column(values_, len(values)) for name, values_ in columns.items()}, schema=SCHEMA)
+        return Frame(columns, SCHEMA)
 
     @functools.cached_property
     def epsilon(self) -> float | None:
@@ -274,19 +275,20 @@ class SlateRunner(Runner):
         """As :meth:`Runner.restore`; also reads finished and unfinished episodes and what crossed."""
         super().restore(done)
         self.done = done
-        self.episodes = [self.home.read_table("episodes.parquet", EPISODES).filter(pl.col("round") <= done)]
+        episodes = self.home.read_table("episodes.parquet", EPISODES)
+        self.episodes = [episodes[episodes["round"] <= done]]
         for run, seed in enumerate(self.seeds):
-            mine = self.episodes[0].filter(pl.col("seed") == seed)
-            self.finished[run] = mine["episode"].n_unique()
-            self.length[run] = done - (mine["round"].max() or 0)  # type: ignore[operator] - a number
-        self.kept = [self.home.read_table(_UNFINISHED, EPISODES).filter(pl.col("round") == done)]
+            mine = self.episodes[0].where(seed=seed)
+            self.finished[run] = len(mine.unique("episode"))
+            self.length[run] = done - mine["round"].max(initial=0)
+        self.kept = [self.home.read_table(_UNFINISHED, EPISODES).where(round=done)]
         place = {name: number for number, name in enumerate(self.experiment.names)}
-        for seed, _, _, platform, engagement, first in self.kept[0].iter_rows():
+        for seed, _, _, platform, engagement, first in self.kept[0].tuples():
             self.unfinished[:, self.seeds.index(seed), place[platform]] = engagement, first
-        table = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done)
+        table = self.home.read_table("crossed.parquet", _CROSSED)
+        table = table[table["round"] < done]
         crossed = np.zeros((done, len(self._up), 2), np.int32)
-        if len(table):
-            crossed[table["round"], table["exchange"]] = table.select("requests", "replies").to_numpy()
+        crossed[table["round"], table["exchange"]] = np.stack([table["requests"], table["replies"]], axis=1)
         self.crossed = [crossed]
         self.sent = int((crossed[..., 1].astype(np.int64) @ self._up).sum())
 
@@ -300,17 +302,17 @@ class SlateRunner(Runner):
                 total, first = self.unfinished[:, run, place].tolist()
                 rows.append((seed, int(self.finished[run]), self.done, name, total, first))
         # A run that is killed before the checkpoint is written resumes from the one before: its rows are kept as well.
-        self.kept = [*self.kept[-1:], pl.DataFrame(rows, schema=EPISODES, orient="row")]
-        self.home.table(_UNFINISHED, pl.concat(self.kept))
+        self.kept = [*self.kept[-1:], Frame.of_rows(rows, EPISODES)]
+        self.home.table(_UNFINISHED, Frame.concat(self.kept))
 
     def _write_tables(self) -> None:
-        self.episodes = [pl.concat(self.episodes) if self.episodes else pl.DataFrame(schema=EPISODES)]
+        self.episodes = [Frame.concat(self.episodes) if self.episodes else Frame.of_rows([], EPISODES)]
         self.home.table("episodes.parquet", self.episodes[0])
         crossed = self._all_crossed()
         rounds, exchanges = np.nonzero(crossed.any(axis=2))
         counts = crossed[rounds, exchanges].astype(np.int64)
         columns = {"round": rounds, "exchange": exchanges, "requests": counts[:, 0], "replies": counts[:, 1]}
-        self.home.table("crossed.parquet", pl.DataFrame(columns, schema=_CROSSED))
+        self.home.table("crossed.parquet", Frame(columns, _CROSSED))
 
     def _all_crossed(self) -> np.ndarray:
         empty = np.zeros((0, len(self._up), 2), np.int32)
@@ -405,11 +407,6 @@ class SlateRunner(Runner):
                 for place, name in enumerate(names)
             }
             self.home.tensors({"federated": joint[run], **more}, seed)
-
-
-def _column(values: Any, rows: int) -> Any:
-    """A column of one value for all rows, or the array as it is."""
-    return values if isinstance(values, np.ndarray) else [values] * rows
 
 
 def slate_model(

@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
+from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
@@ -45,18 +45,18 @@ _SPLITS = {"test": TEST, "vali": VALI}
 WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
 
 _METHODS = {
-    "seed": pl.Int64,
-    "round": pl.Int64,
-    "method": pl.String,
-    "silo": pl.String,
-    "scope": pl.String,
-    "split": pl.String,
-    "measure": pl.String,
-    "value": pl.Float64,
+    "seed": int,
+    "round": int,
+    "method": str,
+    "silo": str,
+    "scope": str,
+    "split": str,
+    "measure": str,
+    "value": float,
 }
 
 
-_CROSSED = {"round": pl.Int64, "exchange": pl.Int64, "requests": pl.Int64, "replies": pl.Int64}
+_CROSSED = {"round": int, "exchange": int, "requests": int, "replies": int}
 
 
 class TextRunner(Runner):
@@ -76,7 +76,7 @@ class TextRunner(Runner):
         work = experiment.n_parties * training.steps * (training.batch + training.cross_batch)
         super().__init__(config, home, listener, simulator, work)
         self.experiment, self.variants = experiment, experiment.variants
-        self.methods: list[pl.DataFrame] = []
+        self.methods: list[Frame] = []
         self.latest = float("nan")  # of the first measure on validation queries, mean over silos and seeds
         self.crossed: list[tuple[int, int, int, int]] = []  # round, exchange, requests, replies, of the first run
 
@@ -127,11 +127,11 @@ class TextRunner(Runner):
                         for (s, k), mean in np.ndenumerate(_means(table, part == number)):
                             name = self.experiment.names[k]
                             rows.append((int(self.seeds[s]), done, method, name, scope, split, measure, float(mean)))
-        frame = pl.DataFrame(rows, schema=_METHODS, orient="row")
+        frame = Frame.of_rows(rows, _METHODS)
         self.methods.append(frame)
-        shown = (pl.col("method") == FEDERATED) & (pl.col("scope") == "own") & (pl.col("split") == "vali")
-        latest = frame.filter(shown & (pl.col("measure") == next(iter(self.experiment.measures))))["value"].mean()
-        self.latest = float(latest) if isinstance(latest, float) else float("nan")
+        first = next(iter(self.experiment.measures))
+        latest = frame.where(method=FEDERATED, scope="own", split="vali", measure=first)["value"]
+        self.latest = float(latest.mean()) if len(latest) else float("nan")
         self.frames.append(self._summary(frame, done))
 
     def values(self, states: PyTree, own: PyTree) -> dict[str, dict[str, dict[str, np.ndarray]]]:
@@ -177,7 +177,7 @@ class TextRunner(Runner):
                 out[f"{UNTRAINED}, exact"] = tables(places[EXACT], UNTRAINED, ("federation",))
         return out
 
-    def _summary(self, frame: pl.DataFrame, done: int) -> pl.DataFrame:
+    def _summary(self, frame: Frame, done: int) -> Frame:
         """Rows of ``metrics.parquet``: the mean over silos, each silo, gains, and the values of controls."""
         sent = self._sent()
         out: list[tuple] = []
@@ -187,7 +187,7 @@ class TextRunner(Runner):
                 out.append((seed, done, *sent, None, split, measure, value))
 
         table: dict[tuple, float] = {}
-        for seed, _, method, silo, scope, split, measure, value in frame.iter_rows():
+        for seed, _, method, silo, scope, split, measure, value in frame.tuples():
             table[seed, split, measure + WHERE[scope], method, silo] = value
         for seed, split, measure, method in dict.fromkeys(key[:4] for key in table):
             per_silo = [table[seed, split, measure, method, name] for name in self.experiment.names]
@@ -201,7 +201,7 @@ class TextRunner(Runner):
             there = measure.replace(WHERE["federation"], WHERE["home"]) if WHERE["federation"] in measure else measure
             local = [table.get((seed, split, there, "Local", name), np.nan) for name in self.experiment.names]
             add(seed, split, f"{measure}: gain over Local", mean - float(np.mean(local)))
-        return pl.DataFrame(out, schema=SCHEMA, orient="row")
+        return Frame.of_rows(out, SCHEMA)
 
     def _sent(self) -> tuple[int, int]:
         """Messages and bytes that silos have sent in one seed's run so far, setup included."""
@@ -219,8 +219,10 @@ class TextRunner(Runner):
     @override
     def restore(self, done: int) -> None:
         super().restore(done)
-        self.methods = [self.home.read_table("methods.parquet", _METHODS).filter(pl.col("round") <= done)]
-        self.crossed = self.home.read_table("crossed.parquet", _CROSSED).filter(pl.col("round") < done).rows()
+        methods = self.home.read_table("methods.parquet", _METHODS)
+        self.methods = [methods[methods["round"] <= done]]
+        crossed = self.home.read_table("crossed.parquet", _CROSSED)
+        self.crossed = crossed[crossed["round"] < done].tuples()
 
     @override
     def keep(self) -> None:
@@ -228,10 +230,10 @@ class TextRunner(Runner):
         self._write_methods()
 
     def _write_methods(self) -> None:
-        frame = pl.concat(self.methods) if self.methods else pl.DataFrame(schema=_METHODS)
+        frame = Frame.concat(self.methods) if self.methods else Frame.of_rows([], _METHODS)
         self.methods = [frame]
         self.home.table("methods.parquet", frame)
-        self.home.table("crossed.parquet", pl.DataFrame(self.crossed, schema=_CROSSED, orient="row"))
+        self.home.table("crossed.parquet", Frame.of_rows(self.crossed, _CROSSED))
 
     @override
     def write_known(self) -> None:
@@ -317,21 +319,21 @@ class TextRunner(Runner):
 
     def _write_baselines(self) -> None:
         """Values of every other method, mean over silos and seeds."""
-        frame = self.methods[0].filter(pl.col("round") == self.config.rounds)
-        written = []
-        for method in dict.fromkeys(frame["method"].to_list()):
-            if method == FEDERATED:
-                continue
-            means = (
-                frame.filter(pl.col("method") == method)
-                .group_by("split", "measure", "scope", maintain_order=True)
-                .agg(pl.col("value").mean())
-            )
-            scores = [
-                {"split": split, "measure": measure + WHERE[scope], "value": value}
-                for split, measure, scope, value in means.iter_rows()
-            ]
-            written.append({"name": method, "notes": [], "values": scores})
+        values: dict[str, dict[tuple[str, str], list[float]]] = {}  # method -> (split, measure) -> of silos and seeds
+        for _, _, method, _, scope, split, measure, value in self.methods[0].where(round=self.config.rounds).tuples():
+            if method != FEDERATED:
+                values.setdefault(method, {}).setdefault((split, measure + WHERE[scope]), []).append(value)
+        written = [
+            {
+                "name": method,
+                "notes": [],
+                "values": [
+                    {"split": split, "measure": measure, "value": float(np.mean(np.array(several, float)))}
+                    for (split, measure), several in scores.items()
+                ],
+            }
+            for method, scores in values.items()
+        ]
         self.home.json("baselines.json", {"baselines": written})
 
     def _held_out(self, values: dict[str, Any]) -> dict[str, np.ndarray] | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame, missing_in
 from fedrank.core.registry import Entry
 from fedrank.data.catalogue import CATALOGUE, PARTS, DataSet, is_described
 from fedrank.data.checksums import verify
@@ -23,9 +24,6 @@ from fedrank.ranking.data.normalise import HOWS, in_unit_range
 from fedrank.ranking.data.normalise import normalise as normalise_queries
 from fedrank.ranking.data.queries import QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _PARTS = ("train", "vali", "test")
 _OWN = "own data"
@@ -126,7 +124,7 @@ class QueryReader(Reader[Splits]):
         return self._normalise_and_hold_out(_read(located, stem(path), self.max_label))
 
     @override
-    def frame(self, frame: pl.DataFrame) -> Splits:
+    def frame(self, frame: Frame) -> Splits:
         queries, names = self._frame(frame, _OWN)
         return self._normalise_and_hold_out(Splits(queries, None, None, _OWN, notes=(_ALL_TRAIN,), feature_names=names))
 
@@ -159,16 +157,16 @@ class QueryReader(Reader[Splits]):
         splits = Splits(parts["train"], parts["vali"], parts["test"], _OWN, feature_names=named.get(first, ()))
         return self._normalise_and_hold_out(splits)
 
-    def _frame(self, frame: pl.DataFrame, name: str) -> tuple[QuerySet, tuple[str, ...]]:
+    def _frame(self, frame: Frame, name: str) -> tuple[QuerySet, tuple[str, ...]]:
         """The queries in a frame, and the names of their features."""
         for dropped in self.drop:
             column(frame, dropped)
         others = {self.query, self.label, self.document, *self.drop}
-        labels = np.zeros(frame.height, np.int64)
+        labels = np.zeros(len(frame), np.int64)
         if self.labelled or self.label in frame.columns:
-            if column(frame, self.label).null_count():
+            if missing_in(column(frame, self.label)).any():
                 raise DataError(f"column {self.label!r} must have a value in every row.")
-            labels = frame[self.label].to_numpy()
+            labels = frame[self.label]
         names = tuple(other for other in frame.columns if other not in others)
         made = self._arrays((features_of(frame, names), labels, column(frame, self.query)), name)
         if self.document in frame.columns:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from fedrank.core.errors import FedrankError
+from fedrank.core.frame import Frame
 from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.core.trees import Json
 from fedrank.engine.run import build, run_experiment
-from fedrank.engine.run_folder import bytes_up
+from fedrank.engine.run_folder import RunFolder, bytes_up
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.metrics.online import REWARDS
 from fedrank.ranking.baselines import baselines
@@ -67,30 +67,30 @@ def _run(config: RankingRun, splits: Splits) -> dict[str, Json]:
     part = judged_by(splits)
     with tempfile.TemporaryDirectory() as folder:
         home = run_experiment(config, Path(folder) / "run")
-        metrics = pl.read_parquet(home / "metrics.parquet")
-        queries = pl.read_parquet(home / "per_query.parquet")
+        metrics = RunFolder(home).read_metrics()
+        queries = Frame.from_parquet((home / "per_query.parquet").read_bytes())
         privacy = PrivacyReport.from_json(_json(home / "privacy.json"))
     expected = f"expected {config.reward} ({config.clicks})"
     # Where each device has its own ranker, that is what its user gets; the server's is for newcomers.
     whose, ranker = (OWN_RANKERS, "own rankers") if (queries["ranker"] == "own rankers").any() else ("", "learnt")
-    last = metrics.filter((pl.col("split") == part) & (pl.col("round") == config.rounds))
-    values = {m: _by_seed(last.filter(pl.col("measure") == m + whose)) for m in (*MEASURES, expected)}
-    online = metrics.filter((pl.col("split") == "online") & (pl.col("measure") == MEASURE))
-    values["online"] = _by_seed(online)
-    curve = metrics.filter((pl.col("split") == part) & (pl.col("measure") == MEASURE + whose)).group_by("round").agg(
-        pl.col("interactions", "bytes_up").first(), pl.col("value").mean()
-    )  # fmt: skip
-    mine = queries.filter((pl.col("ranker") == ranker) & (pl.col("split") == part) & (pl.col("measure") == MEASURE))
+    last = metrics.where(split=part, round=config.rounds)
+    values = {m: _by_seed(last.where(measure=m + whose)) for m in (*MEASURES, expected)}
+    values["online"] = _by_seed(metrics.where(split="online", measure=MEASURE))
+    curve = metrics.where(split=part, measure=MEASURE + whose).groups("round")
+    mine = queries.where(ranker=ranker, split=part, measure=MEASURE)
     epsilon = privacy.epsilon(Unit.USER)
     return {
         "part": part,
         "rounds": config.rounds,
-        "interactions": int(last["interactions"].max() or 0),  # type: ignore[arg-type]
-        "bytes": int(last["bytes_up"].max() or 0),  # type: ignore[arg-type]
+        "interactions": int(last["interactions"].max(initial=0)),
+        "bytes": int(last["bytes_up"].max(initial=0)),
         "epsilon": None if np.isinf(epsilon) else float(epsilon),
         "values": {"expected" if m == expected else m: v for m, v in values.items()},
-        "queries": dict(zip(_unique(mine["qid"].to_list()), mine["value"].to_list(), strict=True)),
-        "curve": curve.sort("round").rows(),
+        "queries": dict(zip(_unique(mine["qid"].tolist()), mine["value"].tolist(), strict=True)),
+        "curve": [
+            (round_, int(rows["interactions"][0]), int(rows["bytes_up"][0]), float(rows["value"].mean()))
+            for (round_,), rows in curve
+        ],
     }
 
 
@@ -102,12 +102,12 @@ def _labels(about: dict[str, Json]) -> dict[str, Json]:
     users = tuple(user_for(name, splits, config.depth) for name in about["clicks"])
     ties = config.evaluation.tie_orders
     (one,) = baselines((about["labels"],), splits, metric, users, MEASURES, ties)
-    about_queries = pl.DataFrame(Measurement(splits, None, (), (MEASURE,)).queries)
-    here, trained = about_queries["split"].to_numpy() == part, about_queries["split"].to_numpy() == "train"
+    about_queries = Frame(Measurement(splits, None, (), (MEASURE,)).queries)
+    here, trained = about_queries["split"] == part, about_queries["split"] == "train"
     values = {measure: float(row[here].mean()) for measure, row in one.per_query.items()}
     # A ranker that does not learn shows its users the same lists from the first interaction to the last.
     values["online"] = float(one.per_query[MEASURE][trained].mean())
-    qids = _unique(about_queries["qid"].to_numpy()[here].tolist())
+    qids = _unique(about_queries["qid"][here].tolist())
     return {
         "part": part,
         "values": values,
@@ -127,9 +127,8 @@ def judged_by(splits: Splits) -> str:
     return "test" if splits.test is not None else "vali"
 
 
-def _by_seed(frame: pl.DataFrame) -> dict[str, float]:
-    means = frame.group_by("seed").agg(pl.col("value").mean()).sort("seed")
-    return {str(seed): value for seed, value in means.iter_rows()}
+def _by_seed(frame: Frame) -> dict[str, float]:
+    return {str(seed): value for seed, value in frame.means("seed").items()}
 
 
 def _unique(qids: list[Any]) -> list[str]:

@@ -510,11 +510,11 @@ def write(standings: Standings, folder: Path) -> Path:
     """
     found = contrasts(standings)
     results = results_frame(standings)
-    write_atomically(folder / "results.csv", results.write_csv().encode())
-    write_atomically(folder / "tests.csv", contrasts_frame(found).write_csv().encode())
-    write_atomically(folder / "runs.csv", runs_frame(standings).write_csv().encode())
-    write_atomically(folder / "curves.csv", curves_frame(standings).write_csv().encode())
-    results.write_parquet(folder / "results.parquet")
+    write_atomically(folder / "results.csv", results.to_csv().encode())
+    write_atomically(folder / "tests.csv", contrasts_frame(found).to_csv().encode())
+    write_atomically(folder / "runs.csv", runs_frame(standings).to_csv().encode())
+    write_atomically(folder / "curves.csv", curves_frame(standings).to_csv().encode())
+    write_atomically(folder / "results.parquet", results.to_parquet())
     drawn = charts(standings, found)
     figures.save_all(drawn, folder / "figures")
     page = folder / "leaderboard.html"

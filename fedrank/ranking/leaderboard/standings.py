@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.cells import read_cell
 from fedrank.ranking.leaderboard.grid import MEASURE, SCEPTICS, Block, Entrant, Grid, Part
@@ -403,7 +403,7 @@ def _data(standings: Standings) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- files
 
 
-def results_frame(standings: Standings) -> pl.DataFrame:
+def results_frame(standings: Standings) -> Frame:
     """``results.csv``: a row for each method, circumstances and budget; values with intervals or why there are none."""
     out = []
     for row in standings.rows:
@@ -417,23 +417,22 @@ def results_frame(standings: Standings) -> pl.DataFrame:
             about[f"{measure} low"] = None if found is None else found.low
             about[f"{measure} high"] = None if found is None else found.high
         out.append(about | {"epsilon of the account": row.epsilon, "evidence": row.evidence, "why": row.why})
-    return pl.DataFrame(out, infer_schema_length=None)
+    return Frame.of_dicts(out)
 
 
-def curves_frame(standings: Standings) -> pl.DataFrame:
+def curves_frame(standings: Standings) -> Frame:
     """``curves.csv``: how methods learn, devices alike, the first users; mean over divisions and seeds."""
     rows = [
         {"data": data, "method": method, "interactions": done, "bytes": sent, MEASURE: value}
         for (data, method), points in standings.curves.items()
         for done, sent, value in points
     ]
-    schema = {"data": pl.String, "method": pl.String, "interactions": pl.Int64, "bytes": pl.Int64, MEASURE: pl.Float64}
-    return pl.DataFrame(rows, schema=schema)
+    return Frame.of_rows(rows, {"data": str, "method": str, "interactions": int, "bytes": int, MEASURE: float})
 
 
-def contrasts_frame(found: Sequence[Contrast]) -> pl.DataFrame:
+def contrasts_frame(found: Sequence[Contrast]) -> Frame:
     """``tests.csv``: every comparison over queries, with its p before and after correction."""
-    return pl.DataFrame(
+    return Frame.of_dicts(
         [
             {
                 "question": test.question,
@@ -455,12 +454,11 @@ def contrasts_frame(found: Sequence[Contrast]) -> pl.DataFrame:
                 "p corrected (Holm)": test.corrected,
             }
             for test in found
-        ],
-        infer_schema_length=None,
+        ]
     )
 
 
-def runs_frame(standings: Standings) -> pl.DataFrame:
+def runs_frame(standings: Standings) -> Frame:
     """``runs.csv``: a line for each seed, in the columns that a submission has."""
     out = []
     for row in standings.rows:
@@ -471,7 +469,7 @@ def runs_frame(standings: Standings) -> pl.DataFrame:
             about |= {"budget": row.budget, "divisions": " + ".join(row.parts), "seed": seed}
             about |= {"interactions": row.interactions, "bytes": row.bytes}
             out.append(about | {measure: row.by_seed.get(measure, {}).get(seed) for measure in MEASURES})
-    return pl.DataFrame(out, infer_schema_length=None)
+    return Frame.of_dicts(out)
 
 
 def _of_block(block: Block) -> dict[str, Json]:

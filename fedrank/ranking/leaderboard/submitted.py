@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport, Unit
@@ -283,13 +282,10 @@ def _check_run(line: Line, folder: Path, part: Part) -> None:
             raise DataError(f"the line says ε = {line.block.epsilon:g} of a user, the run promises {promised:g}.")
     splits = splits_of(config)
     judged = judged_by(splits)
-    last = pl.read_parquet(folder / "metrics.parquet").filter(
-        (pl.col("split") == judged) & (pl.col("seed") == line.seed) & (pl.col("measure") == MEASURE)
-    )
-    last = last.filter(pl.col("round") == pl.col("round").max())
-    if last.is_empty():
+    last = RunFolder(folder).read_metrics().where(split=judged, seed=line.seed, measure=MEASURE).sort("round")
+    if not len(last):
         raise DataError(f"the run has no {MEASURE} of seed {line.seed} on its {judged} part.")
-    row = last.row(0, named=True)
+    row = last[-1:].dicts()[0]
     for name, said, measured in (
         ("interactions", line.interactions, row["interactions"]),
         ("bytes", line.bytes, row["bytes_up"]),

@@ -15,15 +15,18 @@ searches.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32, Int
 
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError
-from fedrank.data.lines import read_pieces
+from fedrank.data.lines import read_lines, read_pieces
 from fedrank.ranking.data.letor import read
 from fedrank.ranking.data.queries import QuerySet
 
@@ -65,46 +68,62 @@ def read_users(folder: str | Path, users: int = 100, without: tuple[str, ...] = 
         FormatError: Columns are missing, or a line is none.
         DataError: A search has no lines, or there is no such number of users.
     """
-    import polars as pl
-
     folder = Path(folder)
     if users < 1:
         raise ConfigError(f"users must be at least 1, got {users}.")
     path = folder / "metadata.csv"
     if not path.is_file():
         raise MissingDataError("there is no such file; see fedrank data show aol4foltr.", path)
-    try:
-        table = pl.scan_csv(path, infer_schema=False)
-        columns = table.collect_schema().names()
-        missing = [name for name in _COLUMNS if name not in columns]
-        if missing:
-            raise FormatError(f"there is no column {', '.join(missing)}.", path, 1)
-        table = table.select(_COLUMNS)
-        counts = table.group_by("user_id").agg(pl.col("qid").n_unique().alias("n")).collect(engine="streaming")
-        counts = counts.sort(["n", "user_id"], descending=[True, False])
-        chosen = [name for name in counts["user_id"].head(users).to_list() if name not in without]
-        if not chosen or len(counts) < users:
-            raise DataError(f"{path} has {len(counts)} users; {users} were asked for, {len(chosen)} are left.")
-        events = table.filter(pl.col("user_id").is_in(chosen)).collect(engine="streaming")
-        events = events.with_columns(pl.col("timestamp").str.to_datetime(time_unit="us"))
-    except pl.exceptions.PolarsError as cause:
-        raise FormatError(f"this is no metadata of AOL4FOLTR: {cause}", path) from cause
-    events = events.unique("qid", keep="first").sort(["timestamp", "qid"])
-    qids = events["qid"].to_list()
+    searches: dict[str, set[str]] = {}
+    for qid, user, _ in _events(path):
+        searches.setdefault(user, set()).add(qid)
+    most = sorted(searches, key=lambda user: (-len(searches[user]), user))[:users]
+    chosen = [user for user in most if user not in without]
+    if not chosen or len(searches) < users:
+        raise DataError(f"{path} has {len(searches)} users; {users} were asked for, {len(chosen)} are left.")
+    numbers = {name: number for number, name in enumerate(chosen)}
+    first: dict[str, tuple[int, str, str]] = {}  # a query's first row: time, query, user
+    for qid, user, time in _events(path):
+        if user in numbers and qid not in first:
+            first[qid] = _microseconds(time, path), qid, user
+    events = sorted(first.values())
+    qids = [qid for _, qid, _ in events]
     part = _lines_of(folder, set(qids), users, without)
     queries = read(part, n_features=FEATURES, max_label=1)
     place = {qid: number for number, qid in enumerate(queries.qids.tolist())}
     lost = [qid for qid in qids if qid not in place]
     if lost:
         raise DataError(f"{len(lost)} searches of metadata.csv have no lines in letor.txt, such as qid {lost[0]}.")
-    numbers = {name: number for number, name in enumerate(chosen)}
     queries = queries.select([place[qid] for qid in qids])
     return UserLog(
         _normalise_queries(queries),
-        np.asarray([numbers[name] for name in events["user_id"].to_list()]),
-        events["timestamp"].to_physical().to_numpy(),
+        np.asarray([numbers[user] for _, _, user in events]),
+        np.asarray([time for time, _, _ in events], np.int64),
         tuple(chosen),
     )
+
+
+def _events(path: Path) -> Iterator[tuple[str, ...]]:
+    """The query, user and time of each row of ``metadata.csv``, as text."""
+    reader = csv.reader(line.decode("utf-8", "replace") for line in read_lines(path))
+    names = next(reader, [])
+    if missing := [name for name in _COLUMNS if name not in names]:
+        raise FormatError(f"there is no column {', '.join(missing)}.", path, 1)
+    places = [names.index(name) for name in _COLUMNS]
+    for row in reader:
+        if len(row) != len(names):
+            raise FormatError(
+                f"expected {len(names)} values as in the first line, got {len(row)}.", path, reader.line_num
+            )
+        yield tuple(row[place] for place in places)
+
+
+def _microseconds(text: str, path: Path) -> int:
+    """Microseconds from 1970 to a time without a zone, such as ``2006-03-01 12:00:00``."""
+    try:
+        return (datetime.fromisoformat(text).replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+    except ValueError as cause:
+        raise FormatError(f"the timestamp {text!r} is no date and time.", path) from cause
 
 
 def check_files(folder: str | Path) -> None:

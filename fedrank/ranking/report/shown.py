@@ -11,7 +11,7 @@ from typing_extensions import override
 from fedrank.engine.study import Paper, Study
 from fedrank.report import describe
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, Unseen, Verdict, list_all, say
-from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure, offline_measures
+from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
 from fedrank.report.statistics import final_values, first_values, mean_interval
@@ -141,7 +141,7 @@ class RankingShown(CurvesShown):
         kinds = {"topic": "devices have queries of one topic", "labels": "devices see documents of few grades"}
         if kind := kinds.get(str(run.setting("share"))):
             out.append(kind.capitalize())
-        if run.metrics["measure"].str.ends_with("(own rankers)").any():
+        if any(name.endswith("(own rankers)") for name in run.metrics.unique("measure")):
             out.append("Each device has its own ranker, measured as (own rankers): means over 20 of them")
         for key, said in (("dropout", "of the replies do not arrive"), ("late", "of the replies are late")):
             if part := run.setting(f"devices.{key}"):
@@ -193,7 +193,7 @@ def _compare(run: Run, split: str, measure: str) -> tuple[Comparison, Comparison
 
 def _other_measure(run: Run, split: str, measure: str, gain: Comparison, labels: Comparison | None) -> Sentence:
     """The reading of nDCG where it contradicts that of the measure in the sentence."""
-    other = next((one for one in offline_measures(run) if one.startswith("nDCG") and one != measure), None)
+    other = next((one for one in run.measures(*describe.OFFLINE) if one.startswith("nDCG") and one != measure), None)
     if other is None or not final_values(run.metrics, split, other):
         return Sentence(())
     opposite = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}

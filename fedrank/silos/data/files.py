@@ -13,21 +13,20 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame, to_list
 from fedrank.data.frames import is_missing
 from fedrank.data.lines import read_lines, read_pieces
 from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
 from fedrank.silos.data.looks import copies, looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Texts that mean a missing value in a CSV file, in any case; "none" does not: it is a level of many columns.
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
@@ -299,18 +298,16 @@ def _text(path: Path) -> Iterator[str]:
 
 def _parquet(path: Path, drop: Sequence[str]) -> dict[str, list[Any]]:
     """As :func:`columns_of`, of a parquet file."""
-    import polars as pl
-
     try:
-        frame = pl.read_parquet(path.read_bytes())
-    except (pl.exceptions.PolarsError, OSError) as cause:
-        raise FormatError(f"the parquet file is cut or damaged: {cause}.", path) from cause
-    if not frame.height:
+        frame = Frame.from_parquet(path.read_bytes())
+    except (DataError, OSError) as cause:
+        raise FormatError(f"{cause}.", path) from cause
+    if not len(frame):
         raise FormatError("the file has no rows.", path)
     return columns_of(frame, drop, path)
 
 
-def columns_of(frame: pl.DataFrame, drop: Sequence[str] = (), path: Path | None = None) -> dict[str, list[Any]]:
+def columns_of(frame: Frame, drop: Sequence[str] = (), path: Path | None = None) -> dict[str, list[Any]]:
     """The columns of a data frame: numbers, booleans or text, None where a value is missing.
 
     Args:
@@ -321,22 +318,18 @@ def columns_of(frame: pl.DataFrame, drop: Sequence[str] = (), path: Path | None 
     Raises:
         DataError: There is no row, or a column is of another type.
     """
-    import polars as pl
-
-    if not frame.height:
+    if not len(frame):
         raise DataError("the data frame has no rows.", path)
-    columns = {}
-    for name, kind in frame.schema.items():
-        column = frame[name]
+    columns: dict[str, list[Any]] = {}
+    for name in frame:
         if name in drop:  # whatever is in it
-            column = column.clear(frame.height)
-        elif kind.is_decimal():
-            column = column.cast(pl.Float64)
-        elif kind in (pl.Categorical, pl.Enum):
-            column = column.cast(pl.String)
-        elif not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Null)):
+            columns[name] = [None] * len(frame)
+            continue
+        values = [float(value) if isinstance(value, Decimal) else value for value in to_list(frame[name])]
+        if odd := {type(value) for value in values if value is not None} - {str, int, float, bool}:
+            kind = min(one.__name__ for one in odd)
             raise DataError(f"column {name!r} is of type {kind}; turn it into numbers or text, or drop it.", path)
-        columns[name] = [None if is_missing(value) or value == "" else value for value in column.to_list()]
+        columns[name] = [None if is_missing(value) or value == "" else value for value in values]
     return columns
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
@@ -28,9 +29,6 @@ from fedrank.silos.data.coding import Coding
 from fedrank.silos.data.files import columns_of, read_silos, table_of
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.tables import Silo, SiloTable
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Ways to treat rows with missing values.
 GAPS = ("drop", "impute")
@@ -108,7 +106,7 @@ class SiloReader(Reader[SiloTable]):
         return read_silos(path, *self._columns, fewest=self.fewest)
 
     @override
-    def frame(self, frame: pl.DataFrame) -> SiloTable:
+    def frame(self, frame: Frame) -> SiloTable:
         return table_of(columns_of(frame, self.settings.drop), _OWN, *self._columns)
 
     @property

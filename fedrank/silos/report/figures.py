@@ -7,12 +7,16 @@ estimates by arm (Figures 23 to 28).
 
 from __future__ import annotations
 
+import math
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import polars as pl
+import numpy as np
 
+from fedrank.core.frame import Frame
+from fedrank.engine.run_folder import SCHEMA
 from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart, Entry, Panel, compose, element, text, text_width, ticks, tooltip_of
 from fedrank.report.run import Run
@@ -60,7 +64,7 @@ def learning_figure(run: Run, target: str) -> Chart:
     shown = [one for one in wanted if has(run, one[0], one[1])]
     frame, _ = figures.points(run, [one[:3] for one in shown], "round")
     if measure != LOSS:  # Student's interval of few seeds leaves what an AUC can be
-        frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
+        frame = frame.with_columns({end: frame[end].clip(0.0, 1.0) for end in ("low", "high")})
     marks = {_LABELS[name]: value for name, value in baseline_values(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
     return figures.line_chart(
@@ -79,23 +83,19 @@ def arm_figure(run: Run, target: str, column: str) -> Chart:
     silos, plays = _arms_of(run, target)
     shown = _shown(silos, plays, target)
     # Arms from clusters may be the same set twice before the clusters are known.
-    seen = plays.group_by("seed", "round", "code").agg(pl.col(column).mean()).filter(pl.col(column).is_not_null())
+    seen = plays[np.isfinite(plays[column])]
     parts = []
     for arm in shown:
-        rows = seen.filter(pl.col("code") == arm.code).select(
-            "seed", "round", interactions="round", bytes_up="round", epsilon=pl.lit(None, pl.Float64),
-            split=pl.lit("arm"), measure=pl.lit("arm"), value=column,
-        )  # fmt: skip
-        if not rows.is_empty():
-            part, _ = curve(rows, "arm", "arm")
-            parts.append(
-                part.with_columns(pl.col("round").cast(pl.Float64).alias("x"), pl.lit(arm.name).alias("series"))
-            )
-    frame = pl.concat(parts).with_columns(
-        pl.when(pl.col("n") >= BAND_SEEDS).then(pl.col("low", "high")).otherwise(None)
-    )
-    notes = [] if len(shown) == plays["code"].n_unique() else [f"the {len(shown)} arms played most"]
-    if column == "increment" and plays["increment"].null_count():
+        rows = [(key, float(one[column].mean())) for key, one in seen.where(code=arm.code).groups("seed", "round")]
+        if rows:
+            played = Frame.of_rows(((s, r, r, r, math.nan, "arm", "arm", value) for (s, r), value in rows), SCHEMA)
+            part, _ = curve(played, "arm", "arm")
+            parts.append(part.with_columns({"x": part["round"].astype(float), "series": arm.name}))
+    frame = Frame.concat(parts)
+    narrow = frame["n"] < BAND_SEEDS
+    frame = frame.with_columns({end: np.where(narrow, math.nan, frame[end]) for end in ("low", "high")})
+    notes = [] if len(shown) == len(plays.unique("code")) else [f"the {len(shown)} arms played most"]
+    if column == "increment" and np.isnan(plays["increment"]).any():
         notes.append("only what was judged; a band where 3 or more seeds were")
     titles = {
         "increment": f"What arms added to {target}’s own model",
@@ -112,27 +112,24 @@ def played_figure(run: Run, target: str) -> Chart:
     silos, plays = _arms_of(run, target)
     shown = _shown(silos, plays, target)
     names = {arm.code: arm.name for arm in shown}
-    played = plays.filter("played")
-    block = -(-played["round"].n_unique() // MOST_BARS)
+    played = plays.where(played=True)
+    block = -(-len(played.unique("round")) // MOST_BARS)
     first = played["round"].min()
-    played = played.with_columns(
-        pl.col("code").replace_strict(names, default="other arms", return_dtype=pl.String).alias("arm"),
-        ((pl.col("round") - first) // block * block + first).alias("round"),
-    )
-    frame = played.group_by("round", "arm").agg(pl.len().alias("n"))
-    frame = frame.with_columns((pl.col("n") / pl.col("n").sum().over("round")).alias("share")).sort("round", "arm")
-    colours = _colours(shown) | ({"other arms": figures.MUTED} if "other arms" in frame["arm"].to_list() else {})
+    arms = [names.get(code, "other arms") for code in played["code"].tolist()]
+    blocks = ((played["round"] - first) // block * block + first).tolist()
+    counts, sums = Counter(zip(blocks, arms, strict=True)), Counter(blocks)
+    colours = _colours(shown) | ({"other arms": figures.MUTED} if "other arms" in arms else {})
     said = [f"Share of {len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''} in which it became the model"]
     if block > 1:
         said[0] += f", means of {block} rounds"
-    rounds = frame["round"].unique().sort().to_list()
+    rounds = sorted(sums)
     panel = Panel(380, 230, (-0.5, len(rounds) - 0.5), (0.0, 1.0))
     panel.y_axis(ticks(0, 1, 5), "{:.0%}".format, "share of seeds")
     every = -(-len(rounds) // 12)
     panel.x_axis(range(0, len(rounds), every), lambda place: str(rounds[round(place)]), "round")
     shares: list[dict[str, float]] = [{} for _ in rounds]
-    for number, arm, share in frame.select("round", "arm", "share").iter_rows():
-        shares[rounds.index(number)][arm] = share
+    for (number, arm), count in sorted(counts.items()):
+        shares[rounds.index(number)][arm] = count / sums[number]
     panel.stacks(shares, colours, lambda place, arm: f"Round {rounds[place]}: {arm} in {shares[place][arm]:.0%}")
     legend = [Entry(name, colour, "square") for name, colour in colours.items()]
     return compose([panel], f"Arms played for {target}", [*said, *describe.caveats(run)], legend)
@@ -219,12 +216,12 @@ def measure_name(run: Run, base: str, target: str) -> str:
 
 def measured_by(run: Run) -> str:
     """Measure that models are judged by: ``"AUC"``, or :data:`LOSS`, of which less is better."""
-    return LOSS if run.metrics["measure"].str.starts_with(LOSS).any() else "AUC"
+    return LOSS if any(name.startswith(LOSS) for name in run.metrics.unique("measure")) else "AUC"
 
 
 def has(run: Run, split: str, measure: str) -> bool:
     """True if the metrics have any value of this measure."""
-    return not run.metrics.filter((pl.col("split") == split) & (pl.col("measure") == measure)).is_empty()
+    return measure in run.measures(split)
 
 
 #: Label of each baseline in figures.
@@ -247,25 +244,26 @@ def _silos(run: Run) -> Silos:
     return run.details
 
 
-def _arms_of(run: Run, target: str) -> tuple[Silos, pl.DataFrame]:
+def _arms_of(run: Run, target: str) -> tuple[Silos, Frame]:
     """Files of the run about its silos, and the rows of a target's arms."""
     silos = _silos(run)
     assert silos.plays is not None
     # Rounds are numbered from 0 where they are played and from 1 where they are measured, which readers see.
-    return silos, silos.plays.filter(pl.col("target") == target).with_columns(pl.col("round") + 1)
+    plays = silos.plays.where(target=target)
+    return silos, plays.with_columns({"round": plays["round"] + 1})
 
 
-def _shown(silos: Silos, plays: pl.DataFrame, target: str) -> list[Arm]:
+def _shown(silos: Silos, plays: Frame, target: str) -> list[Arm]:
     """The arms to draw, in the order of the run: all, or those that were played most."""
     arms = {arm.code: arm for arm in silos.arms.get(target, ())}
-    for code in plays["code"].unique().sort().to_list():  # arms from clusters differ from seed to seed
+    for code in plays.unique("code"):  # arms from clusters differ from seed to seed
         if code not in arms:
             members = tuple(digit == "1" for digit in code)
             names = [name for name, there in zip(silos.names, members, strict=False) if there]
             arms[code] = Arm(code, " + ".join(names), members)
     if len(arms) > MOST_ARMS + 1:
-        counts = dict(plays.filter("played").group_by("code").agg(pl.len()).iter_rows())
-        most = sorted(arms, key=lambda code: -counts.get(code, 0))[:MOST_ARMS]
+        counts = Counter(plays.where(played=True)["code"].tolist())
+        most = sorted(arms, key=lambda code: -counts[code])[:MOST_ARMS]
         arms = {code: arm for code, arm in arms.items() if code in most}
     return [Arm(a.code, a.name if len(a.name) <= 40 else a.code, a.members) for a in arms.values()]
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import polars as pl
-
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.report.statistics import Interval
@@ -130,7 +129,7 @@ class Silos:
     generated: bool
     notes: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
-    plays: pl.DataFrame | None = None
+    plays: Frame | None = None
     findings: Mapping[str, Findings] = field(default_factory=dict)
     evidence: Mapping[str, Json] = field(default_factory=dict)
     sceptic: Mapping[str, Json] = field(default_factory=dict)
@@ -173,9 +172,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
-        plays = parquet(arms_file, COLUMNS, nullable=("increment", "estimate")).with_columns(
-            pl.col("increment").cast(pl.Float64).fill_nan(None), pl.col("estimate").cast(pl.Float64).fill_nan(None)
-        )
+        plays = parquet(arms_file, COLUMNS)
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
     findings = convert_content(

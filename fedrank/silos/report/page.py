@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html, h, join
@@ -50,15 +52,15 @@ def charts(run: Run) -> dict[str, Chart]:
         if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
             out[f"auc-round-{i}"] = silo_figures.learning_figure(run, target)
         plays = silos.plays
-        rows = None if plays is None else plays.filter(plays["target"] == target)
-        if rows is None or rows.is_empty():
+        rows = None if plays is None else plays.where(target=target)
+        if rows is None or not len(rows):
             continue
         if rows["played"].any():
             out[f"played-{i}"] = silo_figures.played_figure(run, target)
         # What decides by the round's own increments, or not at all, expects nothing.
         expects = silos.rule not in _EXPECT_NOTHING or bool(run.setting("bandit.delayed"))
         for column in ("increment", "estimate") if expects else ("increment",):
-            if rows[column].is_not_null().any():
+            if np.isfinite(rows[column]).any():
                 out[f"{column}-{i}"] = silo_figures.arm_figure(run, target, column)
     return out
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report import describe, wording
 from fedrank.report.charts import Chart
@@ -59,10 +59,10 @@ class SilosShown(Shown):
         return read_silos(folder, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
 
     @override
-    def defined(self, frame: pl.DataFrame, file: Path) -> pl.DataFrame:
+    def defined(self, metrics: Frame, file: Path) -> Frame:
         # An AUC of rows of one class is no number: it is left out, and silos.json says why.
-        out = frame.filter(pl.col("value").is_finite())
-        if out.is_empty():
+        out = metrics[np.isfinite(metrics["value"])]
+        if not len(out):
             raise RunError(
                 f"{file}: no AUC is defined: the target's rows to judge by have one label only. Choose another."
             )
@@ -123,7 +123,7 @@ class SilosShown(Shown):
         # A number that is undefined has no row, but its round was done.
         if run.finished:
             return int(run.setting("rounds", 0))
-        return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
+        return min(int(rows["round"].max()) for _, rows in run.metrics.groups("seed"))
 
     @override
     def nothing_crossed(self, run: Run) -> list[str]:
@@ -163,17 +163,13 @@ class SilosShown(Shown):
         if not sizes:
             return np.zeros(0)
         frame = parquet(run.path / "crossed.parquet", _CROSSED)
-        each = frame.with_columns(
-            bytes=pl.struct("exchange", "requests", "replies").map_elements(
-                lambda row: (
-                    row["requests"] * sizes.get((row["exchange"], "server"), 0)
-                    + row["replies"] * sizes.get((row["exchange"], "parties"), 0)
-                ),
-                return_dtype=pl.Int64,
-            )
+        down, up = (
+            np.array([sizes.get((exchange, sender), 0) for exchange in frame["exchange"].tolist()], float)
+            for sender in ("server", "parties")
         )
-        rounds = each.group_by("round").agg(pl.col("bytes").sum()).sort("round")
-        return np.cumsum(rounds["bytes"].to_numpy()) / len(run.seeds)
+        moved = frame["requests"] * down + frame["replies"] * up
+        _, rounds = np.unique(frame["round"], return_inverse=True)
+        return np.cumsum(np.bincount(rounds, moved)) / len(run.seeds)
 
     @override
     def opening(self, run: Run) -> Opening:

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import polars as pl
-
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report import figures
 from fedrank.report.charts import Chart
@@ -381,14 +380,13 @@ def stay_charts(run: Run, stays: Mapping[str, Stay]) -> dict[str, Chart]:
 
 
 def _drawn(run: Run, series: Mapping[str, tuple[float, ...]], title: str, measure: str) -> Chart:
-    nothing = pl.Series([None], dtype=pl.Float64)
     rows = [
         {"x": float(place + 1), "mean": value, "series": name, "round": place + 1}
         for name, values in series.items()
         for place, value in enumerate(values)
         if math.isfinite(value)
     ]
-    frame = pl.DataFrame(rows).with_columns(low=nothing.first(), high=nothing.first())
+    frame = Frame.of_dicts(rows).with_columns({"low": math.nan, "high": math.nan})
     palette = (figures.OKABE_ITO[1], figures.OKABE_ITO[2], figures.OKABE_ITO[3])
     mine = [name for name in series if name.startswith("here")]
     others = [name for name in series if name not in mine]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 from jaxtyping import Float64
 from typing_extensions import override
 
@@ -82,8 +81,8 @@ class SlatesShown(Shown):
     @override
     def done_rounds(self, run: Run) -> int:
         asked = int(run.setting("rounds", 0))
-        ends = run.metrics.group_by("seed").agg(pl.col("round").max())["round"]  # by evaluation and by user
-        return asked if run.finished else int(ends.min())  # type: ignore[arg-type]
+        ends = (int(rows["round"].max()) for _, rows in run.metrics.groups("seed"))  # by evaluation and by user
+        return asked if run.finished else min(ends)
 
     @override
     def nothing_crossed(self, run: Run) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import statistics as exact
 
-import polars as pl
-
 from fedrank.core.errors import ConfigError
+from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.report import figures, wording, words
@@ -113,10 +112,9 @@ def online_figure(run: Run) -> Chart | None:
     parts, block = [], 1
     for name, measure in zip(slates.names, slates.measures[1:], strict=True):
         part, block = curve(run.metrics, "online", measure, points=_POINTS)
-        x = (pl.col("round").cast(pl.Float64) / slates.stay).alias("x")
-        parts.append(part.with_columns(x, pl.lit(_said(slates, name)).alias("series")))
-    frame = pl.concat(parts)
-    if frame.is_empty():
+        parts.append(part.with_columns({"x": part["round"] / slates.stay, "series": _said(slates, name)}))
+    frame = Frame.concat(parts)
+    if not len(frame):
         return None
     colours = {
         _said(slates, name): figures.OKABE_ITO[1 + place % 6] for place, name in enumerate(slates.names)

@@ -45,11 +45,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame, to_list
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
@@ -447,9 +449,6 @@ def _beir(path: Path) -> Iterator[Judgement]:
         yield path, line, cells[0], cells[1], grade
 
 
-if TYPE_CHECKING:
-    import polars as pl
-
 # Documents, queries, judgements. Where a set circulates in two forms, the ways to name its files, in this order.
 _FILES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "cranfield": (("cran.all.1400", "cran.qry", "cranqrel"),),
@@ -524,7 +523,7 @@ class TextReader(Reader[Texts]):
         return read_texts(path, self.judged)
 
     @override
-    def frame(self, frame: pl.DataFrame) -> Texts:
+    def frame(self, frame: Frame) -> Texts:
         raise DataError(f"one data frame is no text collection; hand over {self.arrays_form}.")
 
     @override
@@ -548,8 +547,8 @@ def _texts(source: Any, what: str, form: str) -> UniqueTexts:
         rows = [(str(key), "", text) for key, text in source.items()]
     else:
         keys = ids_of(_column(frame, _ID, what), f"ids of {what}").tolist()
-        texts = _column(frame, _TEXT, what).to_list()
-        titles = frame["title"].to_list() if "title" in frame.columns else [""] * len(keys)
+        texts = _column(frame, _TEXT, what).tolist()
+        titles = frame["title"].tolist() if "title" in frame.columns else [""] * len(keys)
         rows = [(str(key), title or "", text) for key, title, text in zip(keys, titles, texts, strict=True)]
     documents = what == "documents"
     found = UniqueTexts("document" if documents else "query")
@@ -566,7 +565,7 @@ def _judgements(source: Any, form: str) -> Iterator[Judgement]:
     if frame is not None:
         query, document, grade = (_column(frame, names, "judgements") for names in (_QUERY, _DOCUMENT, _GRADE))
         ids = (ids_of(values, "ids of judgements").tolist() for values in (query, document))
-        rows = list(zip(*ids, grade.to_list(), strict=True))
+        rows = list(zip(*ids, to_list(grade), strict=True))
     elif isinstance(source, Mapping) and all(isinstance(own, Mapping) for own in source.values()):
         rows = [(query, document, grade) for query, own in source.items() for document, grade in own.items()]
     else:
@@ -579,7 +578,7 @@ def _judgements(source: Any, form: str) -> Iterator[Judgement]:
         yield where, row, str(query), str(document), int(grade)
 
 
-def _column(frame: pl.DataFrame, names: Sequence[str], what: str) -> pl.Series:
+def _column(frame: Frame, names: Sequence[str], what: str) -> np.ndarray:
     """The first of some columns that a data frame has."""
     name = next((name for name in names if name in frame.columns), None)
     if name is None:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
+import numpy as np
 
 from fedrank.core.errors import RunError
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.texts.attacks.settings import FOUND, READABLE
@@ -158,7 +159,7 @@ class TextRun:
     """
 
     silos: tuple[TextSilo, ...]
-    methods: pl.DataFrame
+    methods: Frame
     measure: str
     decisions: tuple[Decision, ...]
     mode: str
@@ -183,12 +184,12 @@ class TextRun:
     @property
     def ordered_methods(self) -> list[str]:
         """Methods that the run has, :data:`METHODS` first and in their order."""
-        there = self.methods["method"].unique().sort().to_list()
+        there = self.methods.unique("method")
         return [*(m for m in METHODS if m in there), *(m for m in there if m not in METHODS)]
 
     def measures(self, scope: str) -> list[str]:
         """Measures of a scope, the one that decides first, then in the order of the run."""
-        there = self.methods.filter(pl.col("scope") == scope)["measure"].unique(maintain_order=True).to_list()
+        there = dict.fromkeys(self.methods.where(scope=scope)["measure"])
         return sorted(there, key=lambda name: name != self.measure)
 
     @property
@@ -211,13 +212,9 @@ class TextRun:
         Returns:
             By seed, ascending; empty if there are no such rows.
         """
-        rows = self.methods.filter(pl.col("round") == self.last).filter(
-            (pl.col("method") == method) & (pl.col("measure") == measure) & (pl.col("scope") == scope)
-        )
-        rows = rows.filter(pl.col("split") == split)
-        if silo is not None:
-            rows = rows.filter(pl.col("silo") == silo)
-        return dict(rows.group_by("seed").agg(pl.col("value").mean()).sort("seed").iter_rows())
+        whose = {} if silo is None else {"silo": silo}
+        rows = self.methods.where(round=self.last, method=method, measure=measure, scope=scope, split=split, **whose)
+        return rows.means("seed")
 
     def baseline_values(self, split: str, named: str) -> dict[str, float]:
         """Values without training together, by their label in a figure.
@@ -247,7 +244,7 @@ class TextRun:
     @property
     def last(self) -> int:
         """The last round in which all seeds were evaluated."""
-        return int(self.methods.group_by("seed").agg(pl.col("round").max())["round"].min())  # type: ignore[arg-type]
+        return min(int(rows["round"].max()) for _, rows in self.methods.groups("seed"))
 
 
 def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[str]) -> TextRun | None:
@@ -276,7 +273,7 @@ def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[s
     made = convert_content(
         file, what, lambda: _made(raw, methods, ordered[0] if ordered else methods["measure"][0], decisions)
     )
-    strange = sorted({*methods["silo"].unique(), *(one.silo for one in decisions)} - set(made.names))
+    strange = sorted({*methods.unique("silo"), *(one.silo for one in decisions)} - set(made.names))
     if strange:
         raise RunError(
             f"{folder}: {strange[0]!r} is in methods.parquet or gate.json and not in federation.json "
@@ -285,23 +282,22 @@ def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[s
     return made
 
 
-def _methods(file: Path, measures: list[str]) -> pl.DataFrame:
-    frame = parquet(file, COLUMNS, nullable=("value",)).with_columns(pl.col("value").cast(pl.Float64))
-    frame = frame.filter(pl.col("value").is_finite())
-    if frame.filter((pl.col("method") == FEDERATED) & (pl.col("scope") == "own")).is_empty():
+def _methods(file: Path, measures: list[str]) -> Frame:
+    frame = parquet(file, COLUMNS)
+    frame = frame[np.isfinite(frame["value"])]
+    if not len(frame.where(method=FEDERATED, scope="own")):
         raise RunError(f"{file}: has no values of {FEDERATED} on own documents. Run again to restore it.")
-    unknown = sorted(set(frame["scope"].unique()) - set(SCOPES))
+    unknown = sorted(set(frame["scope"]) - set(SCOPES))
     if unknown:
         raise RunError(
             f"{file}: scope must be one of {', '.join(SCOPES)}, got {unknown[0]!r}. The file is of another version of "
             "fedrank: make the report with that version, or run again."
         )
     order = {name: i for i, name in enumerate(measures)}
-    place = pl.col("measure").replace_strict(order, default=len(order), return_dtype=pl.Int64)
-    return frame.sort(place, maintain_order=True)
+    return frame[np.argsort([order.get(name, len(order)) for name in frame["measure"].tolist()], kind="stable")]
 
 
-def _made(raw: Mapping[str, Json], methods: pl.DataFrame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
+def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
     mode = str(raw["mode"])
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}, not one of {', '.join(MODES)}")

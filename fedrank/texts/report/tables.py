@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
+from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.core.words import format_count
@@ -382,7 +382,7 @@ def _features_in_words(run: Run) -> list[str]:
 
 def _having(texts: TextRun, scope: str) -> list[str]:
     """Methods that have values of a scope, in the order in which they are shown."""
-    there = set(texts.methods.filter(pl.col("scope") == scope)["method"])
+    there = set(texts.methods.where(scope=scope)["method"])
     return [method for method in texts.ordered_methods if method in there]
 
 
@@ -423,7 +423,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
         if texts.values(method, measure, scope=scope)
     ]
     frame, _ = figures.points(run, series, "round")
-    frame = frame.with_columns(pl.col("low", "high").clip(0.0, 1.0))
+    frame = frame.with_columns({end: frame[end].clip(0.0, 1.0) for end in ("low", "high")})
     marks = texts.baseline_values("test", named)
     what = "own documents" if scope == "own" else "search of all silos’ documents"
     colours = {label: COLOURS[label] for _, _, label in series}
@@ -471,7 +471,7 @@ def queries_table(run: Run) -> Table | None:
     texts, file = details_of(run), run.path / "per_query.parquet"
     if not file.exists():
         return None
-    frame = parquet(file, _PER_QUERY).filter(pl.col("split") == "test")
+    frame = parquet(file, _PER_QUERY).where(split="test")
     pairs = [("own documents", texts.measure, "own", m, "own") for m in texts.ordered_methods if m != FEDERATED]
     if texts.search_measure is not None:
         others = [(LOCAL, "home"), (BM25, "home"), *((m, "federation") for m in (BM25, GLOBAL, EXACT, POOLED))]
@@ -528,9 +528,8 @@ def queries_table(run: Run) -> Table | None:
     return Table("Would the difference be there with other queries?", columns, tuple(rows), notes)
 
 
-def _by_query(frame: pl.DataFrame, ranker: str, measure: str) -> dict[str, float]:
-    rows = frame.filter((pl.col("ranker") == ranker) & (pl.col("measure") == measure))
-    return dict(rows.select("qid", "value").iter_rows())
+def _by_query(frame: Frame, ranker: str, measure: str) -> dict[str, float]:
+    return dict(frame.where(ranker=ranker, measure=measure).select(("qid", "value")).tuples())
 
 
 def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:

@@ -308,9 +308,11 @@ def _column(values: Any, kind: type | None) -> np.ndarray:
             kind = float if whole and gaps else None
         if kind is float:
             values = [np.nan if value is None else value for value in values]
-        elif kind is str or any(value is None or isinstance(value, str) for value in values):
+        elif kind is str or any(value is None or isinstance(value, str | list) for value in values):
             values = np.fromiter(values, object, len(values))
     array = np.asarray(values)
+    if array.ndim > 1:
+        raise DataError(f"a column of a table must have one value a row, got an array of shape {array.shape}.")
     if array.dtype.kind in "US":
         array = array.astype(object)
     if kind is not None and array.dtype != _DTYPES[kind]:
@@ -324,6 +326,11 @@ def _sortable(values: np.ndarray) -> np.ndarray:
 
 
 def _from_arrow(column: Any) -> np.ndarray:
+    from arro3.core import DataType
+
+    if not len(column):  # which to_numpy cannot
+        kinds = {int: DataType.is_integer, float: DataType.is_floating, bool: DataType.is_boolean}
+        return np.zeros(0, next((_DTYPES[kind] for kind, fits in kinds.items() if fits(column.type)), object))
     try:
         return column.to_numpy() if not column.null_count else _column(column.to_pylist(), None)
     except NotImplementedError:  # text, dictionaries, dates, lists

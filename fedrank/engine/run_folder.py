@@ -27,7 +27,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -168,8 +168,10 @@ class RunFolder:
         """
         settings = self.settings()
         try:
-            config = from_dict(settings, base)
-            return config if self.resolved.exists() else config.resolved()
+            given = from_dict(read_toml(self.config), base)
+            # With what was given beside it, so that models of a run that was stopped say the same as others.
+            config = replace(from_dict(settings, base), given=given)
+            return config if self.resolved.exists() else given.resolved()
         except ConfigError as error:
             raise ConfigError(f"{self.config}: {error}") from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -215,7 +216,7 @@ _CURVE = {
 }  # fmt: skip
 
 
-def _point(rows: Frame) -> tuple[float | None, ...]:
+def _point(rows: Frame) -> tuple[Any, ...]:
     """The rows of one point of a curve, one a seed, as one row of it."""
     n, mean, half = len(rows), rows["value"].mean(), math.nan
     if n >= LEAST_SEEDS:

@@ -128,7 +128,7 @@ def test_queries_that_do_not_fit_are_refused():
         ((FEATURES, LABELS - 1, QIDS), "grades of at least 0, got -1 in row 1"),
         ((FEATURES, LABELS + 0.5, QIDS), "labels .* must be whole numbers"),
         ((np.where(FEATURES == 0.5, np.nan, FEATURES), LABELS, QIDS), "must be finite.* row 1, feature 1"),
-        (FRAME.with_columns(title=pl.lit("x")), "'title' .* String; a feature is a number. Drop it"),
+        (FRAME.with_columns(title=pl.lit("x")), "'title' .* str; a feature is a number. Drop it"),
         (FRAME.with_columns(label=pl.lit(None)), "must have a value in every row"),
         ({"test": FRAME}, "must have 'train'"),
         ((FRAME, LABELS[:4], QIDS), "label must have one value in each of 5 rows"),

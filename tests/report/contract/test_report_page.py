@@ -297,6 +297,6 @@ def test_folds_are_pooled_seed_by_seed(tmp_path):
 @pytest.mark.parametrize(("rounds", "asked", "said"), [(6, 6, []), (4, 6, ["Cut short: 4 of 6 rounds"])])
 def test_a_run_that_is_evaluated_only_has_done_the_rounds_before_its_last_evaluation(tmp_path, rounds, asked, said):
     run = load(make_run(tmp_path / "run", rounds=rounds, asked_rounds=asked))
-    silent = replace(run, metrics=run.metrics.filter(pl.col("split") != "online"))
+    silent = replace(run, metrics=run.metrics[run.metrics["split"] != "online"])
     assert silent.shown.done_rounds(silent) == run.shown.done_rounds(run) == rounds
     assert [caveat for caveat in caveats(silent) if caveat.startswith("Cut short")] == said

@@ -1,11 +1,11 @@
 """Means, intervals and differences against SciPy and formulas."""
 
 import numpy as np
-import polars as pl
 import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.frame import Frame
 from fedrank.report.statistics import curve, difference, final_values, mean_interval
 
 A = {0: 0.61, 1: 0.64, 2: 0.60, 3: 0.66, 4: 0.62}
@@ -50,7 +50,7 @@ def test_a_difference_of_single_seeds_has_no_interval():
 
 
 def frame(seed, split, rounds, values):
-    return pl.DataFrame(
+    return Frame(
         {
             "seed": [seed] * len(values), "round": list(rounds), "interactions": [10 * r for r in rounds],
             "bytes_up": [9 * r for r in rounds], "epsilon": [float(r) for r in rounds], "split": [split] * len(values),
@@ -60,7 +60,7 @@ def frame(seed, split, rounds, values):
 
 
 def test_final_values_are_those_that_every_seed_has_reached():
-    offline = pl.concat([frame(0, "test", (0, 5, 10), (1, 2, 3)), frame(1, "test", (0, 5), (4, 6))])
+    offline = Frame.concat([frame(0, "test", (0, 5, 10), (1, 2, 3)), frame(1, "test", (0, 5), (4, 6))])
     assert final_values(offline, "test", "m") == {0: 2.0, 1: 6.0}
     assert final_values(offline, "train", "m") == {}
 
@@ -73,7 +73,7 @@ def test_the_final_online_value_is_the_mean_of_the_last_tenth():
 
 def test_a_long_curve_is_thinned_to_means_of_neighbours():
     n = 1000
-    long = pl.concat([frame(s, "online", range(1, n + 1), np.arange(n) + s) for s in (0, 1, 2)])
+    long = Frame.concat([frame(s, "online", range(1, n + 1), np.arange(n) + s) for s in (0, 1, 2)])
     thin, block = curve(long, "online", "m", points=100)
     assert block == 10 and len(thin) == 100
     means = (np.arange(n) + 1).reshape(100, 10).mean(axis=1)  # over the seeds, then over ten rounds
@@ -82,4 +82,4 @@ def test_a_long_curve_is_thinned_to_means_of_neighbours():
     low, high = stats.t.interval(0.95, 2, loc=1, scale=stats.sem([0, 1, 2]))
     np.testing.assert_allclose(thin["high"] - thin["low"], high - low)
     short, block = curve(frame(0, "online", (1, 2, 3), (1, 5, 3)), "online", "m", points=100)
-    assert block == 1 and short["mean"].to_list() == [1, 5, 3]
+    assert block == 1 and short["mean"].tolist() == [1, 5, 3]

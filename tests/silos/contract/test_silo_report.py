@@ -133,8 +133,7 @@ def test_without_paired_differences_there_is_no_interval(tmp_path):
     values = [{"split": "test", "measure": "AUC", "value": 0.5}]
     (folder / "baselines.json").write_text(json.dumps({"baselines": [{"name": "alone", "values": values}]}))
     run = load(folder)
-    best = run.metrics.filter((pl.col("measure") == "AUC, best so far") & (pl.col("split") == "test"))
-    mean = best.filter(pl.col("round") == 2)["value"].mean()
+    mean = run.metrics.where(measure="AUC, best so far", split="test", round=2)["value"].mean()
     found = silo_tables.against(run, "hungarian", "alone")
     assert found.mean == pytest.approx(mean - 0.5) and found.low is None and found.high is None
     assert "AUC against training alone" in words_of(folder) and "no interval" in words_of(folder)
@@ -200,9 +199,8 @@ def test_the_matrix_has_a_cell_for_each_pair_and_a_symbol_for_each_verdict(every
 def test_arms_beyond_what_a_figure_can_show_are_summed_up(tmp_path):
     names = tuple(f"s{i}" for i in range(9))
     run = load(make_silo_run(tmp_path / "run", target="s0", names=names, seeds=9, rounds=2, explores=False))
-    spread = run.details.plays.with_columns(
-        played=pl.col("arm") == pl.col("seed")  # nine arms, each played by one seed
-    )
+    plays = run.details.plays
+    spread = plays.with_columns({"played": plays["arm"] == plays["seed"]})  # nine arms, each played by one seed
     object.__setattr__(run.details, "plays", spread)
     drawn = silo_figures.played_figure(run, "s0").svg
     first = re.findall(r"<title>Round 1: ([^<]*) in (\d+)%</title>", drawn)

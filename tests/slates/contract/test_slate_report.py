@@ -97,8 +97,7 @@ def test_policies_at_the_top_are_of_the_users_that_the_run_is_judged_by(one):
 
 def test_an_interval_over_seeds_is_students(one):
     run = one[0]
-    last = run.metrics.filter((pl.col("split") == "test") & (pl.col("measure") == "engagement (A)"))
-    values = last.filter(pl.col("round") == 120 * STAY)["value"].to_list()
+    values = run.metrics.where(split="test", measure="engagement (A)", round=120 * STAY)["value"].tolist()
     mean = sum(values) / 3
     half = 4.302653 * (sum((v - mean) ** 2 for v in values) / 2 / 3) ** 0.5  # two degrees of freedom
     found = slate_tables.final_engagement(run, "engagement (A)")

@@ -11,6 +11,7 @@ import pytest
 import fedrank
 from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.fields import settings_of
+from fedrank.core.frame import Frame
 from fedrank.engine.config import Compute
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import config_of, resume_experiment, run_experiment
@@ -331,17 +332,18 @@ def test_every_user_who_left_is_one_row_however_the_rounds_are_cut(tmp_path):
         mine = _runner(tmp_path / str(step))
         _feed(mine, 0, 24, step)
         sort = ["seed", "round", "measure", "value"]
-        tables.append((pl.concat(mine.frames).sort(sort), pl.concat(mine.episodes).sort("seed", "episode", "platform")))
+        by = ["seed", "episode", "platform"]
+        tables.append((Frame.concat(mine.frames).sort(*sort), Frame.concat(mine.episodes).sort(*by)))
     for metrics, episodes in tables[1:]:
-        assert metrics.equals(tables[0][0]) and episodes.equals(tables[0][1])
+        assert metrics == tables[0][0] and episodes == tables[0][1]
     metrics, episodes = tables[0]
-    assert episodes.filter(pl.col("seed") == 1)["round"].unique().to_list() == [5, 12, 17]
+    assert episodes.where(seed=1).unique("round") == [5, 12, 17]
     first = engagement[5:12, 1].astype(float)  # the second user of the second run
-    row = episodes.filter((pl.col("seed") == 1) & (pl.col("episode") == 1) & (pl.col("platform") == "B"))
+    row = episodes.where(seed=1, episode=1, platform="B")
     assert row["engagement"].item() == pytest.approx(first[:, 1].sum())
     assert row["first"].item() == pytest.approx(first[0, 1])
-    online = metrics.filter((pl.col("seed") == 1) & (pl.col("round") == 12))
-    values = dict(online.select("measure", "value").iter_rows())
+    online = metrics.where(seed=1, round=12)
+    values = dict(online.select(("measure", "value")).tuples())
     assert values["engagement"] == pytest.approx(first.sum())
     assert values["engagement (A)"] == pytest.approx(first[:, 0].sum())
     assert set(online["split"]) == {"online"} and set(online["interactions"]) == {24}
@@ -359,9 +361,9 @@ def test_a_run_that_goes_on_has_the_rows_of_one_that_was_not_stopped(tmp_path):
     again.restore(12)
     _feed(again, 12, 24, 6)
     sort = ["seed", "round", "measure", "value"]
-    assert pl.concat(again.frames).sort(sort).equals(pl.concat(whole.frames).sort(sort))
+    assert Frame.concat(again.frames).sort(*sort) == Frame.concat(whole.frames).sort(*sort)
     by = ["seed", "episode", "platform"]
-    assert pl.concat(again.episodes).sort(by).equals(pl.concat(whole.episodes).sort(by))
+    assert Frame.concat(again.episodes).sort(*by) == Frame.concat(whole.episodes).sort(*by)
     np.testing.assert_array_equal(np.concatenate(again.crossed), np.concatenate(whole.crossed))
 
 
@@ -405,17 +407,16 @@ def test_regret_thresholds_and_legacy_metrics_are_what_the_curves_say():
         for name, value, runs in marks
     ]
     draws = np.random.default_rng(1).normal(50.0, 5.0, (2, 2, 120))
-    episodes = pl.DataFrame(
+    episodes = Frame.of_rows(
         [
             (seed, episode, 5 * (episode + 1), name, float(draws[seed, place, episode]), 1.0)
             for seed in range(2)
             for place, name in enumerate("AB")
             for episode in range(120)
         ],
-        schema=EPISODES,
-        orient="row",
+        EPISODES,
     )
-    found = results(experiment, pl.DataFrame(rows, schema=SCHEMA, orient="row"), episodes, known)
+    found = results(experiment, Frame.of_rows(rows, SCHEMA), episodes, known)
     assert found["test"]["engagement (A)"]["value"] == pytest.approx(85.0)
     assert found["regret"]["engagement"]["value"] == pytest.approx(((190 - 180) + (198 - 160)) / 2)
     assert found["against"]["random"]["engagement"]["value"] == pytest.approx(((180 - 30) + (160 - 50)) / 2)
@@ -425,7 +426,7 @@ def test_regret_thresholds_and_legacy_metrics_are_what_the_curves_say():
     legacy = found["legacy"]["platforms"]["A"]
     assert legacy["optimal_reward"]["value"] == pytest.approx(np.mean(np.max(records, axis=1)))
     assert legacy["etror"] == [(100, 120)[int(np.argmax(row))] for row in records]
-    few = results(experiment, pl.DataFrame(rows, schema=SCHEMA, orient="row"), episodes.head(0), known[:1])
+    few = results(experiment, Frame.of_rows(rows, SCHEMA), episodes[:0], known[:1])
     assert few["optimum"] is few["regret"] is few["threshold"] is None and few["legacy"]["platforms"] == {}
 
 

@@ -56,7 +56,7 @@ def test_the_gain_and_what_it_rests_on_come_first(one):
 
 def test_a_gain_is_the_mean_difference_paired_by_seed(one):
     run = one[0]
-    last = run.details.methods.filter((pl.col("round") == 20) & (pl.col("split") == "test"))
+    last = pl.DataFrame(run.details.methods).filter((pl.col("round") == 20) & (pl.col("split") == "test"))
     last = last.filter(pl.col("measure") == "nDCG@10")
     by = {
         (m, s): g["value"].mean()

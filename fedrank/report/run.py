@@ -113,6 +113,11 @@ class Run:
         """Seeds that have metrics, ascending."""
         return self.metrics.unique("seed")
 
+    @property
+    def last_round(self) -> int:
+        """The last round of which every seed has a value."""
+        return min(int(rows["round"].max()) for _, rows in self.metrics.groups("seed"))
+
     def measures(self, *splits: str) -> list[str]:
         """Measures that the run has of any of these splits, the most telling first."""
         return wording.order_measures(self.metrics.where(split=splits)["measure"])
@@ -298,7 +303,7 @@ class Shown(abc.ABC):
         """Rounds that every seed has done."""
         online = run.metrics.where(split="online")
         if not len(online):  # evaluations alone: one is named by how many rounds were done before it
-            return min(int(part["round"].max()) for _, part in run.metrics.groups("seed"))
+            return run.last_round
         return min(len(np.unique(online.where(seed=seed)["round"])) for seed in run.seeds)
 
     def nothing_crossed(self, run: Run) -> list[str]:

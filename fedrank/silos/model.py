@@ -214,7 +214,7 @@ class SiloModel(Model):
         if frame is not None:
             need_names(self.n_features, self.names)
             sources = self.coding.sources(self.names, frame.columns)
-            if not frame.height:
+            if not len(frame):
                 return np.zeros((0, self.n_features))
             wanted = list(dict.fromkeys(column for column, _ in sources.values()))
             return self.coding.features(columns_of(frame.select(wanted)), self.names)

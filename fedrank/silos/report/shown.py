@@ -123,7 +123,7 @@ class SilosShown(Shown):
         # A number that is undefined has no row, but its round was done.
         if run.finished:
             return int(run.setting("rounds", 0))
-        return min(int(rows["round"].max()) for _, rows in run.metrics.groups("seed"))
+        return run.last_round
 
     @override
     def nothing_crossed(self, run: Run) -> list[str]:

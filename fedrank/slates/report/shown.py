@@ -81,8 +81,7 @@ class SlatesShown(Shown):
     @override
     def done_rounds(self, run: Run) -> int:
         asked = int(run.setting("rounds", 0))
-        ends = (int(rows["round"].max()) for _, rows in run.metrics.groups("seed"))  # by evaluation and by user
-        return asked if run.finished else min(ends)
+        return asked if run.finished else run.last_round
 
     @override
     def nothing_crossed(self, run: Run) -> list[str]:

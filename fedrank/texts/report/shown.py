@@ -90,7 +90,7 @@ class TextsShown(Shown):
         # A number that is undefined has no row, and not every round is evaluated.
         if run.finished:
             return int(run.setting("rounds", 0))
-        return min(run.metrics.filter(run.metrics["seed"] == s)["round"].max() for s in run.seeds)  # type: ignore[type-var]
+        return run.last_round
 
     @override
     def ledger_words(self, run: Run) -> list[str]:

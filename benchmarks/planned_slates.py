@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 import fedrank
+from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax, jnp
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.attacks.settings import SlateAttack
@@ -161,23 +161,22 @@ def measured(settings: dict[str, Any], seed: int, seeds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as home:
         folder = fedrank.run("planned-slates", folder=Path(home) / "run", **settings, **more).path
         seconds = time.process_time() - begun
-        table = pl.read_parquet(folder / "metrics.parquet").filter(
-            (pl.col("split") == "test") & (pl.col("round") == settings["rounds"])
+        metrics, episodes = (
+            Frame.from_parquet((folder / f"{name}.parquet").read_bytes()) for name in ("metrics", "episodes")
         )
+        table = metrics.where(split="test", round=settings["rounds"])
         policies = {
             one["name"]: np.array(one["runs"]) for one in json.loads(_text(folder / "baselines.json"))["baselines"]
         }
-        online = pl.read_parquet(folder / "episodes.parquet").group_by("seed").agg(pl.col("engagement").sum())
+        online = np.array([rows["engagement"].sum() for _, rows in episodes.groups("seed")])
         against = json.loads(_text(folder / "slates.json"))["results"]["against"]
         ledger = [json.loads(line) for line in _text(folder / "ledger.jsonl").splitlines()]
     names = sorted(set(table["measure"]) - {"engagement"})
-    ours = np.stack(
-        [table.filter(pl.col("measure") == name).sort("seed")["value"].to_numpy() for name in names], axis=1
-    )
+    ours = np.stack([table.where(measure=name).sort("seed")["value"] for name in names], axis=1)
     gap = (policies["optimum"] - policies["random"]).sum(axis=1)
     gain = ours - policies["random"]
     share = gain.sum(axis=1) / gap
-    exploring = online.sort("seed")["engagement"].to_numpy() / (settings["rounds"] / STAY)
+    exploring = online / (settings["rounds"] / STAY)
     return {
         "share of the gap": _interval(share),
         "share of the gap, first 8 seeds": _interval(share[:SEEDS]),

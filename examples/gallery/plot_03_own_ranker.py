@@ -28,7 +28,7 @@ class Pairs(fedrank.Ranker):
 
 
 result = fedrank.train("foltr-es", ranker=Pairs(46), clients=200, rounds=40, evaluation__every=10)
-print(result.final.filter(split="test").select("measure", "learnt", "MSE (labels)"))
+print(result.final.where(split="test").select(["measure", "learnt", "MSE (labels)"]))
 
 # %%
 # A file cannot hold a class of your own, so that a saved model needs the ranker again.

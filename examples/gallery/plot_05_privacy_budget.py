@@ -9,20 +9,18 @@ last is the one that a user would ask about.
 
 import textwrap
 
-import polars as pl
-
 import fedrank
 
 rows = []
 for p in (1.0, 0.9, 0.5, 0.25):
     result = fedrank.train("foltr-es", clients=300, rounds=40, privacy__p=p)
-    test = result.final.filter(split="test", measure="nDCG@10")
+    test = result.final.where(split="test", measure="nDCG@10")
     row = {"p": p, "nDCG@10": test["learnt"].item()}
     for promise in result.privacy.promises:
         if promise.unit in ("interaction", "message", "user") and promise.basis != "privacy loss distribution":
             row[f"ε, {promise.unit}"] = round(promise.epsilon, 1)
     rows.append(row)
-print(pl.DataFrame(rows, infer_schema_length=None))
+print(fedrank.Frame.of_dicts(rows))
 
 # %%
 # One seed of a small run: the order of such numbers is noise before it is a finding. What no ε is about:

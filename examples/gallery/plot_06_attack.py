@@ -7,8 +7,6 @@ instead of the mean of all. The median of a few noisy groups is noisier than a m
 cure may cost more than the attack.
 """
 
-import polars as pl
-
 import fedrank
 
 # %%
@@ -22,9 +20,9 @@ for name, settings in {
     "they lie, median of means": {"attack": attack, "aggregate": "median-of-means"},
 }.items():
     result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=10, **settings)
-    test = result.final.filter(split="test", measure="nDCG@10")
+    test = result.final.where(split="test", measure="nDCG@10")
     rows.append({"": name, "nDCG@10": test["learnt"].item(), "±": test["learnt ±"].item()})
-print(pl.DataFrame(rows))
+print(fedrank.Frame.of_dicts(rows))
 
 # %%
 # The last of the three, under attack and with the rule; the band is the 95 % interval over three seeds.

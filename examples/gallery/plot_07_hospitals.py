@@ -9,7 +9,7 @@ its model; the target tries whom to average with, and says who helped, with an i
 import fedrank
 
 result = fedrank.run("bandit-fedavg", rounds=6, seeds=3, target="hospital-A", train=60)
-print(result.final.filter(split="test").select("measure", "learnt", "learnt ±", "target alone"))
+print(result.final.where(split="test").select(["measure", "learnt", "learnt ±", "target alone"]))
 
 # %%
 # Your own table: a row for each patient, a column with the silo, one with the label::

@@ -16,7 +16,7 @@ import fedrank
 # Four runs with other users each, under a promise of user-level differential privacy: ε = 2 for a user's whole stay.
 
 result = fedrank.run("planned-slates", world__preset="tension", seeds=4, sharing__epsilon=2.0)
-print(result.final.select("platform", "engagement of a user", "difference to random"))
+print(result.final.select(["platform", "engagement of a user", "difference to random"]))
 
 # %%
 # What fresh users bring, between the fixed policies and the best that is possible for one who knows the user.

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener, Progress
@@ -373,20 +373,19 @@ def _arms_by_round(experiment: SiloExperiment, played: Played, wanted: str) -> C
 
 def _strips(points: Sequence[tuple]) -> Chart:
     """Figure 13: every increment, round by round."""
-    frame = pl.DataFrame(points, schema=["arm", "over", "seed", "round", "increment"], orient="row")
+    frame = Frame.of_rows(points, {"arm": str, "over": str, "seed": int, "round": int, "increment": float})
     over = {"own": "the target's own model", "previous": "the last round"}
-    low, high = nice_domain([0.0, *frame["increment"].to_list()])
+    low, high = nice_domain([0.0, *frame["increment"].tolist()])
     panels = []
-    for (arm, against), part in frame.group_by("arm", "over", maintain_order=True):
+    for (arm, against), part in frame.groups("arm", "over"):
         panel = Panel(
-            340, 110, (0.0, 1.0 + max(frame["round"].to_list())), (low, high), title=f"{arm}, over {over[against]}"
+            340, 110, (0.0, 1.0 + float(frame["round"].max())), (low, high), title=f"{arm}, over {over[against]}"
         )
         levels = ticks(low, high, 4)
         panel.y_axis(levels, decimal_labels(levels), "increment")
         panel.x_axis(ticks(0, panel.x.high, 6, whole=True), decimal_labels([0, 1]), "round")
-        for number, value in part.select("round", "increment").iter_rows():
+        for number, value in part.select(["round", "increment"]).tuples():
             panel.dot(panel.x(number), panel.y(value), OKABE_ITO[0], radius=2.0, opacity=0.45)
-        means = part.group_by("round").agg(pl.col("increment").mean()).sort("round")
-        panel.line(means.iter_rows(), OKABE_ITO[1])
+        panel.line(part.means("round", "increment").items(), OKABE_ITO[1])
         panels.append(panel)
     return compose(panels, "Increments of AUC", ["A point an experiment; line: their mean"])

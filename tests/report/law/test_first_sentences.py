@@ -110,7 +110,11 @@ def test_runs_with_any_values_say_nothing_that_their_results_do_not(wing, tmp_pa
         for draw in DRAWS.values():
             run = with_values(folder, lambda n, draw=draw: draw(rng, n))
             check(run.shown.opening(run), run, seeds)
-            if run.privacy is not None and (spent := np.nanmax(run.metrics["epsilon"], initial=0.0)) and "ranking" in wing:
+            if (
+                run.privacy is not None
+                and (spent := np.nanmax(run.metrics["epsilon"], initial=0.0))
+                and "ranking" in wing
+            ):
                 assert spent <= run.privacy.epsilon(Unit.USER, basis="basic composition") * (1 + 1e-9)
 
 

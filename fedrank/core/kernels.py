@@ -106,46 +106,13 @@ class Cohort:
         return freeze(np.broadcast_to(array, (*self.lead, *inner)).reshape(self.parties, *inner), dtype)
 
 
+# Inlined by Numba: inlined by LLVM, whatever loops over blocks is no longer computed side by side, and takes four times
+# as long. Each place that calls these costs seconds to compile.
 @njit(inline="always")
 def _mix(x0, x1, rotation):
     # Numba adds uint32 in 64 bits; the casts bring the sum back to the 32 bits that the generator is defined on.
     x0 = _u32(x0 + x1)
     return x0, _u32((x1 << _u32(rotation)) | (x1 >> _u32(32 - rotation))) ^ x0
-
-
-@njit(cache=True, nogil=True)
-def fill_words(seed: np.uint32, low: UInt32[np.ndarray, " blocks"], high: UInt32[np.ndarray, " blocks"]) -> None:
-    """Both words of the first ``low.size`` blocks of a seed's stream (uint32 arrays, filled in place)."""
-    k0, k1 = _KEY, _u32(seed)
-    k2 = k0 ^ k1 ^ _PARITY
-    for block in range(low.size):  # independent blocks: the compiler runs eight side by side
-        x0, x1 = _u32(_u32(block) + k0), k1
-        x0, x1 = _mix(x0, x1, 13)
-        x0, x1 = _mix(x0, x1, 15)
-        x0, x1 = _mix(x0, x1, 26)
-        x0, x1 = _mix(x0, x1, 6)
-        x0, x1 = _u32(x0 + k1), _u32(x1 + k2 + _u32(1))
-        x0, x1 = _mix(x0, x1, 17)
-        x0, x1 = _mix(x0, x1, 29)
-        x0, x1 = _mix(x0, x1, 16)
-        x0, x1 = _mix(x0, x1, 24)
-        x0, x1 = _u32(x0 + k2), _u32(x1 + k0 + _u32(2))
-        x0, x1 = _mix(x0, x1, 13)
-        x0, x1 = _mix(x0, x1, 15)
-        x0, x1 = _mix(x0, x1, 26)
-        x0, x1 = _mix(x0, x1, 6)
-        x0, x1 = _u32(x0 + k0), _u32(x1 + k1 + _u32(3))
-        x0, x1 = _mix(x0, x1, 17)
-        x0, x1 = _mix(x0, x1, 29)
-        x0, x1 = _mix(x0, x1, 16)
-        x0, x1 = _mix(x0, x1, 24)
-        x0, x1 = _u32(x0 + k1), _u32(x1 + k2 + _u32(4))
-        x0, x1 = _mix(x0, x1, 13)
-        x0, x1 = _mix(x0, x1, 15)
-        x0, x1 = _mix(x0, x1, 26)
-        x0, x1 = _mix(x0, x1, 6)
-        low[block] = _u32(x0 + k2)
-        high[block] = _u32(x1 + k0 + _u32(5))
 
 
 @njit(inline="always")
@@ -157,10 +124,10 @@ def _four_rounds(x0, x1, a, b, c, d):
 
 
 @njit(inline="always")
-def _block(k0, k1, number):
-    """Both words of the block (0, number) of Threefry-2x32-20: what JAX makes keys and words from."""
+def threefry_block(k0, k1, first, second):
+    """Both words of the block (first, second) of Threefry-2x32-20: what JAX makes keys and words from."""
     k2 = k0 ^ k1 ^ _PARITY
-    x0, x1 = _four_rounds(k0, _u32(number + k1), 13, 15, 26, 6)
+    x0, x1 = _four_rounds(_u32(first + k0), _u32(second + k1), 13, 15, 26, 6)
     x0, x1 = _four_rounds(_u32(x0 + k1), _u32(x1 + k2 + _u32(1)), 17, 29, 16, 24)
     x0, x1 = _four_rounds(_u32(x0 + k2), _u32(x1 + k0 + _u32(2)), 13, 15, 26, 6)
     x0, x1 = _four_rounds(_u32(x0 + k0), _u32(x1 + k1 + _u32(3)), 17, 29, 16, 24)
@@ -168,25 +135,32 @@ def _block(k0, k1, number):
     return _u32(x0 + k2), _u32(x1 + k0 + _u32(5))
 
 
+@njit(cache=True, nogil=True)
+def fill_words(seed: np.uint32, low: UInt32[np.ndarray, " blocks"], high: UInt32[np.ndarray, " blocks"]) -> None:
+    """Both words of the first ``low.size`` blocks of a seed's stream (uint32 arrays, filled in place)."""
+    for block in range(low.size):  # independent blocks: the compiler runs eight side by side
+        low[block], high[block] = threefry_block(_KEY, _u32(seed), _u32(block), _u32(0))
+
+
+#: Place of a party's number among what is folded into its key.
+_PARTY = 1
+
+
 @njit(cache=True, nogil=True, parallel=True)
-def _party_words(keys, number, first, folds, out):
+def _party_words(keys, first, folds, out):
     runs, parties, words = out.shape
     groups = (parties + _GROUP - 1) // _GROUP
     for work in prange(runs * groups):
         run, begin = work // groups, work % groups * _GROUP
-        r0, r1 = _block(keys[run, 0], keys[run, 1], number)
-        one, two = np.empty(_GROUP, np.uint32), np.empty(_GROUP, np.uint32)
-        for i in range(_GROUP):  # independent, as below: the compiler runs several side by side
-            k0, k1 = _block(r0, r1, _u32(first + begin + i))
-            one[i], two[i] = k0, k1
-        for fold in folds:
-            for i in range(_GROUP):
-                k0, k1 = _block(one[i], two[i], fold)
-                one[i], two[i] = k0, k1
+        one, two = np.full(_GROUP, keys[run, 0]), np.full(_GROUP, keys[run, 1])
+        for step in range(len(folds)):
+            for i in range(_GROUP):  # independent: the compiler runs several side by side
+                fold = _u32(first + begin + i) if step == _PARTY else folds[step]
+                one[i], two[i] = threefry_block(one[i], two[i], _u32(0), fold)
         for i in range(min(_GROUP, parties - begin)):
             row, k0, k1 = out[run, begin + i], one[i], two[i]
             for j in range(words):
-                a, b = _block(k0, k1, _u32(j))
+                a, b = threefry_block(k0, k1, _u32(0), _u32(j))
                 row[j] = a ^ b
 
 
@@ -208,7 +182,8 @@ def party_words(
     """
     out = np.empty((len(keys), parties, (words + 15) // 16 * 16), np.uint32)
     with ONE_AT_A_TIME:
-        _party_words(freeze(keys, np.uint32), np.uint32(number), np.uint32(first), freeze(folds, np.uint32), out)
+        steps = np.array([number, 0, *folds], np.uint32)  # the second is replaced by each party's number
+        _party_words(freeze(keys, np.uint32), np.uint32(first), steps, out)
     return out[..., :words]
 
 

@@ -183,7 +183,7 @@ def test_parquet_is_read_like_csv(tmp_path):
     np.testing.assert_array_equal(table.silos[1].features, np.float32([[1.5, 1, 1, 0, 0], [np.nan, np.nan, 0, 0, 1]]))
     assert table.silos[1].labels.tolist() == [0, 1]
     frame.with_columns(day=pl.date(2020, 1, 1)).write_parquet(tmp_path / "dates.pq")
-    with pytest.raises(DataError, match="column 'day' is of type Date"):
+    with pytest.raises(DataError, match="column 'day' is of type date"):
         read_silos(tmp_path / "dates.pq", "site", "ill")
     assert read_silos(tmp_path / "dates.pq", "site", "ill", drop=("day",)).n_features == 5
     (tmp_path / "cut.pq").write_bytes((tmp_path / "mine.pq").read_bytes()[:200])

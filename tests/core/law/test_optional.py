@@ -115,10 +115,12 @@ def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
         assert json.loads((tmp_path / name / "environment.json").read_text(encoding="utf-8"))["jax"] is None
         assert "<svg" in (tmp_path / name / "report.html").read_text(encoding="utf-8")
         assert {path.suffix for path in (tmp_path / name / "figures").iterdir()} == {".svg"}
+    (tmp_path / "letor.txt").write_text("1 qid:1 1:0.5 3:1 # docid = a\n0 qid:1 2:0.25\n", encoding="utf-8")
     for command in (
         ["protocols"],
         ["data", "list"],
         ["evaluate", "foltr-es", "generated"],
+        ["data", "check", "letor.txt"],
         ["rank", "foltr-pdgd", "generated", "--out", "ranked.txt"],
         ["export", "foltr-es", "ranker.safetensors"],
         ["privacy", "table"],
@@ -132,13 +134,15 @@ def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
 
 @pytest.mark.slow
 def test_what_needs_an_extra_says_which(tmp_path):
+    run = ["run", "--seeds", "1", "--out", "it"]
     for packages, arguments, extra in (
-        ("bm25s Stemmer", ["silo-sketch", "--rounds", "2"], "texts"),
-        ("jax optax", ["silo-sketch", "--rounds", "2"], "jax"),
-        ("jax optax", ["vertical-slate"], "jax"),
-        ("jax optax", ["foltr-es", "--compute.backend", "jax"], "jax"),
-        ("sklearn", ["foltr-es", "--share", "topic", "--clients", "20"], "sklearn"),
+        ("bm25s Stemmer", [*run, "silo-sketch", "--rounds", "2"], "texts"),
+        ("jax optax", [*run, "silo-sketch", "--rounds", "2"], "jax"),
+        ("jax optax", [*run, "vertical-slate"], "jax"),
+        ("jax optax", [*run, "foltr-es", "--compute.backend", "jax"], "jax"),
+        ("sklearn", [*run, "foltr-es", "--share", "topic", "--clients", "20"], "sklearn"),
+        ("sklearn", ["privacy", "attack", "links"], "sklearn"),
     ):
-        done = without(packages, tmp_path, "run", *arguments, "--seeds", "1", "--out", "it")
+        done = without(packages, tmp_path, *arguments)
         assert done.returncode == 1 and f"fedrank[{extra}]" in done.stderr and "Traceback" not in done.stderr
         assert not (tmp_path / "it").exists()

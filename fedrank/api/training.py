@@ -14,7 +14,7 @@ from fedrank.core.protocol import Protocol
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model, read_model, read_model_of_run
 from fedrank.engine.progress import Listener
-from fedrank.engine.run import config_of, resume_experiment, run_experiment
+from fedrank.engine.run import config_of, own_protocol, resume_experiment, run_experiment
 from fedrank.engine.settings import setting_names
 
 #: Settings that take objects in place of names.
@@ -59,7 +59,7 @@ def run(
     own = None if isinstance(own, str) else own  # a configuration has the name of its ranker
     config = config_of(protocol, settings)
     common = {
-        "protocol": protocol if isinstance(protocol, Protocol) else None,
+        "protocol": own_protocol(protocol),
         "data": data,
         "own": objects,
         "listener": listener,

@@ -206,7 +206,10 @@ def links(
     """
     import numpy as np
 
+    from fedrank.core.optional import require
     from fedrank.deploy.linking.world import attack, observe
+
+    require("sklearn", "The attack that learns how reports are linked", "sklearn")  # before devices report for minutes
 
     found = {
         mode: attack(observe(settings, mode), np.random.default_rng(settings.seed), settings.devices)

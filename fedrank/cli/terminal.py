@@ -1,6 +1,8 @@
 """Output of commands: progress on one line of a terminal, in lines of a log, not at all in a pipe.
 
-Results go to stdout, everything else to stderr.
+Results go to stdout, everything else to stderr. Text partly comes from outside: names in files, messages of machines.
+Its control characters are shown, not obeyed (:func:`~fedrank.core.words.printable`), and what looks like a tag of
+rich's markup is text, unless it is one of the few that commands use themselves.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 import sys
 import time
@@ -15,11 +18,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
+import rich.console
 from cyclopts import Parameter
 from rich import box
 from rich.text import Text
+from typing_extensions import override
 
-from fedrank.cli.console import Console
 from fedrank.core.words import CONTROL, printable
 from fedrank.engine.progress import Listener, Progress
 
@@ -32,6 +36,22 @@ Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")
 
 #: Parts of what is printed that are sentences and no tables.
 _SENTENCES = (str, Text)
+#: A tag that no command uses, and the backslashes before it.
+_FOREIGN_TAG = re.compile(r"(\\*)(\[(?!/?(?:bold|dim|red|green)\])[a-zA-Z#/@][^\[]*?\])")
+
+
+class Console(rich.console.Console):
+    """A terminal that colours nothing by itself; arguments as of rich's class."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, **options)
+
+    @override
+    def render_str(self, text: str, *, markup: bool | None = None, **options: Any) -> Text:
+        text = printable(text, lines=True)
+        if markup or (markup is None and self._markup):
+            text = _FOREIGN_TAG.sub(r"\1\1\\\2", text)
+        return super().render_str(text, markup=markup, **options)
 
 
 def say(*parts: Any, page: Path | None = None) -> None:

@@ -303,7 +303,7 @@ def host_weighted_sum(
     """
     seeds, coefficients = freeze(seeds, np.uint32), freeze(coefficients, np.float32)
     lead = np.broadcast_shapes(seeds.shape, coefficients.shape)
-    flat = (-1, lead[-1])
+    flat = (math.prod(lead[:-1]), lead[-1])
     seeds = freeze(np.broadcast_to(seeds, lead).reshape(flat), np.uint32)
     coefficients = freeze(np.broadcast_to(coefficients, lead).reshape(flat), np.float32)
     chunks = max(1, -(-lead[-1] // _BLOCK))

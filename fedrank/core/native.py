@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import NotNativeError as NotNativeError
+from fedrank.core.lazy import is_loaded, jax
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.rng import INIT
 from fedrank.core.streams import fold_words
@@ -140,14 +141,22 @@ class CohortRounds(NativeRounds):
 
 
 def map_trees(function: Callable[..., Any], *trees: Any) -> Any:
-    """A function of the arrays at the same places of some trees of tuples: ``jax.tree.map`` without JAX."""
+    """A function of the arrays at the same places of trees of tuples and messages: ``jax.tree.map`` without JAX."""
     first = trees[0]
     if first is None:
         return None
+    if dataclasses.is_dataclass(first) and not isinstance(first, type):  # a message
+        fields = [field.name for field in dataclasses.fields(first)]
+        return type(first)(*(map_trees(function, *(getattr(tree, name) for tree in trees)) for name in fields))
     if not isinstance(first, tuple):
         return function(*trees)
     fields = (map_trees(function, *each) for each in zip(*trees, strict=True))
     return first._make(fields) if hasattr(first, "_make") else tuple(fields)  # type: ignore[attr-defined]
+
+
+def map_arrays(function: Callable[..., Any], *trees: Any) -> Any:
+    """:func:`map_trees`, by JAX once that is loaded: it knows trees of more kinds, and those of no other need it."""
+    return jax.tree.map(function, *trees) if is_loaded() else map_trees(function, *trees)
 
 
 @functools.singledispatch

@@ -330,7 +330,7 @@ class Protocol(abc.ABC, Generic[State]):
         """The exchanges of one round, in order."""
 
     @abc.abstractmethod
-    def init(self, key: Key[JaxArray, ""] | None) -> State:
+    def init(self, key: Key[JaxArray, ""] | UInt32[np.ndarray, "2"] | None) -> State:
         """The server's state before the first round; ``key`` is consumed."""
 
     @abc.abstractmethod

@@ -1,9 +1,7 @@
-"""The lines of a LETOR file on their way to the parser: unpacked, counted, and watched.
+"""The lines of a LETOR file on their way to the parser: unpacked, counted, and divided into queries.
 
-scikit-learn's parser reads numbers and says nothing about where it stopped. So it is fed from :class:`Lines`,
-which counts lines and takes the query of each row itself. That costs a fraction of what parsing the numbers
-does, it allows any text as a query id, and it avoids the parser's own way with them, which copies all ids
-read so far at every row.
+:class:`Lines` takes the query of each row, so that the parser of numbers (:mod:`fedrank.ranking.data.letor`) sees
+features only, and any text may be a query's name.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
-import io
 import lzma
 import re
 import zlib
@@ -107,10 +104,6 @@ class Lines:
         self.documents: list[str] = []
         self._named = True
         self._seen: set[bytes] = set()
-
-    def read(self, size: int = -1) -> bytes:
-        """Unused; the parser takes any object for a file that has this method, and then iterates it."""
-        raise io.UnsupportedOperation("lines are iterated, not read")
 
     def __iter__(self) -> Iterator[bytes]:
         query = b""

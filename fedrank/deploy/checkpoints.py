@@ -13,7 +13,6 @@ from typing import Any
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
-from fedrank.core.lazy import jax, jnp
 from fedrank.core.trees import Json
 from fedrank.engine import checkpoint
 
@@ -82,11 +81,7 @@ class Checkpoints:
                     f"{path}: belongs to other settings or data than those here. Give another folder, or the settings "
                     "and data it was made with."
                 )
-            # What a compiled program takes stays an array of JAX, what NumPy computes one of NumPy.
-            yield (
-                number,
-                jax.tree.map(lambda new, old: jnp.asarray(new) if isinstance(old, jax.Array) else new, state, like),
-            )
+            yield number, state
 
     def newest(self, like: PyTree) -> tuple[int, Any] | None:
         """Round and state of the newest checkpoint; None if there is none. Arguments and errors as :meth:`states`."""

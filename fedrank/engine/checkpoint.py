@@ -13,7 +13,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 
 from fedrank.core.arrays import JaxArray, PyTree
 from fedrank.core.errors import RunError
-from fedrank.core.lazy import is_loaded, jax
-from fedrank.core.native import map_trees
+from fedrank.core.lazy import jax
+from fedrank.core.native import map_arrays
 from fedrank.core.trees import Json
 
 _VERSION = 1
@@ -82,39 +82,36 @@ def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:
 
 def pack_arrays(tree: PyTree, about: dict[str, Json]) -> bytes:
     """The bytes that :func:`save` writes."""
-    leaves = [_plain(leaf) for leaf in _leaves(tree)]
+    leaves = [plain_array(leaf) for leaf in leaves_of(tree)]
     buffer = io.BytesIO()
     header = np.frombuffer(json.dumps({"version": _VERSION, **about}).encode(), np.uint8)
     np.savez(buffer, header=header, **{f"leaf{i}": leaf for i, leaf in enumerate(leaves)})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def _leaves(tree: PyTree) -> list[PyTree]:
+def leaves_of(tree: PyTree) -> list[PyTree]:
     """The arrays of a pytree in order; one that needs JAX to be taken apart comes from a run that has loaded it."""
-    if is_loaded():
-        return jax.tree.leaves(tree)
     leaves: list[PyTree] = []
-    map_trees(leaves.append, tree)
+    map_arrays(leaves.append, tree)
     return leaves
 
 
-def _like(tree: PyTree, leaves: list[np.ndarray]) -> PyTree:
-    """The inverse of :func:`_leaves`."""
-    if is_loaded():
-        return jax.tree.unflatten(jax.tree.structure(tree), leaves)
-    left = iter(leaves)
-    return map_trees(lambda _: next(left), tree)
+def tree_like(tree: PyTree, arrays: Iterable[np.ndarray]) -> PyTree:
+    """A pytree of plain arrays in the order of :func:`leaves_of`, each restored as the one of ``tree`` at its place."""
+    left = iter([_restore(array, leaf) for array, leaf in zip(arrays, leaves_of(tree), strict=True)])
+    return map_arrays(lambda _: next(left), tree)
 
 
-def _plain(leaf: PyTree) -> np.ndarray:
+def plain_array(leaf: PyTree) -> np.ndarray:
     """An array as a file holds it; of random keys, their words."""
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _restore_key(found: np.ndarray, like: PyTree) -> PyTree:
-    if not _is_key(like):
-        return found
-    return jax.random.wrap_key_data(jax.numpy.asarray(found), impl=jax.random.key_impl(like))
+def _restore(found: np.ndarray, like: PyTree) -> PyTree:
+    """An array as the one it is like: of JAX or NumPy, or random keys."""
+    if _is_key(like):
+        return jax.random.wrap_key_data(jax.numpy.asarray(found), impl=jax.random.key_impl(like))
+    return jax.numpy.asarray(found) if isinstance(like, JaxArray) else found
 
 
 def _is_key(leaf: PyTree) -> bool:
@@ -126,7 +123,7 @@ def load(path: Path, like: PyTree) -> tuple[PyTree, dict[str, Json]]:
 
     Args:
         path: The file.
-        like: A pytree of the same structure and shapes.
+        like: A pytree of the same structure and shapes, with arrays of JAX or NumPy as those that are returned.
 
     Returns:
         The pytree, and ``about``.
@@ -142,9 +139,9 @@ def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[P
     try:
         with np.load(source, allow_pickle=False) as file:
             about = json.loads(bytes(file["header"]))
-            leaves = _leaves(like)
             found = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-            found = [_restore_key(one, leaf) for one, leaf in zip(found, leaves, strict=True)]
+            shapes = [leaf.shape for leaf in found]
+            state = tree_like(like, found)
     # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
     except (
         OSError,
@@ -161,10 +158,9 @@ def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[P
         ) from error
     if about.pop("version", None) != _VERSION:
         raise RunError(f"{path}: written by another version of this program. Delete it to start the run again.")
-    shapes = [np.shape(leaf) for leaf in leaves]
-    if [leaf.shape for leaf in found] != shapes:
+    if shapes != [plain_array(leaf).shape for leaf in leaves_of(like)]:
         raise RunError(f"{path}: belongs to another configuration (its arrays have other shapes).")
-    return _like(like, found), about
+    return state, about
 
 
 def digest_of(data: object) -> str:
@@ -193,7 +189,7 @@ def _add(total: Any, part_of: object) -> None:
         for part in data:
             _add(total, part)
     elif hasattr(data, "__array__"):
-        array = np.ascontiguousarray(_plain(data))
+        array = np.ascontiguousarray(plain_array(data))
         if array.dtype.hasobject:
             _add(total, array.tolist())
             return

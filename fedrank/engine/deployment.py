@@ -20,6 +20,7 @@ from typing_extensions import override
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.lazy import jax
+from fedrank.core.native import map_arrays
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.trees import Json
@@ -146,7 +147,7 @@ class Block(NamedTuple):
 
 def part_of(parties: Party, numbers: range) -> Party:
     """Some of a run's parties: leaves of ``own`` are [parties, ...]."""
-    return parties._replace(own=jax.tree.map(lambda leaf: leaf[numbers.start : numbers.stop], parties.own))
+    return parties._replace(own=map_arrays(lambda leaf: leaf[numbers.start : numbers.stop], parties.own))
 
 
 class ServerSide:

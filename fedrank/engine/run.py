@@ -85,7 +85,13 @@ def config_of(what: RunConfig | Protocol | str, settings: Mapping[str, Any]) -> 
     """
     if isinstance(what, str):
         return from_dict({"protocol": what, **settings})
-    return from_dict(dict(settings), run_settings(what).of(what)) if isinstance(what, Protocol) else what
+    protocol = own_protocol(what)
+    return what if protocol is None else from_dict(dict(settings), run_settings(protocol).of(protocol))
+
+
+def own_protocol(what: RunConfig | Protocol | str) -> Protocol | None:
+    """The protocol that is handed over; None where it is named, or a configuration is given."""
+    return what if isinstance(what, Protocol) else None
 
 
 def _named(data: Any) -> tuple[str, Any]:

@@ -37,6 +37,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import dataclass_of_arrays, jax, jnp
 from fedrank.core.protocol import Environment, Party
 from fedrank.core.registry import Registry
+from fedrank.core.streams import AnyKey
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.world.policies import Policy
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, Turn
@@ -259,7 +260,7 @@ class LearnerProtocol(PlatformProtocol):
 
     learner: Any
 
-    def platform(self, key: Key[Array, ""] | None, number: Int[Array, "*#users"] | int) -> Any:
+    def platform(self, key: AnyKey | None, number: Int[Array, "*#users"] | int) -> Any:
         """A platform's state before its first user; arguments as of :meth:`SlateLearner.first_state`."""
         return self.learner.first_state(key, number)
 

@@ -44,7 +44,7 @@ def test_json_on_a_terminal_means_the_same_and_holds_nothing_to_obey(capsys):
 
 def test_names_in_tables_are_text(capsys):
     for name in [HOSTILE, "[/nothing]", "[link=https://evil.example]x[/link]", "[red", r"\[bold]", "[1, 2]"]:
-        from fedrank.cli.console import Console
+        from fedrank.cli.terminal import Console
 
         drawn = table("silo", title="of files")
         drawn.add_row(name)
@@ -57,7 +57,7 @@ def test_names_in_tables_are_text(capsys):
 
 
 def test_own_markup_still_works(capsys):
-    from fedrank.cli.console import Console
+    from fedrank.cli.terminal import Console
 
     Console(width=80).print("[bold]AUC[/bold] .712 \\[.6, .8]")
     assert capsys.readouterr().out == "AUC .712 [.6, .8]\n"

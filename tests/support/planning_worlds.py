@@ -1,16 +1,16 @@
 """Platforms that plan and their coordinator in one process, to test what is deployed; stays are of three rounds."""
 
-import jax
 import numpy as np
 
+from fedrank.core.native import map_trees
+from fedrank.core.protocol import Party
 from fedrank.deploy.platforms.client import PlatformClient
 from fedrank.deploy.platforms.folder import KeyValueStore
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.rounds import Peer, Silence
 from fedrank.deploy.platforms.terms import RefusedError
-from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.build import PLATFORMS
+from fedrank.slates.sums.stays import StayRounds
 
 
 def platform_in(folder, agreed, index=0, seeded=True):
@@ -69,12 +69,12 @@ def coordinator_in(folder, agreed, peers, patience=60.0, stop=None):
 
 def simulated(agreed, rounds):
     """The coordinator's and the platforms' state, and what was seen and crossed, according to the simulator."""
-    simulator, keys = Simulator(agreed.protocol), run_keys([agreed.config.seed])
-    own_keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys)
-    states, own = simulator.start(keys, agreed.protocol.parties(own_keys), per_run=True)
+    simulator = StayRounds(agreed.protocol)
+    keys = simulator.keys([agreed.config.seed])
+    states, own = simulator.begin(keys, Party(None, None))
     states, own, seen = simulator.advance(keys, states, None, own, 0, rounds)
-    state = jax.tree.map(lambda leaf: np.asarray(leaf)[0], simulator.server(states))
-    return state, jax.tree.map(lambda leaf: np.asarray(leaf)[0], own), jax.tree.map(np.asarray, seen)
+    state, own = (map_trees(lambda leaf: leaf[0], tree) for tree in (simulator.server(states), own))
+    return state, own, seen
 
 
 def question(agreed, place, **values):

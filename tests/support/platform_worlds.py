@@ -149,7 +149,7 @@ def as_simulated(agreed, rounds):
                     put = jax.tree.map(lambda leaf, index=index: leaf[index], request) if exchange.personal else request
                     draws = exchange.draw(jax.random.fold_in(party_key(key, number, index), place))
                     sent = exchange.request.encode(put)
-                    mine, replies[index] = respond(exchange, exchange.request.decode(sent), mine, draws)
+                    mine, replies[index] = agreed.compute(respond, exchange, exchange.request.decode(sent), mine, draws)
                     own = jax.tree.map(lambda all_, one, index=index: all_.at[index].set(one), own, mine)
                     if not exchange.silent:
                         crossed[number, place, index] = sent, exchange.reply.encode(replies[index])

@@ -22,8 +22,9 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
-from fedrank.core.lazy import jax, jit
+from fedrank.core.lazy import jax, jit, require_jax
 from fedrank.core.messages import Layout
+from fedrank.core.native import map_arrays
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.core.streams import fold_words, run_words
@@ -121,7 +122,7 @@ def node_of(config: RunConfig, settings: NodeSettings) -> NodeSide:
         FedrankError: The run leaves no place for this node, or the data cannot be used.
     """
     side = task_of(config).node(config, settings)
-    refuse_extra_messages(side.protocol)
+    check_protocol(side.protocol)
     if settings.data and not side.content:
         side.content = _content_of(Path(settings.data).expanduser())
     return side
@@ -281,10 +282,10 @@ def answer_of(
     if not question.request:
         return Answer.of(numbers.start, asked, columns)
     who = np.flatnonzero(asked)
-    some = parties if asked.all() else parties._replace(own=jax.tree.map(lambda leaf: leaf[who], parties.own))
+    some = parties if asked.all() else parties._replace(own=map_arrays(lambda leaf: leaf[who], parties.own))
     own, replies = _answers(protocol, question, some, np.asarray(numbers)[who], seed, chunk, chance)
     if not asked.all():  # who was not asked did nothing
-        own = jax.tree.map(lambda old, new: _with(np.array(old), who, new), parties.own, own)
+        own = map_arrays(lambda old, new: _with(np.array(old), who, new), parties.own, own)
     if memory is not None:
         memory.keep(step + 1, own)
     return pack(protocol.exchanges[question.exchange].reply, replies, numbers, asked)
@@ -297,8 +298,15 @@ def _with(
     return rows
 
 
-def refuse_extra_messages(protocol: Protocol) -> None:
-    """Raise ConfigError for a protocol that sends more than requests and replies, such as a secure sum, or nothing."""
+def check_protocol(protocol: Protocol) -> None:
+    """Refuse what does not run on Flower, or not here.
+
+    Raises:
+        ConfigError: The protocol sends more than requests and replies, such as a secure sum, or nothing.
+        MissingExtraError: It needs JAX, which is not installed.
+    """
+    if not all(exchange.batched for exchange in protocol.exchanges):
+        require_jax(f"{protocol.name} on Flower")
     for exchange in protocol.exchanges:
         if exchange.silent:
             raise ConfigError(f"in {protocol.name} nothing crosses; there is nothing to serve.")
@@ -321,30 +329,30 @@ def _answers(
 ) -> tuple[Any, Any]:
     """The parties' own state after an exchange, and their replies: NumPy arrays [parties, ...]."""
     exchange = protocol.exchanges[question.exchange]
-    request, key = exchange.request.decode(question.request), jax.random.key(seed)
+    request = exchange.request.decode(question.request)
     several = len(protocol.exchanges) > 1
     parts = []
     for start in range(0, len(numbers), chunk):
-        own = jax.tree.map(lambda leaf, start=start: leaf[start : start + chunk], parties.own)
+        own = map_arrays(lambda leaf, start=start: leaf[start : start + chunk], parties.own)
         if chance == "seed" and exchange.batched:
             which = numbers[start : start + chunk]
             words = np.broadcast_to(fold_words(run_words([seed]), question.round), (len(which), 2))
             words = fold_words(words, which, question.exchange) if several else fold_words(words, which)
             draws = exchange.draw(words)  # type: ignore[arg-type] - words of keys, as a batched exchange takes them
         elif chance == "seed":
-            which = numbers[start : start + chunk].astype(np.uint32)
+            which, key = numbers[start : start + chunk].astype(np.uint32), jax.random.key(seed)
             draws = _drawn(exchange, several, key, np.uint32(question.round), which, np.uint32(question.exchange))
         else:
             each = [exchange.draw_from_os() for _ in numbers[start : start + chunk]]
-            draws = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
+            draws = map_arrays(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *each)
         if exchange.batched:
             asked = [request] * len(numbers[start : start + chunk])
-            each = jax.tree.map(lambda *leaves: np.stack(leaves), *asked)
+            each = map_arrays(lambda *leaves: np.stack(leaves), *asked)
             party, reply = exchange.respond(each, Party(parties.shared, own), draws)
             parts.append((party.own, reply))
         else:
             parts.append(jax.device_get(_respond(exchange, request, parties.shared, own, draws)))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return map_arrays(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 @functools.partial(jit, static_argnums=(0, 1))
@@ -383,7 +391,7 @@ def pack(layout: Layout, replies: PyTree, numbers: range, asked: Bool[np.ndarray
     try:
         return Answer.of(numbers.start, heard, layout.encode_all(replies, (len(who),)))
     except WireError:
-        each = [_encode(layout, jax.tree.map(lambda leaf, i=i: leaf[i], replies)) for i in range(len(who))]
+        each = [_encode(layout, map_arrays(lambda leaf, i=i: leaf[i], replies)) for i in range(len(who))]
         heard[who] = [one is not None for one in each]
         if not heard.any():
             raise

@@ -21,8 +21,7 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.core.lazy import jax
-from fedrank.core.programs import keep_programs
+from fedrank.core.programs import keep_programs_of_commands
 from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
 from fedrank.deploy.flower.kept_answers import Store
 from fedrank.deploy.flower.messages import RECORD, Answer, Question
@@ -30,6 +29,7 @@ from fedrank.deploy.flower.settings import read_node, read_run, task_of
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
+from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import NodeSettings
 
@@ -51,14 +51,14 @@ class ContextMemory(Memory):
         steps = [kept for kept in self._steps() if kept <= step]
         if not steps:
             return like
-        return jax.tree.unflatten(jax.tree.structure(like), self._state[_name(max(steps))].to_numpy_ndarrays())
+        return tree_like(like, self._state[_name(max(steps))].to_numpy_ndarrays())
 
     @override
     def keep(self, step: int, own: PyTree) -> None:
         # The state before it stays too, for a request that is sent again.
         from flwr.app import ArrayRecord  # pyright: ignore[reportMissingImports]
 
-        self._state[_name(step)] = ArrayRecord([np.asarray(leaf) for leaf in jax.tree.leaves(own)])
+        self._state[_name(step)] = ArrayRecord([plain_array(leaf) for leaf in leaves_of(own)])
         for kept in sorted(self._steps())[:-2]:
             del self._state[_name(kept)]
 
@@ -113,7 +113,7 @@ def answer_message(message: Any, context: Any) -> Any:
     """
     from flwr.app import ConfigRecord, Error, Message, RecordDict  # pyright: ignore[reportMissingImports]
 
-    keep_programs()  # the process ends with the answer: without it each message compiles anew
+    keep_programs_of_commands()  # the process ends with the answer: without it each message compiles anew
     try:
         config, _ = read_run(context.run_config)
         node = read_node(context.node_config)

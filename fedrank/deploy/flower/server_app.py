@@ -42,7 +42,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.answers import refuse_extra_messages
+from fedrank.deploy.flower.answers import check_protocol
 from fedrank.deploy.flower.messages import RECORD, Question
 from fedrank.deploy.flower.rounds import HELLO, Came, Log, Network, Rounds, SetupRounds, Tally, as_rows
 from fedrank.deploy.flower.settings import Scalar, about, read_run, task_of
@@ -68,7 +68,7 @@ def serve(values: Mapping[str, Scalar], network: Network) -> Any:
     """
     config, settings = read_run(values)
     server = task_of(config).server(config, settings.n_features)
-    refuse_extra_messages(server.protocol)
+    check_protocol(server.protocol)
     state = server.state()
     home = RunFolder(Path(settings.checkpoint_dir).expanduser().absolute())
     try:

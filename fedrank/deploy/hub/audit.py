@@ -19,7 +19,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.learning import learnable, learning_of, rebuild
+from fedrank.deploy.hub.learning import Learning, learnable, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.store import Store
 from fedrank.deploy.log.note import Key, log_key
@@ -102,7 +102,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     unknown = away - set(store.reports_of_devices())
     if unknown:
         raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
-    learning = learning_of(settings.protocol())
+    learning = Learning(settings.protocol())
     counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
     terms = settings.terms(store.name)
     returns = {halt.round: halt.best for halt in store.halts() if halt.round <= len(rows)}

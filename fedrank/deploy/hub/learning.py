@@ -1,14 +1,13 @@
 """The stage that learns, and a server's mathematics on messages as they came: ask, tell, and a model from a log.
 
-The hub and ``fedrank hub replay`` go through the same function with the same shapes, so that on one machine the log of
-messages gives the very model, bit by bit. Messages are applied in the order of their devices' numbers, never in that of
-their arrival.
+Both are the exchange's own, in NumPy, as in rounds without JAX (:mod:`fedrank.core.native`). The hub and ``fedrank hub
+replay`` go through the same function, so that on one machine the log of messages gives the very model, bit by bit.
+Messages are applied in the order of their devices' numbers, never in that of their arrival.
 """
 
 from __future__ import annotations
 
 import abc
-import functools
 import hashlib
 import logging
 import math
@@ -17,11 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.core.lazy import jax, jnp, register_waiting
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.checks import Comparing
@@ -33,9 +31,6 @@ from fedrank.privacy.randomised_response import debias
 from fedrank.ranking.foltr_es import FoltrES
 
 _log = logging.getLogger("fedrank.hub")
-
-#: Messages that are applied together at least: rounds of few reports share one compiled program.
-_SMALLEST = 64
 
 
 class Reward(NamedTuple):
@@ -65,18 +60,16 @@ class Learning:
             raise ConfigError(
                 f"a hub hears one message of a device in a round; {protocol.name} needs more. Run it on Flower."
             )
-        register_waiting()  # messages may have been declared before JAX was imported
         self.protocol = protocol
         self.exchange: Exchange = protocol.exchanges[0]
-        self._tell = jax.jit(self.exchange.tell)
 
     def init(self) -> PyTree:
         """The state before the first round."""
-        return self.protocol.init(jax.random.key(0))
+        return self.protocol.init(np.zeros(2, np.uint32))
 
     def request(self, state: PyTree) -> bytes:
         """The request that devices get, as bytes."""
-        return self.exchange.request.encode(jax.device_get(self.exchange.ask(state)))
+        return self.exchange.request.encode(self.exchange.ask(state))
 
     def weights(self, state: PyTree) -> Float32[np.ndarray, " parameters"]:
         """Weights of the model, float32 [parameters]."""
@@ -93,24 +86,12 @@ class Learning:
             state: Before.
             messages: Messages in the order of the devices' numbers; without any the model stays as it is.
         """
-        return self._update(state, messages, _room(len(messages)))
+        replies = self.exchange.reply.decode_all(b"".join(messages))
+        return self.exchange.tell(state, replies, np.ones(len(messages), bool))
 
     def restart(self, state: PyTree, number: int) -> PyTree:
         """An earlier state, optimiser and all, as the one before round ``number``."""
-        return state._replace(round=jnp.asarray(number, state.round.dtype))
-
-    def warm(self, state: PyTree, reports: int) -> None:
-        """Compile the update for ``reports`` messages, before the first round needs it."""
-        self._update(state, [], _room(reports))
-
-    def _update(self, state: PyTree, messages: Sequence[bytes], room: int) -> Any:
-        replies = self.exchange.reply.decode_all(b"".join(messages))
-
-        def pad(leaf: Shaped[np.ndarray, "messages ..."]) -> Shaped[np.ndarray, "room ..."]:
-            return np.concatenate([leaf, np.zeros((room - len(leaf), *leaf.shape[1:]), leaf.dtype)])
-
-        arrived = np.arange(room) < len(messages)
-        return self._tell(state, jax.tree.map(pad, replies), jnp.asarray(arrived))
+        return state._replace(round=np.asarray(number, state.round.dtype))
 
 
 def reward_of(protocol: FoltrES, messages: Sequence[bytes]) -> Reward:
@@ -128,17 +109,6 @@ def reward_of(protocol: FoltrES, messages: Sequence[bytes]) -> Reward:
         each = np.asarray(debias(each, protocol.metric.values, p))
     error = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else None
     return Reward(float(each.mean()), error)
-
-
-def _room(messages: int) -> int:
-    """Messages of a compiled program: a power of two, so that few programs serve all rounds."""
-    return max(_SMALLEST, 1 << max(0, messages - 1).bit_length())
-
-
-@functools.lru_cache(maxsize=8)
-def learning_of(protocol: Protocol) -> Learning:
-    """The :class:`Learning` of a protocol, cached so that its programs are compiled once."""
-    return Learning(protocol)
 
 
 def rebuild(
@@ -241,7 +211,7 @@ class Model(Stage, abc.ABC):
         return False
 
     def warm(self) -> None:
-        """Compile what rounds need."""
+        """Load or compile what rounds need."""
 
     @abc.abstractmethod
     def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
@@ -274,7 +244,7 @@ class OwnModel(Model):
 
     def __init__(self, folder: Path, settings: HubSettings, terms: Terms, store: Store):
         super().__init__(settings, terms, store)
-        self._learning = learning_of(self.protocol)
+        self._learning = Learning(self.protocol)
         self._checkpoints = self._states(folder)
         self._state = self._learning.init()
         self._last = -1  # the last round that updated the model
@@ -311,8 +281,8 @@ class OwnModel(Model):
         return self._learning.digest(self._state)
 
     def warm(self) -> None:
-        """Compile the update for full rounds."""
-        self._learning.warm(self._state, self.settings.cohort)
+        """Load the kernels that an update takes, or compile them."""
+        self._learning.tell(self._state, [])
 
     def over(self, applied: int) -> bool:
         """True if training is over after a round."""

@@ -23,7 +23,6 @@ from typing import Any
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.core.lazy import jax, jnp
 from fedrank.core.trees import Json
 from fedrank.deploy.database import transaction
 from fedrank.deploy.hub.store import STEPS, Store, StoreError, open_first_round
@@ -505,4 +504,4 @@ class SharedStates:
                 continue
             if about.get("of") != self._about or about.get("round") != number:
                 raise RunError(f"database: the state of round {number} belongs to other settings than those here.")
-            yield number, jax.tree.map(jnp.asarray, state)
+            yield number, state

@@ -28,15 +28,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import PyTree, module_of
 from fedrank.core.errors import RunError
-from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.native import map_trees
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import PlatformFolder
@@ -171,14 +170,14 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
     if len(clients) != world.platforms:
         raise RunError(f"there are {len(clients)} platforms, and the configuration has {world.platforms}.")
     number = max(int(client.state()["next"]) for client in clients)
-    scene = _first(world, terms.world_key(number - 1 if number else None, seeded))
+    scene = terms.compute(_first, world, terms.world_key(number - 1 if number else None, seeded))
     strangers = [True] * world.platforms  # the platforms that have not seen this user yet
     while number < rounds:
         here = [_report_visit(client, number, scene, k, strangers[k]) for k, client in enumerate(clients)]
         if not any(here):
             raise RunError("no platform is there. Start them, then come again.")
         strangers = [stranger and not there for stranger, there in zip(strangers, here, strict=True)]
-        draws = _drawn(world, terms.world_key(number, seeded))
+        draws = terms.compute(_drawn, world, terms.world_key(number, seeded))
         user = scene.user
         slates: list[list[int] | None] = [None] * world.platforms
         engagement, observed = np.zeros(world.platforms, np.float32), np.asarray(scene.observed).copy()
@@ -186,10 +185,12 @@ def visits(terms: Terms, clients: Sequence[PlatformClient], rounds: int, *, seed
             slate = slates[k] = _slate_of(clients[k], number) if here[k] else None
             if slate is None:
                 continue
-            user, turn = _tick(world, user, scene.documents[k], jnp.asarray(slate, jnp.int32), _of(draws.ticks, k), k)
+            ticks = map_trees(lambda leaf, k=k: leaf[k], draws.ticks)
+            shown, platform = np.asarray(slate, np.int32), np.int32(k)
+            user, turn = terms.compute(_tick, world, user, scene.documents[k], shown, ticks, platform)
             engagement[k], observed[k] = turn.engagement, turn.observed
             _report_outcome(clients[k], number, turn if feedback[k] else None, world.slate)
-        scene, over = _after(world, user, jnp.asarray(observed), draws)
+        scene, over = terms.compute(_after, world, user, observed, draws)
         if over:
             strangers = [True] * world.platforms
         yield Visited(number, slates, engagement, bool(over))
@@ -226,30 +227,22 @@ def _if_there(act: Any) -> Any:
         return _AWAY
 
 
-@partial(jit, static_argnums=0)
 def _first(world: Satisfaction, key: Any) -> Scene:
     return world.first(world.draw(key))
 
 
-@partial(jit, static_argnums=0)
 def _drawn(world: Satisfaction, key: Any) -> Any:
     return world.draw(key)
 
 
-@partial(jit, static_argnums=0)
 def _tick(world: Satisfaction, user: Any, documents: Any, slate: Any, draws: PyTree, platform: Any) -> Any:
     return world.step(user, documents, slate, draws, platform)
 
 
-def _of(ticks: Any, k: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[k], ticks)
-
-
-@partial(jit, static_argnums=0)
 def _after(world: Satisfaction, user: Any, observed: Any, draws: PyTree) -> tuple[Scene, Any]:
     """The next round's scene, of a new user if this one has left, and whether this user has left."""
-    done = user.left <= 0
+    xp, done = module_of(user.left), user.left <= 0
     new = world.new_user(draws.newcomer)
-    user = jax.tree.map(lambda arriving, staying: jnp.where(done, arriving, staying), new, user)
+    user = map_trees(lambda arriving, staying: xp.where(done, arriving, staying), new, user)
     fresh = world.observe(user, draws.observation)
-    return Scene(user, draws.documents, fresh if world.fresh else jnp.where(done, fresh, observed)), done
+    return Scene(user, draws.documents, fresh if world.fresh else xp.where(done, fresh, observed)), done

@@ -27,11 +27,10 @@ import numpy as np
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
-from fedrank.core.lazy import jax, jnp
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.platforms.terms import Terms
-from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like, write_atomically
 from fedrank.engine.settings import to_toml
 
 #: SQL that leads from each version of the file to the next; append, and change none that was released.
@@ -114,7 +113,7 @@ class KeyValueStore:
 
 def pack_tree(tree: PyTree) -> bytes:
     """The arrays of a pytree, one after the other; of typed keys, their words."""
-    return b"".join(np.asarray(_plain(leaf)).tobytes() for leaf in jax.tree.leaves(tree))
+    return b"".join(plain_array(leaf).tobytes() for leaf in leaves_of(tree))
 
 
 def unpack_tree(data: bytes, like: PyTree) -> Any:
@@ -127,24 +126,14 @@ def unpack_tree(data: bytes, like: PyTree) -> Any:
     Raises:
         RunError: Another number of bytes.
     """
-    leaves, structure = jax.tree.flatten(like)
-    plain = [np.asarray(_plain(leaf)) for leaf in leaves]
+    plain = [plain_array(leaf) for leaf in leaves_of(like)]
     if sum(one.nbytes for one in plain) != len(data):
         raise RunError(f"what was kept has {len(data)} bytes, and not as many as these settings need.")
     found, at = [], 0
-    for leaf, one in zip(leaves, plain, strict=True):
-        array = jnp.asarray(np.frombuffer(data[at : at + one.nbytes], one.dtype).reshape(one.shape))
-        found.append(jax.random.wrap_key_data(array, impl=jax.random.key_impl(leaf)) if _is_key(leaf) else array)
+    for one in plain:
+        found.append(np.frombuffer(data[at : at + one.nbytes], one.dtype).reshape(one.shape))
         at += one.nbytes
-    return jax.tree.unflatten(structure, found)
-
-
-def _plain(leaf: PyTree) -> Any:
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _is_key(leaf: PyTree) -> bool:
-    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return tree_like(like, found)
 
 
 #: Those who have a token of a platform, and a URL to ask it at.

@@ -30,8 +30,8 @@ import numpy as np
 from jaxtyping import Bool, Int64, Num, UInt32
 
 from fedrank.core.errors import RunError, SecureSumError, WireError
-from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
+from fedrank.core.native import map_trees
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
 from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
@@ -144,7 +144,7 @@ class PlanningCoordinator(AnyCoordinator):
         """The state after the replies to an exchange."""
         exchange = self.terms.exchanges[due.place]
         whole = [replies.get(k, blank_message(exchange.reply)) for k in range(len(self._peers))]
-        arrived = jnp.asarray([k in replies for k in range(len(self._peers))])
+        arrived = np.array([k in replies for k in range(len(self._peers))])
         return exchange.tell(self._state(due.round + 1), exchange.reply.decode_all(b"".join(whole)), arrived)
 
     def _tell_total(self, due: Due, total: UInt32[np.ndarray, " numbers"]) -> Any:
@@ -158,15 +158,16 @@ class PlanningCoordinator(AnyCoordinator):
             )
         summed = from_vector(exchange.reply, total)
 
-        def place_total(leaf: Num[np.ndarray, "*shape"]) -> Num[jax.Array, "platforms *shape"]:
-            return jnp.zeros((len(self._peers), *leaf.shape), jnp.uint32).at[due.parties[0]].set(leaf)
+        def place_total(leaf: Num[np.ndarray, "*shape"]) -> Num[np.ndarray, "platforms *shape"]:
+            placed = np.zeros((len(self._peers), *leaf.shape), np.uint32)
+            placed[due.parties[0]] = leaf
+            return placed
 
-        return exchange.tell(
-            self._state(due.round + 1), jax.tree.map(place_total, summed), jnp.ones(len(self._peers), bool)
-        )
+        arrived = np.ones(len(self._peers), bool)
+        return exchange.tell(self._state(due.round + 1), map_trees(place_total, summed), arrived)
 
     def _state(self, number: int) -> Any:
-        return self.state._replace(round=jnp.uint32(number))
+        return self.state._replace(round=np.uint32(number))
 
     def _end(self, at: int, state: Any) -> None:
         """Write that an exchange is over, and what is known from it."""

@@ -36,15 +36,14 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt32
 
+from fedrank.core.arrays import module_of
 from fedrank.core.errors import FedrankWarning, RunError, SecureSumError
-from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
@@ -61,7 +60,7 @@ from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
 from fedrank.slates.sums import AfterExplorers, Improve, IntegersOfUsers, SetClip
-from fedrank.slates.sums.learner import PlatformState, SumLearner
+from fedrank.slates.sums.learner import PlatformState, SumLearner, choose_view
 from fedrank.slates.sums.secure_sum import as_vector
 from fedrank.slates.world.satisfaction import Turn
 
@@ -240,7 +239,8 @@ class PlanningPlatform:
         # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
         left = max(1, self._s.world.rounds_per_episode - (number - came))
         own, pieces = self._made(number)
-        own = _arrive(self._s.learner, own, np.float32(observed), documents, jnp.bool_(other), left, number)
+        seen = np.float32(observed), documents, np.bool_(other)
+        own = self._step(_arrive, own, *seen, np.int32(left), np.int32(number))
         stage = Stage.THERE
         if self._has_totals(number):
             own, stage = self._shown(own, number), Stage.SHOWN
@@ -262,7 +262,7 @@ class PlanningPlatform:
         """The slate as of :meth:`slate`; of a platform that explores where it has not been told what it waits for."""
         if number == self.round and self.stage is Stage.THERE and not self._has_totals(number):
             draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
-            self._commit(_explore(self._s.learner, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
+            self._commit(self._step(_explore, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
 
     def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
@@ -287,9 +287,8 @@ class PlanningPlatform:
         longer = number - self._came >= self._s.world.rounds_per_episode
         if longer:
             slot, engagement = None, 0.0  # a stay counts once, as long as was agreed
-        item = jnp.int32(-1) if slot is None else self._own.slate[slot]
-        turn = Turn(jnp.int32(-1 if slot is None else slot), item, jnp.float32(engagement), jnp.float32(0.0))
-        own = _live(self._s.learner, self._own, turn)
+        item = -1 if slot is None else int(self._own.slate[slot])
+        own = self._step(_live, self._own, _turn(-1 if slot is None else slot, item, engagement))
         if longer:  # nor what a platform sees without feedback
             own = own._replace(stay=self._own.stay, sums=self._own.sums, norms=self._own.norms)
         if not self._knows_clip:  # what is counted is in steps of a clip that is not known yet
@@ -337,7 +336,7 @@ class PlanningPlatform:
             return kept[_DIGEST:]
         if not self._has_totals(number):
             raise RefusedError("out-of-order")
-        own, reply = respond(exchange, request, self._own, self.terms.draws(place, self.index, number, self.seeded))
+        own, reply = self._respond(place, number, request, self._own)
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
             raise RefusedError("not-finite")
         if isinstance(exchange, SetClip) and float(own.clip) != float(request.clip):
@@ -395,11 +394,10 @@ class PlanningPlatform:
         for place in (self.terms.meeting, *dict.fromkeys(due.place for due in self._schedule)):
             exchange = self.terms.exchanges[place]
             blank = decode_request(exchange, blank_message(exchange.request))
-            respond(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
-        no_turn = Turn(jnp.int32(-1), jnp.int32(-1), jnp.float32(0.0), jnp.float32(0.0))
-        learner, view = self._s.learner, self._own.view
-        _live(learner, self._own, no_turn)
-        _arrive(learner, self._own, np.float32(0.0), np.asarray(view.documents), jnp.bool_(True), 1, 0)
+            self._respond(place, 0, blank, self._own)
+        self._step(_live, self._own, _turn(-1, -1, 0.0))
+        seen = np.float32(0), np.asarray(self._own.view.documents), np.bool_(True)
+        self._step(_arrive, self._own, *seen, np.int32(1), np.int32(0))
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -442,8 +440,7 @@ class PlanningPlatform:
                 continue
             exchange = self.terms.exchanges[due.place]
             request = exchange.request.message(np.asarray(due.round, np.uint32))
-            draws = self.terms.draws(due.place, self.index, due.round, self.seeded)
-            own, reply = respond(exchange, request, own, draws)
+            own, reply = self._respond(due.place, due.round, request, own)
             if not self.stays:
                 warnings.warn(
                     f"no user has stayed for {self._s.world.rounds_per_episode} rounds ({self.cut_short:,} left before "
@@ -458,9 +455,17 @@ class PlanningPlatform:
 
     def _shown(self, own: PlatformState, number: int) -> PlatformState:
         place = self.terms.meeting
-        exchange = self.terms.exchanges[place]
-        request = exchange.request.message(np.asarray(number, np.uint32))
-        return respond(exchange, request, own, self.terms.draws(place, self.index, number, self.seeded))[0]
+        request = self.terms.exchanges[place].request.message(np.asarray(number, np.uint32))
+        return self._respond(place, number, request, own)[0]
+
+    def _respond(self, place: int, number: int, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
+        """The platform's state after an exchange of a round, and its reply."""
+        draws = self.terms.draws(place, self.index, number, self.seeded)
+        return self.terms.compute(respond, self.terms.exchanges[place], request, own, draws)
+
+    def _step(self, step: Callable[..., PlatformState], own: PlatformState, *arguments: Any) -> PlatformState:
+        """The platform's state after a step of its learner."""
+        return self.terms.compute(step, self._s.learner, own, *arguments)
 
     def _commit(self, own: PlatformState, pieces: dict[str, bytes] | None = None, **changes: Any) -> None:
         """Write all changes in one transaction, and only then apply them in memory."""
@@ -491,19 +496,20 @@ class PlanningPlatform:
         self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
 
 
-@partial(jit, static_argnums=0)
 def _arrive(
     learner: SumLearner, own: PlatformState, observed: Any, documents: Any, other: Any, left: Any, number: Any
 ) -> PlatformState:
     """The platform when a visit begins; ``other``: of another user than before."""
-    documents = jnp.asarray(documents)
-    fresh = learner.first_view(own, jnp.asarray(observed), documents)
-    there = own.view._replace(observed=jnp.asarray(observed), documents=documents)
-    view = jax.tree.map(lambda new, old: jnp.where(other, new, old), fresh, there)._replace(left=jnp.int32(left))
-    return own._replace(view=view, stay=jnp.where(other, 0.0, own.stay), rounds=jnp.int32(number))
+    xp, fresh = module_of(other), learner.first_view(own, observed, documents)
+    there = own.view._replace(observed=observed, documents=documents)
+    view = choose_view(other, fresh, there)._replace(left=left)
+    return own._replace(view=view, stay=xp.where(other, xp.float32(0), own.stay), rounds=number)
 
 
-@partial(jit, static_argnums=0)
+def _turn(slot: int, item: int, engagement: float) -> Turn:
+    return Turn(*np.array([slot, item], np.int32), *np.array([engagement, 0], np.float32))
+
+
 def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     """The platform after a round; the user has left if the time is over."""
     over = own.view.left <= 1
@@ -511,7 +517,6 @@ def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
     return learner.record(own, turn, own.rounds, over)._replace(view=view)
 
 
-@partial(jit, static_argnums=0)
 def _explore(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
     taste, slate = learner.explore_slate(own, draws)
     return own._replace(view=own.view._replace(taste=taste), slate=slate)

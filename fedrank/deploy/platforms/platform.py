@@ -151,7 +151,7 @@ class Platform:
             values = own_values(self.terms.protocol, self._own)
             question = SharedValues(np.uint32(number), np.asarray(values))
             draws = self.terms.draws(place, self.index, number, self.seeded)
-            own, _ = respond(self.terms.exchanges[place], question, self._own, draws)
+            own, _ = self.terms.compute(respond, self.terms.exchanges[place], question, self._own, draws)
             self._commit(own, {}, stage=Stage.SHOWN, alone=self.alone + 1)
         return self.slate(number)
 
@@ -220,7 +220,7 @@ class Platform:
         self._sensible(request, number, learns)
         self._end_rounds(number)
         draws = self.terms.draws(place, self.index, number, self.seeded)
-        own, reply = respond(exchange, request, self._own, draws)
+        own, reply = self.terms.compute(respond, exchange, request, self._own, draws)
         try:
             data = exchange.reply.encode(reply)
         except WireError as error:  # a network that has left all bounds
@@ -258,7 +258,9 @@ class Platform:
         for place, exchange in enumerate(self.terms.exchanges):
             if self._is_asked(exchange):
                 blank = decode_request(exchange, blank_message(exchange.request))
-                respond(exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded))
+                self.terms.compute(
+                    respond, exchange, blank, self._own, self.terms.draws(place, self.index, 0, self.seeded)
+                )
         seen = jnp.float32(0.0), self._own.view.documents
         left(self._s, self._own, self._chose, self._turn, *seen, jnp.bool_(False))
         finish(self._s, self._own, self._turn, jnp.int32(0))
@@ -312,7 +314,7 @@ class Platform:
         for exchange in self.terms.exchanges:
             if exchange.silent and any(exchange.due(past) for past in range(self._ended, number)):
                 request = decode_request(exchange, blank_message(exchange.request))
-                self._own, _ = respond(exchange, request, self._own, ())
+                self._own, _ = self.terms.compute(respond, exchange, request, self._own, ())
         self._ended = max(self._ended, number)
 
     def _transition(self, number: int, row: Any) -> dict[str, bytes]:

@@ -1,24 +1,30 @@
 """The terms that platforms and their coordinator agree on before the first round, and the steps that follow from them.
 
 The terms are one configuration file. A coordinator asks every platform for its :attr:`Terms.fingerprint`, and refuses
-platforms with another one. A step is a function of the protocol, compiled; requests are decoded from bytes.
+platforms with another one. A step is a function of the protocol, computed with NumPy where runs of the protocol are
+(:mod:`fedrank.slates.sums.stays`), else compiled by JAX; requests are decoded from bytes.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from jaxtyping import Float32, Key
+import numpy as np
+from jaxtyping import Float32
 
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError, WireError
-from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.lazy import jit, jnp, require_jax
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
-from fedrank.core.rng import INIT, WORLD, party_key
+from fedrank.core.rng import INIT, WORLD
+from fedrank.core.streams import AnyKey, fold, run_words, wrap_keys
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
 from fedrank.slates.config import SlatesRun
@@ -26,7 +32,7 @@ from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
 from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState
-from fedrank.slates.sums import SummedSlates
+from fedrank.slates.sums.stays import plays_stays
 from fedrank.slates.world.satisfaction import Turn
 
 #: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
@@ -45,6 +51,7 @@ class Terms:
 
     Raises:
         ConfigError: The configuration has no platforms that exchange anything.
+        MissingExtraError: The protocol needs JAX, which is not installed.
     """
 
     config: SlatesRun
@@ -61,12 +68,27 @@ class Terms:
                 "coordinate. Take vertical-slate or planned-slates."
             )
         filled = config.resolved()
-        return cls(filled, experiment_of(filled).protocol)
+        terms = cls(filled, experiment_of(filled).protocol)
+        if not terms.native:
+            require_jax(f"Platforms of {config.protocol} with these settings")
+        return terms
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of protocol and settings: 16 hexadecimal digits."""
         return hashlib.sha256(repr((self.protocol.name, self.protocol)).encode()).hexdigest()[:16]
+
+    @cached_property
+    def native(self) -> bool:
+        """True if steps are computed with NumPy, else by JAX."""
+        return plays_stays(self.protocol)
+
+    def compute(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """The value of a step, a function whose first argument is hashable and whose others are arrays."""
+        if not self.native:
+            return _compiled(step)(*arguments)
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused, not warned about
+            return step(*arguments)
 
     @cached_property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -98,10 +120,18 @@ class Terms:
 
     # -- randomness ------------------------------------------------------------------------------------------------
 
+    def _key(self, seed: int) -> AnyKey:
+        words = run_words([seed])[0]
+        return words if self.native else wrap_keys(words)
+
     @cached_property
-    def run_key(self) -> Key[jax.Array, ""]:
+    def run_key(self) -> AnyKey:
         """Random key of a run that draws everything from its seed, as a simulator does."""
-        return jax.random.key(self.config.seed)
+        return self._key(self.config.seed)
+
+    def _key_from_os(self) -> AnyKey:
+        """A random key with 32 bits of entropy, for draws that protect no user, such as initial weights."""
+        return self._key(secrets.randbits(32))
 
     def coordinator_state(self, seeded: bool) -> Any:
         """The coordinator's state before the first round.
@@ -109,8 +139,8 @@ class Terms:
         Args:
             seeded: Draw it from the run's seed, as a simulator does.
         """
-        key = jax.random.fold_in(self.run_key, INIT) if seeded else key_from_os()
-        return _first_state(self.protocol, key)
+        key = fold(self.run_key, INIT) if seeded else self._key_from_os()
+        return self.compute(_first_state, self.protocol, key)
 
     def platform_own(self, platform: int, seeded: bool) -> Any:
         """A platform's state before its first user.
@@ -119,10 +149,8 @@ class Terms:
             platform: Number of the platform, from 0.
             seeded: Draw from the run's seed, as a simulator does.
         """
-        key = key_from_os()
-        if seeded:
-            key = jax.random.fold_in(jax.random.fold_in(self.run_key, PLATFORMS), platform)
-        return _first_own(self.protocol, key, platform)
+        key = fold(fold(self.run_key, PLATFORMS), platform) if seeded else self._key_from_os()
+        return self.compute(_first_own, self.protocol, key, np.asarray(platform, np.int32))
 
     def draws(self, place: int, platform: int, number: int, seeded: bool) -> PyTree:
         """A platform's random draws in an exchange: from the operating system, unless it is seeded.
@@ -136,9 +164,12 @@ class Terms:
         exchange = self.exchanges[place]
         if not seeded:
             return exchange.draw_from_os()
-        return exchange.draw(jax.random.fold_in(party_key(self.run_key, number, platform), place))
+        return exchange.draw(fold(self._party_key(number, platform), place))
 
-    def world_key(self, number: int | None, seeded: bool) -> Key[jax.Array, ""]:
+    def _party_key(self, number: int, party: int) -> AnyKey:
+        return fold(fold(self.run_key, number), party)
+
+    def world_key(self, number: int | None, seeded: bool) -> AnyKey:
         """Random key of the users' behaviour in a round: a new one at every call, unless it is seeded.
 
         Args:
@@ -146,27 +177,20 @@ class Terms:
             seeded: Draw from the run's seed, as a simulator does.
         """
         if not seeded:
-            return key_from_os()
-        if number is None:
-            return jax.random.fold_in(self.run_key, WORLD)
-        return party_key(self.run_key, number, WORLD)
+            return self._key_from_os()
+        return fold(self.run_key, WORLD) if number is None else self._party_key(number, WORLD)
 
 
-@partial(jit, static_argnums=0)
-def _first_state(protocol: FedSlate | SummedSlates, key: Any) -> Any:
+#: A step compiled by JAX, once.
+_compiled = functools.cache(partial(jit, static_argnums=0))
+
+
+def _first_state(protocol: Any, key: Any) -> Any:
     return protocol.init(key)
 
 
-@partial(jit, static_argnums=0)
-def _first_own(protocol: FedSlate | SummedSlates, key: Any, platform: Any) -> Any:
+def _first_own(protocol: Any, key: Any, platform: Any) -> Any:
     return protocol.platform(key, platform)
-
-
-def key_from_os() -> Key[jax.Array, ""]:
-    """A random key with 32 bits of entropy, for draws that protect no user, such as initial weights."""
-    import secrets
-
-    return jax.random.key(secrets.randbits(32))
 
 
 class RefusedError(Exception):
@@ -210,7 +234,6 @@ def decode_as(layout: Layout, body: bytes) -> Any:
         raise RefusedError("out-of-range") from error
 
 
-@partial(jit, static_argnums=0)
 def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
     """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)

@@ -22,7 +22,7 @@ from jaxtyping import Integer, Shaped, UInt8, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.privacy.secure_sum import crypto, shamir
+from fedrank.privacy.secure_sum import crypto
 from fedrank.privacy.secure_sum.messages import (
     KEY,
     SEALED,
@@ -86,7 +86,7 @@ class Party:
 
         holders = sorted(distinct)
         split = [
-            shamir.split(secret, self.terms.threshold, self.terms.holders)
+            crypto.split_secret(secret, self.terms.threshold, self.terms.holders)
             for secret in (self._mask_key.private_bytes_raw(), self._seed)
         ]
         shares = {holder: (split[0][i], split[1][i]) for i, holder in enumerate(holders)}

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import UInt32
 
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.privacy.secure_sum import crypto, shamir
+from fedrank.privacy.secure_sum import crypto
 from fedrank.privacy.secure_sum.messages import (
     KEY,
     SEALED,
@@ -165,14 +165,14 @@ class Server:
 
     def _self_mask(self, party: int, shares: Mapping[int, bytes]) -> UInt32[np.ndarray, " length"]:
         """A survivor's self mask, computed from the shares of its seed."""
-        seed = shamir.combine(shares, self.terms.threshold)
+        seed = crypto.combine_shares(shares, self.terms.threshold)
         if crypto.derive(seed, self._session, "commitment") != to_bytes(self._sealed[party].commitment):
             self._stop(f"a share of the seed of party {party} is false")
         return crypto.mask(crypto.derive(seed, self._session, "self mask"), self.terms.length)
 
     def _mask_key(self, party: int, shares: Mapping[int, bytes]) -> bytes:
         """The private mask key of a party that dropped out, computed from its shares."""
-        key = shamir.combine(shares, self.terms.threshold)
+        key = crypto.combine_shares(shares, self.terms.threshold)
         if crypto.public_key(key) != to_bytes(self._keys[party].mask_key):
             self._stop(f"a share of the mask key of party {party} is false")
         return key

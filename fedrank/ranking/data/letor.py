@@ -9,23 +9,25 @@ of a query are next to each other. Indices begin at 1 in most published sets and
 ``zero_based="auto"`` takes the latter only if an index 0 occurs. Files may be packed with gzip, bzip2 or xz.
 LightGBM's form, without ``qid`` and with the queries' sizes in a separate file, is read with ``groups``.
 
-The numbers are parsed by scikit-learn's ``load_svmlight_file``. Everything it would accept but no ranker can
-use is refused with the file and the line: NaN, labels that are not grades, queries in pieces, cut files.
+The numbers are those of scikit-learn's ``load_svmlight_file``, bit by bit. What no ranker can use is refused with the
+file and the line, even where that function accepts it: NaN, labels that are not grades, queries in pieces, cut files.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError, DataError, FormatError
-from fedrank.core.optional import require
+from fedrank.core.errors import ConfigError, FormatError
 from fedrank.data.lines import Lines, explain, read_lines, shown
 from fedrank.ranking.data.queries import QuerySet
 
@@ -34,6 +36,10 @@ ZeroBased = bool | Literal["auto"]
 
 #: Features of a document at most: every feature of every document is held in memory.
 MOST_FEATURES = 1_000_000
+#: Rows whose numbers are converted at once: few enough that their text and its parts stay small beside the result.
+_BLOCK = 256
+#: Features of rows, one row after another. What a value is, ``float`` decides.
+_FEATURES = re.compile(rb"\s*+(?:\d++:[^\s:]++\s++)*+")
 
 
 def read(
@@ -177,25 +183,63 @@ def _memory() -> float:
 
 def _parse(path: Path, groups: Source | None, max_label: int | None) -> _Parsed:
     """Read one file and check every row."""
-    require("sklearn", "Reading a LETOR file", "sklearn")
-    from sklearn.datasets import load_svmlight_file
-
-    parse: Any = load_svmlight_file  # its annotations, made from the documentation, are narrower than the function
     lines = Lines(path, groups=groups is not None)
-    try:
-        # Indices stay as written here; where they begin is decided when all files are known.
-        matrix, labels = parse(lines, dtype=np.float32, zero_based=True)[:2]
-    except DataError:
-        raise
-    except (ValueError, OverflowError) as cause:
-        raise lines.error(explain(lines.text, qid=groups is None)) from cause
+    rows, head = iter(lines), 1 if groups is not None else 2
+    numbers: tuple[array, ...] = array("d"), array("q"), array("i"), array("f")
+    while block := list(islice(rows, _BLOCK)):
+        try:
+            for total, new in zip(numbers, _convert(block, head), strict=True):
+                total.extend(new)
+        except (ValueError, OverflowError) as cause:
+            row = next(number for number, row in enumerate(block) if not _is_row(row, head))
+            line = lines.line_of(lines.rows - len(block) + row)
+            raise lines.error(explain(block[row], qid=groups is None), line) from cause
     if not lines.rows:
         raise FormatError("the file has no rows, only blank lines or comments.", path)
-    file = _Parsed(lines, matrix.data, matrix.indices, matrix.indptr, labels)
+    labels, counts, indices, values = map(np.asarray, numbers)
+    file = _Parsed(lines, values, indices, np.concatenate([[0], np.cumsum(counts)]), labels)
     _check(file, np.iinfo(np.int32).max if max_label is None else max_label)
     if groups is not None:
         _apply_groups(lines, Path(groups))
     return file
+
+
+def _convert(rows: Sequence[bytes], head: int) -> tuple[array, array, array, array]:
+    """The numbers of rows.
+
+    Args:
+        rows: The lines.
+        head: Tokens of a row before its features: the label, and the query where rows name it.
+
+    Returns:
+        Labels and numbers of features [rows]; indices (32 bits) and values (32 bits) of all features [features].
+
+    Raises:
+        ValueError: A row is not as described at the top.
+        OverflowError: An index is beyond 32 bits.
+    """
+    parts = [row.split(b"#", 1)[0].split(None, head) for row in rows]
+    features = [part[head] if len(part) > head else b"" for part in parts]
+    text = b"\n".join([*features, b""])
+    if _FEATURES.fullmatch(text) is None:
+        raise ValueError("features are written index:value")
+    tokens = text.replace(b":", b" ").split()
+    counts = np.array([feature.count(b":") for feature in features])
+    indices = array("i", map(int, tokens[::2]))
+    rises = np.diff(indices, prepend=-1) > 0
+    rises[(np.cumsum(counts) - counts)[counts > 0]] = True  # the first of a row
+    if not rises.all():
+        raise ValueError("indices ascend")
+    labels = array("d", (float(part[0]) for part in parts))
+    return labels, array("q", counts.tolist()), indices, array("f", map(float, tokens[1::2]))
+
+
+def _is_row(row: bytes, head: int) -> bool:
+    try:
+        _convert([row], head)
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _check(file: _Parsed, max_label: int) -> None:

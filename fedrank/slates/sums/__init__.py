@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key, Shaped, UInt32
+from jaxtyping import Bool, Float, Int, Shaped, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree, module_of
@@ -41,7 +41,7 @@ from fedrank.core.messages import Layout
 from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Environment, Exchange
-from fedrank.core.streams import AnyKey
+from fedrank.core.streams import AnyKey, stream, uniforms
 from fedrank.core.trees import Json
 from fedrank.privacy.accounts.sums import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
@@ -154,20 +154,20 @@ class Show(Exchange, request=RoundStart, reply=Done):
         return RoundStart(state.round)
 
     @override
-    def draw(self, key: Key[Array, ""]):
-        return jax.random.uniform(key, (2,))
+    def draw(self, key: AnyKey):
+        return uniforms(stream(key, 2)) if isinstance(key, np.ndarray) else jax.random.uniform(key, (2,))
 
     @override
     def draw_from_os(self):
         # Exploring is no protection; it may come from any generator.
-        return jnp.asarray(np.random.default_rng().random(2), jnp.float32)
+        return np.random.default_rng().random(2, np.float32)
 
     @override
     def respond(self, request, party, draws):
         learner, own = self.settings.learner, party.own
         taste, exploring = learner.explore_slate(own, draws)
         served = learner.best(own, learner.values(own))
-        slate = jnp.where(own.rounds <= learner.release_rounds[-1], exploring, served)
+        slate = module_of(exploring).where(own.rounds <= learner.release_rounds[-1], exploring, served)
         return party._replace(own=own._replace(view=own.view._replace(taste=taste), slate=slate)), Done()
 
     @override
@@ -245,7 +245,7 @@ class IntegersOfUsers(AfterExplorers):
 
     @override
     def draw_from_os(self):
-        return () if self.sigma is None else jnp.asarray(discrete_gaussian(self.sigma, self.numbers), jnp.int32)
+        return () if self.sigma is None else np.asarray(discrete_gaussian(self.sigma, self.numbers), np.int32)
 
     def noisy(self, integers: Int[Array, " numbers"], draws: Any) -> Any:
         """Integers that leave the platform, or go under its masks; ``draws`` is the noise, () without."""
@@ -523,9 +523,9 @@ class SummedSlates(LearnerProtocol):
         return Show(self), *clip, Release(self), Improve(self)
 
     @override
-    def init(self, key: Key[Array, ""] | None) -> CoordinatorState:
+    def init(self, key: AnyKey | None) -> CoordinatorState:
         learner = self.learner
-        xp: Any = np if key is None else jnp
+        xp: Any = np if key is None or isinstance(key, np.ndarray) else jnp
         return CoordinatorState(xp.uint32(0), xp.zeros(learner.parameters, xp.float32), xp.float32(learner.clip))
 
     @override

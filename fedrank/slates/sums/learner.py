@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Key
+from jaxtyping import Bool, Float, Int
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree, module_of, take
@@ -35,6 +35,7 @@ from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.native import map_trees
+from fedrank.core.streams import AnyKey
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.world.best_slate import best_slate, largest
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
@@ -378,7 +379,7 @@ class SumLearner(SlateLearner):
         return xp.where(own.feedback, clicked, expected_item(self.world, take(documents, own.slate)))
 
     @override
-    def first_state(self, key: Key[Array, ""] | None, number: Int[Array, "*#users"] | int) -> PlatformState:
+    def first_state(self, key: AnyKey | None, number: Int[Array, "*#users"] | int) -> PlatformState:
         world, xp = self.world, np if isinstance(number, np.ndarray) else jnp
         number = xp.asarray(number, xp.int32)
 
@@ -415,7 +416,7 @@ class SumLearner(SlateLearner):
         if over is False:
             return after
         fresh = self.first_view(own, observed, documents)
-        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
+        return choose_view(over, fresh, after)
 
     @override
     def record(self, own, turn, number, over):
@@ -447,6 +448,13 @@ class SumLearner(SlateLearner):
             sums=own.sums + xp.where(counts[..., None], clip_stay(stay, own.clip), 0),
             norms=norms,
         )
+
+
+def choose_view(other: Bool[AnyArray, ""] | bool, fresh: View, there: View) -> View:
+    """The view of one user: ``fresh`` of another user than before, else ``there``."""
+    if isinstance(other, np.ndarray | np.generic):
+        return map_trees(lambda new, old: np.where(other, new, old), fresh, there)
+    return jax.tree.map(lambda new, old: jnp.where(other, new, old), fresh, there)
 
 
 def _of_each(tree: PyTree, like: AnyArray) -> PyTree:

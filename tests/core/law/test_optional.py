@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from blocked import OPTIONAL, run_without
 
 from fedrank.core.errors import MissingExtraError
 from fedrank.core.optional import OptionalModule, is_installed, require
@@ -34,24 +34,6 @@ def test_a_module_is_loaded_at_its_first_use():
         _ = OptionalModule("no_such_package", "report", "A figure").Chart
 
 
-#: Runs the command line as where these packages are not installed.
-_WITHOUT = """
-import importlib.util, sys
-missing = set(sys.argv.pop(1).split(","))
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name in missing else find(name, package)
-
-class Nothing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Nothing())
-from fedrank.cli.main import main
-main()
-"""
-
-
 #: Imports every module of fedrank where these packages are not installed, and prints what fails, and how.
 _IMPORT_ALL = """
 import importlib, json, pkgutil
@@ -67,18 +49,11 @@ print(json.dumps(failed))
 """
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-#: What extras bring, as it is imported.
-OPTIONAL = (
-    "jax jaxlib optax sklearn resvg_py bm25s Stemmer lightgbm uvicorn httptools prometheus_client flwr gymnasium "
-    "onnx torch"
-)
 
 
 @pytest.mark.slow
 def test_every_module_is_imported_without_extras_or_says_which_it_needs(tmp_path):
-    program = _WITHOUT.replace("from fedrank.cli.main import main\nmain()", _IMPORT_ALL)
-    command = [sys.executable, "-c", program, OPTIONAL.replace(" ", ",")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    done = run_without(OPTIONAL, ROOT, program=_IMPORT_ALL)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout).values()) <= {"MissingExtraError"}
 
@@ -89,11 +64,6 @@ def test_the_extras_that_errors_name_are_there_and_on_the_page():
     assert {"jax", "sklearn", "png", "texts", "serve", "flower"} <= named <= set(EXTRAS)
     page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE)) == set(EXTRAS) - {"dev", "docs", "tests"}
-
-
-def without(packages, tmp_path, *arguments):
-    command = [sys.executable, "-c", _WITHOUT, packages.replace(" ", ","), *arguments]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
 
 #: The least run of each wing's recommended protocol.
@@ -108,17 +78,19 @@ _SMALL = {
 @pytest.mark.slow
 def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
     for name, few in _SMALL.items():
-        done = without(OPTIONAL, tmp_path, "run", name, *few, "--seeds", "1", "--out", name)
+        done = run_without(OPTIONAL, tmp_path, "run", name, *few, "--seeds", "1", "--out", name)
         assert done.returncode == 0, done.stderr
         written = {path.name for path in (tmp_path / name).iterdir()}
         assert {"metrics.parquet", "privacy.json", "ledger.jsonl", "weights"} <= written
         assert json.loads((tmp_path / name / "environment.json").read_text(encoding="utf-8"))["jax"] is None
         assert "<svg" in (tmp_path / name / "report.html").read_text(encoding="utf-8")
         assert {path.suffix for path in (tmp_path / name / "figures").iterdir()} == {".svg"}
+    (tmp_path / "letor.txt").write_text("1 qid:1 1:0.5 3:1 # docid = a\n0 qid:1 2:0.25\n", encoding="utf-8")
     for command in (
         ["protocols"],
         ["data", "list"],
         ["evaluate", "foltr-es", "generated"],
+        ["data", "check", "letor.txt"],
         ["rank", "foltr-pdgd", "generated", "--out", "ranked.txt"],
         ["export", "foltr-es", "ranker.safetensors"],
         ["privacy", "table"],
@@ -126,19 +98,21 @@ def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
         ["audit", "randomised-response", "--trials", "2000"],
         ["compare", "foltr-es", "foltr-pdgd"],
     ):
-        done = without(OPTIONAL, tmp_path, *command)
+        done = run_without(OPTIONAL, tmp_path, *command)
         assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
 def test_what_needs_an_extra_says_which(tmp_path):
+    run = ["run", "--seeds", "1", "--out", "it"]
     for packages, arguments, extra in (
-        ("bm25s Stemmer", ["silo-sketch", "--rounds", "2"], "texts"),
-        ("jax optax", ["silo-sketch", "--rounds", "2"], "jax"),
-        ("jax optax", ["vertical-slate"], "jax"),
-        ("jax optax", ["foltr-es", "--compute.backend", "jax"], "jax"),
-        ("sklearn", ["foltr-es", "--share", "topic", "--clients", "20"], "sklearn"),
+        ("bm25s Stemmer", [*run, "silo-sketch", "--rounds", "2"], "texts"),
+        ("jax optax", [*run, "silo-sketch", "--rounds", "2"], "jax"),
+        ("jax optax", [*run, "vertical-slate"], "jax"),
+        ("jax optax", [*run, "foltr-es", "--compute.backend", "jax"], "jax"),
+        ("sklearn", [*run, "foltr-es", "--share", "topic", "--clients", "20"], "sklearn"),
+        ("sklearn", ["privacy", "attack", "links"], "sklearn"),
     ):
-        done = without(packages, tmp_path, "run", *arguments, "--seeds", "1", "--out", "it")
+        done = run_without(packages, tmp_path, *arguments)
         assert done.returncode == 1 and f"fedrank[{extra}]" in done.stderr and "Traceback" not in done.stderr
         assert not (tmp_path / "it").exists()

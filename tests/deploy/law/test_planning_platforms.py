@@ -3,6 +3,7 @@
 import threading
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
@@ -13,6 +14,8 @@ from fedrank.deploy.platforms.client import visits
 from fedrank.deploy.platforms.service import ledger_of
 from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
+from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.slates.build import PLATFORMS
 
 ROUNDS, STAY, EXPLORERS = 15, 3, 3
 LAST = STAY * EXPLORERS - 1
@@ -75,6 +78,19 @@ def test_processes_learn_and_show_what_a_simulator_does(tmp_path, agreed, how):
     crossed = seen["crossed"][:, 0].sum(axis=0)
     np.testing.assert_array_equal(again.message_counts[0][1][1:], crossed[1:])
     assert [first for first, _ in again.message_counts] == [LAST // 5 * 5]
+
+
+@pytest.mark.minutes
+def test_users_that_take_jax_are_served_as_a_simulator_serves_them(tmp_path):
+    agreed = Terms.of(from_dict({**SETTINGS, "world": {**SETTINGS["world"], "choice": "cascade"}}))
+    assert not agreed.native
+    _, coordinator, _, rounds = lived_through(tmp_path, agreed)
+    simulator, keys = Simulator(agreed.protocol), run_keys([agreed.config.seed])
+    own_keys = jax.vmap(lambda key: jax.random.fold_in(key, PLATFORMS))(keys)
+    states, own = simulator.start(keys, agreed.protocol.parties(own_keys), per_run=True)
+    states, _, seen = simulator.advance(keys, states, None, own, 0, ROUNDS)
+    np.testing.assert_allclose(coordinator.state.model, simulator.models(states)[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose([one.engagement for one in rounds], seen["world"]["engagement"][:, 0], rtol=1e-5)
 
 
 def test_a_hundredth_of_fedslates_bytes(agreed):

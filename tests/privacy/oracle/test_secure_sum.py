@@ -15,7 +15,7 @@ from scipy import stats
 from secure_sums import Session, plain_sum, words
 
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.privacy.secure_sum import crypto, secure_sum, shamir
+from fedrank.privacy.secure_sum import crypto, secure_sum
 from fedrank.privacy.secure_sum.messages import Terms, message_sizes
 from fedrank.privacy.secure_sum.party import Party, pair_mask, rows, to_array, to_bytes
 from fedrank.privacy.secure_sum.server import Server, circulant
@@ -118,7 +118,7 @@ def test_a_late_vector_stays_hidden_by_its_self_mask():
     late, others = session.parties[2], [0, 1, 3, 4]
     # Neighbours of i in order: party 2 stands at index 1 for parties below it, at index 2 for those above.
     shares = {i + 1: rows(session.replies[j].shares, 32)[1 if i < 2 else 2] for j, i in enumerate(others)}
-    key = shamir.combine(shares, 3)
+    key = crypto.combine_shares(shares, 3)
     assert crypto.public_key(key) == to_bytes(session.keys[2].mask_key)  # the server does know its pairwise masks
     stripped = session.masked[2].vector
     for i in others:
@@ -156,10 +156,10 @@ def test_a_server_that_lies_about_a_drop_out_gets_too_few_shares_of_one_secret()
         share = rows(session.parties[i].unmask(replace(session.requests[i], survived=lie)).shares, 32)[at]
         (seed_shares if i > 1 else key_shares)[i + 1] = share
     seed_shares[3] = to_bytes(session.parties[2].unmask(session.requests[2]).own)
-    seed = shamir.combine(seed_shares, 3)
+    seed = crypto.combine_shares(seed_shares, 3)
     assert seed == session.parties[2]._seed
     with pytest.raises(SecureSumError, match="2 shares of a secret are there, 3 are needed"):
-        shamir.combine(key_shares, 3)
+        crypto.combine_shares(key_shares, 3)
     # Which is why a threshold of half the holders or less does not exist.
     for threshold in (0, 1, 2, 6):
         with pytest.raises(ConfigError, match=r"must be in 3\.\.5"):
@@ -168,14 +168,15 @@ def test_a_server_that_lies_about_a_drop_out_gets_too_few_shares_of_one_secret()
 
 def test_fewer_shares_than_the_threshold_are_not_the_secret():
     secret = bytes(range(32))
-    shares = {i + 1: share for i, share in enumerate(shamir.split(secret, 4, 6))}
+    shares = {i + 1: share for i, share in enumerate(crypto.split_secret(secret, 4, 6))}
     for chosen in ((1, 2, 3, 4), (3, 4, 5, 6), (6, 1, 4, 2)):
-        assert shamir.combine({i: shares[i] for i in chosen}, 4) == secret
+        assert crypto.combine_shares({i: shares[i] for i in chosen}, 4) == secret
     three = {i: shares[i] for i in (1, 3, 5)}
     with pytest.raises(SecureSumError, match="3 shares"):
-        shamir.combine(three, 4)
-    assert shamir.combine(three, 3) != secret
-    assert shares != {i + 1: share for i, share in enumerate(shamir.split(secret, 4, 6))}  # no two sharings are alike
+        crypto.combine_shares(three, 4)
+    assert crypto.combine_shares(three, 3) != secret
+    again = crypto.split_secret(secret, 4, 6)
+    assert shares != {i + 1: share for i, share in enumerate(again)}  # no two sharings are alike
 
 
 def test_shares_of_pycryptodome_make_their_secret():
@@ -186,7 +187,8 @@ def test_shares_of_pycryptodome_make_their_secret():
         5: "04bf1e182edef0e176e0ef932435fe672735b315b3d3f9705320df035300aa69",
         6: "e607b5df88fd631d3f0d60a93927803c1c05bdca10344e5fe8ef49f53eb6839a",
     }
-    assert shamir.combine({holder: bytes.fromhex(share) for holder, share in shares.items()}, 4) == bytes(range(32))
+    found = crypto.combine_shares({holder: bytes.fromhex(share) for holder, share in shares.items()}, 4)
+    assert found == bytes(range(32))
 
 
 def test_sharing_is_a_polynomial_over_the_field():
@@ -202,10 +204,10 @@ def test_sharing_is_a_polynomial_over_the_field():
 
     words = [int.from_bytes(secrets.token_bytes(16), "big") for _ in range(8)]
     for word in (1, 2, 1 << 127, (1 << 128) - 1, *words):
-        assert times(word, shamir._inverse(word)) == 1
-        assert [shamir._times(word, other) for other in words] == [times(word, other) for other in words]
+        assert times(word, crypto._inverse(word)) == 1
+        assert [crypto._times(word, other) for other in words] == [times(word, other) for other in words]
     secret = secrets.token_bytes(32)
-    shares = shamir.split(secret, 2, 3)
+    shares = crypto.split_secret(secret, 2, 3)
     for half in (slice(0, 16), slice(16, 32)):
         constant, one, two, three = (int.from_bytes(each[half], "big") for each in (secret, *shares))
         assert (two, three) == (times(one ^ constant, 2) ^ constant, times(one ^ constant, 3) ^ constant)

@@ -2,10 +2,14 @@
 
 import bz2
 import gzip
+import io
 import lzma
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_svmlight_file
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
 from fedrank.ranking.data import letor
@@ -242,3 +246,58 @@ def test_an_index_that_is_none_is_refused_with_its_line(tmp_path, monkeypatch):
 
 def test_this_machine_says_how_much_memory_it_has():
     assert letor._memory() > 1e8
+
+
+_number = st.one_of(
+    st.floats(-1e30, 1e30).map(repr),
+    st.integers(-999, 999).map("{:+d}".format),
+    st.decimals(-2, 2, places=6).map(str),
+    st.sampled_from(["1e-300", "5e-46", ".5", "7.", "1E3", "1_0", "-0", "0.1e-6", "16777217", "3.4028235e38"]),
+)
+_feature = st.tuples(st.integers(0, 60), _number, st.sampled_from(["", "0", "00"]), st.sampled_from([" ", "  ", "\t"]))
+_row = st.tuples(
+    st.sampled_from(["0", "1", "2.0", "+3", "4e0"]),
+    st.lists(_feature, min_size=1, max_size=8, unique_by=lambda feature: feature[0]).map(sorted),
+    st.sampled_from(["", "#docid = a 1:2", " # 9:9", "\t"]),
+)
+
+
+@given(st.lists(_row, min_size=1, max_size=5), st.booleans(), st.sampled_from([1, 2, 256]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_numbers_are_those_of_scikit_learn_bit_by_bit(tmp_path, monkeypatch, rows, named, block):
+    monkeypatch.setattr(letor, "_BLOCK", block)
+    lines = [
+        f"{label} {'qid:1 ' * named}{''.join(f'{gap}{pad}{i}:{value}' for i, value, pad, gap in features)}{end}\n"
+        for label, features, end in rows
+    ]
+    text = "".join(lines).encode()
+    sizes = None if named else write(tmp_path / "sizes", f"{len(rows)}\n".encode())
+    found = letor.read(write(tmp_path / "file", text), zero_based=True, groups=sizes)
+    matrix, labels = load_svmlight_file(io.BytesIO(text), dtype=np.float32, zero_based=True)
+    expected = matrix.toarray()
+    assert found.features.dtype == expected.dtype and found.features.tobytes() == expected.tobytes()
+    assert found.labels.tolist() == labels.tolist()
+
+
+def test_what_scikit_learn_refuses_is_refused_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(letor, "_BLOCK", 4)
+    for fault in (
+        "1 2:3:4",
+        "1:2:3 4",
+        "1: 2 :3",
+        "2:1 3",
+        "1.0:5",
+        "1e0:2",
+        "1:1 1:2",
+        "3:1 2:1",
+        "1:2+3 4:",
+        "1:1\0",
+    ):
+        lines = [f"1 qid:1 1:{number} 5:1\n" for number in range(20)]
+        lines[10] = f"1 qid:1 {fault}\n"
+        text = "".join(lines).encode()
+        with pytest.raises((ValueError, OverflowError)):
+            load_svmlight_file(io.BytesIO(text), dtype=np.float32, zero_based=True)
+        with pytest.raises(FormatError) as caught:
+            letor.read(write(tmp_path / "fault", text))
+        assert caught.value.line == 11

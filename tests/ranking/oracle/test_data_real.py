@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_svmlight_file
 
 from fedrank.data import load
+from fedrank.data.lines import read_lines
 from fedrank.ranking.data.letor import read, read_parts
 from fedrank.ranking.data.queries import concatenate
 
@@ -25,6 +27,33 @@ def need(folder):
     if not folder.exists():
         pytest.skip(f"needs {folder}, which is not there")
     return folder
+
+
+class Unpacked:
+    """Lines of a file, in the form that scikit-learn's reader takes for one."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def read(self):
+        raise NotImplementedError
+
+    def __iter__(self):
+        return read_lines(self.path)
+
+
+def test_numbers_are_those_of_scikit_learn_bit_by_bit(ltr):
+    for file, sizes in (
+        ("mq2008/S1.txt.xz", None),
+        ("mslr-web10k-sample/fold1.train.5k.txt.xz", None),
+        ("lightgbm-lambdarank/rank.train.xz", "lightgbm-lambdarank/rank.train.query"),
+    ):
+        path = need(ltr / file)
+        matrix, labels = load_svmlight_file(Unpacked(path), dtype=np.float32, zero_based=False)
+        found = read(path, zero_based=False, groups=sizes and ltr / sizes)
+        expected = matrix.toarray()
+        assert found.features.dtype == expected.dtype and found.features.tobytes() == expected.tobytes()
+        assert found.labels.tolist() == labels.tolist()
 
 
 def test_mq2008_parts(mq2008):

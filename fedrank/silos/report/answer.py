@@ -185,10 +185,11 @@ def _numbers(one: Answer) -> list[Number]:
     )
     nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold: {one.nested.value:.3f}"
     first = f"Over the best tried first ({WAYS[one.rival].title})"
+    over = [] if one.use == one.rival else [Number(first, compare_aucs(one.gain, first))]
     return [
         Number(f"Rows of {one.name}", Named(f"{rows:,}"), all_rows),
         Number("AUC of what to use", Measured(one.recommended_auc.value, "AUC"), nested),
-        Number(first, compare_aucs(one.gain, first)),
+        *over,
         Number(
             "Brier score",
             Measured(one.calibration.brier, "Brier score"),

@@ -210,3 +210,19 @@ def test_verdicts_of_slates_and_of_texts_are_those_of_the_values_in_the_files(tm
         )
         assert ("worse than searching" in first) == (found == "less" or (not found and (ours - home).mean() < 0))
     assert {"", "more", "unknown"} <= seen
+
+
+@pytest.mark.parametrize("wing", [what for command, what in SENTENCES if command == "report"])
+def test_every_epsilon_at_the_top_of_a_page_is_one_of_the_account(wing, tmp_path, monkeypatch, capsys):
+    made = SENTENCES["report", wing](tmp_path, partial(put, monkeypatch), 3)
+    printed(capsys, made.arguments)
+    text = made.page.read_text(encoding="utf-8")
+    tiles = re.findall(r"<dt>([^<]*ε[^<]*)</dt><dd><b>([^<]*)</b>", text)
+    account = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    known = [one["epsilon"] for one in account["promises"] if one["epsilon"] is not None]
+    assert tiles or wing == "texts without protection"
+    for _, shown in tiles:
+        value = float(shown.replace(",", "").replace("∞", "inf"))
+        assert any(abs(value - one) <= max(0.005, 0.5 * (one >= 100)) for one in known) or (
+            value == np.inf and not known
+        )

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
-from fedrank.cli.terminal import AsJson, print_json, say, table
+from fedrank.cli.terminal import AsJson, headline, print_json, say, table
 from fedrank.deploy.linking import MODES as LINK_MODES
 from fedrank.deploy.linking import LinkAttack
 from fedrank.silos.attacks.settings import MODES as RECORD_MODES
@@ -43,20 +43,23 @@ def sketch(
         settings: The attack.
         out: Also write a page there, such as attack.html.
     """
-    from fedrank.texts.attacks.page import write_page
+    from fedrank.texts.attacks.page import attack_opening, write_page
     from fedrank.texts.attacks.suite import attack_sketches
 
     found = attack_sketches(settings)
     if out is not None:
         write_page(found, settings, out)
     asked = settings.z1 if settings.asks else None
+    sentence = str(attack_opening(found, settings.epsilon).sentence)
     if as_json:
-        print_json({**asdict(settings), "z1": asked, "findings": [one.as_json() for one in found]})
+        print_json(
+            {"sentence": sentence, **asdict(settings), "z1": asked, "findings": [one.as_json() for one in found]}
+        )
         return
     own = "" if asked is None else f", z₁ = {asked}"
     title = f"z = {settings.z}, w = {settings.w}{own}, ε = {settings.epsilon:g}; simulated noise, seeded"
     silent = "publish-once: no question leaves the querier, so there is no term to find."
-    _print_findings(found, title, [silent] if "publish-once" in settings.modes else [], out)
+    _print_findings(sentence, found, title, [silent] if "publish-once" in settings.modes else [], out)
 
 
 @app.command
@@ -78,27 +81,37 @@ def documents(
         settings: The attack.
         out: Also write a page there, such as attack.html.
     """
-    from fedrank.texts.attacks.page import write_documents_page
+    from fedrank.texts.attacks.page import documents_opening, write_documents_page
     from fedrank.texts.attacks.served import attack_documents
 
     found = attack_documents(collection, settings)
     if out is not None:
         write_documents_page(found, collection, settings, out)
+    sentence = str(documents_opening(found, collection).sentence)
     if as_json:
-        print_json({"collection": collection, **asdict(settings), "findings": [one.as_json() for one in found]})
+        print_json(
+            {
+                "sentence": sentence,
+                "collection": collection,
+                **asdict(settings),
+                "findings": [one.as_json() for one in found],
+            }
+        )
         return
     title = f"{collection}, {settings.owners} owners; simulated noise, seeded"
-    _print_findings(found, title, ["Words read: those that a guess does not name. AUC: 0.5 is chance."], out)
+    meaning = ["Words read: those that a guess does not name. AUC: 0.5 is chance."]
+    _print_findings(sentence, found, title, meaning, out)
 
 
-def _print_findings(found: Sequence[Any], title: str, words: Sequence[str], page: Path | None) -> None:
-    """Print what attacks on texts found, as the page's table has it, and sentences below it."""
+def _print_findings(sentence: str, found: Sequence[Any], title: str, words: Sequence[str], page: Path | None) -> None:
+    """Print what attacks on texts found: the page's first sentence, its table, and sentences below it."""
     from fedrank.cli.report import drawn
     from fedrank.texts.attacks.page import table as table_of_page
 
     made = table_of_page(found, title)
     shown = drawn(made, [column.key for column in made.columns if column.key != "trials"])
-    say(shown, *made.notes, *words, *(f"{one.attack}, {one.mode}: {one.words}." for one in found), page=page)
+    found_words = (f"{one.attack}, {one.mode}: {one.words}." for one in found)
+    say(headline(sentence), shown, *made.notes, *words, *found_words, page=page)
 
 
 @app.command
@@ -119,19 +132,21 @@ def slates(
         settings: The attack.
         out: Also write a page there, such as attack.html.
     """
-    from fedrank.slates.attacks.page import write_page
+    from fedrank.slates.attacks.page import attack_opening, write_page
     from fedrank.slates.attacks.suite import attack_slates
 
     told = not as_json and sys.stderr.isatty()
     found = attack_slates(settings, lambda line: print(f"{line} …", file=sys.stderr) if told else None)
     if out is not None:
         write_page(found, settings, out)
+    sentence = attack_opening(found, settings.seeds).sentence
     if as_json:
-        print_json({**asdict(settings), "leaks": [one.as_json() for one in found]})
+        print_json({"sentence": str(sentence), **asdict(settings), "leaks": [one.as_json() for one in found]})
         return
 
     s, shown = settings, {one.mode.split(",")[0] for one in found}
     say(
+        headline(sentence),
         f"N = {s.candidates}, n = {s.slate}, K = {s.platforms}, {s.seeds} seeds" + "".join(f", {one}" for one in s.set),
         *(f"• {one.words}{_ends(one)}." for one in found),
         "R²: 1 is everything, 0 a blind guess. Advantage: true less false positives.",
@@ -168,16 +183,17 @@ def records(
         public: Public ranges of the columns; without ranges nothing with noise is attacked.
         settings: The attack.
     """
-    from fedrank.silos.attacks.membership import attack_records
+    from fedrank.silos.attacks.membership import attack_records, membership_sentence
     from fedrank.silos.sceptic.learners import rows_of
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
     ranges = public.of(silos.feature_names) if public.range_ else None
     found = attack_records(rows_of(silos)[number], ranges, settings)
+    sentence = membership_sentence(found, silos.names[number])
     if as_json:
         told = {"data": silos.name, "of": silos.names[number], **asdict(settings)}
-        print_json({**told, "findings": [one.as_json() for one in found]})
+        print_json({"sentence": str(sentence), **told, "findings": [one.as_json() for one in found]})
         return
 
     columns = ("what is sent", "ε", "AUC of the attack \\[99 %]", "named, of 5 % wrong", "largest AUC that ε allows")
@@ -188,7 +204,8 @@ def records(
         bad = "red" if one.broken else "green"
         epsilon, most = ("–", "–") if one.epsilon is None else (f"{one.epsilon:g}", f"{one.most:.3f}")
         shown.add_row(one.mode, epsilon, f"[{bad}]{told}[/{bad}]", f"{100 * one.found:.1f} %", most)
-    say(shown, *(f"{m}: {RECORD_MODES[m]}." for m in settings.modes), "0.5 is chance. Simulated noise, seeded.")
+    modes = (f"{mode}: {RECORD_MODES[mode]}." for mode in settings.modes)
+    say(headline(sentence), shown, *modes, "0.5 is chance. Simulated noise, seeded.")
 
 
 @app.command
@@ -207,7 +224,7 @@ def links(
     import numpy as np
 
     from fedrank.core.optional import require
-    from fedrank.deploy.linking.world import attack, observe
+    from fedrank.deploy.linking.world import attack, linking_sentence, observe
 
     require("sklearn", "The attack that learns how reports are linked", "sklearn")  # before devices report for minutes
 
@@ -215,9 +232,10 @@ def links(
         mode: attack(observe(settings, mode), np.random.default_rng(settings.seed), settings.devices)
         for mode in settings.modes
     }
+    sentence = linking_sentence(found)
     if as_json:
         linked = {mode: [asdict(one) for one in all_] for mode, all_ in found.items()}
-        print_json({**asdict(settings), "linked": linked})
+        print_json({"sentence": str(sentence), **asdict(settings), "linked": linked})
         return
     numbers = ("right \\[95 %]", "chance")
     title = f"{settings.devices} devices, {settings.rounds} rounds"
@@ -228,4 +246,4 @@ def links(
         for one in all_:
             right = f"{100 * one.right:.1f} % \\[{100 * one.low:.1f}, {100 * one.high:.1f}]"
             shown.add_row(one.attack, right, f"{100 * one.chance:.1f} %")
-    say(shown)
+    say(headline(sentence), shown)

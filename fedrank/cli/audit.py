@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrank.cli.terminal import AsJson, Quiet, print_json, say, table
+from fedrank.cli.terminal import AsJson, Quiet, headline, print_json, table
+from fedrank.cli.terminal import say as print_parts
 from fedrank.core.errors import ConfigError, FedrankWarning, MissingExtraError, RunError
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.audit import AUDITS, Audited, audit_mechanism
+from fedrank.report.claims import Named, Sentence, Share, say
+from fedrank.report.wording import in_words
 
 
 def audit(
@@ -47,14 +51,27 @@ def audit(
                 raise
             warnings.warn(f"{name} is left out: {error}", FedrankWarning, stacklevel=2)
     broken = [one for one in found if one.broken and one.holds]
+    sentence = audit_sentence(found)
     if as_json:
-        print_json([{**asdict(one), "broken": one.broken} for one in found])
+        audited = [{**asdict(one), "broken": one.broken} for one in found]
+        print_json({"sentence": str(sentence), "audited": audited})
     else:
-        _print(found)
+        _print(found, sentence)
     if broken:
         raise RunError(
             f"{', '.join(one.mechanism for one in broken)}: an attack shows more than is promised. Do not deploy this."
         )
+
+
+def audit_sentence(found: Sequence[Audited]) -> Sentence:
+    """Sentence on the number of mechanisms whose promise an attack breaks, and their names."""
+    broken, known = (tuple(one.mechanism for one in found if one.broken and one.holds is ok) for ok in (True, False))
+    sentence = say("Mechanisms of which an attack shows more than is promised: ")
+    sentence += say(Share(len(broken) + len(known), len(found)))
+    for names, about in ((broken, "; do not deploy "), (known, "; known to be broken: ")):
+        if names:
+            sentence += say(about, Named(in_words(names)))
+    return say(sentence, ".")
 
 
 def _run_audited(folder: Path, trials: int | None) -> Audited:
@@ -77,7 +94,7 @@ def _run_audited(folder: Path, trials: int | None) -> Audited:
     return found
 
 
-def _print(found) -> None:
+def _print(found: Sequence[Audited], sentence: Sentence) -> None:
     columns = ("mechanism", "ε of one", "promised", "shown", "")
     title = "ε that is promised, and ε that an attack shows with 99 % confidence"
     shown = table(*columns, numbers=columns[2:4], whole=columns[:1], title=title)
@@ -88,7 +105,8 @@ def _print(found) -> None:
         shown.add_row(one.mechanism, one.unit + at, f"{one.promised:.3g}", f"{most}{one.shown:.3f}", verdict)
     numbers = [one.trials for one in found]
     trials = f"{min(numbers):,}" if min(numbers) == max(numbers) else f"{min(numbers):,} to {max(numbers):,}"
-    say(
+    print_parts(
+        headline(sentence),
         shown,
         "The worlds that are told apart:",
         *dict.fromkeys(f"  {one.mechanism}: {one.worlds}." for one in found),

@@ -7,7 +7,7 @@ from pathlib import Path
 from cyclopts import App
 
 from fedrank.cli.report import drawn
-from fedrank.cli.terminal import AsJson, Names, Quiet, Status, Switch, print_json, say, time_left
+from fedrank.cli.terminal import AsJson, Names, Quiet, Status, Switch, headline, print_json, say, time_left
 from fedrank.engine.executors.choose import Engine
 
 app = App(name="leaderboard")
@@ -78,9 +78,9 @@ def submit(file: Path, /, out: Path = _OUT, *, as_json: AsJson = False) -> None:
 
     grid = read_grid(out)
     rows = take(file, out, grid)
+    _show(standings_of(grid, out), out, as_json)
     if not as_json:
         print(f"taken: {len(rows)} row{'s' * (len(rows) != 1)} of {file}")
-    _show(standings_of(grid, out), out, as_json)
 
 
 def _heard(quiet: bool):
@@ -99,17 +99,19 @@ def _heard(quiet: bool):
 
 
 def _show(standings, out: Path, as_json: bool) -> None:
-    from fedrank.ranking.leaderboard.page import findings, ranking_table, write
+    from fedrank.ranking.leaderboard.page import board_opening, findings, ranking_table, write
     from fedrank.ranking.leaderboard.standings import contrasts, contrasts_frame, results_frame
 
     page = write(standings, out)
     found = contrasts(standings)
+    sentence, said = board_opening(standings, found, ()).sentence, findings(standings, found)
     if as_json:
         print_json(
             {
+                "sentence": str(sentence),
                 "page": None if page is None else str(page),
                 "missing": standings.missing,
-                "findings": findings(standings, found),
+                "findings": said,
                 "rows": results_frame(standings).dicts(),
                 "tests": contrasts_frame(found).dicts(),
             }
@@ -118,4 +120,5 @@ def _show(standings, out: Path, as_json: bool) -> None:
     columns = ["method", "interactions", "interactions p", "bytes", "bytes p"]
     tables = [ranking_table(standings, data, found) for data in dict.fromkeys(one.data for one in standings.grid.parts)]
     shown = (drawn(table, columns) for table in tables if table.rows)
-    say(*shown, *(f"• {text}" for text in findings(standings, found).values() if text), page=page)
+    more = (text for text in said.values() if text not in ("", str(sentence)))
+    say(headline(sentence), *shown, *(f"• {text}" for text in more), page=page)

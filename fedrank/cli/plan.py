@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from fedrank.cli.report import drawn
-from fedrank.cli.terminal import AsJson, Quiet, print_json, say
+from fedrank.cli.terminal import AsJson, Quiet, headline, print_json, say
 from fedrank.ranking import plan as planning
 from fedrank.ranking.report import plan as page
 
@@ -42,23 +42,24 @@ def plan(
     made = planning.plan(need, hear)
     if out is not None:
         page.write_page(made, out)
+    sentence = page.plan_opening(made).sentence
     if as_json:
         found = [{"name": name, **one.as_json(need)} for name, one in planning.rows(made)]
         print_json({
-            **asdict(need), "measure": made.measure, "untrained": made.untrained,
+            "sentence": str(sentence), **asdict(need), "measure": made.measure, "untrained": made.untrained,
             "predictions": found, "command": planning.command_of(made),
         })  # fmt: skip
         return
     shown = page.table(made)
     trust = need.way.says + (f"; δ = {need.delta:g}" if need.way.delta else "")
     say(
+        headline(sentence),
         f"{need.devices:,} devices, {need.searches:g} searches a day, ε = {need.epsilon:g} over a user's life",
         drawn(shown, ["name", "days", "rounds", "clients", "interactions", "mean", "low", "high"]),
         f"{made.measure}: on the training queries of {need.data}; {made.untrained:.4f} before training. The promise: "
         f"{trust}; ε of {need.way.message} is {made.best.epsilon_message:.3g}. Rounds follow each other; the days are "
         "those of devices that are never offline.",
         *shown.notes,
+        f"At full size: {planning.command_of(made)}",
+        page=out,
     )
-    print(f"At full size: {planning.command_of(made)}")
-    if out is not None:
-        print(f"page: {out}")

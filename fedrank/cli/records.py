@@ -10,7 +10,7 @@ import cyclopts
 
 from fedrank.cli.silo_tables import LabelledColumns, Public, table_of
 from fedrank.cli.silos import ends_of, signed_number
-from fedrank.cli.terminal import AsJson, in_style, print_json, say
+from fedrank.cli.terminal import AsJson, headline, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
@@ -171,6 +171,7 @@ def private(
         raise DataError(f"silo {mine} has {own.rarer} rows of the rarer label, {FEWEST} are needed to judge by.")
     found = private_answer(own, sent, ranges, seed)
     told: dict[str, Any] = {
+        "sentence": str(found.headline(mine, own.rows)),
         "data": Path(data).name.split(".")[0], "target": mine, "rows": own.rows, "simulated": not received,
         "messages": {n: {"rows": s.rows, **e} for n, s, e in zip(names, sent, spent, strict=True)},
         **found.as_json(names),
@@ -228,11 +229,6 @@ def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[di
 def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
     from fedrank.silos.records.ways import WAYS
 
-    use = "your own model" if found.recommended == "alone" else f"the model “{WAYS[found.recommended]}”"
-    headline = (
-        f"{told['target']} ({told['rows']:,} rows): use {use}, AUC {found.recommended_auc.value:.3f}; "
-        f"{signed_number(found.gain.value)} ({ends_of(found.gain, signed=True)}) over its own model."
-    )
     ways = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
     for way, (auc, gain) in found.rows.items():
         mark = " ←" if way == found.recommended else ""
@@ -249,4 +245,4 @@ def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
             f"AUC of the others’ model here, with noise of σ = {one['sigma']:.3f}, to be told: {one['value']:.3f} "
             f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public)."
         )
-    say(in_style(headline, "bold"), ways, silos, *words)
+    say(headline(told["sentence"]), ways, silos, *words)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrank.cli.terminal import AsJson, Switch, in_style, print_json, say
+from fedrank.cli.terminal import AsJson, Switch, headline, in_style, print_json, say
 from fedrank.cli.terminal import table as rich_table
 
 #: Runs that a table of settings has a column for on a terminal.
@@ -69,9 +69,11 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
     spent = comparison.privacy_table(labelled, "run")
     differs = comparison.changed_settings(labelled)
     page = comparison.write_comparison(runs, out) if out is not None else None
+    sentence = str(comparison.comparison_opening(labelled).sentence)
     if as_json:
         final = comparison.comparison_table(labelled, pool=pool)
         content = {
+            "sentence": sentence,
             "runs": {label: str(run.path) for label, run in labelled.items()},
             "differs": to_json(differs),
             "not_comparable": comparison.refusals(labelled, pool=pool),
@@ -81,6 +83,7 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
         return
     final = comparison.comparison_table(labelled, most_telling=True, pool=pool)
     shown = [
+        headline(sentence),
         *_differences(differs, list(labelled)),
         *(in_style(line, "bold") for line in comparison.refused_words(labelled, pool=pool)),
         _terminal_comparison(final),
@@ -147,7 +150,7 @@ def show(run: Any, page: Path | None, *, as_json: bool) -> None:
         return
     first = run.shown.terminal(run)
     say(
-        in_style(str(run.shown.opening(run).sentence), "bold"),
+        headline(run.shown.opening(run).sentence),
         *([_terminal_table(final)] if first is None else _parts(first)),
         *(in_style(f"{caveat}.", "bold") for caveat in describe.other_caveats(run)),
         *_parts(run.shown.terminal_after(run)),

@@ -7,7 +7,7 @@ from pathlib import Path
 from cyclopts import App
 
 from fedrank.cli.report import drawn
-from fedrank.cli.terminal import AsJson, Names, Quiet, listener, print_json, say
+from fedrank.cli.terminal import AsJson, Names, Quiet, headline, listener, print_json, say
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 app = App(name="reproduce")
@@ -52,16 +52,17 @@ def reproduce(
     chosen = [study for name, study in studies.items() if not only or name in only]
     quick = "" if fraction == 1 else f"-{fraction:g}"
     folder = out or Path("runs") / f"reproduce-{known.name}{quick}"
-    from fedrank.report.study import results, write_study_page
+    from fedrank.report.study import results, study_opening, write_study_page
 
     shown, page = [], None
     for study in chosen:  # the page is there from the first study on
         shown.append(_run(study, folder / study.name, fraction, quiet))
         page = write_study_page(known, shown, folder)
+    sentence = study_opening(known, shown).sentence
     if as_json:
-        print_json({"page": None if page is None else str(page), **results(known, shown)})
+        print_json({"sentence": str(sentence), "page": None if page is None else str(page), **results(known, shown)})
         return
-    _print(known, shown, page)
+    _print(known, shown, sentence, page)
 
 
 def _run(study, folder: Path, fraction: float, quiet: bool):
@@ -79,11 +80,11 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
         return StudyRuns(study, (), fraction, missing=str(error))
 
 
-def _print(paper, shown, page: Path | None) -> None:
+def _print(paper, shown, sentence, page: Path | None) -> None:
     from fedrank.report.study import spending
     from fedrank.report.study import table as values_table
 
-    parts: list = []
+    parts: list = [headline(sentence)]
     reasons: dict[str, str] = {}  # where several studies miss the same, it is told once
     for one in shown:
         if one.missing:

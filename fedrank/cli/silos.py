@@ -11,7 +11,7 @@ import cyclopts
 
 from fedrank.cli.report import drawn
 from fedrank.cli.silo_tables import Columns, LabelledColumns, table_of
-from fedrank.cli.terminal import AsJson, Names, Switch, in_style, print_json, say
+from fedrank.cli.terminal import AsJson, Names, Switch, headline, in_style, print_json, say
 from fedrank.cli.terminal import table as rich_table
 from fedrank.core.errors import ConfigError
 from fedrank.report.statistics import p_is, p_value
@@ -219,6 +219,7 @@ def compare(
         out: Also write everything there: a page (.html), or JSON.
         save_model: Also write the recommended model there, for fedrank evaluate; of one target.
     """
+    from fedrank.silos.report.answer import answers_sentence
     from fedrank.silos.sceptic.compare import answer, targets_of
 
     table = table_of(data, meaning)
@@ -229,6 +230,7 @@ def compare(
         raise ConfigError(f"a model is of one silo; name it: --target {table.names[wanted[0]]}.")
     answers = [answer(table, number, seed=seed) for number in wanted]
     made = {
+        "sentence": str(answers_sentence(answers)),
         "data": table.name,
         "label": table.label,
         "generated": table.generated,
@@ -263,11 +265,11 @@ for _name, _help in (
 def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
     from fedrank.silos.report.answer import calibration_words, verdicts_table, ways_table
 
-    shown: list[Any] = []
+    shown: list[Any] = [headline(made["sentence"])] if len(answers) > 1 else []
     for one in answers:
         nested = one.nested
         shown += [
-            in_style(str(one.headline()), "bold"),
+            headline(one.headline()),
             *(in_style(f"! {warning}", "red") for warning in one.warnings()),
             drawn(ways_table(one), ("way", "auc", "gain")),
             drawn(verdicts_table(one), ("silo", "verdict", "gain", "visible", "like")),

@@ -9,8 +9,11 @@ from typing import Any
 
 import cyclopts
 
-from fedrank.cli.terminal import AsJson, Names, Switch, print_json, say, table
+from fedrank.cli.terminal import AsJson, Names, Switch, headline, print_json, table
+from fedrank.cli.terminal import say as print_parts
 from fedrank.core.errors import ConfigError
+from fedrank.report.claims import Comparison, Ends, Named, Sentence, say
+from fedrank.report.statistics import Interval
 
 #: Share of a policy's choices that may be missing in a log before that is said.
 _UNSEEN = 0.01
@@ -74,18 +77,19 @@ def evaluate(
         each, together = judge(judged, _policy(name, counted, platforms[0], seed))
         named = [(log.name, one) for log, one in zip(judged, each, strict=True)]
         results.append((name, [*named, ("all", together)] if len(named) > 1 else named))
+    sentence = _policies_sentence(results)
     if as_json:
         found = [{"policy": name, "platform": one[0], **_plain(one[1])} for name, named in results for one in named]
-        print_json({"learnt_from_rows": sum(cuts), "generated": example, "results": found})
+        print_json({"sentence": str(sentence), "learnt_from_rows": sum(cuts), "generated": example, "results": found})
         return
+    print_parts(headline(sentence))
     shown = ESTIMATORS[:3]
     for name, named in results:
         drawn = table("platform", "logged", *shown, "clicks", numbers=("logged", "clicks"), title=Path(name).name)
         for platform, one in named:
             cells = (_with_ends(one.estimates[which]) for which in shown)
             drawn.add_row(platform, _with_ends(Estimate(one.logged.value)), *cells, f"{one.effective_clicks:.0f}")
-        say(drawn)
-        print(f"Instead of what was shown: {_verdict([one for _, one in named])}\n")
+        print_parts(drawn, f"{_verdict([one for _, one in named])}\n")
     rows = sum(len(log) for log in judged)
     print(
         f"Of 1,000 items shown, with 95 % intervals; {rows:,} rows judged"
@@ -125,23 +129,41 @@ def _with_ends(one: Any) -> str:
     return f"{value:.{digits + (digits and 1)}f}{ends}"
 
 
-def _verdict(judgements: list[Any]) -> str:
-    """A sentence on whether a policy is shown to earn more or less than what was shown.
+def _compare_clicks(judgements: list[Any]) -> Comparison:
+    """The clicks of 1,000 items that a policy shows, compared with those of what was shown.
 
     Args:
         judgements: At each platform, and last at all of them.
     """
     from fedrank.slates.logged import FEW
 
-    one, said = judgements[-1], []
-    low, high, fewest = one.gain.low, one.gain.high, min(each.effective_clicks for each in judgements)
-    if low is None or high is None or fewest < FEW:
-        said.append(
-            f"too few clicks tell ({fewest:.0f} at a platform); an interval needs {FEW:.0f}, and more is better"
-        )
-    else:
-        word = "more" if low > 0 else "less" if high < 0 else "neither more nor less for sure"
-        said.append(f"{word}, by {1000 * one.gain.value:+.3g} of 1,000 ({1000 * low:+.3g}, {1000 * high:+.3g})")
+    gain, few = judgements[-1].gain, min(each.effective_clicks for each in judgements) < FEW
+    ends = (None, None) if few or gain.low is None else (1000 * gain.low, 1000 * gain.high)
+    found = Interval(1000 * gain.value, *ends)
+    return Comparison(found, "what was shown", ways=("above", "below"), than="", digits=1, unit="clicks")
+
+
+def _policies_sentence(results: list[tuple[str, list[tuple[str, Any]]]]) -> Sentence:
+    """Every policy compared with what was shown, as a sentence; ``results`` by policy and platform."""
+    said = say("By clicks of 1,000 items: ")
+    for i, (name, named) in enumerate(results):
+        compared = _compare_clicks([one for _, one in named])
+        said += say("; " if i else "", Named(Path(name).name), " is ", compared)
+    return say(said, ".")
+
+
+def _verdict(judgements: list[Any]) -> str:
+    """A policy compared with what was shown, and what makes the comparison doubtful, as a sentence.
+
+    Args:
+        judgements: At each platform, and last at all of them.
+    """
+    from fedrank.slates.logged import FEW
+
+    one, compared = judgements[-1], _compare_clicks(judgements)
+    said = [str(say("Clicks of 1,000 items: ", compared, Ends(compared)))]
+    if (fewest := min(each.effective_clicks for each in judgements)) < FEW:
+        said.append(f"{fewest:.0f} clicks at a platform, an interval needs {FEW:.0f}")
     if one.unseen > _UNSEEN:
         said.append(
             f"{one.unseen:.0%} of what it shows was never shown at that position: only dr guesses what it earns"

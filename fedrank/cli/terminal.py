@@ -72,6 +72,11 @@ def in_style(text: str, style: str) -> Text:
     return Text(printable(text, lines=True), style)
 
 
+def headline(sentence: object) -> Text:
+    """The first sentence of a command or its page, in bold."""
+    return in_style(str(sentence), "bold")
+
+
 class Status:
     """A line on stderr that says how something goes: replaced on a terminal, one every few seconds in a log.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedrank.cli.terminal import print_json, say, table
+from fedrank.cli.terminal import headline, print_json, say, table
 from fedrank.core.errors import ConfigError
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
@@ -50,7 +50,7 @@ def search_settings(
             "that are chosen by the test part look better than they are."
         )
 
-    from fedrank.report.search import measures_of, value_of, write_csv, write_search
+    from fedrank.report.search import measures_of, search_opening, value_of, write_csv, write_search
 
     how: dict[str, Any] = {"trials": trials, "about": measure, "minimise": minimise, "listener": listener}
     found = run_search(config, parse_space(vary), folder, lambda path: value_of(path, split, name), **how)
@@ -58,8 +58,9 @@ def search_settings(
     called = f"{split}: {name or measures_of(winner.folder, split)[0]}"
     write_csv(folder / "trials.csv", found, called)
     page = write_search(found, called, folder, minimise=minimise)
+    sentence = search_opening(found, called, minimise=minimise).sentence
     if as_json:
-        _print_json(found, winner, called)
+        _print_json(str(sentence), found, winner, called)
         return None
     keys = list(winner.settings)
     shown = table("trial", *keys, called, numbers=("trial", called), title=f"{len(found)} trials in {folder}")
@@ -67,16 +68,23 @@ def search_settings(
         value = "failed" if trial.value is None else f"{trial.value:.4f}"
         style = "bold" if trial is winner else None
         shown.add_row(str(trial.number), *(f"{trial.settings[key]}" for key in keys), value, style=style)
-    say(shown, *(f"trial {trial.number}: {trial.failed}" for trial in found if trial.failed), page=page)
-    say(f"The best is trial {winner.number}, chosen by {called} from {len(found)}:")
+    say(
+        headline(sentence),
+        shown,
+        *(f"trial {trial.number}: {trial.failed}" for trial in found if trial.failed),
+        page=page,
+    )
+    say(f"Trial {winner.number}:")
     return winner.folder
 
 
-def _print_json(found: list[Trial], winner: Trial, called: str) -> None:
+def _print_json(sentence: str, found: list[Trial], winner: Trial, called: str) -> None:
     from fedrank.report.load import load
     from fedrank.report.tables import to_json
 
     run = load(winner.folder)
     rows = [{**vars(trial), "folder": str(trial.folder), "settings": dict(trial.settings)} for trial in found]
     final = to_json(run.shown.final(run))["rows"]
-    print_json({"measure": called, "trials": rows, "best": rows[found.index(winner)], "final": final})
+    print_json(
+        {"sentence": sentence, "measure": called, "trials": rows, "best": rows[found.index(winner)], "final": final}
+    )

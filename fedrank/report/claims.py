@@ -213,7 +213,7 @@ class Comparison:
     @property
     def _few(self) -> str:
         if not isinstance(self.difference, Estimate):
-            return f"with too few {self.unit} for an interval"
+            return f"(too few {self.unit} for an interval)"
         count = self.difference.n
         return "in the one seed that was run" if count == 1 else f"in the {count} seeds that were run"
 

@@ -308,9 +308,7 @@ def write_comparison(
     figures.save_all(drawn, folder / "figures")
     final, differs = comparison_table(runs), changed_settings(runs)
     together = comparison_table(runs, pool=True) if pooled else None
-    if opening is None:
-        leading = together if together and len(pools(runs)) > 1 else final
-        opening = comparison_opening(runs, leading, differs, list(own))
+    opening = opening or comparison_opening(runs, list(own))
     top = drawn.get(opening.chart)
     first = None if top is None else top.figure(opening.chart, opening.description)
     rest = {name: chart for name, chart in own.items() if name != opening.chart}
@@ -433,22 +431,21 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def comparison_opening(runs: Mapping[str, Run], table: Table, differs: Table, charts: Sequence[str]) -> Opening:
-    """Title, sentence, chart and numbers of a comparison.
+def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> Opening:
+    """Title, sentence, chart and numbers of a comparison; of runs that differ in the fold only, pooled.
 
     Args:
         runs: By label.
-        table: Final values, and differences where runs can be compared.
-        differs: The settings in which the runs differ.
         charts: Names of the page's charts.
     """
+    table = comparison_table(runs, pool=1 < len(pools(runs)) < len(runs))
     first, *others = runs
     title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(others)} runs against {first}"
     chart = (
         (charts[0], f"Learning curves of {len(runs)} runs. The final values are in the table below.") if charts else ()
     )
     rows = _leading(table)
-    closing = _differing(differs)
+    closing = _differing(changed_settings(runs))
     for said in dict.fromkeys(describe.closing(run) for run in runs.values()):
         closing += said
     if not rows:

@@ -16,7 +16,7 @@ from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Named, Share, say
+from fedrank.report.claims import Comparison, Named, Share, say, spread_words
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
@@ -211,7 +211,8 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     if judged:
         far = max(judged, key=lambda gap: abs(gap.mean))
         numbers.append(Number("Printed numbers within our intervals", Share(met, len(judged))))
-        numbers.append(Number("Largest distance, ours − paper", Comparison(far, "the paper", digits=4)))
+        spread = spread_words(far, (far.mean - far.half, far.mean + far.half), 4, signed=True)
+        numbers.append(Number("Largest distance, ours − paper", Comparison(far, "the paper", digits=4), spread))
     if seeds:
         runs = sum(len(one.runs) for one in shown)
         each = f"{' or '.join(map(str, seeds))} seed{'' if seeds == [1] else 's'} each"

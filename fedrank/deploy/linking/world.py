@@ -19,7 +19,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.linking import LinkAttack
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
+from fedrank.report.claims import Named, Percent, Sentence, join_all, say
 
 _FEATURES = 5
 #: Longest time of one mode, in seconds a round.
@@ -261,6 +262,16 @@ class Linked:
     low: float
     high: float
     chance: float
+
+
+def linking_sentence(found: Mapping[str, Sequence[Linked]]) -> Sentence:
+    """The most successful attack on each way to report, as sentences; ``found`` by mode."""
+    said = []
+    for mode, attacks in found.items():
+        most = max(attacks, key=lambda one: one.right - one.chance)
+        named = say(Named(f"{mode}: {most.attack}"), " names the right predecessor of ", Percent(most.right, 1))
+        said.append(say(named, " of the reports, chance of ", Percent(most.chance, 1), "."))
+    return join_all(said)
 
 
 def reports_of(record: Record) -> list[list[Report]]:

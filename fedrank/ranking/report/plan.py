@@ -25,7 +25,7 @@ def plan_opening(made: Plan) -> Opening:
     who = say(
         f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose ", Named(made.measure), " is ", ours
     )
-    sentence = say(who, ", ", share, f" of what it is without privacy, as simulated on {_data(need)}; ")
+    sentence = say(who, ", ", share, f" of what it is without privacy, as simulated on {_data(need)}.")
     numbers = (
         Number(made.measure, ours, f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
         Number("Days", Named(f"{best.days:,.0f}"), f"{best.choice.rounds} rounds of {best.choice.clients:,} devices"),

@@ -11,7 +11,7 @@ What ε allows: (ε, δ)-privacy by Gaussian noise is a trade-off of errors of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from fedrank.core.errors import DataError
 from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
+from fedrank.report.claims import Measured, Named, Sentence, Share, say
 from fedrank.silos.attacks.settings import MODES, RecordAttack
 from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.records.private_sgd import largest_attack
@@ -76,6 +77,28 @@ class Membership:
     def as_json(self) -> dict[str, Json]:
         """As plain values."""
         return {**asdict(self), "broken": self.broken}
+
+
+def membership_sentence(found: Sequence[Membership], silo: str) -> Sentence:
+    """The strongest attack and the number of broken promises, as a sentence.
+
+    Args:
+        found: What was found; none: nothing was attacked.
+        silo: Name of the attacked silo.
+    """
+    if not found:
+        return say("Nothing was attacked: what has noise needs public ranges of the columns.")
+    most = max(found, key=lambda one: one.auc)
+    what = most.mode if most.epsilon is None else f"{most.mode}, ε = {most.epsilon:g}"
+    sentence = say("Whether a record is among the rows of ", Named(silo), " an attacker tells with an AUC of ")
+    sentence += say(
+        Measured(most.auc, "AUC"), " at most, from ", Named(what), " (chance: ", Measured(0.5, "AUC", 1), ")"
+    )
+    promised = [one for one in found if one.epsilon is not None]
+    if not promised:
+        return sentence + say(".")
+    broken = Share(sum(one.broken for one in promised), len(promised))
+    return sentence + say("; of the promises that were attacked, ", broken, " do not hold.")
 
 
 def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> list[Membership]:

@@ -14,10 +14,12 @@ from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
+from fedrank.report.claims import Measured, Named, Sentence, say
 from fedrank.silos.glm.newton import Newton, Sums, ridge, sums
 from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.records.releases import Perturbed, Statistics
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.compare import compare_aucs
 from fedrank.silos.sceptic.learners import PENALTIES, Own, Scorer, fit_alone, folds
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdict_of
 from fedrank.silos.sceptic.ways import Stacked, calibrated_log_loss, recommend, stack
@@ -194,6 +196,14 @@ class PrivateAnswer:
     def gain(self) -> Estimate:
         """The same minus that of the silo alone."""
         return self.rows[self.recommended][1]
+
+    def headline(self, name: str, rows: int) -> Sentence:
+        """Sentence on the model to use, for the silo of a name with a number of rows."""
+        of, reached = say(Named(name), f" ({rows:,} rows): use "), Measured(self.recommended_auc.value, "AUC")
+        if self.recommended == "alone":
+            return say(of, "your own model, AUC ", reached, ".")
+        said = say(of, Named(f"the model “{WAYS[self.recommended]}”"), ", AUC ", reached)
+        return say(said, "; it is ", compare_aucs(self.gain, "your own model"), ".")
 
     def as_json(self, names: Sequence[str]) -> dict[str, Json]:
         """As it stands in a file; ``names`` are those of the senders."""

@@ -47,7 +47,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     chart = _chart(first)
     opening = Opening(
         title,
-        first.headline() if len(answers) == 1 else _together(answers),
+        answers_sentence(answers),
         tuple(_numbers(first)),
         "ways",
         f"AUC of every way for {first.name}, with intervals. The same numbers are in the table below.",
@@ -72,8 +72,10 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
     return path
 
 
-def _together(answers: Sequence[Answer]) -> Sentence:
-    """The headlines of several targets in a sentence."""
+def answers_sentence(answers: Sequence[Answer]) -> Sentence:
+    """The headline of a target; of several, what to use and who helps whom."""
+    if len(answers) == 1:
+        return answers[0].headline()
     own = [one.name for one in answers if one.use == "alone"]
     rest = [one.name for one in answers if one.use != "alone"]
     said = Sentence(())
@@ -183,10 +185,11 @@ def _numbers(one: Answer) -> list[Number]:
     )
     nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold: {one.nested.value:.3f}"
     first = f"Over the best tried first ({WAYS[one.rival].title})"
+    over = [] if one.use == one.rival else [Number(first, compare_aucs(one.gain, first))]
     return [
         Number(f"Rows of {one.name}", Named(f"{rows:,}"), all_rows),
         Number("AUC of what to use", Measured(one.recommended_auc.value, "AUC"), nested),
-        Number(first, compare_aucs(one.gain, first)),
+        *over,
         Number(
             "Brier score",
             Measured(one.calibration.brier, "Brier score"),

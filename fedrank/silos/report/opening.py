@@ -94,7 +94,7 @@ def _results(run: Run, target: str, reached: Measured, found: Sequence[Compariso
     its = Measured(best["mean"], measure, DIGITS)
     value = _compare(difference_of(best), "it", measure)
     on = say(f"on the same {about['rows']:,.0f} rows of ", whose)
-    if value.difference.mean < 0 and value.verdict is not Verdict.NOT_TOLD_APART:
+    if value.verdict is Verdict.WORSE:
         lead = replace(value, other="averaging with chosen partners", difference=_turn(difference_of(best)))
         sentence = say("Use ", tried, " instead: ", on, f" it reaches a test {measure} of ", its, ", ", lead)
         return sentence + say(", which reaches ", reached, ": ", list_all(found), ".")

@@ -27,6 +27,7 @@ from fedrank.slates.report.study import legacy_table, legacy_words
 from fedrank.slates.report.tables import (
     DIGITS,
     against,
+    against_optimum,
     final_engagement,
     learning_figure,
     online_figure,
@@ -109,8 +110,10 @@ def _far(run: Run) -> Sentence:
     share, more = way(run, total), against(run, total, RANDOM)
     if share is None or more is None or _more(more, 0.0).verdict is Verdict.NOT_TOLD_APART or share < 0:
         return Sentence(())
-    short = against(run, total, OPTIMUM)
-    if short is not None and _more(short, 0.0).verdict is Verdict.BETTER:
+    short = against_optimum(run, against(run, total, OPTIMUM))
+    if short is not None and short.verdict is Verdict.EQUAL:
+        return say(", ", short)
+    if short is not None and short.verdict is Verdict.BETTER:
         return say(", more than what was computed as the best possible, which is wrong for these users")
     return say(", ", Percent(min(share, 1.0)), " of the way to the best possible")
 

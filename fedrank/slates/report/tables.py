@@ -11,7 +11,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.report import figures, wording, words
 from fedrank.report.charts import Chart
-from fedrank.report.claims import diff_words
+from fedrank.report.claims import Comparison, Verdict, diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
@@ -430,20 +430,38 @@ def verdicts(run: Run) -> list[str]:
             "nothing else that they may have learnt shows."
         )
     short = None if MYOPIC in same else against(run, total, MYOPIC)
-    lines = slates.lines(total)
     if short is not None:
         out.append(
             f"All platforms together: {_describe(short)} against the myopic policy, which knows the user’s mind and "
             "thinks of now only."
         )
-    if {MYOPIC, OPTIMUM, RANDOM} <= set(lines):
-        gap, whole = lines[OPTIMUM] - lines[MYOPIC], lines[OPTIMUM] - lines[RANDOM]
-        if whole > 0 and gap < _NO_TENSION * whole:
-            out.append(
-                "In this world there is no tension: the myopic policy is as good as the optimum, so that thinking of "
-                "later gains nothing. World tension is made for that question."
-            )
+    myopic, best = (slates.mark(name) for name in (MYOPIC, OPTIMUM))
+    if myopic and best and myopic.runs.get(total) and best.runs.get(total):
+        found = against_optimum(run, difference(myopic.runs[total], best.runs[total]))
+        if found is not None and found.verdict is Verdict.EQUAL:
+            out.append(f"In this world there is no tension: the myopic policy is {found}. World tension has one.")
     return out
+
+
+def against_optimum(run: Run, apart: Estimate | None) -> Comparison | None:
+    """A difference of engagement to the optimum, as a comparison that calls small differences none.
+
+    The bound is :data:`EQUAL_WITHIN` of the way from random slates to the optimum.
+
+    Args:
+        run: A run of platforms.
+        apart: Engagement on all platforms minus that of the optimum, or None.
+
+    Returns:
+        The comparison; None without a difference, or if the optimum brings no more than random slates.
+    """
+    slates = slates_of(run)
+    lines = slates.lines(slates.measures[0], (RANDOM, OPTIMUM))
+    if apart is None or len(lines) < 2 or lines[OPTIMUM] <= lines[RANDOM]:
+        return None
+    bound = EQUAL_WITHIN * (lines[OPTIMUM] - lines[RANDOM])
+    best = "the best possible"
+    return Comparison(apart, best, ways=("above", "below"), than="", within=bound, digits=DIGITS)
 
 
 def _over_users(mark: PolicyBaseline, measure: str) -> Estimate | None:
@@ -453,8 +471,9 @@ def _over_users(mark: PolicyBaseline, measure: str) -> Estimate | None:
     return Estimate(found.mean, None if found.high is None else found.high - found.mean, mark.users)
 
 
-#: Where the optimum adds less to the myopic policy than this part of what it adds to chance, there is no tension.
-_NO_TENSION = 0.02
+#: Engagement is called equal to the optimum's if the interval of the difference lies within this part of the way from
+#: random slates to the optimum.
+EQUAL_WITHIN = 0.02
 
 
 def _same(found: Estimate | None) -> bool:

@@ -104,7 +104,7 @@ def test_it_opens_like_a_report_with_a_title_a_sentence_and_four_numbers():
         (
             {"history": [point(0, 0.3), point(1, 0.4)]},
             "learns",
-            "The mean MaxRR is 0.400 in round 1, 0.100 above that of round 0, 0.300 with too few reports",
+            "The mean MaxRR is 0.400 in round 1, 0.100 above that of round 0, 0.300 (too few reports",
         ),
         (
             {"history": [point(0, 0.30, 0.03), point(1, 0.33, 0.04)]},

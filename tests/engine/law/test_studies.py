@@ -86,10 +86,7 @@ def test_ours_is_the_mean_over_what_is_pooled_and_seeds(reproduced):
     by_seed = [final_values(run.metrics, "test", "nDCG@10") for run in runs]
     means = [np.mean([values[seed] for values in by_seed]) for seed in (0, 1)]
     assert row["ours"]["mean"] == pytest.approx(np.mean(means))
-    # Student's t with one degree of freedom: 12.706 standard errors.
-    assert row["ours"]["high"] - row["ours"]["mean"] == pytest.approx(
-        12.7062 * np.std(means, ddof=1) / np.sqrt(2), rel=1e-4
-    )
+    assert row["ours"]["low"] is None and row["ours"]["high"] is None  # two seeds
     assert row["paper"] == 0.5 and row["gap"]["mean"] == pytest.approx(np.mean(means) - 0.5)
     (mark,) = (
         r for r in values["rows"]

@@ -166,7 +166,7 @@ def test_what_cannot_be_audited_is_said():
 
 def test_the_command_prints_what_was_promised_and_shown(capsys):
     assert call(["privacy", "audit", "piecewise", "--epsilon", "2", "--trials", "20000", "--json"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)
+    (one,) = json.loads(capsys.readouterr().out)["audited"]
     assert one["promised"] == 2.0 and 1.5 < one["shown"] <= 2.0 and not one["broken"]
     assert call(["privacy", "audit", "sketch-answers-as-printed", "--trials", "1000"]) == 0  # not meant to hold
     assert "sketch-answers-as-printed" in capsys.readouterr().out
@@ -216,7 +216,7 @@ def test_a_run_is_audited_and_its_page_says_so(tmp_path, capsys):
     page = tmp_path / "run" / "report.html"
     assert "fedrank privacy audit" in page.read_text()
     assert call(["privacy", "audit", str(tmp_path / "run"), "--trials", "2000", "--json"]) == 0
-    (said,) = json.loads(capsys.readouterr().out)
+    (said,) = json.loads(capsys.readouterr().out)["audited"]
     kept = load(tmp_path / "run").audited
     assert kept is not None and kept.shown == said["shown"] > 0.5 and kept.promised == 1.0 and not kept.broken
     assert f"ε ≥ {kept.shown:.3g}" in page.read_text()

@@ -3,29 +3,21 @@
 import itertools
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
-from board_factory import make_board
 from browser import Tab, chromium
 from report_factory import make_run
+from result_commands import SENTENCES, put
 from silo_run_factory import NAMES, make_silo_run
 from slate_run_factory import make_slate_run
 from status_examples import EXAMPLES, status
 from text_run_factory import make_text_run
 
+from fedrank.cli.main import call
 from fedrank.deploy.hub.status import page as status_page
-from fedrank.engine.search import Trial
-from fedrank.metrics.returns import MeanInterval
-from fedrank.report.compare import write_comparison
 from fedrank.report.page import write_page
-from fedrank.report.search import write_search
-from fedrank.slates.attacks.page import write_page as slate_page
-from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.suite import Leak
-from fedrank.texts.attacks.page import write_page as sketch_page
-from fedrank.texts.attacks.settings import SketchAttack
-from fedrank.texts.attacks.world import Finding
 
 pytestmark = [
     pytest.mark.minutes,
@@ -122,23 +114,6 @@ CUT_OFF = """(() => {
 })()"""
 
 
-FINDINGS = [
-    Finding("distinguish", "paper", "accuracy", 1.0, 0.998, 1.0, 0.622, True, 4000, "told in all cases"),
-    Finding("distinguish", "publish-once", "accuracy", 0.52, 0.5, 0.54, 0.622, False, 4000, "as good as guessing"),
-    Finding(
-        "repeat", "per-query, no ledger", "accuracy", 0.75, 0.72, 0.78, 0.622, True, 2000, "noise averages out", True
-    ),
-]
-LEAKS = [
-    Leak(mode, attacker, "engagement", "all messages", dict.fromkeys(("r2", "rank", "error", "blind", "exact"), value))
-    for mode, attacker, value in (
-        ("corrected", "platform B", MeanInterval(0.977, 0.971, 0.984)),
-        ("team", "platform B", MeanInterval(0.4, 0.1, 0.7)),
-        ("corrected", "coordinator", MeanInterval(1.0, 1.0, 1.0)),
-    )
-]
-
-
 @pytest.fixture(scope="module")
 def tab():
     profile = Path(tempfile.mkdtemp())
@@ -164,18 +139,32 @@ def pages(tmp_path_factory):
     made["hub"].write_text(status_page(status(), {"conflict": 3}), encoding="utf-8")
     made["new hub"] = root / "new.html"
     made["new hub"].write_text(status_page(EXAMPLES["new"], {}), encoding="utf-8")
-    made["attack on sketches"] = sketch_page(FINDINGS, SketchAttack(), root / "sketch.html")
-    made["attack on platforms"] = slate_page(LEAKS, SlateAttack(), root / "slates.html")
-    tried = ((0.41, ranking, ""), (None, root, "refused"), (0.45, make_run(root / "third", lift=0.02), ""))
-    trials = [Trial(i, {"learning_rate": 10.0**-i, "ranker": "mlp"}, *one) for i, one in enumerate(tried)]
-    made["leaderboard"] = make_board(root / "board")
-    made["search"] = write_search(trials, "vali: nDCG@10", root / "search")
-    return made | {"comparison": write_comparison([ranking, make_run(root / "second", lift=0.05)], root / "compared")}
+    for name, row in OF_COMMANDS.items():
+        folder = root / name
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patched:
+            command = SENTENCES[row](folder, partial(put, patched), 3)
+            assert call([*command.arguments, "--json"]) == 0
+        made[name] = command.page
+    return made
 
 
+#: Pages that commands write, by their row of the list of commands.
+OF_COMMANDS = {
+    "attack on sketches": ("privacy attack sketch", ""),
+    "attack on documents": ("privacy attack documents", ""),
+    "attack on platforms": ("privacy attack slates", ""),
+    "search": ("sweep", "search"),
+    "leaderboard": ("reproduce leaderboard", ""),
+    "comparison": ("compare", ""),
+    "study": ("reproduce", ""),
+    "plan": ("privacy plan", ""),
+    "answer of a silo": ("silos compare", "one target"),
+    "answers of all silos": ("silos compare", "all targets"),
+}
 NAMES_OF_PAGES = (
-    "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "comparison",
-    "hub", "new hub", "attack on sketches", "attack on platforms", "search", "leaderboard",
+    "ranking", "silos", "silos, all targets", "texts", "texts without protection", "slates", "hub", "new hub",
+    *OF_COMMANDS,
 )  # fmt: skip
 
 

@@ -141,13 +141,34 @@ def test_the_reading_is_that_of_students_t(values, other):
             )
 
 
-def test_equal_is_said_only_within_a_stated_bound():
-    for half, within, verdict in [
-        (0.004, 0.005, Verdict.EQUAL),
-        (0.006, 0.005, Verdict.NOT_TOLD_APART),
-        (0.004, None, Verdict.NOT_TOLD_APART),
-    ]:
-        assert Comparison(Estimate(0.0, half, 5), "it", within=within).verdict is verdict
+@given(st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=3, max_size=8), st.floats(0.01, 2))
+@settings(max_examples=200, deadline=None)
+def test_equal_is_two_one_sided_tests_against_the_bound(values, within):
+    assert Comparison(mean_interval(values), "it").verdict is not Verdict.EQUAL
+    if np.std(values) > 1e-6:
+        p = max(
+            stats.ttest_1samp(values, end, alternative=side).pvalue
+            for end, side in ((-within, "greater"), (within, "less"))
+        )
+        if abs(p - 0.025) > 1e-6:
+            found = Comparison(mean_interval(values), "it", within=within)
+            assert (found.verdict is Verdict.EQUAL) == (p < 0.025)
+
+
+def test_a_slate_page_says_equal_within_a_part_of_the_way_to_the_optimum(tmp_path):
+    said = {}
+    for short in (0.5, 8.0):
+        run = load(make_slate_run(tmp_path / str(short), seeds=5, gains=(100.0 - short, 100.0 - short)))
+        best, own = run.details.mark("optimum"), run.metrics.filter(pl.col("measure") == "engagement")
+        own = own.filter((pl.col("split") == "test") & (pl.col("round") == own["round"].max())).sort("seed")
+        theirs = [best.runs["engagement"][seed] for seed in own["seed"]]
+        lines = run.details.lines("engagement", ("random", "optimum"))
+        bound = 0.02 * (lines["optimum"] - lines["random"])
+        gap = np.array(own["value"].to_list()) - theirs
+        ends = stats.t.interval(0.95, 4, gap.mean(), gap.std(ddof=1) / np.sqrt(5)) if gap.std() > 1e-9 else gap[:2]
+        said[short] = "equal to the best possible" in str(run.shown.opening(run).sentence)
+        assert said[short] == (-bound <= min(ends) and max(ends) <= bound)
+    assert said == {0.5: True, 8.0: False}
 
 
 @pytest.mark.parametrize(

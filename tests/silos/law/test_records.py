@@ -269,7 +269,7 @@ def test_a_simulated_federation_says_what_epsilon_buys(table, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["simulated"] and set(told["verdicts"]) == {"north", "south"} and 0 <= told["told_auc"]["value"] <= 1
     assert told["privacy"]["promises"][0]["unit"] == "record"
-    assert call(command) == 0 and "over its own model" in capsys.readouterr().out
+    assert call(command) == 0 and "rows): use " in capsys.readouterr().out
     attack = [
         "privacy",
         "attack",

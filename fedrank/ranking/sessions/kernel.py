@@ -292,6 +292,16 @@ def _by_query(queries, n_queries):
 
 
 @njit(cache=True, nogil=True, parallel=True)
+def _fill_perturbations(seeds, table, noise):
+    """The perturbation of each seed into a row of ``noise``."""
+    here, size = len(seeds), noise.shape[1]
+    for part in prange(_PARTS):
+        low, high = scratch_words(size), scratch_words(size)
+        for i in range(part * here // _PARTS, (part + 1) * here // _PARTS):
+            fill_perturbation(seeds[i], table, low, high, noise[i])
+
+
+@njit(cache=True, nogil=True, parallel=True)
 def _sessions(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
@@ -304,10 +314,7 @@ def _sessions(
     size, some = models.shape[1], len(noise)
     for begin in range(0, parties, some):
         here = min(some, parties - begin)
-        for part in prange(_PARTS):
-            low, high = scratch_words(size), scratch_words(size)
-            for i in range(part * here // _PARTS, (part + 1) * here // _PARTS):
-                fill_perturbation(seeds[begin + i], table, low, high, noise[i])
+        _fill_perturbations(seeds[begin : begin + here], table, noise)
         order, bounds = _by_query(queries[begin : begin + here].copy().reshape(-1), n_queries)
         for part in prange(_PARTS):
             weights = np.empty((_TOGETHER, size), np.float32)
@@ -341,19 +348,25 @@ def _sessions(
                         found[row] = _ndcg(labels, first, top, shown, ideal[query], discounts, gains)
 
 
+@njit(inline="always")
+def _holds(top, rank, document):
+    found = False
+    for other in range(rank):
+        found |= top[other] == document
+    return found
+
+
 @njit(cache=True, nogil=True)
 def fill_draft(first, second, shown, toss, top, team):
     """One list of two into ``top`` and whose each document is into ``team``; see ``on_device.interleave.draft``."""
     starts, whose = True, False
+    i, j = 0, 0
     for rank in range(shown):
-        one, other = -1, -1
-        for i in range(shown):  # the best of each that is not taken
-            a, b = first[i], second[i]
-            for j in range(rank):
-                a = -1 if top[j] == a else a
-                b = -1 if top[j] == b else b
-            one = a if one < 0 else one
-            other = b if other < 0 else other
+        while _holds(top, rank, first[i]):  # the best of each that is not taken
+            i += 1
+        while _holds(top, rank, second[j]):
+            j += 1
+        one, other = first[i], second[j]
         if starts and one == other:
             top[rank], team[rank] = one, 0
             continue
@@ -366,44 +379,56 @@ def fill_draft(first, second, shown, toss, top, team):
 def _interleave(
     values, start, stride, labels, label_start, length,
     n_features, hidden, click, leave, random_ties, table, ideal, discounts, gains,
-    models, run, users, seeds, step, queries, click_bits, tie_bits, tosses, out, quality, credited,
+    models, run, users, seeds, step, queries, click_bits, tie_bits, tosses, noise, out, quality, credited,
 ):  # fmt: skip
     parties, each = queries.shape
     depth = click_bits.shape[2]
-    widest = stride.max()
-    size = models.shape[1]
-    for party in prange(parties):
-        low, high = scratch_words(size), scratch_words(size)
-        noise, weights = np.empty(size, np.float32), np.empty((2, size), np.float32)
-        scores, both = np.empty((1, widest), np.float32), np.empty((2, depth + 1), np.int32)
-        top_score, top_tie = np.empty(depth, np.float32), np.empty(depth, np.uint32)
-        top, team = np.empty(depth, np.int32), np.empty(depth, np.int32)
-        model = models[run[party]]
-        fill_perturbation(seeds[party], table, low, high, noise)
-        for j in range(size):
-            weights[0, j] = model[j] + step * noise[j]
-            weights[1, j] = model[j] - step * noise[j]
-        for k in range(each):
-            query = queries[party, k]
-            width = stride[query]
-            block = values[start[query] : start[query] + n_features * width]
-            shown = 0
-            for i in range(2):
-                fill_scores(block, width, weights[i], n_features, hidden, scores[0])
-                shown = fill_best(
-                    scores, 0, length[query], width, tie_bits[party, k], random_ties, both[i], top_score, top_tie
-                )
-            fill_draft(both[0], both[1], shown, tosses[party, k], top, team)
-            grades = labels[label_start[query] :]
-            pattern = sample_clicks(grades, top, shown, click[users[party]], leave[users[party]], click_bits[party, k])
-            out[party, k] = pattern
-            quality[party, k] = list_ndcg(grades, top, shown, ideal[query], discounts, gains)
-            plus, minus = 0, 0
-            for rank in range(shown):
-                if pattern >> rank & 1:
-                    plus |= (1 << rank) * (team[rank] >= 0)
-                    minus |= (1 << rank) * (team[rank] <= 0)
-            credited[party, 0, k], credited[party, 1, k] = plus, minus
+    clicked, found, rng_bits = out.reshape(-1), quality.reshape(-1), click_bits.reshape(-1, depth)
+    widest, n_queries = stride.max(), length.size
+    size, some = models.shape[1], len(noise)
+    for begin in range(0, parties, some):
+        here = min(some, parties - begin)
+        _fill_perturbations(seeds[begin : begin + here], table, noise)
+        order, bounds = _by_query(queries[begin : begin + here].copy().reshape(-1), n_queries)
+        for part in prange(_PARTS):
+            weights = np.empty((_TOGETHER, size), np.float32)
+            scores, both = np.empty((_TOGETHER, widest), np.float32), np.empty((2, depth + 1), np.int32)
+            top_score, top_tie = np.empty(depth, np.float32), np.empty(depth, np.uint32)
+            top, team = np.empty(depth, np.int32), np.empty(depth, np.int32)
+            for query in range(part * n_queries // _PARTS, (part + 1) * n_queries // _PARTS):
+                width, documents, first = stride[query], length[query], label_start[query]
+                block = values[start[query] : start[query] + n_features * width]
+                for at in range(bounds[query], bounds[query + 1], _TOGETHER // 2):
+                    pairs = min(_TOGETHER // 2, bounds[query + 1] - at)
+                    for r in range(pairs):
+                        party = order[at + r] // each
+                        model = run[begin + party]
+                        for j in range(size):
+                            moved = step * noise[party, j]
+                            weights[2 * r, j] = models[model, j] + moved
+                            weights[2 * r + 1, j] = models[model, j] - moved
+                    fill_scores_of(block, width, weights, 2 * pairs, n_features, hidden, scores)
+                    for r in range(pairs):
+                        row = begin * each + order[at + r]
+                        party = row // each
+                        item = row - party * each
+                        tie, shown = tie_bits[party, item], 0
+                        for i in range(2):
+                            shown = best_tiles(scores, 2 * r + i, documents, width, random_ties, both[i])
+                            if shown < 0:
+                                shown = fill_top(
+                                    scores[2 * r + i], documents, tie, random_ties, both[i, :depth], top_score, top_tie
+                                )
+                        fill_draft(both[0], both[1], shown, tosses[party, item], top, team)
+                        pattern = _clicks(labels, first, top, shown, click, leave, users[party], rng_bits, row, 0)
+                        clicked[row] = pattern
+                        found[row] = _ndcg(labels, first, top, shown, ideal[query], discounts, gains)
+                        plus, minus = 0, 0
+                        for rank in range(shown):
+                            if pattern >> rank & 1:
+                                plus |= (1 << rank) * (team[rank] >= 0)
+                                minus |= (1 << rank) * (team[rank] <= 0)
+                        credited[party, 0, item], credited[party, 1, item] = plus, minus
 
 
 def _host(
@@ -424,7 +449,8 @@ def _host(
         out.append(np.zeros((len(queries), 2, *queries.shape[1:]), np.int32))
     else:
         rows = (bit.reshape(len(queries), -1) for bit in bits)
-        bits = [*(one for row in rows for one in (row, 0)), _room(len(queries), models.shape[1])]
+        bits = [one for row in rows for one in (row, 0)]
+    bits.append(_room(len(queries), models.shape[1]))
     if queries.size:
         with ONE_AT_A_TIME:
             kernel(

@@ -132,13 +132,13 @@ $(BIN)/python:
 
 # One stamp a set of extras, so that the demo does not wait for the test tools.
 $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
-	@echo "installing fedrank into $(VENV) (minutes, the first time)"
-	@$(PIP) -e .
+	@echo "installing fedrank into $(VENV) (half a minute, the first time)"
+	@$(PIP) --no-compile -e .
 	@touch $@
 
 $(VENV)/.stamp-serve: pyproject.toml | $(BIN)/python
-	@echo "installing fedrank and what its hub needs into $(VENV) (minutes, the first time)"
-	@$(PIP) -e '.[serve]'
+	@echo "installing fedrank and what its hub needs into $(VENV) (half a minute, the first time)"
+	@$(PIP) --no-compile -e '.[serve]'
 	@touch $@ $(VENV)/.stamp-demo
 
 $(VENV)/.stamp-dev: pyproject.toml zoo/pyproject.toml | $(BIN)/python

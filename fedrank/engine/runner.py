@@ -134,6 +134,14 @@ class Runner(abc.ABC):
 
     def run(self) -> Path:
         """Run from the last checkpoint, or from the start, to the end; returns the run folder."""
+        if self.simulator.backend != "numba":
+            return self._run()
+        from fedrank.core.compiled import OnCompilation
+
+        with OnCompilation(lambda: self.listener.stage("Compiling, once on this machine")):
+            return self._run()
+
+    def _run(self) -> Path:
         started = time.time()
         keys, states, own = self.start()
         done, before = 0, 0.0

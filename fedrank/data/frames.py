@@ -103,7 +103,7 @@ def numbers_of(values: np.ndarray) -> Float64[np.ndarray, " rows"] | None:
 
 
 def name_type(values: np.ndarray) -> str:
-    """What errors call the type of a column."""
+    """The name of a column's type, or of that of its first value that is no number, for errors."""
     odd = (type(one).__name__ for one in values.tolist() if one is not None and not isinstance(one, numbers.Number))
     return next(odd, "object") if values.dtype.kind == "O" else str(values.dtype)
 

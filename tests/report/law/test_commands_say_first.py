@@ -127,6 +127,7 @@ def reading(values):
 
 def by_seed(frame, last=True, **where):
     """Values by seed of the last or first round of some rows."""
+    frame = pl.DataFrame(frame)
     for key, value in where.items():
         frame = frame.filter(pl.col(key) == value)
     frame = frame.filter(pl.col("round") == (frame["round"].max() if last else frame["round"].min()))

@@ -16,7 +16,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (minutes)
+demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report (a minute or two)
 	@$(BIN)/fedrank demo
 
 web: $(VENV)/.stamp-serve ## a search page that learns from its visitors, in your browser, until Ctrl-C

@@ -202,7 +202,7 @@ class Frame:
         from arro3.io import read_parquet
 
         if not (content.startswith(_MAGIC) and content.endswith(_MAGIC)):
-            raise DataError("it is no parquet file, or a cut one")
+            raise DataError("it is no parquet file, or one that is cut or damaged")
         try:
             return Frame.from_arrow(read_parquet(io.BytesIO(content)))
         except DataError:

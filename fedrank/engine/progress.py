@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedrank.core.frame import Frame
 from fedrank.engine.config import RunConfig
+
+if TYPE_CHECKING:
+    from fedrank.core.frame import Frame
 
 
 @dataclass(frozen=True)

@@ -159,12 +159,12 @@ def test_a_slate_page_says_equal_within_a_part_of_the_way_to_the_optimum(tmp_pat
     said = {}
     for short in (0.5, 8.0):
         run = load(make_slate_run(tmp_path / str(short), seeds=5, gains=(100.0 - short, 100.0 - short)))
-        best, own = run.details.mark("optimum"), run.metrics.filter(pl.col("measure") == "engagement")
-        own = own.filter((pl.col("split") == "test") & (pl.col("round") == own["round"].max())).sort("seed")
+        best, own = run.details.mark("optimum"), run.metrics.where(measure="engagement", split="test")
+        own = own.where(round=own["round"].max()).sort("seed")
         theirs = [best.runs["engagement"][seed] for seed in own["seed"]]
         lines = run.details.lines("engagement", ("random", "optimum"))
         bound = 0.02 * (lines["optimum"] - lines["random"])
-        gap = np.array(own["value"].to_list()) - theirs
+        gap = own["value"] - theirs
         ends = stats.t.interval(0.95, 4, gap.mean(), gap.std(ddof=1) / np.sqrt(5)) if gap.std() > 1e-9 else gap[:2]
         said[short] = "equal to the best possible" in str(run.shown.opening(run).sentence)
         assert said[short] == (-bound <= min(ends) and max(ends) <= bound)

@@ -99,10 +99,7 @@ class _Estimator(BaseEstimator):
         else:
             ids = frame[self.ids] if ids is None and self.ids in frame.columns else ids
             table = frame.select(name for name in frame if name not in self.beside)
-            named = (
-                X[table.columns] if hasattr(X, "shape") else np.empty((1, len(table.columns)))
-            )  # names, if it has any
-            validate_data(self, X=named, skip_check_array=True, **how)  # type: ignore[arg-type]
+            validate_data(self, X=_Names(table), skip_check_array=True, **how)  # type: ignore[arg-type]
             if finite is True:
                 check_array(features_of(table, table.columns), input_name="X", estimator=self)
         if y is not None:
@@ -122,6 +119,16 @@ class _Estimator(BaseEstimator):
         if hasattr(self, "result_"):
             bundle["text/html"] = bundle.get("text/html", "") + self.result_._repr_html_()
         return bundle
+
+
+class _Names:
+    """The size and the names of the columns of a frame, as scikit-learn asks any data frame for them."""
+
+    def __init__(self, frame: Frame):
+        self.shape, self.column_names = frame.shape, lambda: frame.columns
+
+    def __dataframe__(self) -> _Names:
+        return self
 
 
 class RankingEstimator(_Estimator):

@@ -21,8 +21,9 @@ class Frame:
     """Columns of equal length, by name, in order.
 
     As in a frame of pandas, ``len`` counts rows, ``in`` and iteration go over names, and ``frame["round"]`` is a
-    column: an array of whole numbers, of floats (NaN where a value is missing), of booleans, or of text (dtype object,
-    None where a value is missing). ``frame[rows]``, of a mask, indices or a slice, is a table.
+    column: an array of whole numbers, of floats (NaN where a value is missing), of booleans, or of text. Text, and
+    whole numbers or booleans of which one is missing, are of dtype object, with None where a value is missing.
+    ``frame[rows]``, of a mask, indices or a slice, is a table.
 
     Polars, pyarrow and DuckDB read it over Arrow's stream, ``polars.DataFrame(frame)``; pandas takes
     ``pandas.DataFrame(dict(frame))``.
@@ -115,8 +116,8 @@ class Frame:
         """The rows that have these values in the columns of these names; a tuple stands for each of its values."""
         mask = np.ones(self._height, bool)
         for name, value in values.items():
-            column = self._columns[name]
-            mask &= np.isin(column, value) if isinstance(value, tuple) else column == value
+            column, wanted = self._columns[name], value if isinstance(value, tuple) else (value,)
+            mask &= np.logical_or.reduce([column == one for one in wanted]) if wanted else False
         return self[mask]
 
     def sort(self, *names: str) -> Frame:
@@ -167,8 +168,12 @@ class Frame:
         return buffer.getvalue()
 
     @staticmethod
-    def from_csv(content: bytes) -> Frame:
+    def from_csv(content: bytes, names: Iterable[str] | None = None) -> Frame:
         """The table in comma-separated text with a line of names; other values than numbers and booleans are text.
+
+        Args:
+            content: The text, in UTF-8.
+            names: The columns that are wanted, as far as they are there; None: all.
 
         Raises:
             DataError: Lines differ in length, or it is no text in UTF-8; says which line.
@@ -180,7 +185,8 @@ class Frame:
         try:
             found = infer_csv_schema(io.BytesIO(content), has_header=True)
             schema = Schema([one if one.type in kept else Field(one.name, DataType.string()) for one in found])
-            return Frame.from_arrow(read_csv(io.BytesIO(content), schema, has_header=True))
+            table = read_csv(io.BytesIO(content), schema, has_header=True).read_all()
+            return Frame.from_arrow(table if names is None else table.select([n for n in names if n in found.names]))
         except Exception as error:  # arro3 raises plain ones
             raise error if isinstance(error, DataError) else DataError(str(error)) from error
 
@@ -267,11 +273,11 @@ _SHOWN = 20
 
 
 def type_of(values: np.ndarray) -> type:
-    """``int``, ``float``, ``bool`` or ``str`` of a column; ``object`` if its values are of other types."""
-    kind = values.dtype.kind
-    if kind == "O":
-        return str if all(value is None or isinstance(value, str) for value in values.tolist()) else object
-    return {"i": int, "u": int, "f": float, "b": bool}.get(kind, object)
+    """``int``, ``float``, ``bool`` or ``str`` of a column; ``object`` if its values are of another, or of several."""
+    if values.dtype.kind != "O":
+        return {"i": int, "u": int, "f": float, "b": bool}.get(values.dtype.kind, object)
+    found = {str if isinstance(value, str) else type(value) for value in values.tolist() if value is not None}
+    return found.pop() if len(found) == 1 and found <= {str, int, bool} else object if found else str
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:
@@ -297,54 +303,64 @@ def _cell(value: Any) -> str:
 
 
 def _column(values: Any, kind: type | None) -> np.ndarray:
-    """The values as an array of one of the types of columns, or, of one value, without a dimension."""
-    if isinstance(values, tuple):
-        values = list(values)
-    if isinstance(values, list):
-        if kind is None:
-            found = {type(value) for value in values}
-            gaps = type(None) in found
-            whole = all(issubclass(one, int | float | np.number | type(None)) and one is not bool for one in found)
-            kind = float if whole and gaps else None
-        if kind is float:
+    """The values as an array of one of the types of columns, or, of one value, without a dimension.
+
+    Raises:
+        DataError: They are of several dimensions, or no values of the type.
+    """
+    if isinstance(values, tuple | list):
+        numbers = all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values)
+        if kind is float or (kind is None and not numbers and all(isinstance(value, float | None) for value in values)):
             values = [np.nan if value is None else value for value in values]
-        elif kind is str or any(value is None or isinstance(value, str | list) for value in values):
-            values = np.fromiter(values, object, len(values))
+        elif not numbers:
+            values = objects_of(values)
     array = np.asarray(values)
     if array.ndim > 1:
         raise DataError(f"a column of a table must have one value a row, got an array of shape {array.shape}.")
     if array.dtype.kind in "US":
         array = array.astype(object)
-    if kind is not None and array.dtype != _DTYPES[kind]:
-        array = array.astype(_DTYPES[kind])
-    return array
+    if kind is None or (array.dtype == _DTYPES[kind] and kind is not str):
+        return array
+    if kind is not float and missing_in(np.atleast_1d(array)).any() and kind is not str:
+        raise DataError(f"a column of type {kind.__name__} must have a value in every row.")
+    if kind is str and array.size and type_of(np.atleast_1d(array)) is not str:
+        raise DataError(f"a column of text must hold text, got {type_of(np.atleast_1d(array)).__name__}.")
+    return array.astype(_DTYPES[kind])
+
+
+def objects_of(values: Sequence[Any]) -> np.ndarray:
+    """The values as they are, one a row: dtype object."""
+    return np.fromiter(values, object, len(values))
 
 
 def _sortable(values: np.ndarray) -> np.ndarray:
-    """A column as NumPy sorts it; a missing text is before all others."""
-    return np.array(["" if v is None else v for v in values.tolist()]) if values.dtype.kind == "O" else values
+    """A column as NumPy sorts it: objects by their place among all in order, a missing one first."""
+    if values.dtype.kind != "O":
+        return values
+    known = sorted({value for value in values.tolist() if value is not None})
+    places = {None: 0} | {value: place for place, value in enumerate(known, start=1)}
+    return np.array([places[value] for value in values.tolist()], np.int64)
 
 
 def _from_arrow(column: Any) -> np.ndarray:
     from arro3.core import DataType
 
-    if not len(column):  # which to_numpy cannot
-        kinds = {int: DataType.is_integer, float: DataType.is_floating, bool: DataType.is_boolean}
-        return np.zeros(0, next((_DTYPES[kind] for kind, fits in kinds.items() if fits(column.type)), object))
-    try:
-        return column.to_numpy() if not column.null_count else _column(column.to_pylist(), None)
-    except NotImplementedError:  # text, dictionaries, dates, lists
-        return _column(column.to_pylist(), None)
+    tests = {int: DataType.is_integer, float: DataType.is_floating, bool: DataType.is_boolean}
+    kind = next((kind for kind, fits in tests.items() if fits(column.type)), None)
+    if DataType.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if kind is None or not len(column) or (column.null_count and kind is not float):
+        return objects_of(column.to_pylist()).astype(object if len(column) or kind is None else _DTYPES[kind])
+    return _column(column.to_pylist(), float) if column.null_count else column.to_numpy()
 
 
 def _to_arrow(values: np.ndarray) -> Any:
     from arro3.core import Array, DataType
 
     kind = type_of(values)
-    if kind is str:
-        return Array(values.tolist(), DataType.string())
-    if kind is float and np.isnan(values).any():
-        return Array(to_list(values.astype(np.float64)), DataType.float64())
     if kind is object:
         raise DataError("a table of other values than numbers, booleans and text cannot be written.")
-    return Array.from_numpy(np.ascontiguousarray(values))
+    if values.dtype.kind == "O" or missing_in(values).any():
+        kinds = {str: DataType.string(), int: DataType.int64(), float: DataType.float64(), bool: DataType.bool()}
+        return Array(to_list(values), kinds[kind])
+    return Array.from_numpy(np.ascontiguousarray(values, values.dtype.newbyteorder("=")))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Shaped
 
 from fedrank.core.errors import DataError, UnknownNameError
-from fedrank.core.frame import Frame
+from fedrank.core.frame import Frame, missing_in, objects_of, type_of
 
 #: Columns of a data frame with the query of a row's document, its label and its name, unless others are named.
 QUERY, LABEL, DOCUMENT = "qid", "label", "docid"
@@ -32,8 +33,9 @@ def as_frame(source: Any) -> Frame | None:
     """
     if isinstance(source, Frame):
         return source
+    if _is_polars(source) and hasattr(source, "collect"):
+        source = source.collect()
     if hasattr(source, "columns") and (hasattr(source, "iloc") or _is_polars(source)):
-        source = source.collect() if hasattr(source, "collect") else source
         names = list(map(str, source.columns))
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -71,21 +73,30 @@ def _is_polars(source: Any) -> bool:
     return type(source).__module__.partition(".")[0] == "polars"
 
 
-def _cells(values: Any) -> np.ndarray:
-    """The values of a column: an array, None where text or an object is missing, NaN where a number is.
+#: Types of polars, besides floats, that are arrays of numbers where no value is missing.
+_WHOLE = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)} | {"Boolean"}
 
-    A missing whole number makes floats of a column, but for pandas' nullable ones, whose gaps are None.
+
+def _cells(values: Any) -> np.ndarray:
+    """The values of a column: an array of numbers or booleans, NaN where a float is missing, or objects with None.
+
+    Whole numbers of which one is missing are objects, because as floats large ones would merge.
     """
-    if getattr(values, "hasnans", False) and not _is_polars(values):
-        values = values.to_numpy(dtype=object)  # else nullable whole numbers of pandas would merge into floats
-    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    if _is_polars(values):
+        if values.dtype.is_float() or (str(values.dtype) in _WHOLE and not values.null_count()):
+            return values.to_numpy()
+        array: Any = objects_of(values.to_list())
+    else:
+        gaps = getattr(values, "hasnans", False) and getattr(values.dtype, "kind", "O") != "f"
+        array = values.to_numpy(**({"dtype": object} if gaps else {})) if hasattr(values, "to_numpy") else values
+        array = np.asarray(array)
+        array = objects_of(list(values)) if array.dtype.kind in "mM" else array
     if array.dtype.kind == "U":
         return array.astype(object)
     if array.dtype.kind != "O":
         return array
-    out = np.empty(len(array), object)
-    out[:] = [None if is_missing(value) else value for value in array.tolist()]
-    return out
+    plain = (one.item() if isinstance(one, np.bool_ | np.number | np.str_) else one for one in array.tolist())
+    return objects_of([None if is_missing(value) else value for value in plain])
 
 
 def is_missing(value: Any) -> bool:
@@ -93,18 +104,22 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
+#: Types of objects that are numbers.
+_REAL = numbers.Real | Decimal
+
+
 def numbers_of(values: np.ndarray) -> Float64[np.ndarray, " rows"] | None:
     """A column as float64, NaN where a value is missing; None if it holds something else than numbers and booleans."""
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
-    if values.dtype.kind != "O" or not all(one is None or isinstance(one, numbers.Number) for one in values.tolist()):
+    if values.dtype.kind != "O" or not all(one is None or isinstance(one, _REAL) for one in values.tolist()):
         return None
     return np.array([math.nan if one is None else float(one) for one in values.tolist()])
 
 
 def name_type(values: np.ndarray) -> str:
     """The name of a column's type, or of that of its first value that is no number, for errors."""
-    odd = (type(one).__name__ for one in values.tolist() if one is not None and not isinstance(one, numbers.Number))
+    odd = (type(one).__name__ for one in values.tolist() if one is not None and not isinstance(one, _REAL))
     return next(odd, "object") if values.dtype.kind == "O" else str(values.dtype)
 
 
@@ -139,7 +154,10 @@ def ids_of(values: Any, what: str) -> Shaped[np.ndarray, " rows"]:
     """
     ids = _cells(values)
     whole = ids.dtype.kind != "f" or np.all(np.isfinite(ids) & (ids == np.floor(ids)))
-    if ids.ndim != 1 or not whole or (ids.dtype.kind == "O" and any(one is None for one in ids.tolist())):
+    if ids.dtype.kind == "O":  # of one kind, so that no two are written alike
+        kinds = {type_of(ids)} if ids.size and not missing_in(ids).any() else {object}
+        whole = kinds <= {str, int} or not ids.size
+    if ids.ndim != 1 or not whole:
         raise DataError(f"{what} must be whole numbers or text, one in every row.")
     if ids.dtype.kind != "f":
         return ids

@@ -371,7 +371,7 @@ class Shown(abc.ABC):
         return []
 
     def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
-        """Frame of the ε that several runs spend (:class:`~fedrank.report.tables.Frame`); None where a page says it."""
+        """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
         return None
 
     def study_tables(self, paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Any]:
@@ -383,7 +383,7 @@ class Shown(abc.ABC):
             runs: Label, variation and run.
 
         Returns:
-            Tables (:class:`~fedrank.report.tables.Frame`).
+            Tables (:class:`~fedrank.report.tables.Table`).
         """
         return []
 
@@ -426,7 +426,7 @@ class Shown(abc.ABC):
 
     @abc.abstractmethod
     def final(self, run: Run) -> Any:
-        """The final values: a :class:`~fedrank.report.tables.Frame`."""
+        """The final values: a :class:`~fedrank.report.tables.Table`."""
 
     def terminal(self, run: Run) -> list[Any] | None:
         """Content for a terminal: :class:`Line` objects, and tables with the keys of the columns that fit.

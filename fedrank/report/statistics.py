@@ -220,9 +220,10 @@ def _point(rows: Frame) -> tuple[Any, ...]:
     """The rows of one point of a curve, one a seed, as one row of it."""
     n, mean, half = len(rows), rows["value"].mean(), math.nan
     if n >= LEAST_SEEDS:
-        half = t_quantile(n - 1) * rows["value"].std(ddof=1) / math.sqrt(n)
+        with np.errstate(invalid="ignore"):  # infinite values have no interval
+            half = t_quantile(n - 1) * rows["value"].std(ddof=1) / math.sqrt(n)
     # Seeds may differ in what crossed: a bandit asks whom it chooses. ε is what the worst of them spent.
-    crossed = (rows["interactions"].mean(), rows["bytes_up"].mean(), rows["epsilon"].max())
+    crossed = (rows["interactions"].mean(), rows["bytes_up"].mean(), np.fmax.reduce(rows["epsilon"]))
     return rows["round"].max(), *crossed, mean, mean - half, mean + half, n
 
 

@@ -168,24 +168,23 @@ def _logs_of(folder: Path) -> list[Path]:
 def _frame(file: Path) -> Frame:
     """The columns of a log in the order of time."""
     text = b"".join(read_lines(file))
-    frame = _parse(text, file)
-    wanted = [name for name in (TIME, ITEM, POSITION, CLICK, PROPENSITY) if name in frame]
+    frame = _parse(text, file, (TIME, ITEM, POSITION, CLICK, PROPENSITY))
     if missing := [name for name in NEEDED if name not in frame]:
         raise FormatError(f"a log needs the columns {', '.join(NEEDED)}; there is no {', '.join(missing)}.", file, 1)
     if not len(frame):
         raise FormatError("there is no row under the names of the columns.", file, 1)
-    for name in wanted:
+    for name in frame:
         if gaps := missing_in(frame[name]).sum():
             raise FormatError(f"column {name} must have a value in every row; {gaps} rows have none.", file)
         if name in (CLICK, PROPENSITY) and type_of(frame[name]) is str:
             raise FormatError(f"column {name} must have numbers, got text.", file)
-    frame = frame.select(wanted) if POSITION in frame else frame.select(wanted).with_columns({POSITION: 1})
+    frame = frame if POSITION in frame else frame.with_columns({POSITION: 1})
     return frame.sort(TIME) if TIME in frame else frame
 
 
-def _parse(text: bytes, file: Path) -> Frame:
+def _parse(text: bytes, file: Path, names: Iterable[str]) -> Frame:
     try:
-        return Frame.from_csv(text)
+        return Frame.from_csv(text, names)
     except DataError as cause:
         raise FormatError(f"is no table of commas: {cause}", file) from cause
 
@@ -307,7 +306,7 @@ def read_policy(
     file = Path(path)
     if not file.is_file():
         raise MissingDataError("there is no such policy: give uniform, best-N, thompson or a file.", file)
-    frame = _parse(file.read_bytes(), file)
+    frame = _parse(b"".join(read_lines(file)), file, (ITEM, POSITION, PROBABILITY))
     if missing := {ITEM, PROBABILITY} - set(frame.columns):
         raise FormatError(f"a policy needs the columns item_id and probability; there is no {min(missing)}.", file, 1)
     if type_of(frame[PROBABILITY]) not in (int, float) or any(missing_in(frame[name]).any() for name in frame):

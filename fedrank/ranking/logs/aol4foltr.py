@@ -110,12 +110,14 @@ def _events(path: Path) -> Iterator[tuple[str, ...]]:
     if missing := [name for name in _COLUMNS if name not in names]:
         raise FormatError(f"there is no column {', '.join(missing)}.", path, 1)
     places = [names.index(name) for name in _COLUMNS]
-    for row in reader:
-        if len(row) != len(names):
-            raise FormatError(
-                f"expected {len(names)} values as in the first line, got {len(row)}.", path, reader.line_num
-            )
-        yield tuple(row[place] for place in places)
+    try:
+        for row in filter(None, reader):
+            if len(row) != len(names):
+                told = f"expected {len(names)} values as in the first line, got {len(row)}."
+                raise FormatError(told, path, reader.line_num)
+            yield tuple(row[place] for place in places)
+    except csv.Error as cause:
+        raise FormatError(f"this line cannot be read as CSV: {cause}.", path, reader.line_num) from cause
 
 
 def _microseconds(text: str, path: Path) -> int:

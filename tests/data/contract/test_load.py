@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.data import load
 from fedrank.data.sources import is_known, reader_of
 from fedrank.ranking.data.queries import QuerySet
@@ -310,3 +311,25 @@ def test_an_entry_point_may_lead_to_a_function(tmp_path, monkeypatch):
     finally:
         monkeypatch.undo()
         plugins._points.cache_clear()
+
+
+def test_frames_hold_what_floats_and_numbers_do_not():
+    """Whole numbers with a gap, dates of any unit, nested columns that are dropped, lazy frames, tables of Arrow."""
+    large = [2**53 + 1] * 2 + [2**53] * 2 + [5, 5, None]
+    label, dose = [0, 1] * 3 + [1], [1.0, 2, 3, 4, 5, 6, 7]
+    silos = pl.DataFrame({"silo": large, "dose": dose, "label": label})
+    for frame in (silos, silos.lazy(), Frame(dict(silos.to_dict(as_series=False)))):
+        assert load(frame, "silos").names == ("5", str(2**53), str(2**53 + 1))
+    pandas_silos = pd.DataFrame({"silo": pd.array(large, "Int64"), "dose": dose, "label": label})
+    assert load(pandas_silos, "silos").names == ("5", str(2**53), str(2**53 + 1))
+    dates = pd.date_range("2020-01-01", periods=4)
+    for column in (dates, dates - dates[0], pl.Series(dates.tolist()).cast(pl.Datetime("ns"))):
+        with pytest.raises(DataError, match="column 'day' is of type"):
+            load(pd.DataFrame({**TABLE.to_dict(as_series=False), "day": list(column)}), "silos")
+    with_struct = TABLE.with_columns(inner=pl.struct("age", "dose"), wide=pl.Series([1, 2, 3, 4], dtype=pl.Int128))
+    assert load(with_struct, "silos", drop=("inner", "wide")).names == load(TABLE, "silos").names
+    with pytest.raises(DataError, match="column 'inner'"):
+        load(with_struct, "silos")
+    for ids in ([1.5, 1.5, 2, 2, 2], [1, "1", 1, 1, 2], [[1], [1], [2], [2], [2]]):
+        with pytest.raises(DataError):
+            load((FEATURES, LABELS, np.array([*ids, None], object)[:-1]), "ranking")

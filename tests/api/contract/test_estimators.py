@@ -10,6 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
+from arro3.core import Table as ArrowTable
 from scipy.sparse import csr_matrix
 from sklearn import config_context
 from sklearn.base import clone
@@ -51,6 +52,9 @@ SOURCES = {
     "pandas": (pd.DataFrame(COLUMNS), None),
     "nullable": (pd.DataFrame(COLUMNS).astype(NULLABLE), None),
     "polars": (pl.DataFrame(COLUMNS), None),
+    "lazy": (pl.DataFrame(COLUMNS).lazy(), None),
+    "frame": (fedrank.Frame(COLUMNS), None),
+    "arrow": (ArrowTable.from_arrow(pl.DataFrame(COLUMNS)), None),
 }
 
 
@@ -68,7 +72,7 @@ def test_a_users_script(kind, ranker, tmp_path):
     np.testing.assert_array_equal(scores, ranker.predict(X, qid=QID))
     assert found.score(table, y, qid=qid) == ranker.score(X, LABELS, qid=QID)
     with pytest.raises(DataError, match="qid"):
-        found.score(table[["match", "age", "fresh"]] if qid is None else table, y)
+        found.score(pd.DataFrame(COLUMNS)[["match", "age", "fresh"]] if qid is None else table, y)
     model = fedrank.load(found.result_.save(tmp_path / "run").path)
     order = np.argsort(QID, kind="stable")  # a model takes the rows of a query together
     frame = pl.DataFrame(COLUMNS)[order]

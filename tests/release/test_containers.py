@@ -9,6 +9,7 @@ import yaml
 from releases import ROOT, build_wheel
 
 from fedrank.cli.main import call
+from fedrank.core import plugins
 
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
@@ -75,6 +76,10 @@ def test_hosted_ci_runs_what_is_there():
         first, *rest = command.split()
         if first == "docker":
             assert (ROOT / rest[rest.index("--file") + 1]) in DOCKERFILES
+        elif first == "fedrank":
+            assert rest[0] == "compare" or (rest[0] == "run" and rest[1] in plugins.names("fedrank.protocols"))
+        elif first == "python":
+            assert rest == ["-m", "pip", "install", "."]
         else:
             assert (ROOT / first).stat().st_mode & 0o111 if "/" in first else rest[0] in targets
 

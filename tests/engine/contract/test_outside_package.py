@@ -127,6 +127,16 @@ def installed(monkeypatch, tmp_path):
     forget()
 
 
+@pytest.mark.slow
+def test_the_test_of_a_new_package_passes(package, installed, tmp_path):
+    installed(package[0])
+    spec = importlib.util.spec_from_file_location("of_my_idea", package[0] / "tests" / "test_my_idea.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.test_it_learns(tmp_path)
+
+
 def test_a_class_is_a_protocol_by_name_with_its_settings(package, installed, tmp_path):
     installed(package[0])
     short = {"clients": 6, "rounds": 4, "seeds": 1, "evaluation": {"every": 4}, "learning_rate": 0.25}

@@ -13,18 +13,16 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingDataError, UnknownNameError
+from fedrank.core.frame import Frame
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import CATALOGUE, DataSet, is_described, names_of
 from fedrank.data.folders import GENERATED, OWN, place_of
 from fedrank.data.frames import as_frame
-
-if TYPE_CHECKING:
-    from fedrank.core.frame import Frame
 
 Data = TypeVar("Data")
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fedrank.engine.config import RunConfig
-
-if TYPE_CHECKING:
-    from fedrank.core.frame import Frame
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Listener:
             done: Rounds that were done before: 0 in a new run, those of the checkpoint in one that is resumed.
         """
 
-    def report_values(self, rows: Frame) -> None:
+    def report_values(self, rows: Any) -> None:
         """Report what was measured since the last report: rows with the columns of ``metrics.parquet``.
 
         The first report of a run that is resumed has the rows up to its checkpoint once more.

@@ -80,7 +80,7 @@ class Frame:
 
     @property
     def columns(self) -> list[str]:
-        """The names, in order."""
+        """The names of the columns, from left to right."""
         return list(self._columns)
 
     def keys(self) -> list[str]:

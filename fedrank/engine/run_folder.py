@@ -169,9 +169,10 @@ class RunFolder:
         settings = self.settings()
         try:
             given = from_dict(read_toml(self.config), base)
+            if not self.resolved.exists():
+                return given.resolved()
             # With what was given beside it, so that models of a run that was stopped say the same as others.
-            config = replace(from_dict(settings, base), given=given)
-            return config if self.resolved.exists() else given.resolved()
+            return replace(from_dict(settings, base), given=given)
         except ConfigError as error:
             raise ConfigError(f"{self.config}: {error}") from error
 

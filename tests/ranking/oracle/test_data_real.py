@@ -1,5 +1,6 @@
 """The reader and loader on real collections, against counts from the sets' own descriptions."""
 
+import io
 import os
 from pathlib import Path
 
@@ -29,19 +30,6 @@ def need(folder):
     return folder
 
 
-class Unpacked:
-    """Lines of a file, in the form that scikit-learn's reader takes for one."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def read(self):
-        raise NotImplementedError
-
-    def __iter__(self):
-        return read_lines(self.path)
-
-
 def test_numbers_are_those_of_scikit_learn_bit_by_bit(ltr):
     for file, sizes in (
         ("mq2008/S1.txt.xz", None),
@@ -49,7 +37,7 @@ def test_numbers_are_those_of_scikit_learn_bit_by_bit(ltr):
         ("lightgbm-lambdarank/rank.train.xz", "lightgbm-lambdarank/rank.train.query"),
     ):
         path = need(ltr / file)
-        matrix, labels = load_svmlight_file(Unpacked(path), dtype=np.float32, zero_based=False)
+        matrix, labels = load_svmlight_file(io.BytesIO(b"".join(read_lines(path))), dtype=np.float32, zero_based=False)
         found = read(path, zero_based=False, groups=sizes and ltr / sizes)
         expected = matrix.toarray()
         assert found.features.dtype == expected.dtype and found.features.tobytes() == expected.tobytes()

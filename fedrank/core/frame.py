@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -209,16 +211,37 @@ class Frame:
 
         if not (content.startswith(_MAGIC) and content.endswith(_MAGIC)):
             raise DataError("it is no parquet file, or one that is cut or damaged")
-        try:
+        with _damage_as_error():
             return Frame.from_arrow(read_parquet(io.BytesIO(content)))
-        except DataError:
-            raise
-        except Exception as error:
-            raise DataError(f"the parquet file is damaged ({error})") from error
-        except BaseException as error:
-            if type(error).__name__ != "PanicException":  # what arro3 raises for a footer that makes no sense
-                raise
-            raise DataError("the parquet file is damaged: its footer cannot be read") from error
+
+    @staticmethod
+    def blocks_of_parquet(path: Path, columns: Iterable[str] | None = None, rows: int = 1 << 16) -> Iterator[Frame]:
+        """The table in a parquet file, block by block.
+
+        Args:
+            path: The file.
+            columns: Columns of the blocks, those that the file has; None: all.
+            rows: Rows of a block; the file's own pieces, some thousand rows each, are not cut.
+
+        Raises:
+            DataError: As :meth:`from_parquet`.
+        """
+        from arro3.core import Table as ArrowTable
+        from arro3.io import read_parquet
+
+        wanted = None if columns is None else set(columns)
+        with _damage_as_error():
+            pieces, waiting = [], 0
+            reader = read_parquet(path)
+            names = [name for name in reader.schema.names if wanted is None or name in wanted]
+            for piece in reader:
+                pieces.append(piece.select(names))
+                waiting += piece.num_rows
+                if waiting >= rows:
+                    yield Frame.from_arrow(ArrowTable.from_batches(pieces))
+                    pieces, waiting = [], 0
+            if pieces:
+                yield Frame.from_arrow(ArrowTable.from_batches(pieces))
 
     @staticmethod
     def from_arrow(source: Any) -> Frame:
@@ -270,6 +293,21 @@ class Frame:
 
 #: Most rows that a table shows of itself.
 _SHOWN = 20
+
+
+@contextmanager
+def _damage_as_error() -> Iterator[None]:
+    """Errors of arro3, which says of a damaged file what it met in it, as :class:`DataError`."""
+    try:
+        yield
+    except (DataError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise DataError(f"the parquet file is damaged ({error})") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # what arro3 raises for a footer that makes no sense
+            raise
+        raise DataError("the parquet file is damaged: its footer cannot be read") from error
 
 
 def type_of(values: np.ndarray) -> type:

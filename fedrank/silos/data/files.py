@@ -85,12 +85,20 @@ def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
         MissingDataError: There is no such file.
         FormatError: The file, or a line of it, cannot be read.
     """
+    return _parquet(path, drop) if is_parquet(path) else _csv(path)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is parquet, by its first bytes.
+
+    Raises:
+        MissingDataError: There is no such file.
+    """
     if not path.is_file():
         what = "this is a folder" if path.is_dir() else "there is no such file"
         raise MissingDataError(f"{what}; give the path of a CSV or parquet file.", path)
     with open(path, "rb") as file:
-        parquet = file.read(4) == b"PAR1"
-    return _parquet(path, drop) if parquet else _csv(path)
+        return file.read(4) == b"PAR1"
 
 
 def table_of(
@@ -249,6 +257,19 @@ def names_in(columns: Mapping[str, Sequence[Any]], silo: str, path: Path | None 
 
 def _csv(path: Path) -> dict[str, list[str | None]]:
     """Columns of text, None where missing."""
+    names, rows = csv_rows(path)
+    cells = [[None if cell.lower() in MISSING else cell for cell in row] for row in rows]
+    if not cells:
+        raise FormatError("the file has a first line with names and no rows.", path)
+    return dict(zip(names, map(list, zip(*cells, strict=True)), strict=True))
+
+
+def csv_rows(path: Path) -> tuple[list[str], Iterator[list[str]]]:
+    """The names in the first line of a CSV file, and its rows, cells without spaces around them.
+
+    Raises:
+        FormatError: The file, or a line of it, cannot be read.
+    """
     lines = _text(path)
     if (first := next(lines, None)) is None:  # a packed file of nothing
         raise FormatError("the file is empty; was its download cut off?", path)
@@ -258,22 +279,21 @@ def _csv(path: Path) -> dict[str, list[str | None]]:
         twice = next(name for name in names if not name or names.count(name) > 1)
         what = f"two columns are named {twice!r}" if twice else "a column has no name"
         raise FormatError(f"{what}; the first line must name every column, each once.", path, 1)
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    rows = []
+    return names, _rows(csv.reader(lines, delimiter=separator, strict=True), len(names), path)
+
+
+def _rows(reader: Any, width: int, path: Path) -> Iterator[list[str]]:
     try:
         for row in reader:
             if not row:  # a blank line
                 continue
-            if len(row) != len(names):
+            if len(row) != width:
                 raise FormatError(
-                    f"expected {len(names)} values as in the first line, got {len(row)}.", path, reader.line_num + 1
+                    f"expected {width} values as in the first line, got {len(row)}.", path, reader.line_num + 1
                 )
-            rows.append([None if (text := cell.strip()).lower() in MISSING else text for cell in row])
+            yield [cell.strip() for cell in row]
     except csv.Error as cause:
         raise FormatError(f"this line cannot be read as CSV: {cause}.", path, reader.line_num + 1) from cause
-    if not rows:
-        raise FormatError("the file has a first line with names and no rows.", path)
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _text(path: Path) -> Iterator[str]:

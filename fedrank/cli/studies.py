@@ -1,0 +1,237 @@
+"""``fedrank silos codebook``, ``answer``, ``combine`` and ``analyse``: a study of tables that stay at their silos."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cyclopts
+
+from fedrank.cli.terminal import AsJson, Names, Switch, headline, print_json, say
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.words import printable
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.silos.studies.codebook import MODELS, Question, Rules, codebook_toml, read_codebook
+
+Silos = Annotated[tuple[str, ...], cyclopts.Parameter(consume_multiple=True, negative="")]
+
+
+def codebook(
+    data: Path,
+    /,
+    *,
+    study: str = "",
+    silos: Silos = (),
+    out: Path | None = None,
+    site: str = "site",
+    categorical: Names = (),
+    identifier: Names = (),
+    missing: Names = (),
+    as_json: AsJson = False,
+) -> None:
+    """Draft the codebook of a study from one silo's table; of a codebook (.toml): check it, and print its hash.
+
+    Args:
+        data: A CSV or parquet file, or a codebook.
+        study: Name of the study.
+        silos: Names of the silos; without it those in the column of sites.
+        out: File to write the draft to; without it the draft is printed.
+        site: Column with the silo's name, in a file that has several.
+        categorical: Columns of numbers that are names.
+        identifier: Columns that name a person or a record; they are never read.
+        missing: Values that mean a missing one in every column.
+    """
+    from fedrank.silos.studies.draft import draft_codebook
+    from fedrank.silos.studies.questions import prepare
+
+    if data.suffix == ".toml":
+        book = read_codebook(data)
+        asked = [(one, prepare(one, book)) for one in book.questions]
+        if as_json:
+            print_json({"study": book.study, "sha256": book.sha, **book.as_json()})
+            return
+        say(
+            headline(f"{book.study}: {len(book.silos)} silos, {len(book.columns)} columns, {len(asked)} questions."),
+            f"SHA-256: {book.sha}",
+            *(f"- {one.name}: {one.model} {one.formula}, {made.parameters} coefficients" for one, made in asked),
+        )
+        return
+    made, notes = draft_codebook(
+        data, study=study or data.name.split(".")[0], silos=silos, site=site, categorical=categorical,
+        missing=missing, identifiers=identifier,
+    )  # fmt: skip
+    text = codebook_toml(made, notes)
+    if out is None:
+        print(text, end="")
+        return
+    if out.exists():
+        raise RunError(f"{out} exists; a codebook is not written over.")
+    write_atomically(out, text.encode())
+    say(
+        f"written: {out}. Read each column, correct ranges and levels to what is public, add the plan's questions "
+        f"([[plan.questions]]), and check it: fedrank silos codebook {out}",
+    )
+
+
+def answer(
+    round_: Path,
+    /,
+    *,
+    data: Path,
+    silo: str,
+    agreed: str,
+    folder: Path,
+    out: Path | None = None,
+    yes: Switch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a round of a study from one silo's own table, by the rules of the codebook; the answer is a file to send.
+
+    Args:
+        round_: The round's file, as the coordinator sent it.
+        data: The silo's own CSV or parquet file.
+        silo: The silo's name in the codebook.
+        agreed: The codebook that the silo agreed to: its file, or its SHA-256 (twelve digits or more).
+        folder: The silo's folder, which keeps the book of what left it; always the same one.
+        out: File of the answer; without it beside the round.
+        yes: Write the answer without asking; otherwise it is shown in words first.
+    """
+    from fedrank.silos.studies.messages import Round, read_message, write_message
+    from fedrank.silos.studies.node import open_node
+
+    asked: Round = read_message(round_, Round)
+    sha = read_codebook(Path(agreed)).sha if Path(agreed).suffix == ".toml" else agreed
+    node = open_node(data, asked.codebook, silo, folder, sha)
+    if not node.book:
+        for note in node.table.notes():
+            print(f"note for this silo alone: {printable(note)}", file=sys.stderr)
+    made = node.answer(asked, record=False)
+    words = node.words(asked, made)
+    out = out or round_.with_name(f"{round_.stem}.{silo}.json")
+    if out.exists():
+        raise RunError(f"{out} exists; an answer is not written over.")
+    if not yes:
+        _ask_person(words)
+    node.record(asked, made)
+    size = write_message(made, out)
+    if as_json:
+        refused = {name: one.refused for name, one in made.replies.items() if one.refused}
+        print_json({"silo": silo, "round": asked.number, "out": str(out), "bytes": size, "refused": refused})
+        return
+    say(f"written: {out}, {size / 1e3:,.1f} kB, to be sent to the coordinator. The book: {folder}", *(f"- {one}" for one in words))
+
+
+def _ask_person(words: list[str]) -> None:
+    """Show what would leave, and go on where a person agrees."""
+    print("This would leave the silo:", *(f"- {printable(one)}" for one in words), sep="\n")
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody is here to approve it; --yes answers without asking.")
+    if input("Send it? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise ConfigError("not approved; nothing was written.")
+
+
+def combine(
+    folder: Path,
+    /,
+    *answers: Path,
+    codebook: Path | None = None,
+    without: Names = (),
+    as_json: AsJson = False,
+) -> None:
+    """Take silos' answers into a study's folder: write the next round, or at the end the results.
+
+    Args:
+        folder: The study's folder at the coordinator.
+        answers: Files of answers that came in.
+        codebook: The agreed codebook, where the study begins.
+        without: Silos that are not waited for any longer.
+    """
+    from fedrank.silos.studies.folder import StudyFolder
+    from fedrank.silos.studies.messages import Answer, read_message
+    from fedrank.silos.studies.results import headlines, write_results
+
+    study = StudyFolder(folder, codebook)
+    for path in answers:
+        study.receive(read_message(path, Answer))
+    asked = study.round
+    if asked is not None and (without or not study.waiting):
+        study.close(without)
+        asked = study.round
+    if asked is not None:
+        if as_json:
+            print_json({"round": asked.number, "file": str(study.round_file), "waiting": study.waiting})
+            return
+        say(
+            headline(f"Round {asked.number} waits for {', '.join(study.waiting)}."),
+            f"Send {study.round_file} to them; each runs: fedrank silos answer {study.round_file.name} --data OWN.csv "
+            f"--silo NAME --agreed {study.codebook.sha[:12]} --folder BOOK",
+        )
+        return
+    written = write_results(study.coordinator, folder / "results")
+    if as_json:
+        print_json({"round": None, "files": [str(path) for path in written]})
+        return
+    say(*map(headline, headlines(study.coordinator)), *(f"written: {path}" for path in written))
+
+
+def analyse(
+    data: Path,
+    /,
+    *,
+    formula: str = "",
+    model: Literal[tuple(MODELS)] = "logistic",  # type: ignore[valid-type] - names are written once
+    codebook: Path | None = None,
+    errors: Literal["model", "robust", "cluster"] = "model",
+    pool: Literal["rows", "silos"] = "rows",
+    firth: Switch = False,
+    site: str = "site",
+    categorical: Names = (),
+    missing: Names = (),
+    identifier: Names = (),
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate a study on a file that holds the rows of all silos: the same rounds, answers and refusals.
+
+    Args:
+        data: A CSV or parquet file with a column for the silo.
+        formula: What is asked, as in R: ill ~ age + ns(crp, 3) + strata(site). With --codebook its plan, without it.
+        model: The model.
+        codebook: The study's codebook; without it one is guessed from the file, and no count is too small to be told.
+        errors: Standard errors.
+        pool: rows: as if all rows lay together; silos: a meta-analysis of the silos' own fits.
+        firth: Firth's penalty of a logistic model.
+        site: Column with the silo's name.
+        categorical: Columns of numbers that are names.
+        missing: Values that mean a missing one.
+        identifier: Columns that name a person or a record; of cluster(id): the clusters.
+        out: Also write the page, tables and a paragraph on methods to this folder.
+    """
+    from fedrank.silos.studies.coordinator import run_study
+    from fedrank.silos.studies.draft import draft_codebook
+    from fedrank.silos.studies.node import Node
+    from fedrank.silos.studies.results import as_jsons, describe, write_results
+    from fedrank.silos.studies.table import pooled_tables
+
+    question = Question(name="question", model=model, formula=formula, errors=errors, pool=pool, firth=firth) if formula else None
+    if codebook is not None:
+        from dataclasses import replace
+
+        book = read_codebook(codebook)
+        book = replace(book, questions=(question,)) if question else book
+    elif question is None:
+        raise ConfigError("say what is asked: --formula 'ill ~ age + sex', or --codebook with a plan.")
+    else:
+        rules = Rules(smallest_cell=1, rows_per_parameter=0.0, events_per_parameter=0.0, exact_times=True)
+        book, _ = draft_codebook(
+            data, study=data.name.split(".")[0], site=site, categorical=categorical, missing=missing,
+            identifiers=identifier, questions=[question], rules=rules,
+        )  # fmt: skip
+    nodes = [Node(table) for table in pooled_tables(data, book)]
+    made = run_study(book, lambda asked: [node.answer(asked) for node in nodes])
+    written: list[Any] = [] if out is None else write_results(made, out)
+    if as_json:
+        print_json({"data": str(data), "codebook_sha256": book.sha, "questions": as_jsons(made)})
+        return
+    say(*describe(made), *(f"written: {path}" for path in written))

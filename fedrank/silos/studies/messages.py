@@ -1,0 +1,220 @@
+"""Messages of a study as JSON: a round of asks to all silos, and one silo's answers.
+
+A round holds one ask for each question of the plan that is still open, so that all questions advance together. Numbers
+are written so that they are read back to the last bit; a number that is not told is null. Both messages name the
+codebook by its hash, and an answer names the round's content by its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from fedrank.core.errors import FormatError, MissingDataError
+from fedrank.core.trees import Json
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.silos.studies.codebook import Codebook
+from fedrank.silos.studies.protocol import Ask
+
+_ROUND, _ANSWER, _VERSION = "fedrank-study-round", "fedrank-study-answer", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """The asks of one round.
+
+    Attributes:
+        codebook: The study's codebook.
+        number: Number of the round, from 1.
+        asks: Question -> its ask; at most one of each.
+        attempts: Question -> how often it has begun anew, as a silo fell away.
+    """
+
+    codebook: Codebook
+    number: int
+    asks: Mapping[str, Ask]
+    attempts: Mapping[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Json]:
+        """As it stands in the file."""
+        return {
+            "format": _ROUND,
+            "version": _VERSION,
+            "study": self.codebook.study,
+            "codebook_sha256": self.codebook.sha,
+            "round": self.number,
+            "asks": [
+                {
+                    "question": name,
+                    "attempt": self.attempts.get(name, 0),
+                    "step": ask.step,
+                    "numbers": {key: _listed(value) for key, value in ask.numbers.items()},
+                }
+                for name, ask in self.asks.items()
+            ],
+            "codebook": self.codebook.as_json(),
+        }
+
+    @property
+    def sha(self) -> str:
+        """SHA-256 of the content, in hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, content: Any) -> Round:
+        """The inverse of :meth:`as_json`.
+
+        Raises:
+            FormatError: It is no such message, or its codebook is not the one that it names.
+        """
+        try:
+            _check(content, _ROUND)
+            book = Codebook.from_json(content["codebook"])
+            if book.sha != content["codebook_sha256"]:
+                raise ValueError("its codebook is not the one that its hash names")
+            asks, attempts = {}, {}
+            for one in content["asks"]:
+                name = book.question(str(one["question"])).name
+                numbers = {str(key): _array(value) for key, value in one["numbers"].items()}
+                asks[name], attempts[name] = Ask(str(one["step"]), numbers), int(one["attempt"])
+            return cls(book, int(content["round"]), asks, attempts)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"this is no round of a study: {_said(error)}.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """A silo's answer to one ask.
+
+    Attributes:
+        numbers: The answer; all NaN where it is refused.
+        rows: Rows that were used; None where the count may not leave.
+        left_out: Rows that lack a value; None where the answer is refused.
+        refused: The rule that forbids the answer, in words; empty where it is given.
+    """
+
+    numbers: Float[np.ndarray, " numbers"]
+    rows: int | None = None
+    left_out: int | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One silo's answers to a round.
+
+    Attributes:
+        silo: Its name.
+        codebook: Hash of the codebook.
+        round: Number of the round.
+        asked: Hash of the round.
+        replies: Question -> its reply.
+    """
+
+    silo: str
+    codebook: str
+    round: int
+    asked: str
+    replies: Mapping[str, Reply]
+
+    def as_json(self) -> dict[str, Json]:
+        """As it stands in the file."""
+        return {
+            "format": _ANSWER,
+            "version": _VERSION,
+            "codebook_sha256": self.codebook,
+            "round": self.round,
+            "round_sha256": self.asked,
+            "silo": self.silo,
+            "answers": [
+                {
+                    "question": name,
+                    "rows": one.rows,
+                    "left_out": one.left_out,
+                    "refused": one.refused,
+                    "numbers": _listed(one.numbers),
+                }
+                for name, one in self.replies.items()
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> Answer:
+        """The inverse of :meth:`as_json`.
+
+        Raises:
+            FormatError: It is no such message.
+        """
+        try:
+            _check(content, _ANSWER)
+            replies = {}
+            for one in content["answers"]:
+                counts = [None if one[key] is None else int(one[key]) for key in ("rows", "left_out")]
+                numbers = _array(one["numbers"])
+                if numbers.ndim != 1:
+                    raise ValueError("numbers that are no list")
+                replies[str(one["question"])] = Reply(numbers, *counts, str(one["refused"]))
+            told = (str(content[key]) for key in ("silo", "codebook_sha256"))
+            return cls(*told, int(content["round"]), str(content["round_sha256"]), replies)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"this is no answer of a silo: {_said(error)}.") from error
+
+
+def write_message(message: Round | Answer, path: Path) -> int:
+    """Write a message to a file, and return its bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = (json.dumps(message.as_json(), indent=1, ensure_ascii=False) + "\n").encode()
+    write_atomically(path, content)
+    return len(content)
+
+
+def read_message(path: Path, kind: type[Round] | type[Answer]) -> Any:
+    """Read a message from a file.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: It is no such message; says what is wrong.
+    """
+    try:
+        return kind.from_json(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        raise MissingDataError("there is no such message.", path) from None
+    except IsADirectoryError:
+        raise MissingDataError("this is a folder; give the path of a message.", path) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(_said(error), path) from error
+
+
+def _listed(value: Float[np.ndarray, "..."]) -> Json:
+    """An array as lists, null for NaN."""
+    if value.ndim > 1:
+        return [_listed(one) for one in value]
+    listed = value.tolist()
+    if value.ndim == 0:
+        return None if listed != listed else listed
+    return [None if one != one else one for one in listed]
+
+
+def _array(value: Any) -> Float[np.ndarray, "..."]:
+    made = np.array(value, dtype=float)  # None becomes NaN
+    if np.isinf(made).any():
+        raise ValueError("a number that is not finite")
+    return made
+
+
+def _check(content: Any, kind: str) -> None:
+    if not isinstance(content, dict) or content.get("format") != kind:
+        raise ValueError(f"its format is not {kind!r}")
+    if content["version"] != _VERSION:
+        raise ValueError(f"its version is {content['version']!r}, and {_VERSION} is understood")
+
+
+def _said(error: BaseException) -> str:
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")

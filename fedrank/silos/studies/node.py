@@ -1,0 +1,275 @@
+"""A silo's node: it answers rounds from its own table, by the rules of the codebook, and keeps a book of what left it.
+
+What a rule forbids is answered by as many numbers as ever, none of which is told, and the rule's name. The rules:
+
+* *smallest cell*: a count of rows of one level, of a pair of levels, or of the rows outside them, above 0 and below
+  the smallest cell, must not be worked out from an answer;
+* *rows* and *events for each coefficient*: a model of nearly as many coefficients as rows tells the rows;
+* *differencing*: two questions whose rows differ by less than the smallest cell tell those rows by subtraction;
+* *same table*: answers of a study come from one state of the table;
+* *plan*: only questions of the codebook's plan are answered, each for at most :data:`MOST_ROUNDS` rounds.
+
+What they do not cover: sums of many rounds are equations about rows, and enough of them have one solution. A secure sum
+hides a silo's own; a record's ε bounds what any of it tells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from fedrank.core.errors import ConfigError, DataError, FormatError
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.silos.studies.codebook import Codebook, Question
+from fedrank.silos.studies.formula import Design
+from fedrank.silos.studies.messages import Answer, Reply, Round
+from fedrank.silos.studies.protocol import Ask, Rows
+from fedrank.silos.studies.questions import Prepared, prepare
+from fedrank.silos.studies.table import Block, Table, own_table
+
+#: Rounds of one question that a silo answers.
+MOST_ROUNDS = 60
+
+
+class _Guard:
+    """Counts of the rows that pass by while an answer is computed, and what the rules say of them."""
+
+    def __init__(self, prepared: Prepared):
+        self.prepared = prepared
+        levels = [one.name for one in prepared.design.fields if one.is_level]
+        outcomes = [f"{prepared.design.outcome}={level}" for level in prepared.outcome_levels[1:]]
+        self.indicators: list[str] = [] if prepared.of_blocks else [*levels, *outcomes]
+        m = len(self.indicators)
+        self.n = self.all = 0
+        self.ones, self.pairs = np.zeros(m), np.zeros((m, m))
+        self.masks: list[np.ndarray] = []
+
+    def see(self, rows: Rows, complete: Bool[np.ndarray, " rows"]) -> None:
+        """Count a block."""
+        design, levels = self.prepared.design, self.prepared.outcome_levels
+        places = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
+        outcome = rows.event if design.time else rows.y
+        labels = [outcome == k for k in range(1, len(levels))]
+        seen = np.column_stack([rows.x[:, places], *labels]).astype(float) if self.indicators else np.zeros((len(rows.y), 0))
+        self.count(complete)
+        self.ones += seen.sum(axis=0)
+        self.pairs += seen.T @ seen
+
+    def count(self, complete: Bool[np.ndarray, " rows"]) -> None:
+        """Count rows of which no more is looked at."""
+        self.n += int(complete.sum())
+        self.all += len(complete)
+        self.masks.append(complete)
+
+    def forbidden(self, book: Codebook) -> str:
+        """The rule that forbids the answer, in words; empty where none does."""
+        least, rules = book.rules.smallest_cell, book.rules
+        small = f"smaller than the smallest cell, {least}"
+        if self.n < max(least, 1):
+            return f"smallest cell: the rows that have all values are fewer than {least}"
+        for name, count in zip(self.indicators, self.ones, strict=True):
+            if _is_small(count, least) or _is_small(self.n - count, least):
+                return f"smallest cell: the rows with or without {name} are {small}"
+        rest = self.n - self.ones[:, None] - self.ones[None, :] + self.pairs
+        for cells in (self.pairs, self.ones[:, None] - self.pairs, rest):
+            for j, k in np.argwhere(np.triu((cells > 0) & (cells < least), 1)):
+                return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
+        parameters = self.prepared.parameters
+        if parameters and self.n < rules.rows_per_parameter * parameters:
+            return f"rows for each coefficient: {parameters} coefficients need {rules.rows_per_parameter * parameters:g} rows"
+        if parameters and len(self.prepared.outcome_levels) == 2:
+            events = float(self.ones[-1])
+            if min(events, self.n - events if not self.prepared.design.time else events) < rules.events_per_parameter * parameters:
+                need = rules.events_per_parameter * parameters
+                return f"events for each coefficient: {parameters} coefficients need {need:g} rows of each outcome"
+        return ""
+
+    @property
+    def mask(self) -> Bool[np.ndarray, " rows"]:
+        """Mask of the rows that were used, over all rows of the table."""
+        return np.concatenate(self.masks) if self.masks else np.zeros(0, bool)
+
+
+@dataclass(eq=False)
+class Node:
+    """One silo's node.
+
+    Attributes:
+        table: The silo's rows.
+        folder: Where the book and the sets of rows that questions used are kept; None: in memory, for simulations.
+        agreed: Hash of the codebook that the silo agreed to.
+    """
+
+    table: Table
+    folder: Path | None = None
+    agreed: str = ""
+    _used: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    _prepared: dict[str, Prepared] = field(default_factory=dict, init=False)
+    _book: list[dict[str, Any]] = field(default_factory=list, init=False)
+
+    def __post_init__(self):
+        self.agreed = self.agreed or self.table.codebook.sha
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / _BOOK
+        try:
+            self._book = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            for file in sorted(self.folder.glob("rows-*.npz")):
+                kept = np.load(file)
+                self._used[str(kept["question"])] = np.unpackbits(kept["mask"], count=int(kept["rows"])).astype(bool)
+        except (ValueError, OSError, KeyError) as cause:
+            raise FormatError(f"the silo's book cannot be read ({cause}); nothing is answered.", path) from cause
+
+    def answer(self, asked: Round, *, record: bool = True) -> Answer:
+        """Answer a round.
+
+        Args:
+            asked: The round.
+            record: Write it into the book; else :meth:`record` does before the answer leaves.
+
+        Raises:
+            ConfigError: The round is of another codebook than the silo agreed to.
+            DataError: The round asks for what no analysis of this version asks.
+        """
+        book = asked.codebook
+        if book.sha != self.agreed:
+            raise ConfigError(
+                f"the round is of the codebook {book.sha[:12]}, and {self.table.silo} agreed to {self.agreed[:12]}; "
+                "agree on one codebook, and begin the study again if it changed."
+            )
+        replies = {name: self._reply(book.question(name), ask, asked) for name, ask in asked.asks.items()}
+        made = Answer(self.table.silo, book.sha, asked.number, asked.sha, replies)
+        if record:
+            self.record(asked, made)
+        return made
+
+    def record(self, asked: Round, answer: Answer) -> None:
+        """Write an answer into the book, which is done before it leaves."""
+        size = len(json.dumps(answer.as_json())) if self.folder is not None else 0
+        for name, reply in answer.replies.items():
+            self._write(asked, name, reply, size)
+
+    def words(self, asked: Round, answer: Answer) -> list[str]:
+        """What an answer would tell, in a sentence for each question."""
+        return [_in_words(asked, name, reply) for name, reply in answer.replies.items()]
+
+    def _reply(self, question: Question, ask: Ask, asked: Round) -> Reply:
+        if question.name not in self._prepared:
+            self._prepared[question.name] = prepare(question, asked.codebook)
+        prepared = self._prepared[question.name]
+        guard = _Guard(prepared)
+        rows = self._blocks(prepared.design, guard) if prepared.of_blocks else self._rows(prepared.design, guard)
+        numbers = prepared.answer(ask, rows)
+        rule = self._limits(question, asked) or guard.forbidden(asked.codebook) or self._differs(question, guard.mask)
+        if rule:
+            return Reply(np.full(len(numbers), np.nan), refused=rule)
+        return Reply(numbers, guard.n, guard.all - guard.n)
+
+    def _rows(self, design: Design, guard: _Guard) -> Iterator[Rows]:
+        for block in self.table.blocks(design.columns):
+            rows, complete = design.rows(block, self.table.silo)
+            guard.see(rows, complete)
+            yield rows
+
+    def _blocks(self, design: Design, guard: _Guard) -> Iterator[Block]:
+        for block in self.table.blocks(design.columns):
+            guard.count(design.complete(block))
+            yield block
+
+    def _limits(self, question: Question, asked: Round) -> str:
+        before = {one["round"] for one in self._book if one["question"] == question.name}
+        if len(before - {asked.number}) >= MOST_ROUNDS:
+            return f"plan: a question is answered for {MOST_ROUNDS} rounds"
+        return ""
+
+    def _differs(self, question: Question, mask: Bool[np.ndarray, " rows"]) -> str:
+        """The rule that the rows of this question break beside those of earlier ones; keeps them."""
+        least = self.table.codebook.rules.smallest_cell
+        for name, other in self._used.items():
+            if len(other) != len(mask):
+                return "same table: the table has other rows than when the study began"
+            apart = int((other != mask).sum())
+            if name == question.name and apart:
+                return "same table: other rows have values than when the question was asked first"
+            if _is_small(apart, least):
+                return f"differencing: the rows of question {name!r} differ by fewer than {least}"
+        if question.name not in self._used:
+            self._used[question.name] = mask
+            if self.folder is not None:
+                key = hashlib.sha256(question.name.encode()).hexdigest()[:16]
+                np.savez_compressed(
+                    self.folder / f"rows-{key}.npz", mask=np.packbits(mask), rows=len(mask), question=question.name
+                )
+        return ""
+
+    def _write(self, asked: Round, question: str, reply: Reply, size: int) -> None:
+        """One line of the book."""
+        told = len(reply.numbers) if not reply.refused else 0
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "study": asked.codebook.study,
+            "codebook": asked.codebook.sha,
+            "question": question,
+            "formula": asked.codebook.question(question).formula,
+            "round": asked.number,
+            "asked": asked.sha,
+            "step": asked.asks[question].step,
+            "numbers": told,
+            "message_bytes": size,
+            "refused": reply.refused,
+            "words": _in_words(asked, question, reply),
+        }
+        self._book.append(line)
+        if self.folder is not None:
+            lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in self._book)
+            write_atomically(self.folder / _BOOK, lines.encode())
+
+    @property
+    def book(self) -> tuple[Mapping[str, Any], ...]:
+        """Lines of the book, oldest first."""
+        return tuple(self._book)
+
+
+def open_node(data: Path, codebook: Codebook, silo: str, folder: Path, agreed: str) -> Node:
+    """A node over a silo's file.
+
+    Args:
+        data: The silo's CSV or parquet file.
+        codebook: The codebook of the round that is answered.
+        silo: The silo's name in it.
+        folder: The folder of its book.
+        agreed: Hash of the codebook that the silo agreed to, or its first twelve digits or more.
+
+    Raises:
+        ConfigError: The codebook is not the one that was agreed to.
+        FedrankError: The file or the book cannot be read.
+    """
+    if len(agreed) < 12 or not codebook.sha.startswith(agreed):
+        raise ConfigError(
+            f"the round is of the codebook {codebook.sha[:12]}, and {silo} agreed to {agreed[:12]}; agree on one "
+            "codebook, and begin the study again if it changed."
+        )
+    return Node(own_table(data, codebook, silo), folder, codebook.sha)
+
+
+_BOOK = "book.jsonl"
+
+
+def _is_small(count: float, least: int) -> bool:
+    return bool(0 < count < least)
+
+
+def _in_words(asked: Round, question: str, reply: Reply) -> str:
+    about = asked.codebook.question(question)
+    if reply.refused:
+        return f"Nothing of {about.formula} left: {reply.refused}."
+    return f"{len(reply.numbers)} sums over {reply.rows} rows left for a {about.model} model {about.formula}."

@@ -1,0 +1,265 @@
+"""One silo's table as the codebook reads it: numbers in double precision, levels as their number, in blocks of rows.
+
+Each cell is read by itself: what another row holds never changes how it is read. A cell that is no number, lies outside
+its range or is none of the levels counts as missing; how many do is for the silo alone (:meth:`Table.notes`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from fedrank.core.errors import DataError, FormatError, UnknownNameError
+from fedrank.core.frame import Frame
+from fedrank.silos.data.coding import as_number, cell_number, refuse_spellings
+from fedrank.silos.data.files import MISSING, csv_rows, is_parquet
+from fedrank.silos.studies.codebook import Codebook, Column, as_text
+
+#: Columns of some rows, by name: numbers, numbers of levels, numbers of clusters; NaN where one is missing.
+Block = dict[str, Float[np.ndarray, " rows"]]
+#: Column -> why cells of it that are not empty count as missing, and how many.
+Unread = dict[str, Counter[str]]
+#: Rows that are read at once.
+BLOCK = 1 << 16
+
+
+@dataclass(eq=False)
+class Table:
+    """The rows of one silo.
+
+    Attributes:
+        codebook: What the columns mean.
+        silo: Name of the silo.
+        read: Reads columns, given their names and where to count cells that are not read, block by block.
+    """
+
+    codebook: Codebook
+    silo: str
+    read: Callable[[Sequence[str], Unread], Iterator[Block]]
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Blocks of rows with these columns.
+
+        Raises:
+            UnknownNameError: The codebook has no such column.
+        """
+        for name in names:
+            self.codebook.column(name)
+        return self.read(names, {})
+
+    def notes(self) -> list[str]:
+        """What the silo should know of its own cells, for itself alone: it reads all columns."""
+        unread: Unread = {name: Counter() for name in _readable(self.codebook)}
+        for _ in self.read(list(unread), unread):
+            pass
+        return [
+            f"{count:,} cells of column {name!r} {reason} and count as missing."
+            for name, reasons in unread.items()
+            for reason, count in reasons.items()
+        ]
+
+
+def own_table(path: Path, codebook: Codebook, silo: str) -> Table:
+    """The table of one silo's file; of a file with a column of silos, its rows.
+
+    A parquet file is read anew for each question, block by block; the columns of a CSV file are kept in memory.
+
+    Args:
+        path: A CSV or parquet file.
+        codebook: What its columns mean.
+        silo: The silo's name in the codebook.
+
+    Raises:
+        MissingDataError: There is no such file.
+        UnknownNameError: The codebook names no such silo.
+        FormatError: The file cannot be read.
+        DataError: A column of the codebook is not in the file.
+    """
+    if silo not in codebook.silos:
+        raise UnknownNameError("silo of the codebook", silo, codebook.silos)
+    clusters: dict[str, dict[Any, int]] = {}
+
+    def stream(names: Sequence[str], unread: Unread) -> Iterator[Block]:
+        return _blocks(path, codebook, names, silo, unread, clusters)
+
+    if is_parquet(path):
+        return Table(codebook, silo, stream)
+    unread: Unread = {name: Counter() for name in _readable(codebook)}
+    kept = list(stream(list(unread), unread))
+
+    def read(names: Sequence[str], into: Unread) -> Iterator[Block]:
+        for name in into:
+            into[name].update(unread[name])
+        return ({name: block[name] for name in names} for block in kept)
+
+    return Table(codebook, silo, read)
+
+
+def _readable(codebook: Codebook) -> list[str]:
+    """Columns that are read at all."""
+    return [name for name, about in codebook.columns.items() if about.role != "identifier"]
+
+
+def pooled_tables(path: Path, codebook: Codebook) -> list[Table]:
+    """The table of each silo of a file that holds the rows of all: for simulations.
+
+    Raises:
+        DataError: The file has no column of silos, or it names none of the codebook's silos.
+        FormatError: The file cannot be read.
+    """
+    columns = _readable(codebook)
+    blocks: list[Block] = []
+    whose: list[str | None] = []
+    clusters: dict[str, dict[Any, int]] = {}
+    for cells in _cells(path, (*columns, codebook.site)):
+        whose += [None if _is_missing(one) else as_text(one) for one in cells.pop(codebook.site)]
+        blocks.append(_coded(cells, codebook, {}, clusters))
+    refuse_spellings(f"column {codebook.site!r} names the silos", whose, "Write each silo's name in one way.", path)
+    owners = np.array([name or "" for name in whose])
+    if not np.isin(owners, codebook.silos).any():
+        raise DataError(f"column {codebook.site!r} names none of {', '.join(codebook.silos)}.", path)
+    whole = {name: np.concatenate([block[name] for block in blocks]) for name in columns}
+
+    def part(silo: str) -> Table:
+        own = owners == silo
+        kept = {name: values[own] for name, values in whole.items()}
+
+        def read(names: Sequence[str], _: Unread) -> Iterator[Block]:
+            yield {name: kept[name] for name in names}
+
+        return Table(codebook, silo, read)
+
+    return [part(silo) for silo in codebook.silos]
+
+
+def _blocks(
+    path: Path,
+    codebook: Codebook,
+    names: Sequence[str],
+    silo: str,
+    unread: Unread,
+    clusters: dict[str, dict[Any, int]],
+) -> Iterator[Block]:
+    """Blocks of a silo's file."""
+    for cells in _cells(path, names, codebook.site):
+        whose = cells.pop(codebook.site, None)
+        if whose is not None:
+            own = np.array([not _is_missing(one) and as_text(one) == silo for one in whose])
+            cells = {name: np.asarray(values, object)[own].tolist() for name, values in cells.items()}
+        yield _coded(cells, codebook, unread, clusters)
+
+
+def _cells(path: Path, names: Sequence[str], optional: str | None = None) -> Iterator[dict[str, Any]]:
+    """The columns of a file in blocks, as they are written."""
+    if is_parquet(path):
+        try:
+            for frame in Frame.blocks_of_parquet(path, (*names, *filter(None, [optional])), BLOCK):
+                yield {name: frame[name] for name in _wanted(list(frame), names, optional, path)}
+        except DataError as cause:
+            raise cause if cause.path else FormatError(f"{cause}.", path) from cause
+        return
+    header, rows = csv_rows(path)
+    wanted = _wanted(header, names, optional, path)
+    places = [header.index(name) for name in wanted]
+    while block := list(islice(rows, BLOCK)):
+        columns = list(zip(*block, strict=True))
+        yield {name: columns[place] for name, place in zip(wanted, places, strict=True)}
+
+
+def _wanted(header: Sequence[str], names: Sequence[str], optional: str | None, path: Path) -> list[str]:
+    if missing := [name for name in names if name not in header]:
+        raise DataError(
+            f"there is no column {missing[0]!r}, which the codebook has. Rename it in the file: a codebook has one name "
+            "for all silos.",
+            path,
+        )
+    return [*names, *([optional] if optional in header and optional not in names else [])]
+
+
+def _coded(
+    cells: Mapping[str, Any],
+    codebook: Codebook,
+    unread: Unread,
+    clusters: dict[str, dict[Any, int]],
+) -> Block:
+    """Cells as numbers."""
+    out = {}
+    for name, values in cells.items():
+        column, count = codebook.columns[name], unread.get(name, Counter())
+        if column.role == "cluster":
+            seen = clusters.setdefault(name, {})
+            keys = (None if _is_missing(one) else as_text(one) for one in values)
+            out[name] = np.array([np.nan if key is None else seen.setdefault(key, len(seen)) for key in keys], float)
+        elif column.levels:
+            out[name] = _levels(values, column, count)
+        else:
+            out[name] = _numbers(values, column, count)
+    return out
+
+
+def _numbers(values: Any, column: Column, count: Counter[str]) -> Float[np.ndarray, " rows"]:
+    """A column of numbers; NaN where a cell is missing, no number, or outside the range."""
+    gone = {number for one in column.missing if (number := as_number(one)) is not None}
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        found = values.astype(float)
+    else:
+        texts = ["nan" if _is_missing(one) or one in column.missing else one for one in values]
+        try:
+            if any("_" in one for one in texts if isinstance(one, str)):
+                raise ValueError  # 1_0 is 10 to NumPy, and no number to a table
+            found = np.array(texts, float)
+        except (TypeError, ValueError):  # a cell is not written as a plain number
+            read = [np.nan if one == "nan" else cell_number(one) for one in texts]
+            if odd := sum(one is None for one in read):
+                count["are no numbers"] += odd
+            found = np.array([np.nan if one is None else one for one in read], float)
+    if gone:
+        found[np.isin(found, list(gone))] = np.nan
+    with np.errstate(invalid="ignore"):
+        outside = (found < column.low) | (found > column.high)
+    if outside.any():
+        count[f"lie outside {column.low:g} to {column.high:g}"] += int(outside.sum())
+        found[outside] = np.nan
+    return found
+
+
+def _levels(values: Any, column: Column, count: Counter[str]) -> Float[np.ndarray, " rows"]:
+    """A column of levels as their numbers; NaN where a cell is missing or none of them."""
+    place = {level: float(k) for k, level in enumerate(column.levels)}
+    place |= {code: place[level] for code, level in column.codes.items()}
+    loose = {" ".join(text.casefold().split()): number for text, number in place.items()}
+    seen: dict[Any, float] = {}
+
+    def number_of(value: Any) -> float:
+        if _is_missing(value) or (text := as_text(value).strip()) in column.missing:
+            return np.nan
+        return place.get(text, loose.get(" ".join(text.casefold().split()), np.inf))
+
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iubf":
+        different, places = np.unique(values, return_inverse=True)
+        out = np.array([number_of(value) for value in different.tolist()])[places]
+    else:
+        for value in set(values):
+            seen[value] = number_of(value)
+        out = np.array([seen[value] for value in values])
+    odd = np.isinf(out)
+    if odd.any():
+        count["are none of its levels"] += int(odd.sum())
+        out[odd] = np.nan
+    return out
+
+
+def guess_names(values: Iterable[Any]) -> list[str]:
+    """Names of silos in a column, in order, missing ones left out."""
+    return sorted({as_text(value) for value in values if not _is_missing(value)})
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and value.strip().lower() in MISSING)

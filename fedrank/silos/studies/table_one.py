@@ -1,0 +1,222 @@
+"""Table 1 of a study: counts, means, deviations, quantiles and missing values of columns, by silo and group.
+
+One round. Of a column of levels each silo sends the rows of each level, of a number the count, the sum, the sum of
+squares and the counts up to the ends of the codebook's bins, of which quantiles are interpolated; of both the missing
+ones. A count above 0 and below the smallest cell is not told. Where one cell alone of a column and group would be
+missing, it would follow from the others and the total, so that the next smallest one is not told either; bins are
+joined until none is small. How many values are missing is told as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from fedrank.core.trees import Json
+from fedrank.silos.studies.codebook import Codebook, Column
+from fedrank.silos.studies.formula import Design
+from fedrank.silos.studies.protocol import Analysis, Ask
+from fedrank.silos.studies.table import Block
+
+#: Quantiles of a number that a table shows.
+QUANTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One column of one group, of one silo or of all.
+
+    Attributes:
+        silo: The silo's name; empty of all together.
+        group: Level of the grouping column; empty without one.
+        column: The column.
+        known: Rows with a value; NaN where it is not told, like the following.
+        missing: Rows without one.
+        mean: Mean of a number.
+        deviation: Standard deviation of a number (divisor: n − 1).
+        quantiles: Of a number, at :data:`QUANTILES`.
+        counts: Level -> rows of it, of a column of levels.
+    """
+
+    silo: str
+    group: str
+    column: str
+    known: float
+    missing: float
+    mean: float = np.nan
+    deviation: float = np.nan
+    quantiles: tuple[float, ...] = ()
+    counts: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TableOne:
+    """Table 1: a :class:`Cell` for each silo and for all together, group and column, in this order.
+
+    Attributes:
+        cells: The cells.
+        smallest_cell: Counts above 0 and below it are not told.
+    """
+
+    cells: tuple[Cell, ...]
+    smallest_cell: int
+
+    def as_json(self) -> dict[str, Json]:
+        """As JSON can hold it."""
+        return {
+            "smallest_cell": self.smallest_cell,
+            "cells": [
+                {
+                    "silo": one.silo or None,
+                    "group": one.group or None,
+                    "column": one.column,
+                    "rows": _told(one.known),
+                    "missing": _told(one.missing),
+                    **(
+                        {"counts": {level: _told(count) for level, count in one.counts.items()}}
+                        if one.counts is not None
+                        else {
+                            "mean": _told(one.mean),
+                            "deviation": _told(one.deviation),
+                            "quantiles": {f"{q:g}": _told(v) for q, v in zip(QUANTILES, one.quantiles, strict=True)},
+                        }
+                    ),
+                }
+                for one in self.cells
+            ],
+        }
+
+
+def count_columns(design: Design, blocks: Iterable[Block]) -> Float[np.ndarray, " numbers"]:
+    """A silo's half: its numbers, NaN where a cell is too small to be told.
+
+    Args:
+        design: Columns, and the groups after ``|``.
+        blocks: The silo's rows.
+    """
+    book = design.codebook
+    groups, columns = _groups(design), _columns(design)
+    sizes = [_size(column) for column in columns]
+    sums = [[np.zeros(size) for size in sizes] for _ in groups]
+    for block in blocks:
+        used = design.complete(block)
+        whose = block[design.by] if design.by else np.zeros(len(used))
+        for g in range(len(groups)):
+            own = whose == g
+            for column, into in zip(columns, sums[g], strict=True):
+                values = block[column.name]
+                into += _count(values[own & used], column)
+                into[0] += int(np.isnan(values[own]).sum())
+    least = book.rules.smallest_cell
+    return np.concatenate([
+        _suppress(numbers, column, least) for of in sums for numbers, column in zip(of, columns, strict=True)
+    ])  # fmt: skip
+
+
+def table_one(design: Design) -> Analysis[TableOne]:
+    """The server's half."""
+    answers = yield Ask("counts")
+    groups, columns = _groups(design), _columns(design)
+    sizes = [_size(column) for column in columns]
+    cells = []
+    together = np.sum(list(answers.values()), axis=0)  # NaN where a silo does not tell
+    for silo, numbers in {**answers, "": together}.items():
+        parts = iter(np.split(numbers, np.cumsum(sizes * len(groups))[:-1]))
+        cells += [_cell(silo, group, column, next(parts)) for group in groups for column in columns]
+    return TableOne(tuple(cells), design.codebook.rules.smallest_cell)
+
+
+def _groups(design: Design) -> tuple[str, ...]:
+    return design.codebook.column(design.by).levels if design.by else ("",)
+
+
+def _columns(design: Design) -> list[Column]:
+    return [design.codebook.column(name) for name in design.factors if name != design.codebook.site]
+
+
+def _size(column: Column) -> int:
+    """How many numbers a silo sends of a column and group: missing rows, then counts, or moments and a histogram."""
+    return 1 + len(column.levels) if column.levels else 4 + len(column.grid())
+
+
+def _count(values: Float[np.ndarray, " rows"], column: Column) -> Float[np.ndarray, " numbers"]:
+    """0, and the counts of levels, or count, moments and histogram of a number."""
+    known = values[~np.isnan(values)]
+    if column.levels:
+        return np.concatenate([[0.0], np.bincount(known.astype(int), minlength=len(column.levels))])
+    middle = (column.low + column.high) / 2
+    bins = np.bincount(np.searchsorted(column.grid(), known, side="left"), minlength=len(column.grid()))
+    return np.concatenate([[0.0, len(known), (known - middle).sum(), ((known - middle) ** 2).sum()], bins])
+
+
+def _suppress(numbers: np.ndarray, column: Column, least: int) -> Float[np.ndarray, " numbers"]:
+    """The numbers that may be told, NaN in place of the others; a histogram as counts up to each bin's end."""
+    missing, rest = numbers[:1], numbers[1:]
+    if column.levels:
+        return np.concatenate([missing, _suppress_cells(rest, least)])
+    if 0 < rest[0] < least:
+        return np.concatenate([missing, np.full(len(rest), np.nan)])
+    return np.concatenate([missing, rest[:3], _joined(rest[3:], least)])
+
+
+def _suppress_cells(counts: np.ndarray, least: int) -> Float[np.ndarray, " cells"]:
+    """Counts without the small ones; where that is one, the smallest of the others goes as well."""
+    hidden = (counts > 0) & (counts < least)
+    if hidden.sum() == 1:
+        others = np.where(hidden | (counts == 0), np.inf, counts)
+        if np.isfinite(others).any():
+            hidden[int(np.argmin(others))] = True
+        else:
+            hidden[:] = True
+    return np.where(hidden, np.nan, counts)
+
+
+def _joined(bins: np.ndarray, least: int) -> Float[np.ndarray, " bins"]:
+    """Counts up to the end of each bin; NaN at an end where a bin of fewer than ``least`` rows would show."""
+    total = np.cumsum(bins).astype(float)
+    told, last, kept = np.full(len(bins), np.nan), 0.0, []
+    for k, up_to in enumerate(total):
+        if up_to == last or up_to - last >= least:
+            told[k] = last = up_to
+            kept.append(k)
+    while kept and total[-1] != told[kept[-1]]:  # a small rest at the end joins the bins before it
+        told[kept.pop()] = np.nan
+        rest = total[-1] - (told[kept[-1]] if kept else 0.0)
+        if rest >= least:
+            break
+    told[-1] = total[-1]
+    return told
+
+
+def _cell(silo: str, group: str, column: Column, numbers: np.ndarray) -> Cell:
+    missing = float(numbers[0])
+    if column.levels:
+        counts = dict(zip(column.levels, map(float, numbers[1:]), strict=True))
+        return Cell(silo, group, column.name, float(np.sum(numbers[1:])), missing, counts=counts)
+    n, total, squares = map(float, numbers[1:4])
+    middle = (column.low + column.high) / 2
+    mean, deviation = np.nan, np.nan
+    if n > 0:
+        mean = middle + total / n
+    if n > 1:
+        deviation = float(np.sqrt(max(0.0, squares - total**2 / n) / (n - 1)))
+    return Cell(silo, group, column.name, n, missing, mean, deviation, _quantiles(column, numbers[4:]))
+
+
+def _quantiles(column: Column, up_to: np.ndarray) -> tuple[float, ...]:
+    """Quantiles by a straight line between the ends of bins whose counts are told."""
+    known = ~np.isnan(up_to)
+    if not known.any() or not up_to[known][-1] > 0:
+        return (np.nan,) * len(QUANTILES)
+    ends = np.concatenate([[column.low], column.grid()[known]])
+    counts = np.concatenate([[0.0], up_to[known]])
+    rising = np.concatenate([np.diff(counts) > 0, [True]])  # of a flat part the right end
+    rising[0] |= len(counts) == 1
+    return tuple(float(np.interp(q * counts[-1], counts[rising], ends[rising])) for q in QUANTILES)
+
+
+def _told(value: float) -> Json:
+    return None if value != value else value

@@ -1,0 +1,198 @@
+"""The page of a study: for each question its result in a sentence, a figure and a table, then rows, rounds, methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank import __version__
+from fedrank.core.errors import RunError
+from fedrank.report import tables
+from fedrank.report.claims import Named, say
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.html import Html, document, h, section
+from fedrank.report.opening import Number, Opening, head
+from fedrank.report.statistics import p_value
+from fedrank.report.tables import Column, Table
+from fedrank.silos.studies.coordinator import Coordinator
+from fedrank.silos.studies.results import Answered, answered, file_name, headline, methods
+from fedrank.silos.studies.survival import CurvesFit
+from fedrank.silos.studies.table_one import QUANTILES, TableOne
+
+#: Most effects that a figure shows.
+_SHOWN = 20
+
+
+def write_study(made: Coordinator, path: Path) -> Path:
+    """Write the page of a study.
+
+    Raises:
+        RunError: The page cannot be written.
+    """
+    book, found = made.codebook, answered(made)
+    first = next((one for one in found if one.progress.result is not None and one.effects), found[0])
+    chart = _chart(first)
+    rows = sum(count or 0 for count in first.progress.rows.values())
+    opening = Opening(
+        book.study,
+        say(headline(first, book)),
+        (
+            Number("Silos", Named(f"{len(first.progress.rows)}"), f"of {len(book.silos)} in the codebook"),
+            Number("Rows", Named(f"{rows:,}"), f"of question {first.question.name}"),
+            Number("Rounds", Named(f"{made.number}"), "messages to each silo, and back"),
+            Number("Tests", Named(f"{sum(e.tested for one in found for e in one.effects)}"), _corrected(book.correction)),
+        ),
+        "effects" if chart is not None else "",
+        "Effects with their intervals. The same numbers are in the table below.",
+    )
+    warnings = [f"{one.question.name}: {note}" for one in found for note in one.notes if "do not use" in note]
+    warnings += [f"{one.question.name} has no result: {one.progress.failed}." for one in found if one.progress.failed]
+    page = document(
+        f"{book.study} – fedrank",
+        head(
+            opening, f"A study of {len(book.silos)} silos · codebook {book.sha[:12]}", (),
+            chart.figure("effects", opening.description) if chart is not None else None, _warning(warnings),
+        ),
+        *(_section(one, made) for one in found),
+        section("rows", "Rows, silos and rounds", tables.to_html(_flow(found, made))),
+        section("methods", "For a paper", h("p", methods(made))),
+        h("footer", f"Made by fedrank silos, fedrank {__version__}."),
+    )  # fmt: skip
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: the page cannot be written ({error.strerror}).") from error
+    return path
+
+
+def result_table(one: Answered, made: Coordinator) -> Table:
+    """The table of a question's result."""
+    result = one.progress.result
+    if isinstance(result, TableOne):
+        return _table_one(result)
+    if isinstance(result, CurvesFit):
+        return _curves(result)
+    level = f"{made.codebook.level:.0%} interval"
+    columns = [Column("name", "coefficient"), Column("estimate", "estimate", numeric=True), Column("error", "error", numeric=True)]
+    if one.ratio:
+        columns.append(Column("ratio", one.ratio, numeric=True))
+    columns += [Column("interval", level, numeric=True), Column("p", "p", numeric=True)]
+    if any(effect.tested for effect in one.effects):
+        columns.append(Column("corrected", "corrected", numeric=True))
+    rows = []
+    for effect in one.effects:
+        ends = np.array([effect.estimate, effect.low, effect.high])
+        value, low, high = np.exp(ends) if one.ratio else ends
+        rows.append({
+            "name": effect.name, "estimate": _number(effect.estimate), "error": _number(effect.error),
+            "ratio": _number(value), "interval": "–" if low != low else f"{_number(low)} to {_number(high)}",
+            "p": p_value(effect.p) if effect.p == effect.p else "–",
+            "corrected": p_value(effect.corrected) if effect.corrected == effect.corrected else "",
+        })  # fmt: skip
+    title = f"{one.question.name}: {one.question.formula}"
+    return Table(title, tuple(columns), tuple(rows), (f"Intervals are those of the {one.ratio}.",) if one.ratio else ())
+
+
+def _section(one: Answered, made: Coordinator) -> Html:
+    name = file_name(one.question.name)
+    parts: list[Any] = [h("p", headline(one, made.codebook))]
+    if one.progress.result is not None:
+        parts.append(tables.to_html(result_table(one, made)))
+    if one.more:
+        parts.append(h("p", "; ".join(f"{key} {_number(value)}" for key, value in one.more.items()) + "."))
+    if one.notes:
+        parts.append(h("ul", *(h("li", note) for note in one.notes)))
+    return section(f"q-{name}", f"{one.question.name}: {one.question.model}", *parts)
+
+
+def _chart(one: Answered) -> Any:
+    effects = [e for e in one.effects if e.tested and np.isfinite([e.estimate, e.low, e.high]).all()]
+    if not effects:
+        return None
+    levels = [Level(e.name, e.estimate, e.low, e.high, ours=e.corrected < 0.05) for e in effects[:_SHOWN]]
+    what = f"logarithm of the {one.ratio}" if one.ratio else "coefficient"
+    return levels_figure(levels, f"{one.question.name}: {what}", ["Intervals as planned; in colour: corrected p < 0.05"], 3, signed=True)
+
+
+def _table_one(result: TableOne) -> Table:
+    names = tuple(dict.fromkeys((one.group, one.silo) for one in result.cells))
+    columns = [Column("what", ""), *(
+        Column(f"{group}|{silo}", " · ".join(filter(None, [group, silo or "all"])), numeric=True) for group, silo in names
+    )]  # fmt: skip
+    rows: dict[str, dict[str, str]] = {}
+    for one in result.cells:
+        key = f"{one.group}|{one.silo}"
+        told: dict[str, str] = {}
+        if one.counts is None:
+            q = one.quantiles
+            told[f"{one.column}, mean (deviation)"] = f"{_number(one.mean)} ({_number(one.deviation)})"
+            told[f"{one.column}, median ({QUANTILES[0]:.0%} to {QUANTILES[-1]:.0%})"] = (
+                f"{_number(q[1])} ({_number(q[0])} to {_number(q[2])})"
+            )
+        else:
+            for level, count in one.counts.items():
+                share = f" ({count / one.known:.0%})" if count == count and one.known > 0 else ""
+                told[f"{one.column} = {level}"] = ("–" if count != count else f"{count:,.0f}") + share
+        told[f"{one.column}, missing"] = "–" if one.missing != one.missing else f"{one.missing:,.0f}"
+        for what, value in told.items():
+            rows.setdefault(what, {"what": what})[key] = value
+    least = result.smallest_cell
+    notes = (f"–: a count below {least}, or one from which it would follow.",) if least > 1 else ()
+    return Table("Table 1", tuple(columns), tuple(rows.values()), notes)
+
+
+def _curves(result: CurvesFit) -> Table:
+    columns = (
+        Column("group", "group"), Column("rows", "rows", numeric=True), Column("events", "events", numeric=True),
+        Column("median", "median time", numeric=True), Column("interval", "interval of the median", numeric=True),
+    )  # fmt: skip
+    rows = tuple(
+        {
+            "group": one.group or "all",
+            "rows": _number(one.rows),
+            "events": _number(float(one.events.sum())),
+            "median": _number(one.median),
+            "interval": " to ".join(_number(end) for end in one.median_interval()),
+        }
+        for one in result.curves
+    )
+    return Table("Kaplan-Meier curves", columns, rows)
+
+
+def _flow(found: list[Answered], made: Coordinator) -> Table:
+    columns = (
+        Column("question", "question"), Column("silo", "silo"), Column("rows", "rows used", numeric=True),
+        Column("left_out", "without a value", numeric=True), Column("why", "why not in the result"),
+    )  # fmt: skip
+    rows = tuple(
+        {
+            "question": one.question.name, "silo": silo, "rows": one.progress.rows.get(silo),
+            "left_out": one.progress.left_out.get(silo), "why": one.progress.left.get(silo, ""),
+        }
+        for one in found
+        for silo in made.codebook.silos
+    )  # fmt: skip
+    notes = tuple(f"{one.question.name}: {one.progress.rounds} rounds, {one.progress.numbers:,} numbers from all silos." for one in found)
+    return Table("Rows", columns, rows, notes)
+
+
+def _corrected(method: str) -> str:
+    return {"holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s"}.get(method, "not corrected")
+
+
+def _warning(said: list[str]) -> Html | None:
+    if not said:
+        return None
+    items = h("ul", *(h("li", line) for line in said))
+    return h("div", h("strong", "Look at this first"), items, class_="warning", role="note", aria_label="Warning")
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "–"
+    if np.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.4g}".replace("-", "−")

@@ -5,7 +5,7 @@ Axes of arrays: ``rows`` of one silo, ``p`` columns, the intercept among them if
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -164,9 +164,65 @@ def _solve(matrix: Float[np.ndarray, "p p"], gradient: Float[np.ndarray, " p"]) 
     return np.linalg.lstsq(matrix, gradient, rcond=1e-14)[0]
 
 
+def maximise(
+    starts: Float[np.ndarray, "points p"],
+    penalty: Float[np.ndarray, "p p"],
+    centre: Float[np.ndarray, " p"],
+    most: int,
+    *,
+    close: float = _CLOSE,
+    halvings: int = 1,
+    ask_last: bool = True,
+    enough: Callable[[Fit, float], bool] = lambda at, gain: False,
+) -> Generator[Float[np.ndarray, "points p"], list[Sums], Fit]:
+    """Maximise l(β) − ½ (β − β₀)' Λ (β − β₀) by Newton's method, with steps halved where they lose.
+
+    Yields points, is sent the sums of each, and returns the fit.
+
+    Args:
+        starts: Points of the first round; the best of them is the start.
+        penalty: Λ.
+        centre: β₀.
+        most: Rounds after which it gives up.
+        close: Newton's decrement, as a share of the value, below which nothing is left to gain.
+        halvings: Halved steps that one round tries together, after a whole step lost.
+        ask_last: Ask for the sums after the last step too; without it, sums are those before it.
+        enough: Whether to stop at a fit, given the decrement there.
+    """
+
+    def objective(beta: np.ndarray, at: Sums) -> float:
+        return at.value - 0.5 * float((beta - centre) @ penalty @ (beta - centre))
+
+    def best(points: np.ndarray, sums: list[Sums]) -> tuple[np.ndarray, Sums]:
+        return max(zip(points, sums, strict=True), key=lambda pair: objective(*pair))
+
+    beta, at = best(starts, (yield starts))
+    rounds, converged = 1, False
+    while rounds < most and not converged:
+        gradient = at.gradient - penalty @ (beta - centre)
+        step = _solve(at.information + penalty, gradient)
+        gain = float(gradient @ step)
+        converged = gain < close * max(1.0, abs(at.value))
+        if converged and not ask_last:
+            beta = beta + step
+            break
+        if enough(Fit(beta, at, penalty, rounds, False), gain):
+            break
+        now, parts = objective(beta, at), np.ones(1)
+        while True:
+            points = beta + parts[:, None] * step
+            there, new = best(points, (yield points))
+            rounds += 1
+            if objective(there, new) >= now - 1e-12 * abs(now) or converged or rounds >= most:
+                break
+            parts = parts[-1] / 2.0 ** np.arange(1, halvings + 1)
+        beta, at = there, new
+    return Fit(beta, at, penalty, rounds, converged)
+
+
 @dataclass(frozen=True)
 class Newton:
-    """Newton's method, with steps halved where they lose.
+    """Newton's method, driven by a function that asks at once (:func:`maximise`).
 
     Attributes:
         most: Rounds after which it gives up.
@@ -197,24 +253,10 @@ class Newton:
         centre = np.zeros(p) if centre is None else centre
         if penalty.shape != (p, p) or centre.shape != (p,):
             raise ConfigError(f"a penalty of {p} coefficients must be [{p}, {p}], got {list(penalty.shape)}.")
-
-        def objective(beta: np.ndarray, at: Sums) -> float:
-            return at.value - 0.5 * float((beta - centre) @ penalty @ (beta - centre))
-
-        beta, at, rounds = np.asarray(start, float), ask(start), 1
-        converged = False
-        while rounds < self.most and not converged:
-            gradient = at.gradient - penalty @ (beta - centre)
-            step = _solve(at.information + penalty, gradient)
-            converged = float(gradient @ step) < _CLOSE * max(1.0, abs(at.value))
-            there = beta + step
-            new = ask(there)
-            rounds += 1
-            now = objective(beta, at)
-            while objective(there, new) < now - 1e-12 * abs(now) and not converged and rounds < self.most:
-                step /= 2
-                there = beta + step
-                new = ask(there)
-                rounds += 1
-            beta, at = there, new
-        return Fit(beta, at, penalty, rounds, converged)
+        search = maximise(np.asarray(start, float)[None], penalty, centre, self.most)
+        points = next(search)
+        while True:
+            try:
+                points = search.send([ask(beta) for beta in points])
+            except StopIteration as end:
+                return end.value

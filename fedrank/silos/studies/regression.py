@@ -1,0 +1,543 @@
+"""Regression of a study: a silo's answers, and the analysis that asks for them.
+
+Step ``moments`` gives the whole fit of a linear model and the start of all others; ``sums`` is one round of Newton's
+method; ``meat`` gives robust covariances; ``patterns`` counts rows of equal columns in place of all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.sparse import csr_matrix
+from scipy.special import gammaln
+
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.silos.glm.newton import Fit, Sums, maximise
+from fedrank.silos.studies import firth
+from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
+from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows, run
+
+#: Rows that are added up at once: a part of this size stays in a processor's cache.
+_PART = 4096
+#: A column whose part that no column before it explains is smaller (share of its square) says nothing new.
+_ALIASED = 1e-9
+#: Newton's decrement, as a share of the log-likelihood, after which the next step is the last.
+_CLOSE = 1e-18
+#: Newton's decrement below which coefficients that grow without end are given up.
+_GIVEN_UP = 1e-6
+#: Standard error of a constant above which it is unknown where columns are separated.
+_UNKNOWN = 1e4
+#: Robust covariances: Huber and White's, and with the rows of a cluster taken together.
+ROBUST = ("HC0", "HC1", "CR0", "CR1")
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionFit:
+    """A regression of all silos' rows.
+
+    Attributes:
+        family: Name of the family.
+        names: Names of the parameters: the columns, by level of a multinomial outcome, after the cut points of an
+            ordinal one.
+        estimate: Parameters in the columns' own units; NaN of an aliased column.
+        covariance: Their covariance, robust if that was asked for.
+        degrees: Degrees of freedom of Student's t; infinite for a normal distribution.
+        log_likelihood: Of all rows, without a penalty.
+        parameters: Number of parameters that were estimated, a deviation or θ among them.
+        rows: Rows of each silo.
+        left_out: Rows of each that lack a value.
+        weight: Sum of the case weights.
+        rounds: Asks.
+        dispersion: Variance of a linear model's errors; 1 for the other families.
+        theta: θ of a negative binomial model and its standard error; NaN for the others.
+        aliased: Columns that others before them explain, or that never vary.
+        separated: Parameters without a finite estimate.
+        penalty: Strength of an L2 penalty on columns of deviation 1.
+        robust: Kind of the robust covariance; empty: that of the model.
+        clusters: Clusters, or rows, behind a robust covariance.
+        profile: Profile likelihood of Firth's method; None for other fits.
+        converged: Whether the search came to an end.
+    """
+
+    family: str
+    names: tuple[str, ...]
+    estimate: Float[np.ndarray, " m"]
+    covariance: Float[np.ndarray, "m m"] = field(repr=False)
+    degrees: float
+    log_likelihood: float
+    parameters: int
+    rows: dict[str, int]
+    left_out: dict[str, int]
+    weight: float
+    rounds: int
+    dispersion: float = 1.0
+    theta: tuple[float, float] = (np.nan, np.nan)
+    aliased: tuple[str, ...] = ()
+    separated: tuple[str, ...] = ()
+    penalty: float = 0.0
+    robust: str = ""
+    clusters: int = 0
+    profile: firth.Profile | None = None
+    converged: bool = True
+
+    @property
+    def error(self) -> Float[np.ndarray, " m"]:
+        """Standard errors; NaN where there is no finite estimate."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    @property
+    def statistic(self) -> Float[np.ndarray, " m"]:
+        """Wald's statistic; with Firth's method the penalised likelihood ratio's χ² of one degree."""
+        return self.estimate / self.error if self.profile is None else self.profile.statistic
+
+    @property
+    def p(self) -> Float[np.ndarray, " m"]:
+        """Two-sided p-values that a parameter is 0; NaN with an L2 penalty."""
+        from scipy import stats  # takes a second to load, and a silo does not need it
+
+        if self.profile is not None:
+            return stats.chi2.sf(self.profile.statistic, 1)
+        return 2 * stats.t.sf(np.abs(self.statistic), self.degrees) + (np.nan if self.penalty else 0.0)
+
+    def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Ends of the confidence intervals; with Firth's method those of the level that was asked for."""
+        from scipy import stats
+
+        if self.profile is not None:
+            return self.profile.low, self.profile.high
+        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error
+        return self.estimate - half, self.estimate + half
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion."""
+        return 2 * self.parameters - 2 * self.log_likelihood
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that a reader of the coefficients must know."""
+        out = [f"{gone} rows of {name} lack a value and were left out." for name, gone in self.left_out.items() if gone]
+        if self.aliased:
+            names = ", ".join(self.aliased)
+            out.append(f"Without a coefficient, as other columns say the same or it never varies: {names}.")
+        if self.separated:
+            out.append(f"No finite estimate, as the outcome is separated: {', '.join(self.separated)}.")
+        if self.penalty:
+            out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
+        if not self.converged and not self.separated:
+            out.append("The search did not come to an end: do not use these numbers.")
+        if self.profile is not None and not np.isfinite(np.append(self.profile.low, self.profile.high)).all():
+            out.append("A profile likelihood does not fall far enough: an interval has no end on that side.")
+        return tuple(out)
+
+
+def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[float, int, float]:
+    """The likelihood-ratio test of a model within a larger one of the same rows.
+
+    Returns:
+        χ², its degrees of freedom, and the p-value.
+
+    Raises:
+        DataError: The fits are of different rows, or the first has no parameter more.
+    """
+    from scipy import stats
+
+    degrees = larger.parameters - smaller.parameters
+    if degrees < 1 or larger.rows != smaller.rows or larger.family != smaller.family:
+        raise DataError("a likelihood-ratio test needs two models of the same rows and family, the larger one first.")
+    statistic = 2 * (larger.log_likelihood - smaller.log_likelihood)
+    return statistic, degrees, float(stats.chi2.sf(statistic, degrees))
+
+
+# What a silo answers.
+
+
+def answer(
+    family: Family, ask: Ask, blocks: Iterable[Rows], left_out: Callable[[], int] = lambda: 0
+) -> Float[np.ndarray, " numbers"]:
+    """A silo's answer.
+
+    Args:
+        family: Family of the regression.
+        ask: The question.
+        blocks: Its rows, at least one block, which may be without rows.
+        left_out: Number of its rows that lack a value, read after the blocks.
+
+    Raises:
+        ConfigError: There is no such step.
+    """
+    steps = {"moments": _moments, "sums": _sums, "firth": firth.answer, "meat": _meat, "patterns": _count_patterns}
+    if ask.step not in steps:
+        raise ConfigError(f"a regression has the steps {', '.join(steps)}; got {ask.step!r}.")
+    out = steps[ask.step](family, ask, _cut(blocks))
+    return np.append(out, left_out()) if ask.step in ("moments", "patterns") else out
+
+
+def _cut(blocks: Iterable[Rows]) -> Iterator[Rows]:
+    """Parts of the blocks that a cache holds."""
+    for block in blocks:
+        for start in range(0, max(len(block.y), 1), _PART):
+            yield Rows(*(column[start : start + _PART] for column in block))
+
+
+def _moments(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
+    return sum(np.append(len(rows.y), family.moments(rows).flat()) for rows in parts)  # type: ignore[return-value]
+
+
+def _sums(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
+    """Sums at each point, and the expected information where errors need it."""
+    upper = np.triu_indices(ask.numbers["theta"].shape[1])
+
+    def at(theta: np.ndarray, rows: Rows) -> np.ndarray:
+        flat, expected = family.sums(theta, rows).flat(), family.expected(theta, rows)
+        return flat if expected is None else np.concatenate([flat, expected[upper]])
+
+    return sum(np.concatenate([at(theta, rows) for theta in ask.numbers["theta"]]) for rows in parts)  # type: ignore
+
+
+def add_by_cluster(
+    total: Float[np.ndarray, "clusters m"], scores: Float[np.ndarray, "rows m"], cluster: np.ndarray
+) -> Float[np.ndarray, "clusters m"]:
+    """Sums of scores by cluster, with as many rows as clusters were met."""
+    most = max(len(total), int(cluster.max(initial=-1)) + 1)
+    place = csr_matrix((np.ones(len(cluster)), (cluster, np.arange(len(cluster)))), (most, len(cluster)))
+    out = np.asarray(place @ scores)
+    out[: len(total)] += total
+    return out
+
+
+def _meat(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
+    """Number of rows, or clusters, and the sum of the squares of their scores."""
+    theta, clustered = ask.numbers["theta"], bool(ask.numbers["clusters"])
+    m = len(theta)
+    meat, count, total = np.zeros((m, m)), 0, np.zeros((0, m + 1))
+    for rows in parts:
+        scores = family.scores(theta, rows)
+        if clustered:
+            total = add_by_cluster(total, np.column_stack([scores, np.ones(len(scores))]), rows.cluster)
+        else:
+            meat, count = meat + scores.T @ scores, count + len(scores)
+    if clustered:
+        meat, count = total[:, :m].T @ total[:, :m], int((total[:, m] > 0).sum())
+    return np.append(meat[np.triu_indices(m)], count)
+
+
+def _count_patterns(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
+    """Of each pattern: rows, Σ w exp(offset), then Σw of each level or Σw, Σwy, Σwy²; Σ w log y! of counts at the end.
+
+    Raises:
+        DataError: A row has none of the patterns.
+    """
+    patterns = ask.numbers["patterns"]
+    key = np.sqrt(np.arange(2.0, 2.0 + patterns.shape[1]))  # independent over the whole numbers
+    order = np.argsort(patterns @ key)
+    known = (patterns @ key)[order]
+    middle = (known[1:] + known[:-1]) / 2
+    levels = 2 if isinstance(family, Logistic) else family.levels
+    total, constant = np.zeros((len(patterns), 2 + (levels or 3))), 0.0
+    for rows in parts:
+        place = order[np.searchsorted(middle, rows.x @ key)]
+        if not np.allclose(rows.x, patterns[place], rtol=0, atol=1e-9):
+            raise DataError("a row's columns are none of the patterns that the question names; ask without patterns.")
+        w, y = rows.weight, rows.y
+        outcome = (y[:, None] == np.arange(levels)) * w[:, None] if levels else (w[:, None] * y[:, None] ** [0, 1, 2])
+        numbers = np.column_stack([np.ones(len(y)), w * np.exp(rows.offset), outcome])
+        total += csr_matrix((np.ones(len(y)), (place, np.arange(len(y)))), (len(patterns), len(y))) @ numbers
+        constant += float(w @ gammaln(y + 1)) if isinstance(family, Poisson) else 0.0
+    return np.append(total, constant)
+
+
+# The analysis.
+
+
+def fit(
+    family: Family,
+    names: Sequence[str],
+    *,
+    levels: Sequence[str] = (),
+    own: Float[np.ndarray, "q q"] | None = None,
+    intercept: bool = True,
+    penalty: float = 0.0,
+    robust: str = "",
+    use_firth: bool = False,
+    level: float = 0.95,
+    most: int = 50,
+) -> Analysis[RegressionFit]:
+    """Fit a regression to the rows of all silos.
+
+    Args:
+        family: The family.
+        names: Names of the design's columns, the intercept first if there is one.
+        levels: Names of the outcome's levels; by default their numbers.
+        own: Map from the coefficients of (a constant, the design's other columns) to those in the columns' own units;
+            None: they are the same. Without an intercept its first row says what the constant would change by.
+        intercept: Whether the first column is one of ones. Of an ordinal model there is none.
+        penalty: Strength of an L2 penalty on columns of deviation 1, the intercept left out.
+        robust: One of :data:`ROBUST`: a row, or a cluster, with its weight is one observation, as R's ``sandwich``.
+            HC1 has the factor n/(n − k); CR1 has G/(G − 1), and of a linear model (n − 1)/(n − k) too, as ``vcovCL``.
+        use_firth: Firth's method, of a logistic model, with profile likelihood.
+        level: Level of the intervals of Firth's method.
+        most: Rounds after which a search gives up.
+
+    Raises:
+        ConfigError: Settings do not fit each other.
+        DataError: There are no rows, too few, or an outcome that does not vary.
+    """
+    _check_settings(family, intercept, penalty, robust, use_firth)
+    levels = tuple(levels) or tuple(map(str, range(family.levels)))
+    answers = yield Ask("moments")
+    rows, left_out = ({name: round(float(one[k])) for name, one in answers.items()} for k in (0, -1))
+    at = Moments.of(np.sum(list(answers.values()), axis=0)[1:-1], len(names), family.levels or 1)
+    _check_outcome(family, at, levels)
+    columns = independent(at.gram - np.outer(at.x, at.x) / at.exposure if family.has_cuts else at.gram)
+    kept = family.kept(columns)
+    size = len(names) + (not intercept)
+    scale = _Scale.of(family, at, intercept, penalty, kept)
+    back = family.in_own_units(np.eye(size) if own is None else own, intercept)[np.ix_(kept, kept)]
+    profile, expected, ends = None, None, []
+    start = family.starts(at, columns, intercept)[:, kept]
+    if isinstance(family, Linear):
+        made = _solve_linear(at, columns, scale.ridge)
+    elif use_firth:
+        made, profile = yield from firth.fit(start[0], columns, back, level, most)
+    else:
+        search = maximise(
+            start, scale.ridge, np.zeros(len(scale.ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
+            enough=lambda found, gain: gain < _GIVEN_UP and bool(scale.endless(found)),
+        )  # fmt: skip
+        made, expected = yield from _drive(family, search, kept)
+        ends = scale.endless(made)
+    weight, degrees, dispersion, value = float(at.weight), np.inf, 1.0, made.at.value
+    if isinstance(family, Linear):
+        degrees = weight - len(made.beta)
+        if degrees <= 0:
+            raise DataError(f"{weight:g} rows are too few for {len(made.beta)} coefficients with errors.")
+        dispersion = -2 * value / degrees
+        value = -0.5 * weight * (np.log(2 * np.pi * -2 * value / weight) + 1) if value else np.inf
+    bread = _inverse((made.at.information if expected is None else expected) + scale.ridge)
+    covariance, clusters = dispersion * bread, 0
+    if robust:
+        theta = np.zeros(len(kept))
+        theta[kept] = made.beta
+        answers = yield Ask("meat", {"theta": theta, "clusters": np.array(float(robust.startswith("CR")))})
+        flat = np.sum(list(answers.values()), axis=0)
+        meat, clusters = _symmetric(flat[:-1])[np.ix_(kept, kept)], round(float(flat[-1]))
+        covariance = bread @ meat @ bread * _factor(robust, family, sum(rows.values()), int(columns.sum()), clusters)
+    estimate = _spread_out(back @ made.beta, kept)
+    covariance = _spread_out(back @ covariance @ back.T, kept)
+    labels, unknown = family.labels(names, levels), np.flatnonzero(kept)[ends]
+    separated = tuple(labels[k] for k in unknown)
+    if separated:
+        unknown = np.union1d(unknown, np.flatnonzero(np.diag(covariance) > _UNKNOWN**2))
+        covariance[unknown] = covariance[:, unknown] = np.nan
+    theta = np.nan, np.nan
+    if isinstance(family, NegativeBinomial):
+        theta = np.exp(estimate[-1]), np.exp(estimate[-1]) * np.sqrt(covariance[-1, -1])
+    return RegressionFit(
+        family=family.name,
+        names=tuple(labels),
+        estimate=estimate,
+        covariance=covariance,
+        degrees=degrees,
+        log_likelihood=float(value),
+        parameters=len(made.beta) + isinstance(family, Linear),
+        rows=rows,
+        left_out=left_out,
+        weight=weight,
+        rounds=1 + made.rounds + bool(robust),
+        dispersion=dispersion,
+        theta=(float(theta[0]), float(theta[1])),
+        aliased=tuple(name for name, there in zip(names, columns, strict=True) if not there),
+        separated=separated,
+        penalty=penalty,
+        robust=robust,
+        clusters=clusters,
+        profile=profile and firth.Profile(*(_spread_out(part, kept) for part in profile)),
+        converged=made.converged,
+    )
+
+
+def fit_patterns(
+    family: Family, patterns: Float[np.ndarray, "patterns p"], local: Analysis[RegressionFit]
+) -> Analysis[RegressionFit]:
+    """Fit a regression in one round, from the counts of rows of each pattern of the columns.
+
+    Counts say all that the likelihood needs, without an offset (which a Poisson model may have). The server fits its
+    own table of patterns.
+
+    Args:
+        family: Any but the negative binomial one.
+        patterns: The patterns that a row of the design may have, no two alike.
+        local: What :func:`fit` gives for the family, without a robust covariance.
+
+    Raises:
+        ConfigError: Settings do not fit each other.
+        DataError: There are no rows, too few, or an outcome that does not vary.
+    """
+    if isinstance(family, NegativeBinomial):
+        raise ConfigError("a negative binomial model needs more than counts by pattern; ask without patterns.")
+    answers = yield Ask("patterns", {"patterns": np.asarray(patterns, float)})
+    total = np.sum(list(answers.values()), axis=0)
+    table, constant = total[:-2].reshape(len(patterns), -1), float(total[-2])
+    exposure, outcome = table[:, 1], table[:, 2:]
+    used = table[:, 0] > 0
+    if family.levels or isinstance(family, Logistic):
+        place, y = np.nonzero(outcome > 0)
+        rows = Rows.of(patterns[place], y, weight=outcome[place, y])
+    else:
+        weight, total_y, squares = outcome[used].T
+        mean = total_y / weight
+        if isinstance(family, Poisson):
+            rows = Rows.of(patterns[used], mean, offset=np.log(exposure[used] / weight), weight=weight)
+            constant -= float(weight @ gammaln(mean + 1))
+        else:  # two rows of each pattern with its mean and variance
+            apart = np.sqrt(np.maximum(squares / weight - mean**2, 0.0))
+            twice = np.concatenate([patterns[used]] * 2)
+            rows = Rows.of(twice, np.append(mean - apart, mean + apart), weight=np.tile(weight / 2, 2))
+    made = run(local, lambda ask: {"": answer(family, ask, [rows])})
+    if made.robust:
+        raise ConfigError("a robust covariance needs more than counts by pattern; ask without patterns.")
+    counted = [one[:-2].reshape(len(patterns), -1)[:, 0].sum() for one in answers.values()]
+    return replace(
+        made,
+        log_likelihood=made.log_likelihood - (constant if isinstance(family, Poisson) else 0.0),
+        rows={name: round(float(n)) for name, n in zip(answers, counted, strict=True)},
+        left_out={name: round(float(one[-1])) for name, one in answers.items()},
+        rounds=1,
+    )
+
+
+def independent(gram: Float[np.ndarray, "p p"]) -> Bool[np.ndarray, " p"]:
+    """The columns that those before them do not explain, by Cholesky's method on the sum of xx'."""
+    kept = np.zeros(len(gram), bool)
+    for column, own in enumerate(np.diag(gram)):
+        before = np.flatnonzero(kept)
+        part = np.linalg.solve(gram[np.ix_(before, before)], gram[before, column])
+        kept[column] = own > 0 and own - float(gram[before, column] @ part) > _ALIASED * own
+    return kept
+
+
+@dataclass(frozen=True, eq=False)
+class _Scale:
+    """Parameters of columns of mean 0 and deviation 1, for a penalty and for the search of endless coefficients.
+
+    Attributes:
+        standard: Map to them from those of the design.
+        ridge: Λ of the design's parameters.
+    """
+
+    standard: Float[np.ndarray, "m m"]
+    ridge: Float[np.ndarray, "m m"]
+
+    @classmethod
+    def of(cls, family: Family, at: Moments, intercept: bool, penalty: float, kept: Bool[np.ndarray, " m"]) -> _Scale:
+        """From the moments of the columns."""
+        mean, square = at.x / at.exposure, np.diag(at.gram) / at.exposure
+        if not intercept:
+            mean, square = np.append(0.0, mean), np.append(1.0, square)
+        deviation = np.sqrt(np.maximum(square - (mean**2 if intercept or family.has_cuts else 0.0), 0.0))
+        map_, strength = np.diag(deviation), np.diag(penalty * deviation**2)
+        map_[0], strength[0, 0] = np.append(1.0, mean[1:]), 0.0
+        ridge = family.in_own_units(strength, intercept)
+        place = np.arange(len(kept)) if family.has_cuts or isinstance(family, NegativeBinomial) else np.zeros(0, int)
+        place = place[: family.levels - 1] if family.has_cuts else place[-1:]
+        ridge[place] = ridge[:, place] = 0.0
+        inner = np.ix_(kept, kept)
+        return cls(family.in_own_units(map_, intercept)[inner], ridge[inner])
+
+    def endless(self, found: Fit) -> list[int]:
+        """Numbers of the parameters that grow without end; not of constants, which follow a column."""
+        back = np.linalg.inv(self.standard)
+        at = Sums(found.at.value, back.T @ found.at.gradient, back.T @ found.at.information @ back)
+        ends = Fit(self.standard @ found.beta, at, back.T @ self.ridge @ back, 0, True).endless()
+        constant = (self.standard != 0).sum(axis=1) > 1
+        return [k for k in ends if not constant[k]]
+
+
+def _drive(
+    family: Family, search: Generator[np.ndarray, list[Sums], Fit], kept: Bool[np.ndarray, " m"]
+) -> Generator[Ask, Answers, tuple[Fit, Float[np.ndarray, "k k"] | None]]:
+    """Ask for the points of a search; also returns the expected information of the last sums, if a family has one.
+
+    Where the observed information is not positive definite, the expected one takes its place in a step.
+    """
+    inner, half, m = np.ix_(kept, kept), 1 + len(kept) + len(kept) * (len(kept) + 1) // 2, len(kept)
+    points, expected = next(search), {}
+    while True:
+        theta = np.zeros((len(points), m))
+        theta[:, kept] = points
+        answers = yield Ask("sums", {"theta": theta})
+        news = []
+        for flat in np.split(np.sum(list(answers.values()), axis=0), len(points)):
+            sums = Sums.of(flat[:half], m)
+            sums = Sums(sums.value, sums.gradient[kept], sums.information[inner])
+            if len(flat) > half:
+                by_design = _symmetric(flat[half:])[inner]
+                if np.linalg.eigvalsh(sums.information)[0] <= 0:
+                    by_design[-1, -1] = abs(by_design[-1, -1])
+                    sums = sums._replace(information=by_design)
+                expected[id(sums)] = sums, by_design
+            news.append(sums)
+        try:
+            points = search.send(news)
+        except StopIteration as end:
+            return end.value, expected.get(id(end.value.at), (None, None))[1]
+
+
+def _solve_linear(at: Moments, columns: Bool[np.ndarray, " p"], ridge: Float[np.ndarray, "k k"]) -> Fit:
+    """The fit of a linear model from its moments."""
+    gram, xy = at.gram[np.ix_(columns, columns)], at.xy[columns, 0]
+    beta = np.linalg.solve(gram + ridge, xy)
+    rest = float(at.yy - 2 * beta @ xy + beta @ gram @ beta)
+    return Fit(beta, Sums(-0.5 * max(rest, 0.0), xy - gram @ beta, gram), ridge, 0, True)
+
+
+def _inverse(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """Inverse, or pseudo-inverse, after the diagonal is brought to 1."""
+    scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+    return scale[:, None] * np.linalg.pinv(matrix * np.outer(scale, scale), hermitian=True) * scale
+
+
+def _symmetric(flat: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, "m m"]:
+    """A matrix from its upper triangle."""
+    m = round((np.sqrt(8 * len(flat) + 1) - 1) / 2)
+    out = np.zeros((m, m))
+    out[np.triu_indices(m)] = flat
+    return out + np.triu(out, 1).T
+
+
+def _spread_out(values: Float[np.ndarray, "..."], kept: Bool[np.ndarray, " m"]) -> Float[np.ndarray, "..."]:
+    """A vector or matrix of all parameters, NaN where one was not estimated."""
+    out = np.full((len(kept),) * values.ndim, np.nan)
+    out[np.ix_(*[kept] * values.ndim)] = values
+    return out
+
+
+def _factor(robust: str, family: Family, n: int, k: int, clusters: int) -> float:
+    """Correction of a robust covariance for few rows or clusters."""
+    linear = (n - 1) / (n - k) if isinstance(family, Linear) else 1.0
+    return {"HC1": n / (n - k), "CR1": linear * clusters / max(clusters - 1, 1)}.get(robust, 1.0)
+
+
+def _check_settings(family: Family, intercept: bool, penalty: float, robust: str, use_firth: bool) -> None:
+    if robust and robust not in ROBUST:
+        raise ConfigError(f"a robust covariance is one of {', '.join(ROBUST)}; got {robust!r}.")
+    if penalty < 0 or (penalty and (use_firth or robust)) or (use_firth and robust):
+        raise ConfigError("take one of an L2 penalty above 0, Firth's method and a robust covariance.")
+    if use_firth and not isinstance(family, Logistic):
+        raise ConfigError(f"Firth's method is for a logistic model, not for {family.name}.")
+    if intercept and family.has_cuts:
+        raise ConfigError("an ordinal model has cut points in place of an intercept.")
+
+
+def _check_outcome(family: Family, at: Moments, levels: Sequence[str]) -> None:
+    if not at.weight > 0:
+        raise DataError("no row has all values; there is nothing to fit.")
+    if family.levels and (missing := [name for name, count in zip(levels, at.y, strict=True) if not count > 0]):
+        raise DataError(f"no row has the level {', '.join(missing)} of the outcome; leave the level out.")
+    if isinstance(family, Logistic) and not 0 < at.y[0] < at.weight:
+        raise DataError("all outcomes are alike; there is nothing to fit.")
+    if isinstance(family, Poisson) and not at.y[0] > 0:
+        raise DataError("all counts are 0; there is nothing to fit.")

@@ -119,7 +119,10 @@ def answer(
         refused = {name: one.refused for name, one in made.replies.items() if one.refused}
         print_json({"silo": silo, "round": asked.number, "out": str(out), "bytes": size, "refused": refused})
         return
-    say(f"written: {out}, {size / 1e3:,.1f} kB, to be sent to the coordinator. The book: {folder}", *(f"- {one}" for one in words))
+    say(
+        f"written: {out}, {size / 1e3:,.1f} kB, to be sent to the coordinator. The book: {folder}",
+        *(f"- {one}" for one in words),
+    )
 
 
 def _ask_person(words: list[str]) -> None:
@@ -214,7 +217,11 @@ def analyse(
     from fedrank.silos.studies.results import as_jsons, describe, write_results
     from fedrank.silos.studies.table import pooled_tables
 
-    question = Question(name="question", model=model, formula=formula, errors=errors, pool=pool, firth=firth) if formula else None
+    question = (
+        Question(name="question", model=model, formula=formula, errors=errors, pool=pool, firth=firth)
+        if formula
+        else None
+    )
     if codebook is not None:
         from dataclasses import replace
 

@@ -42,7 +42,9 @@ def write_study(made: Coordinator, path: Path) -> Path:
             Number("Silos", Named(f"{len(first.progress.rows)}"), f"of {len(book.silos)} in the codebook"),
             Number("Rows", Named(f"{rows:,}"), f"of question {first.question.name}"),
             Number("Rounds", Named(f"{made.number}"), "messages to each silo, and back"),
-            Number("Tests", Named(f"{sum(e.tested for one in found for e in one.effects)}"), _corrected(book.correction)),
+            Number(
+                "Tests", Named(f"{sum(e.tested for one in found for e in one.effects)}"), _corrected(book.correction)
+            ),
         ),
         "effects" if chart is not None else "",
         "Effects with their intervals. The same numbers are in the table below.",
@@ -76,7 +78,11 @@ def result_table(one: Answered, made: Coordinator) -> Table:
     if isinstance(result, CurvesFit):
         return _curves(result)
     level = f"{made.codebook.level:.0%} interval"
-    columns = [Column("name", "coefficient"), Column("estimate", "estimate", numeric=True), Column("error", "error", numeric=True)]
+    columns = [
+        Column("name", "coefficient"),
+        Column("estimate", "estimate", numeric=True),
+        Column("error", "error", numeric=True),
+    ]
     if one.ratio:
         columns.append(Column("ratio", one.ratio, numeric=True))
     columns += [Column("interval", level, numeric=True), Column("p", "p", numeric=True)]
@@ -114,7 +120,9 @@ def _chart(one: Answered) -> Any:
         return None
     levels = [Level(e.name, e.estimate, e.low, e.high, ours=e.corrected < 0.05) for e in effects[:_SHOWN]]
     what = f"logarithm of the {one.ratio}" if one.ratio else "coefficient"
-    return levels_figure(levels, f"{one.question.name}: {what}", ["Intervals as planned; in colour: corrected p < 0.05"], 3, signed=True)
+    return levels_figure(
+        levels, f"{one.question.name}: {what}", ["Intervals as planned; in colour: corrected p < 0.05"], 3, signed=True
+    )
 
 
 def _table_one(result: TableOne) -> Table:
@@ -175,12 +183,17 @@ def _flow(found: list[Answered], made: Coordinator) -> Table:
         for one in found
         for silo in made.codebook.silos
     )  # fmt: skip
-    notes = tuple(f"{one.question.name}: {one.progress.rounds} rounds, {one.progress.numbers:,} numbers from all silos." for one in found)
+    notes = tuple(
+        f"{one.question.name}: {one.progress.rounds} rounds, {one.progress.numbers:,} numbers from all silos."
+        for one in found
+    )
     return Table("Rows", columns, rows, notes)
 
 
 def _corrected(method: str) -> str:
-    return {"holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s"}.get(method, "not corrected")
+    return {"holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s"}.get(
+        method, "not corrected"
+    )
 
 
 def _warning(said: list[str]) -> Html | None:

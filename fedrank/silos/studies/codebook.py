@@ -121,7 +121,9 @@ class Rules:
         1.0, "Fewest events of a silo for each coefficient of a model of events.", low=0
     )
     exact_times: bool = setting(False, "Whether the times of events may leave a silo; else times count by their bin.")
-    same_rows: bool = setting(True, "Every question uses the rows that have all values that any model of the plan needs.")
+    same_rows: bool = setting(
+        True, "Every question uses the rows that have all values that any model of the plan needs."
+    )
     fewest_silos: int = setting(2, "Fewest silos whose answers are combined.", low=1)
 
     def __post_init__(self):
@@ -298,7 +300,9 @@ def codebook_toml(book: Codebook, notes: Mapping[str, str] | None = None) -> str
 
     content, notes = book.as_json(), notes or {}
     document = tomlkit.document()
-    document.add(tomlkit.comment("The codebook of a study: read it, change it, agree on it; then it is pinned by its hash."))
+    document.add(
+        tomlkit.comment("The codebook of a study: read it, change it, agree on it; then it is pinned by its hash.")
+    )
     for name in ("format", "version", "study", "silos", "site"):
         document.add(name, tomlkit.item(content[name]))
     rules = tomlkit.table()

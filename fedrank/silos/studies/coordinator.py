@@ -121,7 +121,9 @@ class Coordinator:
         if len(set(lengths.values())) > 1:
             raise DataError(f"answers to question {name!r} differ in length: {lengths}; one version answers all.")
         for silo in remaining:
-            one.rows[silo], one.left_out[silo] = (getattr(told[silo].replies[name], key) for key in ("rows", "left_out"))
+            one.rows[silo], one.left_out[silo] = (
+                getattr(told[silo].replies[name], key) for key in ("rows", "left_out")
+            )
         answers = {silo: told[silo].replies[name].numbers for silo in remaining}
         if fallen and one.rounds > 1:  # earlier sums held the rows of a silo that is gone
             one.attempt += 1

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from fedrank.core.errors import ConfigError
-from fedrank.silos.studies.codebook import Codebook, Column
+from fedrank.silos.studies.codebook import Codebook
 from fedrank.silos.studies.protocol import Rows
 from fedrank.silos.studies.table import Block
 
@@ -303,7 +303,10 @@ class _Parser:
             column = self._number()
             self._take("^")
             power = float(self._next())
-            made = frozenset([f"I({column}^{power:g})"]), [self._function(column, f"I({column}^{power:g})", lambda v: v**power)]
+            made = (
+                frozenset([f"I({column}^{power:g})"]),
+                [self._function(column, f"I({column}^{power:g})", lambda v: v**power)],
+            )
         elif name in _FUNCTIONS:
             column = self._number()
             function, least = _FUNCTIONS[name]

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
-from fedrank.core.errors import ConfigError, DataError, FormatError
+from fedrank.core.errors import ConfigError, FormatError
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
@@ -58,7 +58,11 @@ class _Guard:
         places = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
         outcome = rows.event if design.time else rows.y
         labels = [outcome == k for k in range(1, len(levels))]
-        seen = np.column_stack([rows.x[:, places], *labels]).astype(float) if self.indicators else np.zeros((len(rows.y), 0))
+        seen = (
+            np.column_stack([rows.x[:, places], *labels]).astype(float)
+            if self.indicators
+            else np.zeros((len(rows.y), 0))
+        )
         self.count(complete)
         self.ones += seen.sum(axis=0)
         self.pairs += seen.T @ seen
@@ -87,7 +91,10 @@ class _Guard:
             return f"rows for each coefficient: {parameters} coefficients need {rules.rows_per_parameter * parameters:g} rows"
         if parameters and len(self.prepared.outcome_levels) == 2:
             events = float(self.ones[-1])
-            if min(events, self.n - events if not self.prepared.design.time else events) < rules.events_per_parameter * parameters:
+            if (
+                min(events, self.n - events if not self.prepared.design.time else events)
+                < rules.events_per_parameter * parameters
+            ):
                 need = rules.events_per_parameter * parameters
                 return f"events for each coefficient: {parameters} coefficients need {need:g} rows of each outcome"
         return ""

@@ -7,7 +7,7 @@ tests of all questions that were answered.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,7 @@ from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.coordinator import Coordinator, Progress
 from fedrank.silos.studies.formula import INTERCEPT
-from fedrank.silos.studies.meta import MetaFit
-from fedrank.silos.studies.regression import RegressionFit
-from fedrank.silos.studies.survival import CoxFit, CurvesFit
+from fedrank.silos.studies.survival import CurvesFit
 from fedrank.silos.studies.table_one import TableOne
 
 #: Models whose effects are ratios: what exp of a coefficient is.
@@ -95,10 +93,18 @@ class Answered:
             return result.frame()
         rows: list[dict[str, Any]] = []
         for one in self.effects:
-            row = {"coefficient": one.name, "estimate": one.estimate, "error": one.error, "low": one.low, "high": one.high}
+            row = {
+                "coefficient": one.name,
+                "estimate": one.estimate,
+                "error": one.error,
+                "low": one.low,
+                "high": one.high,
+            }
             if self.ratio:
                 ends = np.exp([one.estimate, one.low, one.high])
-                row |= dict(zip((self.ratio.replace(" ", "_"), "ratio_low", "ratio_high"), map(float, ends), strict=True))
+                row |= dict(
+                    zip((self.ratio.replace(" ", "_"), "ratio_low", "ratio_high"), map(float, ends), strict=True)
+                )
             rows.append({**row, "p": one.p, "p_corrected": one.corrected})
         return Frame.of_dicts(rows)
 
@@ -240,9 +246,7 @@ def methods(made: Coordinator) -> str:
             else f"p-values of the plan’s {tests} tests were not corrected."
         )
     rules = book.rules
-    said.append(
-        f"Counts below {rules.smallest_cell} did not leave a silo." if rules.smallest_cell > 1 else ""
-    )
+    said.append(f"Counts below {rules.smallest_cell} did not leave a silo." if rules.smallest_cell > 1 else "")
     said.append(f"Computed with fedrank {__version__}.")
     return " ".join(filter(None, said))
 

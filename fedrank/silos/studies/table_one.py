@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.trees import Json
-from fedrank.silos.studies.codebook import Codebook, Column
+from fedrank.silos.studies.codebook import Column
 from fedrank.silos.studies.formula import Design
 from fedrank.silos.studies.protocol import Analysis, Ask
 from fedrank.silos.studies.table import Block

@@ -127,9 +127,8 @@ def _chart(one: Answered) -> Any:
 
 def _table_one(result: TableOne) -> Table:
     names = tuple(dict.fromkeys((one.group, one.silo) for one in result.cells))
-    columns = [Column("what", ""), *(
-        Column(f"{group}|{silo}", " · ".join(filter(None, [group, silo or "all"])), numeric=True) for group, silo in names
-    )]  # fmt: skip
+    columns = [Column("what", "")]
+    columns += [Column(f"{g}|{s}", " · ".join(filter(None, [g, s or "all"])), numeric=True) for g, s in names]
     rows: dict[str, dict[str, str]] = {}
     for one in result.cells:
         key = f"{one.group}|{one.silo}"

@@ -14,6 +14,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,7 @@ class Column:
                 continue
             if not self.range:
                 raise ConfigError(f"{where} has {name}, and is no number.")
-            if any(a >= b for a, b in zip(inside, inside[1:], strict=False)) or not (
-                self.low <= inside[0] and inside[-1] <= self.high
-            ):
+            if any(a >= b for a, b in pairwise(inside)) or not (self.low <= inside[0] and inside[-1] <= self.high):
                 raise ConfigError(f"the {name} of {where} must rise, from {self.low:g} on to {self.high:g}.")
 
     @property

@@ -418,7 +418,10 @@ def _is(name: str, level: int) -> Callable[[Block], Float[np.ndarray, " rows"]]:
 
 def _product(one: Field, two: Field) -> Field:
     ends = np.outer([one.low, one.high], [two.low, two.high])
-    value: Callable[[Block], np.ndarray] = lambda block: one.value(block) * two.value(block)
+
+    def value(block: Block) -> Float[np.ndarray, " rows"]:
+        return one.value(block) * two.value(block)
+
     return Field(f"{one.name}:{two.name}", value, float(ends.min()), float(ends.max()), one.is_level and two.is_level)
 
 

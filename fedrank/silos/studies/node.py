@@ -88,7 +88,8 @@ class _Guard:
                 return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
         parameters = self.prepared.parameters
         if parameters and self.n < rules.rows_per_parameter * parameters:
-            return f"rows for each coefficient: {parameters} coefficients need {rules.rows_per_parameter * parameters:g} rows"
+            need = rules.rows_per_parameter * parameters
+            return f"rows for each coefficient: {parameters} coefficients need {need:g} rows"
         if parameters and len(self.prepared.outcome_levels) == 2:
             events = float(self.ones[-1])
             if (

@@ -176,8 +176,8 @@ def _cells(path: Path, names: Sequence[str], optional: str | None = None) -> Ite
 def _wanted(header: Sequence[str], names: Sequence[str], optional: str | None, path: Path) -> list[str]:
     if missing := [name for name in names if name not in header]:
         raise DataError(
-            f"there is no column {missing[0]!r}, which the codebook has. Rename it in the file: a codebook has one name "
-            "for all silos.",
+            f"there is no column {missing[0]!r}, which the codebook has. Rename it in the file: all silos have one "
+            "name for it.",
             path,
         )
     return [*names, *([optional] if optional in header and optional not in names else [])]

@@ -84,8 +84,10 @@ def test_files_that_are_no_codebook_are_refused(tmp_path):
     for text in (
         "", "a = [", good.replace("version = 1", "version = 9"), good.replace("[rules]", "[rule]"),
         good.replace("smallest_cell", "smallest"),
-        good.replace("smallest_cell = 7", "smallest_cell = true"), good.replace("smallest_cell = 7", 'smallest_cell = "7"'),
-        good.replace("exact_times = false", "exact_times = 0"), good.replace("range", "rnage"), good.replace('study = "s"', ""),
+        good.replace("smallest_cell = 7", "smallest_cell = true"),
+        good.replace("smallest_cell = 7", 'smallest_cell = "7"'),
+        good.replace("exact_times = false", "exact_times = 0"), good.replace("range", "rnage"),
+        good.replace('study = "s"', ""),
         good.replace("range = [0.0, 110.0]", 'range = ["0", "110"]'), good.replace('unit = "years"', "unit = 3"),
         good.replace('levels = ["f", "m"]', 'levels = "fm"'), good.replace("[columns.age]", "[columns]\nage = 3\n[x]"),
     ):  # fmt: skip

@@ -256,6 +256,14 @@ def compare(
 
 
 for _name, _help in (
+    ("codebook", "Draft the codebook of a study from one silo's table, or check one and print its hash."),
+    ("answer", "Answer a round of a study from one silo's own table; the answer is a file to send."),
+    ("key", "Make a silo's key for secure sums, and print its public half for the codebook."),
+    ("combine", "Take silos' answers into a study's folder: write the next round, or at the end the results."),
+    ("analyse", "Simulate a study on a file that holds the rows of all silos."),
+):
+    app.command(f"fedrank.cli.studies:{_name}", name=_name, help=_help)
+for _name, _help in (
     ("send", "Write what a silo may send to others: sums of its rows with a record's ε."),
     ("private", "Compare uses of others' messages with a record's ε to a silo's own model."),
 ):

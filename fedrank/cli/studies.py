@@ -134,6 +134,18 @@ def _ask_person(words: list[str]) -> None:
         raise ConfigError("not approved; nothing was written.")
 
 
+def key(*, folder: Path) -> None:
+    """Make a silo's key for secure sums: the private half stays in its folder, the public half goes into the codebook.
+
+    Args:
+        folder: The silo's folder, which also keeps the book of what left it.
+    """
+    from fedrank.silos.studies.masks import make_key
+    from fedrank.silos.studies.node import KEY
+
+    print(make_key(folder / KEY))
+
+
 def combine(
     folder: Path,
     /,

@@ -8,6 +8,7 @@ columns of a design and the number of numbers in an answer follow from it alone.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -123,6 +124,7 @@ class Rules:
     same_rows: bool = setting(
         True, "Every question uses the rows that have all values that any model of the plan needs."
     )
+    secure_sum: bool = setting(False, "Whether sums of models are secure sums, for which each silo has a key.")
     fewest_silos: int = setting(2, "Fewest silos whose answers are combined.", low=1)
 
     def __post_init__(self):
@@ -174,6 +176,7 @@ class Codebook:
         level: Of the confidence intervals.
         correction: How p-values of the plan's tests are corrected, all together: one of :data:`CORRECTIONS`.
         site: Column with the silo's name in a file that holds the rows of several.
+        keys: Silo -> its public key (X25519, base64), for secure sums.
 
     Raises:
         ConfigError: Something is missing or contradicts something else; says what.
@@ -187,6 +190,7 @@ class Codebook:
     level: float = 0.95
     correction: str = "holm"
     site: str = "site"
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self):
         if len(set(self.silos)) < max(1, len(self.silos)) or not all(self.silos):
@@ -197,9 +201,21 @@ class Codebook:
             raise ConfigError(f"the level of intervals must be between 0 and 1, got {self.level:g}.")
         if self.correction not in CORRECTIONS:
             raise UnknownNameError("correction of a plan", self.correction, CORRECTIONS)
+        if unknown := sorted(set(self.keys) - set(self.silos)):
+            raise UnknownNameError("silo with a key", unknown[0], self.silos)
+        if self.rules.secure_sum and (len(self.silos) < FEWEST or set(self.keys) != set(self.silos)):
+            raise ConfigError(f"secure sums need {FEWEST} silos or more, and a key of each under [keys].")
+        for silo, key in self.keys.items():
+            if len(from_text(key)) != len(_ANY_KEY):
+                raise ConfigError(f"the key of {silo} is none: it has 32 bytes, as base64.")
         names = [one.name for one in self.questions]
         if twice := [name for name in names if names.count(name) > 1 or not name]:
             raise ConfigError(f"each question needs a name of its own, got {twice[0]!r} twice or empty.")
+
+    @property
+    def fewest_silos(self) -> int:
+        """Fewest silos whose answers are combined."""
+        return max(self.rules.fewest_silos, FEWEST if self.rules.secure_sum else 1)
 
     def column(self, name: str) -> Column:
         """A column by name.
@@ -233,6 +249,7 @@ class Codebook:
             "site": self.site,
             "rules": {one.name: getattr(self.rules, one.name) for one in fields(Rules)},
             "plan": {**plan, "questions": [{"name": one.name, **_given(one)} for one in self.questions]},
+            "keys": dict(self.keys),
             "columns": {name: _given(one) for name, one in self.columns.items()},
         }
 
@@ -251,7 +268,7 @@ class Codebook:
         """
         content = dict(content)
         _check_format(content)
-        _refuse_unknown("the codebook", content, ("study", "silos", "site", "rules", "plan", "columns"))
+        _refuse_unknown("the codebook", content, ("study", "silos", "site", "rules", "plan", "keys", "columns"))
         for name, kind in {"study": str, "silos": list, "columns": dict}.items():
             if not isinstance(content.get(name), kind) or not content[name]:
                 raise ConfigError(f"the codebook needs {name}, a {kind.__name__} that is not empty.")
@@ -262,6 +279,7 @@ class Codebook:
             study=content["study"],
             silos=tuple(map(str, content["silos"])),
             site=str(content.get("site", "site")),
+            keys={silo: str(key) for silo, key in content.get("keys", {}).items()},
             columns={name: _made(Column, f"[columns.{name}]", {"name": name, **about})
                      for name, about in content["columns"].items()},
             rules=_made(Rules, "[rules]", content.get("rules", {})),
@@ -271,6 +289,26 @@ class Codebook:
 
 
 _FORMAT, _VERSION = "fedrank-codebook", 1
+#: Fewest silos of a secure sum: of two each can subtract its own.
+FEWEST = 3
+_ANY_KEY = bytes(32)
+
+
+def to_text(octets: bytes) -> str:
+    """Bytes as base64."""
+    return base64.b64encode(octets).decode()
+
+
+def from_text(text: str) -> bytes:
+    """The inverse of :func:`to_text`.
+
+    Raises:
+        ConfigError: It is no base64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as cause:
+        raise ConfigError(f"{text[:50]!r} is no base64.") from cause
 
 
 def read_codebook(path: Path) -> Codebook:
@@ -317,6 +355,8 @@ def codebook_toml(book: Codebook, notes: Mapping[str, str] | None = None) -> str
     if content["plan"]["questions"]:
         plan.add("questions", questions)
     document.add("plan", plan)
+    if content["keys"]:
+        document.add("keys", tomlkit.item(content["keys"]))
     columns = tomlkit.table(is_super_table=True)
     for name, about in content["columns"].items():
         own = tomlkit.item(about)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrank.core.errors import DataError
 from fedrank.silos.studies.codebook import Codebook
+from fedrank.silos.studies.masks import unmask
 from fedrank.silos.studies.messages import Answer, Round
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask
 from fedrank.silos.studies.questions import prepare
@@ -70,7 +71,12 @@ class Coordinator:
         asks = {name: one.ask for name, one in self.progress.items() if one.ask is not None}
         if not asks:
             return None
-        return Round(self.codebook, self.number + 1, asks, {name: self.progress[name].attempt for name in asks})
+        attempts = {name: self.progress[name].attempt for name in asks}
+        silos = {name: self._taking(self.progress[name]) for name in asks}
+        return Round(self.codebook, self.number + 1, asks, attempts, silos)
+
+    def _taking(self, one: Progress) -> tuple[str, ...]:
+        return tuple(silo for silo in self.codebook.silos if silo not in one.left)
 
     def take(self, answers: Iterable[Answer], asked: Round | None = None) -> None:
         """Take the answers to the open round; a silo without one falls away.
@@ -101,8 +107,7 @@ class Coordinator:
     def _hear(self, name: str, told: Mapping[str, Answer]) -> None:
         """Take the answers to one question; where a silo falls away, begin it again without that silo."""
         one = self.progress[name]
-        taking = [silo for silo in self.codebook.silos if silo not in one.left]
-        fallen = {}
+        taking, fallen = self._taking(one), {}
         for silo in taking:
             if silo not in told:
                 fallen[silo] = "it did not answer"
@@ -114,7 +119,7 @@ class Coordinator:
         one.numbers += sum(len(told[silo].replies[name].numbers) for silo in taking if silo in told)
         one.left |= fallen
         remaining = [silo for silo in taking if silo not in fallen]
-        if len(remaining) < max(1, self.codebook.rules.fewest_silos):
+        if len(remaining) < self.codebook.fewest_silos:
             one.ask, one.failed = None, "too few silos answered"
             return
         lengths = {silo: len(told[silo].replies[name].numbers) for silo in remaining}
@@ -125,12 +130,14 @@ class Coordinator:
                 getattr(told[silo].replies[name], key) for key in ("rows", "left_out")
             )
         answers = {silo: told[silo].replies[name].numbers for silo in remaining}
-        if fallen and one.rounds > 1:  # earlier sums held the rows of a silo that is gone
+        masked = self.codebook.rules.secure_sum and not self._prepared[name].by_silo
+        # Earlier sums held the rows of a silo that is gone, and masks of the others cancel with its own.
+        if fallen and (masked or one.rounds > 1):
             one.attempt += 1
             one.analysis = self._prepared[name].analysis()
             self._advance(one, None)
             return
-        self._advance(one, answers)
+        self._advance(one, {"all": unmask(list(answers.values()))} if masked else answers)
 
     def _advance(self, one: Progress, answers: Answers | None) -> None:
         try:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt32
 
 from fedrank.core.errors import FormatError, MissingDataError
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.silos.studies.codebook import Codebook
+from fedrank.silos.studies.codebook import Codebook, from_text, to_text
 from fedrank.silos.studies.protocol import Ask
 
 _ROUND, _ANSWER, _VERSION = "fedrank-study-round", "fedrank-study-answer", 1
@@ -35,12 +35,18 @@ class Round:
         number: Number of the round, from 1.
         asks: Question -> its ask; at most one of each.
         attempts: Question -> how often it has begun anew, as a silo fell away.
+        silos: Question -> the silos whose answers are summed; of others no answer is expected.
     """
 
     codebook: Codebook
     number: int
     asks: Mapping[str, Ask]
     attempts: Mapping[str, int] = field(default_factory=dict)
+    silos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def of(self, question: str) -> tuple[str, ...]:
+        """The silos whose answers to a question are summed."""
+        return self.silos.get(question, self.codebook.silos)
 
     def as_json(self) -> dict[str, Json]:
         """As it stands in the file."""
@@ -54,6 +60,7 @@ class Round:
                 {
                     "question": name,
                     "attempt": self.attempts.get(name, 0),
+                    "silos": list(self.of(name)),
                     "step": ask.step,
                     "numbers": {key: _listed(value) for key, value in ask.numbers.items()},
                 }
@@ -79,12 +86,15 @@ class Round:
             book = Codebook.from_json(content["codebook"])
             if book.sha != content["codebook_sha256"]:
                 raise ValueError("its codebook is not the one that its hash names")
-            asks, attempts = {}, {}
+            asks, attempts, silos = {}, {}, {}
             for one in content["asks"]:
                 name = book.question(str(one["question"])).name
                 numbers = {str(key): _array(value) for key, value in one["numbers"].items()}
                 asks[name], attempts[name] = Ask(str(one["step"]), numbers), int(one["attempt"])
-            return cls(book, int(content["round"]), asks, attempts)
+                silos[name] = tuple(map(str, one["silos"]))
+                if not set(silos[name]) <= set(book.silos) or len(set(silos[name])) < len(silos[name]):
+                    raise ValueError("it sums over silos that the codebook does not name, or twice")
+            return cls(book, int(content["round"]), asks, attempts, silos)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"this is no round of a study: {_said(error)}.") from error
 
@@ -94,13 +104,13 @@ class Reply:
     """A silo's answer to one ask.
 
     Attributes:
-        numbers: The answer; all NaN where it is refused.
+        numbers: The answer; all NaN where it is refused; words with masks (uint32) in a secure sum.
         rows: Rows that were used; None where the count may not leave.
         left_out: Rows that lack a value; None where the answer is refused.
         refused: The rule that forbids the answer, in words; empty where it is given.
     """
 
-    numbers: Float[np.ndarray, " numbers"]
+    numbers: Float[np.ndarray, " numbers"] | UInt32[np.ndarray, " words"]
     rows: int | None = None
     left_out: int | None = None
     refused: str = ""
@@ -139,7 +149,7 @@ class Answer:
                     "rows": one.rows,
                     "left_out": one.left_out,
                     "refused": one.refused,
-                    "numbers": _listed(one.numbers),
+                    **_told(one.numbers),
                 }
                 for name, one in self.replies.items()
             ],
@@ -157,7 +167,10 @@ class Answer:
             replies = {}
             for one in content["answers"]:
                 counts = [None if one[key] is None else int(one[key]) for key in ("rows", "left_out")]
-                numbers = _array(one["numbers"])
+                if "masked" in one:
+                    numbers = np.frombuffer(from_text(one["masked"]), "<u4").astype(np.uint32)
+                else:
+                    numbers = _array(one["numbers"])
                 if numbers.ndim != 1:
                     raise ValueError("numbers that are no list")
                 replies[str(one["question"])] = Reply(numbers, *counts, str(one["refused"]))
@@ -190,6 +203,13 @@ def read_message(path: Path, kind: type[Round] | type[Answer]) -> Any:
         raise MissingDataError("this is a folder; give the path of a message.", path) from None
     except (ValueError, RecursionError) as error:
         raise FormatError(_said(error), path) from error
+
+
+def _told(numbers: np.ndarray) -> dict[str, Json]:
+    """An answer as it stands in a message: numbers, or words with masks."""
+    if numbers.dtype == np.uint32:
+        return {"masked": to_text(numbers.astype("<u4").tobytes())}
+    return {"numbers": _listed(numbers)}
 
 
 def _listed(value: Float[np.ndarray, "..."]) -> Json:

@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from jaxtyping import Bool, Float, UInt32
 
 from fedrank.core.errors import ConfigError, FormatError
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
+from fedrank.silos.studies.masks import context_of, masked, read_key
 from fedrank.silos.studies.messages import Answer, Reply, Round
 from fedrank.silos.studies.protocol import Ask, Rows
 from fedrank.silos.studies.questions import Prepared, prepare
@@ -114,11 +116,13 @@ class Node:
         table: The silo's rows.
         folder: Where the book and the sets of rows that questions used are kept; None: in memory, for simulations.
         agreed: Hash of the codebook that the silo agreed to.
+        key: The silo's private key, for secure sums.
     """
 
     table: Table
     folder: Path | None = None
     agreed: str = ""
+    key: X25519PrivateKey | None = None
     _used: dict[str, np.ndarray] = field(default_factory=dict, init=False)
     _prepared: dict[str, Prepared] = field(default_factory=dict, init=False)
     _book: list[dict[str, Any]] = field(default_factory=list, init=False)
@@ -180,7 +184,18 @@ class Node:
         rule = self._limits(question, asked) or guard.forbidden(asked.codebook) or self._differs(question, guard.mask)
         if rule:
             return Reply(np.full(len(numbers), np.nan), refused=rule)
+        if asked.codebook.rules.secure_sum and not prepared.by_silo:
+            return Reply(self._mask(numbers, question.name, asked), guard.n, guard.all - guard.n)
         return Reply(numbers, guard.n, guard.all - guard.n)
+
+    def _mask(
+        self, numbers: Float[np.ndarray, " numbers"], question: str, asked: Round
+    ) -> UInt32[np.ndarray, " words"]:
+        if self.key is None:
+            raise ConfigError(f"{self.table.silo} has no key for secure sums; fedrank silos key makes one.")
+        silos, book = asked.of(question), asked.codebook
+        context = context_of(book.sha, question, asked.attempts.get(question, 0), asked.asks[question], silos)
+        return masked(numbers, self.table.silo, self.key, silos, book.keys, context)
 
     def _rows(self, design: Design, guard: _Guard) -> Iterator[Rows]:
         for block in self.table.blocks(design.columns):
@@ -197,6 +212,9 @@ class Node:
         before = {one["round"] for one in self._book if one["question"] == question.name}
         if len(before - {asked.number}) >= MOST_ROUNDS:
             return f"plan: a question is answered for {MOST_ROUNDS} rounds"
+        silos = asked.of(question.name)
+        if self.table.silo not in silos or len(silos) < asked.codebook.fewest_silos:
+            return f"fewest silos: the sum is of {', '.join(silos)}"
         return ""
 
     def _differs(self, question: Question, mask: Bool[np.ndarray, " rows"]) -> str:
@@ -266,10 +284,12 @@ def open_node(data: Path, codebook: Codebook, silo: str, folder: Path, agreed: s
             f"the round is of the codebook {codebook.sha[:12]}, and {silo} agreed to {agreed[:12]}; agree on one "
             "codebook, and begin the study again if it changed."
         )
-    return Node(own_table(data, codebook, silo), folder, codebook.sha)
+    key = read_key(folder / KEY) if codebook.rules.secure_sum else None
+    return Node(own_table(data, codebook, silo), folder, codebook.sha, key)
 
 
-_BOOK = "book.jsonl"
+#: Files of a silo's folder: the book of what left it, and its private key.
+_BOOK, KEY = "book.jsonl", "key"
 
 
 def _is_small(count: float, least: int) -> bool:

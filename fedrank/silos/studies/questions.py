@@ -31,6 +31,7 @@ class Prepared:
         answer: Answers an ask from a silo's rows: blocks of :class:`~fedrank.silos.studies.protocol.Rows`, or of
             columns as they are where ``of_blocks`` is true.
         of_blocks: Whether answers are made of columns, with rows that lack values.
+        by_silo: Whether the analysis needs each silo's own answer; else their sum.
     """
 
     question: Question
@@ -40,6 +41,7 @@ class Prepared:
     analysis: Callable[[], Analysis[Any]]
     answer: Callable[[Ask, Iterable[Any]], Float[np.ndarray, " numbers"]]
     of_blocks: bool = False
+    by_silo: bool = False
 
 
 def prepare(question: Question, codebook: Codebook) -> Prepared:
@@ -71,8 +73,9 @@ def _table(question: Question, design: Design) -> Prepared:
     if design.outcome or not design.factors:
         raise _refused(question, "a table has no outcome: ~ age + sex | treatment")
     return Prepared(
-        question, design, 0, (), lambda: table_one(design), lambda ask, blocks: count_columns(design, blocks), True
-    )
+        question, design, 0, (), lambda: table_one(design), lambda ask, blocks: count_columns(design, blocks),
+        of_blocks=True, by_silo=True,
+    )  # fmt: skip
 
 
 def _regression(question: Question, design: Design) -> Prepared:

@@ -1,0 +1,261 @@
+"""Studies: rounds over files equal rounds in memory, silos fall away, rules forbid what would tell of a few rows."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from studies import NO_RULES, SILOS, codebook, csv, node, rows
+
+from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, RunError
+from fedrank.silos.studies.codebook import Question, Rules, codebook_toml, from_text, to_text
+from fedrank.silos.studies.coordinator import Coordinator, run_study
+from fedrank.silos.studies.folder import StudyFolder
+from fedrank.silos.studies.masks import from_words, make_key, read_key, to_words
+from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
+from fedrank.silos.studies.node import MOST_ROUNDS, Node, open_node
+from fedrank.silos.studies.table import own_table
+
+RISK = Question(name="risk", formula="ill ~ age + sex + stage")
+COUNT = Question(name="count", model="poisson", formula="visits ~ age + log(crp)")
+TABLE = Question(name="table", model="table", formula="~ age + sex | ill")
+PARTS = {silo: rows(n, k) for k, (silo, n) in enumerate(zip(SILOS, (120, 80, 200), strict=True))}
+
+
+def run(book, nodes):
+    made = run_study(book, lambda asked: [one.answer(asked) for one in nodes])
+    return made.progress
+
+
+def estimates(progress):
+    return {name: one.result.estimate for name, one in progress.items() if hasattr(one.result, "estimate")}
+
+
+def test_over_files_and_in_memory_the_result_is_the_same(tmp_path):
+    book = codebook(RISK, COUNT, TABLE)
+    theirs = run(book, [node(book, silo, part) for silo, part in PARTS.items()])
+    (tmp_path / "codebook.toml").write_text(codebook_toml(book))
+    for silo, part in PARTS.items():
+        csv(part, tmp_path / f"{silo}.csv")
+    study, sent = StudyFolder(tmp_path / "study", tmp_path / "codebook.toml"), 0
+    while (asked := study.round) is not None:
+        for silo in study.waiting:
+            own = open_node(tmp_path / f"{silo}.csv", asked.codebook, silo, tmp_path / f"node-{silo}", book.sha)
+            write_message(own.answer(asked), tmp_path / "answer.json")
+            study.receive(read_message(tmp_path / "answer.json", Answer))
+            sent += 1
+            study = StudyFolder(tmp_path / "study")  # stopped and begun again after each answer
+        study.close()
+    assert sent == 3 * study.coordinator.number == 3 * max(one.rounds for one in theirs.values())
+    for name, value in estimates(theirs).items():
+        np.testing.assert_array_equal(estimates(study.coordinator.progress)[name], value)
+    assert study.coordinator.progress["table"].result.as_json() == theirs["table"].result.as_json()
+    book_lines = [json.loads(line) for line in (tmp_path / "node-a" / "book.jsonl").read_text().splitlines()]
+    assert {one["question"] for one in book_lines} == {"risk", "count", "table"}
+    assert all(one["numbers"] > 0 and one["message_bytes"] > 0 and not one["refused"] for one in book_lines)
+
+
+def test_a_silo_that_falls_away_is_as_if_it_had_never_been_there():
+    book = codebook(RISK)
+    nodes = {silo: node(book, silo, part) for silo, part in PARTS.items()}
+    without = codebook(RISK)
+    expected = run(without, [nodes["a"], nodes["c"]])["risk"].result.estimate
+    made = Coordinator(book)
+    while (asked := made.open) is not None:
+        made.take([nodes[silo].answer(asked) for silo in ("abc" if made.number < 2 else "ac")], asked)
+    found = made.progress["risk"]
+    assert set(found.left) == {"b"} and found.attempt == 1
+    np.testing.assert_array_equal(found.result.estimate, expected)
+    made = Coordinator(book)
+    made.take([nodes["b"].answer(made.open)])
+    assert made.open is None and made.progress["risk"].failed and made.progress["risk"].result is None
+
+
+def test_answers_that_are_none_are_refused(tmp_path):
+    book = codebook(RISK)
+    nodes = {silo: node(book, silo, part) for silo, part in PARTS.items()}
+    made = Coordinator(book)
+    good = [one.answer(made.open) for one in nodes.values()]
+    other = codebook(RISK, level=0.9)
+    with pytest.raises(ConfigError):
+        nodes["a"].answer(Coordinator(other).open)
+    longer = Answer.from_json(good[0].as_json() | {"answers": [
+        {**good[0].as_json()["answers"][0], "numbers": [*good[0].as_json()["answers"][0]["numbers"], 1.0]}
+    ]})  # fmt: skip
+    for wrong in (
+        [*good, good[0]],
+        [Answer.from_json(good[0].as_json() | {"silo": "d"})],
+        [Answer.from_json(good[0].as_json() | {"round": 7})],
+        [Answer.from_json(good[0].as_json() | {"round_sha256": "0"})],
+        [Answer.from_json(good[0].as_json() | {"codebook_sha256": other.sha})],
+        [Answer.from_json(good[0].as_json() | {"answers": []})],
+        [longer, *good[1:]],
+    ):
+        with pytest.raises(DataError):
+            Coordinator(book).take(wrong)
+    (tmp_path / "c.toml").write_text(codebook_toml(book))
+    with pytest.raises(ConfigError):
+        StudyFolder(tmp_path / "none")
+    study = StudyFolder(tmp_path / "study", tmp_path / "c.toml")
+    study.receive(good[0])
+    study.receive(good[0])
+    changed = node(book, "a", rows(50, 9)).answer(study.round)
+    with pytest.raises(RunError):
+        study.receive(changed)
+    with pytest.raises(ConfigError):
+        study.close()
+    (tmp_path / "d.toml").write_text(codebook_toml(other))
+    with pytest.raises(ConfigError):
+        StudyFolder(tmp_path / "study", tmp_path / "d.toml")
+    for text in ("", "{", "[]", "{}", '{"format": "fedrank-study-round", "version": 1}', "[" * 100_000):
+        (tmp_path / "m.json").write_text(text)
+        for kind in (Round, Answer):
+            with pytest.raises(FormatError):
+                read_message(tmp_path / "m.json", kind)
+    with pytest.raises(MissingDataError):
+        read_message(tmp_path / "none.json", Round)
+    told = made.open.as_json()
+    told["codebook"]["level"] = 0.5
+    with pytest.raises(FormatError):
+        Round.from_json(told)
+
+
+def reply(part, *questions, rules, earlier=None, name=None):
+    """A silo's reply to the first ask of a question, or the last of several questions."""
+    book = codebook(*questions, rules=rules)
+    own = node(book, "a", part)
+    return own.answer(Coordinator(book).open).replies[name or questions[-1].name]
+
+
+def test_rules_of_the_codebook():
+    part = rows(100, 5)
+    assert not reply(part, RISK, rules=Rules()).refused
+    few = {name: values[:4] for name, values in part.items()}
+    rare = {**part, "sex": np.array([1.0] * 3 + [0.0] * 97)}
+    cell = {**part, "sex": np.repeat([0.0, 1.0], 50), "ill": np.array([0.0] * 40 + [1.0] * 56 + [0.0] * 4)}
+    many = Rules(rows_per_parameter=30.0)
+    events = Rules(events_per_parameter=12.0)
+    for rule, columns, rules in (
+        ("smallest cell", few, Rules()), ("smallest cell", rare, Rules()), ("smallest cell", cell, Rules()),
+        ("rows for each", part, many), ("events for each", part, events),
+    ):  # fmt: skip
+        found = reply(columns, RISK, rules=rules)
+        assert found.refused.startswith(rule) and np.isnan(found.numbers).all() and found.rows is None
+    assert not reply(rare, RISK, rules=NO_RULES).refused
+
+
+def test_questions_whose_rows_differ_by_a_few_are_refused_unless_all_use_the_same():
+    part = rows(100, 5)
+    part["crp"][:3] = np.nan
+    other = Question(name="more", formula="ill ~ age + sex + stage + crp")
+    found = reply(part, RISK, other, rules=Rules(same_rows=False))
+    assert found.refused.startswith("differencing")
+    assert not reply(part, RISK, other, rules=Rules()).refused
+    assert reply(part, RISK, other, rules=Rules()).rows == 97
+    part["crp"][:30] = np.nan
+    assert not reply(part, RISK, other, rules=Rules(same_rows=False)).refused
+
+
+def test_a_table_that_changes_and_too_many_rounds_are_refused(tmp_path):
+    book = codebook(RISK, rules=Rules())
+    part = rows(100, 5)
+    asked = Coordinator(book).open
+    csv(part, tmp_path / "a.csv")
+    first = open_node(tmp_path / "a.csv", book, "a", tmp_path / "node", book.sha).answer(asked).replies["risk"]
+    again = open_node(tmp_path / "a.csv", book, "a", tmp_path / "node", book.sha).answer(asked).replies["risk"]
+    np.testing.assert_array_equal(first.numbers, again.numbers)
+    for change in (
+        {name: values[:99] for name, values in part.items()},
+        {**part, "age": np.append(np.nan, part["age"][1:])},
+    ):
+        csv(change, tmp_path / "b.csv")
+        found = open_node(tmp_path / "b.csv", book, "a", tmp_path / "node", book.sha).answer(asked)
+        assert found.replies["risk"].refused.startswith("same table")
+    own = node(book, "a", part)
+    for number in range(1, MOST_ROUNDS + 3):
+        found = own.answer(Round(book, number, asked.asks)).replies["risk"]
+        assert bool(found.refused) == (number > MOST_ROUNDS)
+    (tmp_path / "node" / "book.jsonl").write_text("{")
+    with pytest.raises(FormatError):
+        open_node(tmp_path / "a.csv", book, "a", tmp_path / "node", book.sha)
+    with pytest.raises(ConfigError):
+        open_node(tmp_path / "a.csv", book, "a", tmp_path / "new", "0" * 64)
+    with pytest.raises(ConfigError):
+        open_node(tmp_path / "a.csv", book, "a", tmp_path / "new", book.sha[:6])
+    assert isinstance(Node(own_table(tmp_path / "a.csv", book, "a")).book, tuple)
+
+
+def secure(silos, questions, parts):
+    """A study with secure sums, and its nodes."""
+    keys = {silo: X25519PrivateKey.generate() for silo in silos}
+    public = {silo: to_text(key.public_key().public_bytes_raw()) for silo, key in keys.items()}
+    rules = dataclasses.replace(NO_RULES, secure_sum=True)
+    book = dataclasses.replace(codebook(*questions), silos=silos, keys=public, rules=rules)
+    return book, {silo: node(book, silo, parts[silo], key=keys[silo]) for silo in silos}
+
+
+def test_secure_sums_give_the_same_and_no_silos_own_answer():
+    silos = ("a", "b", "c", "d")
+    parts = {**PARTS, "d": rows(90, 7)}
+    book, nodes = secure(silos, (RISK, COUNT), parts)
+    clear = dataclasses.replace(codebook(RISK, COUNT), silos=silos)
+    expected = estimates(run(clear, [node(clear, silo, part) for silo, part in parts.items()]))
+    made, rounds = Coordinator(book), []
+    while (asked := made.open) is not None:
+        answers = [Answer.from_json(json.loads(json.dumps(one.answer(asked).as_json()))) for one in nodes.values()]
+        rounds.append((asked, answers))
+        made.take(answers, asked)
+    for name, value in estimates(made.progress).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-11)
+    for asked, answers in rounds:
+        for name in asked.asks:
+            words = [one.replies[name].numbers for one in answers]
+            # Digits of 16 bits without masks have high halves of 0 or of 0xffff; with masks they are uniform.
+            for some in (words[:1], words[:3]):
+                high = np.sum(some, axis=0, dtype=np.uint32) >> 16
+                assert 0.3 < (high >= 2**15).mean() < 0.7 and np.isin(high, (0, 2**16 - 1)).mean() < 0.05
+    # The masks of a round are those of that round.
+    first, second = (rounds[k][1][0].replies["risk"].numbers for k in (1, 2))
+    assert (first == second).mean() < 0.01
+    lost = Coordinator(book)
+    while (asked := lost.open) is not None:
+        lost.take([nodes[silo].answer(asked) for silo in ("abcd" if lost.number < 2 else "acd")], asked)
+    three = dataclasses.replace(clear, silos=("a", "c", "d"))
+    expected = estimates(run(three, [node(three, silo, parts[silo]) for silo in three.silos]))
+    np.testing.assert_allclose(lost.progress["risk"].result.estimate, expected["risk"], rtol=1e-10)
+    lost = Coordinator(book)
+    lost.take([nodes[silo].answer(lost.open) for silo in "ab"])
+    assert lost.progress["risk"].failed
+
+
+def test_keys_that_do_not_fit_are_refused(tmp_path):
+    book = secure(("a", "b", "c"), (RISK,), PARTS)[0]
+    asked = Coordinator(book).open
+    for key in (None, X25519PrivateKey.generate()):
+        with pytest.raises(ConfigError):
+            node(book, "a", PARTS["a"], key=key).answer(asked)
+    for keys in (
+        {},
+        {"a": book.keys["a"]},
+        {**book.keys, "a": "AAAA"},
+        {**book.keys, "a": "?"},
+        {**book.keys, "z": ""},
+    ):
+        with pytest.raises(ConfigError):
+            dataclasses.replace(book, keys=keys)
+    public = make_key(tmp_path / "node" / "key")
+    assert (tmp_path / "node" / "key").stat().st_mode & 0o077 == 0 and len(from_text(public)) == 32
+    with pytest.raises(ConfigError):
+        make_key(tmp_path / "node" / "key")
+    with pytest.raises(ConfigError):
+        read_key(tmp_path / "none")
+    (tmp_path / "bad").write_bytes(b"short")
+    with pytest.raises(FormatError):
+        read_key(tmp_path / "bad")
+    for bad in (np.nan, np.inf, 1e40):
+        with pytest.raises(DataError):
+            to_words(np.array([bad]))
+    many = np.random.default_rng(0).normal(size=(50, 40)) * 10.0 ** np.arange(-19, 21)
+    total = from_words(np.sum([to_words(one) for one in many], axis=0, dtype=np.uint32))
+    np.testing.assert_allclose(total, many.sum(axis=0), rtol=1e-12, atol=2.0**-75)

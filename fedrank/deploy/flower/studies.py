@@ -34,8 +34,8 @@ def serve_study(values: Mapping[str, Any], grid: Any) -> None:
 
     Args:
         values: ``codebook`` and ``study-dir`` (paths of the server's machine), ``round-timeout`` in seconds, and
-            ``go-on-without``: whether a silo that does not answer in that time is left out; else the run stops, and goes
-            on from there when it is started again.
+            ``go-on-without``: whether a silo that does not answer in that time is left out; else the run stops, and
+            goes on from there when it is started again.
         grid: A ``flwr.serverapp.Grid``.
 
     Raises:

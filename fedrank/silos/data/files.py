@@ -25,6 +25,7 @@ from fedrank.core.frame import Frame, to_list
 from fedrank.data.frames import is_missing
 from fedrank.data.lines import read_lines, read_pieces
 from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
+from fedrank.silos.data.formats import SUFFIXES, read_statistics
 from fedrank.silos.data.looks import copies, looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
 
@@ -75,17 +76,21 @@ def read_silos(
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
-    """The columns of a CSV or parquet file: text, numbers or booleans, None where a value is missing.
+    """The columns of a file: text, numbers or booleans, None where a value is missing.
 
     Args:
-        path: The file.
+        path: A CSV or parquet file, or one of Excel, Stata, SPSS, SAS or Feather (:mod:`fedrank.silos.data.formats`).
         drop: Columns that may hold anything, as they are left out.
 
     Raises:
         MissingDataError: There is no such file.
         FormatError: The file, or a line of it, cannot be read.
     """
-    return _parquet(path, drop) if is_parquet(path) else _csv(path)
+    if is_parquet(path):
+        return _parquet(path, drop)
+    if path.suffix.lower() in SUFFIXES:
+        return {name: [None] * len(cells) if name in drop else cells for name, cells in read_statistics(path).items()}
+    return _csv(path)
 
 
 def is_parquet(path: Path) -> bool:

@@ -20,6 +20,7 @@ from fedrank.core.errors import DataError, FormatError, UnknownNameError
 from fedrank.core.frame import Frame
 from fedrank.silos.data.coding import as_number, cell_number, refuse_spellings
 from fedrank.silos.data.files import MISSING, csv_rows, is_parquet
+from fedrank.silos.data.formats import SUFFIXES, read_statistics
 from fedrank.silos.studies.codebook import Codebook, Column, as_text
 
 #: Columns of some rows, by name: numbers, numbers of levels, numbers of clusters; NaN where one is missing.
@@ -69,10 +70,10 @@ class Table:
 def own_table(path: Path, codebook: Codebook, silo: str) -> Table:
     """The table of one silo's file; of a file with a column of silos, its rows.
 
-    A parquet file is read anew for each question, block by block; the columns of a CSV file are kept in memory.
+    A parquet file is read anew for each question, block by block; the columns of other files are kept in memory.
 
     Args:
-        path: A CSV or parquet file.
+        path: A CSV or parquet file, or one of Excel, Stata, SPSS, SAS or Feather.
         codebook: What its columns mean.
         silo: The silo's name in the codebook.
 
@@ -164,6 +165,10 @@ def _cells(path: Path, names: Sequence[str], optional: str | None = None) -> Ite
                 yield {name: frame[name] for name in _wanted(list(frame), names, optional, path)}
         except DataError as cause:
             raise cause if cause.path else FormatError(f"{cause}.", path) from cause
+        return
+    if path.suffix.lower() in SUFFIXES:
+        columns = read_statistics(path)
+        yield {name: columns[name] for name in _wanted(list(columns), names, optional, path)}
         return
     header, rows = csv_rows(path)
     wanted = _wanted(header, names, optional, path)

@@ -49,7 +49,13 @@ def test_a_sheet_with_dates_gaps_and_a_ragged_end(tmp_path):
     import openpyxl
 
     sheet = openpyxl.Workbook()
-    for row in ([" age ", "born", None], [3, datetime.date(1950, 1, 2), None], [None, None, None], [4], ["x", "y", "z"]):
+    for row in (
+        [" age ", "born", None],
+        [3, datetime.date(1950, 1, 2), None],
+        [None, None, None],
+        [4],
+        ["x", "y", "z"],
+    ):
         sheet.active.append(row)
     sheet.save(tmp_path / "t.xlsx")
     assert read_columns(tmp_path / "t.xlsx") == {"age": [3, 4, "x"], "born": ["1950-01-02T00:00:00", None, "y"]}

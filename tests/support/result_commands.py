@@ -318,7 +318,7 @@ TABLES = {
     **dict.fromkeys(
         ("data check", "data clicks fit", "data clicks replay", "evaluate"), "values, compared with nothing"
     ),
-    **dict.fromkeys(("silos glm", "silos survival"), "coefficients"),
+    "silos codebook": "an agreement",
     **dict.fromkeys(
         ("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch", "privacy table"), "formulas"
     ),
@@ -327,7 +327,7 @@ TABLES = {
 #: Commands that print no values: servers, and writers of files.
 SILENT = {
     "demo web", "rank", "export", "new", "completion", "hub serve", "hub relay", "hub credential revoke", "hub resume",
-    "hub backup", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
+    "hub backup", "silos key", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
     "search owner add", "search owner remove", "search broker", "search portal", "search statistics", "slates serve",
     "slates coordinate", "slates simulate",
 }  # fmt: skip

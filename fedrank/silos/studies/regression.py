@@ -301,7 +301,9 @@ def fit(
     if isinstance(family, Linear):
         made = _solve_linear(at, columns, scale.ridge)
     elif use_firth:
-        made, profile = yield from firth.fit(start[0], columns, back, level, most)
+        made, profile = yield from firth.fit(
+            start[0], at.gram[np.ix_(kept, kept)] / 4, columns, back, scale.standard, level, most
+        )
     else:
         search = maximise(
             start, scale.ridge, np.zeros(len(scale.ridge)), most, close=_CLOSE, halvings=6, ask_last=False,

@@ -126,7 +126,7 @@ class Point(NamedTuple):
         """Inverse information that is expected after a step; the one before it where the step is too long for that."""
         there = self.sums.information + np.tensordot(step, self.third, 1)
         ratio = eigh(there, self.sums.information, eigvals_only=True)
-        return np.linalg.inv(there if 0.2 < ratio[0] and ratio[-1] < 5 else self.sums.information)
+        return np.linalg.inv(there if ratio[0] > 0.2 and ratio[-1] < 5 else self.sums.information)
 
     def solve(self, base: Float[np.ndarray, "m k"], right: Float[np.ndarray, "m ..."]) -> Float[np.ndarray, "m ..."]:
         """Newton's step within the span of some columns, along which the likelihood is taken to be concave."""
@@ -154,6 +154,12 @@ def _after(at: Point, step: Float[np.ndarray, " m"], parts: Float[np.ndarray, " 
     return [Trial(at.theta + part * step, at.inverse_after(part * step)) for part in parts]
 
 
+def _shortened(step: Float[np.ndarray, " m"], at: Point, standard: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+    """A step that is not too long: far out, where the likelihood is all but straight, it may be longer."""
+    most = _LONGEST + 0.5 * float(np.abs(standard @ at.theta).max())
+    return step * min(1.0, most / max(float(np.abs(standard @ step).max()), 1e-300))
+
+
 def _climb(
     start: Trial, standard: Float[np.ndarray, "m m"], base: Float[np.ndarray, "m k"], most: int
 ) -> _Search[tuple[Point, Float[np.ndarray, " m"], bool]]:
@@ -167,7 +173,7 @@ def _climb(
         step = at.solve(base, at.gradient)
         if float(at.gradient @ step) < _CLOSE * max(1.0, abs(at.value)):
             return at, at.theta + step, True
-        step = step * min(1.0, _LONGEST / float(np.abs(standard @ step).max()))
+        step = _shortened(step, at, standard)
         parts = _PARTS
         while True:
             best = max((yield _after(at, step, parts)), key=lambda point: point.value)
@@ -216,11 +222,11 @@ def _descend(
         elif bend > 0:
             length = (slope + np.sqrt(max(root, 0.0))) / bend
         else:
-            length = _LONGEST / float(np.abs(standard @ further).max())
+            length = 1e9
         step = across + side * length * further
         if float(step @ at.sums.information @ step) < _CLOSE * max(1.0, abs(target)):
             return float(along @ (at.theta + step))
-        step, across = (part * min(1.0, _LONGEST / float(np.abs(standard @ part).max())) for part in (step, across))
+        step, across = _shortened(step, at, standard), _shortened(across, at, standard)
         new = yield [*_after(at, step, _PARTS), *_after(at, across, _PARTS)]
         ahead = min(new[: len(_PARTS)], key=error)
         best = max(new[len(_PARTS) :], key=lambda point: point.value)

@@ -1,8 +1,9 @@
 """Firth's logistic regression by asks: l*(θ) = l(θ) + ½ log |H(θ)|, its maximum and its profile likelihood.
 
-A silo answers with its log-likelihood, gradient, information H and the third derivatives Σ w μ(1 − μ)(1 − 2μ) x⊗x⊗x,
-from which the server has the gradient of the penalty exactly; so one round suffices a step, for any number of points.
-The curvature of the penalty is learnt from the gradients of earlier points (symmetric rank one). The ends of all
+A silo answers with its log-likelihood, gradient, information H, and the third derivatives Σ w v(1 − 2μ) x⊗x⊗x with
+v = μ(1 − μ), from which the server has the gradient of the penalty exactly; so one round suffices a step, for any
+number of points. The curvature of the penalty needs H⁻¹ at a silo, Σ w v(1 − 6v) (x'H⁻¹x) xx': the ask carries the one
+that the third derivatives of the point before predict, which is close enough for Newton's method. The ends of all
 intervals and the maxima without each parameter are searched at once, all in the same rounds.
 
 Firth, Biometrika 1993; Heinze and Schemper, Statistics in Medicine 2002; Venzon and Moolgavkar, JRSS C 1988.
@@ -11,11 +12,11 @@ Firth, Biometrika 1993; Heinze and Schemper, Statistics in Medicine 2002; Venzon
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.linalg import eigh, null_space
 from scipy.special import expit
 
 from fedrank.silos.glm.newton import Fit, Sums
@@ -24,15 +25,17 @@ from fedrank.silos.studies.protocol import Answers, Ask, Rows
 
 #: Square of the length, in standard errors, of a step that is the last.
 _CLOSE = 1e-16
-#: Longest step of a coefficient; parts of a step that one round tries.
+#: Longest step of a coefficient of a column of deviation 1; parts of a step that one round tries.
 _LONGEST, _PARTS = 5.0, np.array([1.0, 0.5, 0.25])
+#: Smallest curvature of the penalised likelihood to that of the likelihood in a step.
+_FLATTEST = 0.1
 
 
 class Profile(NamedTuple):
     """Penalised likelihood of each parameter, the others being the best for it.
 
     Attributes:
-        low: Lower ends of the intervals; infinite where the likelihood does not fall far enough.
+        low: Lower ends of the intervals; infinite where none was found.
         high: Upper ends.
         statistic: χ² of the penalised likelihood ratio that a parameter is 0.
     """
@@ -43,25 +46,28 @@ class Profile(NamedTuple):
 
 
 def answer(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
-    """A silo's sums and third derivatives at each point.
+    """A silo's sums, the penalty's curvature and third derivatives at each point.
 
     Args:
         family: The logistic one.
-        ask: The question, with the points ``theta``.
+        ask: The question: points ``theta`` [points, p] and the inverse information ``inverse`` [points, p, p] at each.
         parts: The silo's rows.
     """
-    points = ask.numbers["theta"]
+    points, inverses = ask.numbers["theta"], ask.numbers["inverse"]
     rising, (i, j) = _triples(points.shape[1])
 
-    def at(theta: np.ndarray, rows: Rows, pairs: np.ndarray) -> np.ndarray:
+    def at(theta: np.ndarray, inverse: np.ndarray, rows: Rows, pairs: np.ndarray) -> np.ndarray:
         mean = expit(rows.x @ theta + rows.offset)
-        third = (rows.x * (rows.weight * mean * (1 - mean) * (1 - 2 * mean))[:, None]).T @ pairs
-        return np.concatenate([family.sums(theta, rows).flat(), third[rising]])
+        spread = mean * (1 - mean)
+        weight = rows.weight * spread
+        third = (rows.x * (weight * (1 - 2 * mean))[:, None]).T @ pairs
+        fourth = (weight * (1 - 6 * spread) * ((rows.x @ inverse) * rows.x).sum(axis=1)) @ pairs
+        return np.concatenate([family.sums(theta, rows).flat(), fourth, third[rising]])
 
     total = 0.0
     for rows in parts:
         pairs = rows.x[:, i] * rows.x[:, j]
-        total = total + np.concatenate([at(theta, rows, pairs) for theta in points])
+        total = total + np.concatenate([at(*one, rows, pairs) for one in zip(points, inverses, strict=True)])
     return np.asarray(total)
 
 
@@ -78,18 +84,17 @@ class Point(NamedTuple):
         theta: θ.
         sums: Sums without the penalty.
         value: l*(θ).
-        pull: Gradient of the penalty.
+        gradient: Of l*.
+        curvature: Negative second derivatives of l*, nearly.
+        third: Derivatives of the information.
     """
 
     theta: Float[np.ndarray, " m"]
     sums: Sums
     value: float
-    pull: Float[np.ndarray, " m"]
-
-    @property
-    def gradient(self) -> Float[np.ndarray, " m"]:
-        """Of l*."""
-        return self.sums.gradient + self.pull
+    gradient: Float[np.ndarray, " m"]
+    curvature: Float[np.ndarray, "m m"]
+    third: Float[np.ndarray, "m m m"]
 
     @classmethod
     def of(
@@ -99,74 +104,79 @@ class Point(NamedTuple):
         p = len(columns)
         rising, (i, j) = _triples(p)
         first, pair = np.nonzero(rising)
-        third = np.zeros((p, p, p))
-        values = flat[len(flat) - len(first) :]
-        for a, b, c in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
-            triple = first, i[pair], j[pair]
-            third[triple[a], triple[b], triple[c]] = values
-        sums = Sums.of(flat[: len(flat) - len(first)], p)
-        sums = Sums(sums.value, sums.gradient[columns], sums.information[np.ix_(columns, columns)])
-        sign, log_size = np.linalg.slogdet(sums.information)
+        third, fourth = np.zeros((p, p, p)), np.zeros((p, p))
+        sums, above, values = np.split(flat, [1 + p + len(i), 1 + p + 2 * len(i)])
+        triple = first, i[pair], j[pair]
+        for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+            third[tuple(triple[k] for k in order)] = values
+        fourth[i, j] = fourth[j, i] = above
+        inner = np.ix_(columns, columns)
+        at = Sums.of(sums, p)
+        at = Sums(at.value, at.gradient[columns], at.information[inner])
+        third, fourth = third[np.ix_(columns, columns, columns)], fourth[inner]
+        sign, log_size = np.linalg.slogdet(at.information)
         if sign <= 0:  # all probabilities are 0 or 1, up to rounding
-            return cls(theta, sums, -np.inf, np.zeros(len(theta)))
-        covariance = np.linalg.inv(sums.information)
-        pull = 0.5 * np.einsum("abc,bc->a", third[np.ix_(columns, columns, columns)], covariance)
-        return cls(theta, sums, sums.value + 0.5 * float(log_size), pull)
+            return cls(theta, at, -np.inf, at.gradient, at.information, third)
+        moved = np.linalg.solve(at.information, third)  # H⁻¹ ∂H/∂θ_j, for each j
+        gradient = at.gradient + 0.5 * np.trace(moved, axis1=1, axis2=2)
+        curvature = at.information - 0.5 * fourth + 0.5 * np.einsum("jab,kba->jk", moved, moved)
+        return cls(theta, at, at.value + 0.5 * float(log_size), gradient, curvature, third)
 
+    def inverse_after(self, step: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m m"]:
+        """Inverse information that is expected after a step; the one before it where the step is too long for that."""
+        there = self.sums.information + np.tensordot(step, self.third, 1)
+        ratio = eigh(there, self.sums.information, eigvals_only=True)
+        return np.linalg.inv(there if ratio[0] > 0.2 and ratio[-1] < 5 else self.sums.information)
 
-@dataclass(eq=False)
-class _Curvature:
-    """Negative second derivatives of l*: the information, and the penalty's part from differences of its gradient."""
-
-    penalty: Float[np.ndarray, "m m"]
-
-    def learn(self, before: Point, after: Sequence[Point]) -> None:
-        for one in after:
-            step = one.theta - before.theta
-            rest = before.pull - one.pull - self.penalty @ step
-            bottom = float(rest @ step)
-            if np.isfinite(one.value) and abs(bottom) > 1e-8 * np.linalg.norm(rest) * np.linalg.norm(step):
-                self.penalty = self.penalty + np.outer(rest, rest) / bottom
-
-    def inverse(self, at: Point) -> Float[np.ndarray, "m m"]:
-        """Of the information alone where the whole is not positive definite by a margin."""
-        whole = at.sums.information + self.penalty
-        scale = np.sqrt(np.diag(at.sums.information))
-        if (
-            np.linalg.eigvalsh(whole / np.outer(scale, scale))[0]
-            < 0.1 * np.linalg.eigvalsh(at.sums.information / np.outer(scale, scale))[0]
-        ):
-            whole = at.sums.information
-        return np.linalg.inv(whole)
+    def solve(self, base: Float[np.ndarray, "m k"], right: Float[np.ndarray, "m ..."]) -> Float[np.ndarray, "m ..."]:
+        """Newton's step within the span of some columns, along which the likelihood is taken to be concave."""
+        values, vectors = eigh(base.T @ self.curvature @ base, base.T @ self.sums.information @ base)
+        vectors = base @ vectors
+        return (vectors / np.maximum(np.abs(values), _FLATTEST)) @ (vectors.T @ right)
 
 
 Found = TypeVar("Found")
+
+
+class Trial(NamedTuple):
+    """A point to ask for, and the inverse information that is expected there."""
+
+    theta: Float[np.ndarray, " m"]
+    inverse: Float[np.ndarray, "m m"]
+
+
 #: Yields points, is sent the likelihood at each.
-_Search = Generator[Float[np.ndarray, "points m"], list[Point], Found]
+_Search = Generator[list[Trial], list[Point], Found]
+
+
+def _after(at: Point, step: Float[np.ndarray, " m"], parts: Float[np.ndarray, " k"]) -> list[Trial]:
+    """Points at parts of a step."""
+    return [Trial(at.theta + part * step, at.inverse_after(part * step)) for part in parts]
+
+
+def _shortened(step: Float[np.ndarray, " m"], at: Point, standard: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+    """A step that is not too long: far out, where the likelihood is all but straight, it may be longer."""
+    most = _LONGEST + 0.5 * float(np.abs(standard @ at.theta).max())
+    return step * min(1.0, most / max(float(np.abs(standard @ step).max()), 1e-300))
 
 
 def _climb(
-    start: Float[np.ndarray, " m"] | Point, curvature: _Curvature, fixed: Float[np.ndarray, " m"] | None, most: int
+    start: Trial, standard: Float[np.ndarray, "m m"], base: Float[np.ndarray, "m k"], most: int
 ) -> _Search[tuple[Point, Float[np.ndarray, " m"], bool]]:
-    """The largest l* where a linear function of θ stays what it is at the start, if one is fixed.
+    """The largest l* in the span of some columns from the start.
 
     Returns:
         The last point, θ after one step more, and whether that step is short enough.
     """
-    at = start if isinstance(start, Point) else (yield start[None])[0]
+    at = (yield [start])[0]
     for _ in range(most):
-        inverse, gradient = curvature.inverse(at), at.gradient
-        step = inverse @ gradient
-        if fixed is not None:
-            step = step - inverse @ fixed * (fixed @ step) / (fixed @ inverse @ fixed)
-        if float(gradient @ step) < _CLOSE * max(1.0, abs(at.value)):
+        step = at.solve(base, at.gradient)
+        if float(at.gradient @ step) < _CLOSE * max(1.0, abs(at.value)):
             return at, at.theta + step, True
-        step = step * min(1.0, _LONGEST / float(np.abs(step).max()))
+        step = _shortened(step, at, standard)
         parts = _PARTS
         while True:
-            new = yield at.theta + parts[:, None] * step
-            curvature.learn(at, new)
-            best = max(new, key=lambda point: point.value)
+            best = max((yield _after(at, step, parts)), key=lambda point: point.value)
             if best.value >= at.value - 1e-12 * abs(at.value) or parts[0] < 1e-6:
                 break
             parts = parts / 8
@@ -178,41 +188,50 @@ def _descend(
     along: Float[np.ndarray, " m"],
     side: float,
     target: float,
-    start: Float[np.ndarray, " m"],
-    curvature: _Curvature,
+    start: Trial,
+    standard: Float[np.ndarray, "m m"],
     most: int,
 ) -> _Search[float]:
     """The end of an interval: the linear function where its profile has fallen to a target; ±∞ if it was not found.
 
-    Venzon and Moolgavkar's step solves l* = target and gradient ∝ the function; of parts of it the one that leaves
-    the smallest error goes on.
+    A step goes to the best values of all else, and along the path of these to where the likelihood's second-order
+    model meets the target (Venzon and Moolgavkar). Where no part of it leaves half the error, a step of the first kind
+    alone is taken, which can only gain.
     """
+    base = null_space(along[None])
 
-    def error(point: Point) -> float:
-        inverse = curvature.inverse(point)
-        left = inverse @ point.gradient
-        across = point.gradient @ left - (along @ left) ** 2 / (along @ inverse @ along)
-        return (point.value - target) ** 2 + abs(float(across))
+    def path(at: Point) -> tuple[np.ndarray, np.ndarray]:
+        """Step to the best values of all else, and direction in which these move with the function."""
+        unit = along / float(along @ along)
+        return at.solve(base, at.gradient), unit - at.solve(base, at.curvature @ unit)
 
-    at = (yield start[None])[0]
-    for _ in range(most):
+    def error(at: Point) -> float:
         if not np.isfinite(at.value):
-            break
-        inverse, gradient = curvature.inverse(at), at.gradient
-        room = 2 * (at.value + 0.5 * gradient @ inverse @ gradient - target) / (along @ inverse @ along)
-        step = inverse @ (gradient + side * np.sqrt(max(room, 0.0)) * along)
-        if float(step @ at.sums.information @ step) < _CLOSE:
+            return np.inf
+        return (at.value - target) ** 2 + abs(float(at.gradient @ path(at)[0]))
+
+    at = (yield [start])[0]
+    for _ in range(most):
+        across, further = path(at)
+        left = at.value + 0.5 * float(at.gradient @ across) - target
+        slope, bend = side * float(at.gradient @ further), float(further @ at.curvature @ further)
+        root = slope**2 + 2 * bend * left
+        # left + slope s − bend s²/2 = 0, where it falls; no such s: to the top of the model, or far out.
+        if root >= 0 and np.sqrt(root) > slope:
+            length = 2 * left / (np.sqrt(root) - slope)
+        elif bend > 0:
+            length = (slope + np.sqrt(max(root, 0.0))) / bend
+        else:
+            length = 1e9
+        step = across + side * length * further
+        if float(step @ at.sums.information @ step) < _CLOSE * max(1.0, abs(target)):
             return float(along @ (at.theta + step))
-        step = step * min(1.0, _LONGEST / float(np.abs(step).max()))
-        parts, now = _PARTS, error(at)
-        while True:
-            new = yield at.theta + parts[:, None] * step
-            curvature.learn(at, new)
-            best = min((point for point in new if np.isfinite(point.value)), key=error, default=at)
-            if error(best) < now or parts[0] < 0.01:
-                break
-            parts = parts / 8
-        at = best
+        step, across = _shortened(step, at, standard), _shortened(across, at, standard)
+        new = yield [*_after(at, step, _PARTS), *_after(at, across, _PARTS)]
+        ahead = min(new[: len(_PARTS)], key=error)
+        best = max(new[len(_PARTS) :], key=lambda point: point.value)
+        gain = float(at.gradient @ across)
+        at = ahead if error(ahead) < 0.5 * error(at) or gain < 1e-3 or best.value < at.value else best
     return side * np.inf
 
 
@@ -220,16 +239,16 @@ def _together(searches: Sequence[_Search[Found]]) -> _Search[list[Found]]:
     """Several searches, whose points are asked for in the same rounds."""
     found: dict[int, Found] = {}
     sent: dict[int, list[Point] | None] = dict.fromkeys(range(len(searches)))
-    while len(found) < len(searches):
-        points: dict[int, np.ndarray] = {}
+    while sent:
+        trials: dict[int, list[Trial]] = {}
         for k, news in sent.items():
             try:
-                points[k] = next(searches[k]) if news is None else searches[k].send(news)
+                trials[k] = next(searches[k]) if news is None else searches[k].send(news)
             except StopIteration as end:
                 found[k] = end.value
-        if points:
-            answers = iter((yield np.vstack(list(points.values()))))
-            sent = {k: [next(answers) for _ in own] for k, own in points.items()}
+        if trials:
+            answers = iter((yield [trial for own in trials.values() for trial in own]))
+        sent = {k: [next(answers) for _ in own] for k, own in trials.items()}
     return [found[k] for k in range(len(searches))]
 
 
@@ -237,23 +256,28 @@ def _drive(
     search: _Search[Found], columns: Bool[np.ndarray, " p"], rounds: list[int]
 ) -> Generator[Ask, Answers, Found]:
     """Ask for the points of a search."""
-    points = next(search)
+    trials, p = next(search), len(columns)
     while True:
-        whole = np.zeros((len(points), len(columns)))
-        whole[:, columns] = points
-        answers = yield Ask("firth", {"theta": whole})
-        rounds.append(len(points))
-        parts = np.split(np.sum(list(answers.values()), axis=0), len(points))
+        theta, inverse = np.zeros((len(trials), p)), np.zeros((len(trials), p, p))
+        theta[:, columns] = [trial.theta for trial in trials]
+        inverse[np.ix_(np.arange(len(trials)), columns, columns)] = [trial.inverse for trial in trials]
+        answers = yield Ask("firth", {"theta": theta, "inverse": inverse})
+        rounds.append(len(trials))
+        parts = np.split(np.sum(list(answers.values()), axis=0), len(trials))
         try:
-            points = search.send([Point.of(theta, flat, columns) for theta, flat in zip(points, parts, strict=True)])
+            trials = search.send(
+                [Point.of(trial.theta, flat, columns) for trial, flat in zip(trials, parts, strict=True)]
+            )
         except StopIteration as end:
             return end.value
 
 
 def fit(
     start: Float[np.ndarray, " m"],
+    information: Float[np.ndarray, "m m"],
     columns: Bool[np.ndarray, " p"],
     functions: Float[np.ndarray, "m m"],
+    standard: Float[np.ndarray, "m m"],
     level: float,
     most: int,
 ) -> Generator[Ask, Answers, tuple[Fit, Profile]]:
@@ -261,8 +285,10 @@ def fit(
 
     Args:
         start: First point.
+        information: Information there, nearly.
         columns: The columns that θ has a coefficient of.
         functions: Linear functions of θ that intervals and tests are for, one a row: parameters in their own units.
+        standard: Map to the coefficients of columns of deviation 1.
         level: Level of the intervals.
         most: Rounds after which a search gives up.
     """
@@ -270,20 +296,19 @@ def fit(
 
     rounds: list[int] = []
     m = len(start)
-    curvature = _Curvature(np.zeros((m, m)))
-    top, theta, converged = yield from _drive(_climb(start, curvature, None, most), columns, rounds)
+    begin = Trial(start, np.linalg.inv(information))
+    top, theta, converged = yield from _drive(_climb(begin, standard, np.eye(m), most), columns, rounds)
     peak = top.value + 0.5 * float(top.gradient @ (theta - top.theta))
     target = peak - 0.5 * float(stats.chi2.ppf(level, 1))
-    inverse = curvature.inverse(top)
+    inverse = top.solve(np.eye(m), np.eye(m))
     searches: list[_Search] = []
     for along in functions:
         away = inverse @ along / np.sqrt(along @ inverse @ along)
-        copies = [_Curvature(curvature.penalty) for _ in range(3)]
-        null = theta - away * (along @ theta) / (along @ away)
-        searches.append(_climb(null, copies[0], along, most))
-        for side, copy in zip((-1.0, 1.0), copies[1:], strict=True):
-            begin = theta + side * np.sqrt(2 * (peak - target)) * away
-            searches.append(_descend(along, side, target, begin, copy, most))
+        [null] = _after(top, theta - away * (along @ theta) / (along @ away) - top.theta, np.ones(1))
+        searches.append(_climb(null, standard, null_space(along[None]), most))
+        for side in (-1.0, 1.0):
+            [end] = _after(top, theta - top.theta + side * np.sqrt(2 * (peak - target)) * away, np.ones(1))
+            searches.append(_descend(along, side, target, end, standard, most))
     found = yield from _drive(_together(searches), columns, rounds)
     nulls, low, high = found[0::3], found[1::3], found[2::3]
     converged = converged and all(null[2] for null in nulls)

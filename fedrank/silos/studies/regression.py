@@ -7,7 +7,7 @@ method; ``meat`` gives robust covariances; ``patterns`` counts rows of equal col
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -17,6 +17,7 @@ from scipy.special import gammaln
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.glm.newton import Fit, Sums, maximise
 from fedrank.silos.studies import firth
+from fedrank.silos.studies.estimates import Estimates
 from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows, run
 
@@ -35,101 +36,50 @@ ROBUST = ("HC0", "HC1", "CR0", "CR1")
 
 
 @dataclass(frozen=True, eq=False)
-class RegressionFit:
-    """A regression of all silos' rows.
+class RegressionFit(Estimates):
+    """A regression of all silos' rows: parameters of the columns, by level of a multinomial outcome, after cut points.
 
     Attributes:
         family: Name of the family.
-        names: Names of the parameters: the columns, by level of a multinomial outcome, after the cut points of an
-            ordinal one.
-        estimate: Parameters in the columns' own units; NaN of an aliased column.
-        covariance: Their covariance, robust if that was asked for.
-        degrees: Degrees of freedom of Student's t; infinite for a normal distribution.
-        log_likelihood: Of all rows, without a penalty.
-        parameters: Number of parameters that were estimated, a deviation or θ among them.
-        rows: Rows of each silo.
-        left_out: Rows of each that lack a value.
         weight: Sum of the case weights.
-        rounds: Asks.
         dispersion: Variance of a linear model's errors; 1 for the other families.
         theta: θ of a negative binomial model and its standard error; NaN for the others.
-        aliased: Columns that others before them explain, or that never vary.
-        separated: Parameters without a finite estimate.
         penalty: Strength of an L2 penalty on columns of deviation 1.
-        robust: Kind of the robust covariance; empty: that of the model.
-        clusters: Clusters, or rows, behind a robust covariance.
         profile: Profile likelihood of Firth's method; None for other fits.
-        converged: Whether the search came to an end.
     """
 
-    family: str
-    names: tuple[str, ...]
-    estimate: Float[np.ndarray, " m"]
-    covariance: Float[np.ndarray, "m m"] = field(repr=False)
-    degrees: float
-    log_likelihood: float
-    parameters: int
-    rows: dict[str, int]
-    left_out: dict[str, int]
-    weight: float
-    rounds: int
+    family: str = ""
+    weight: float = 0.0
     dispersion: float = 1.0
     theta: tuple[float, float] = (np.nan, np.nan)
-    aliased: tuple[str, ...] = ()
-    separated: tuple[str, ...] = ()
     penalty: float = 0.0
-    robust: str = ""
-    clusters: int = 0
     profile: firth.Profile | None = None
-    converged: bool = True
-
-    @property
-    def error(self) -> Float[np.ndarray, " m"]:
-        """Standard errors; NaN where there is no finite estimate."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
     @property
     def statistic(self) -> Float[np.ndarray, " m"]:
         """Wald's statistic; with Firth's method the penalised likelihood ratio's χ² of one degree."""
-        return self.estimate / self.error if self.profile is None else self.profile.statistic
+        return super().statistic if self.profile is None else self.profile.statistic
 
     @property
     def p(self) -> Float[np.ndarray, " m"]:
         """Two-sided p-values that a parameter is 0; NaN with an L2 penalty."""
-        from scipy import stats  # takes a second to load, and a silo does not need it
-
-        if self.profile is not None:
-            return stats.chi2.sf(self.profile.statistic, 1)
-        return 2 * stats.t.sf(np.abs(self.statistic), self.degrees) + (np.nan if self.penalty else 0.0)
-
-    def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-        """Ends of the confidence intervals; with Firth's method those of the level that was asked for."""
         from scipy import stats
 
         if self.profile is not None:
-            return self.profile.low, self.profile.high
-        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error
-        return self.estimate - half, self.estimate + half
+            return stats.chi2.sf(self.profile.statistic, 1)
+        return super().p + (np.nan if self.penalty else 0.0)
 
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion."""
-        return 2 * self.parameters - 2 * self.log_likelihood
+    def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Ends of the confidence intervals; with Firth's method those of the level that was asked for."""
+        return super().interval(level) if self.profile is None else (self.profile.low, self.profile.high)
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences that a reader of the coefficients must know."""
-        out = [f"{gone} rows of {name} lack a value and were left out." for name, gone in self.left_out.items() if gone]
-        if self.aliased:
-            names = ", ".join(self.aliased)
-            out.append(f"Without a coefficient, as other columns say the same or it never varies: {names}.")
-        if self.separated:
-            out.append(f"No finite estimate, as the outcome is separated: {', '.join(self.separated)}.")
+        """See :meth:`Estimates.notes`."""
+        out = list(super().notes())
         if self.penalty:
             out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
-        if not self.converged and not self.separated:
-            out.append("The search did not come to an end: do not use these numbers.")
-        if self.profile is not None and not np.isfinite(np.append(self.profile.low, self.profile.high)).all():
-            out.append("A profile likelihood does not fall far enough: an interval has no end on that side.")
+        if self.profile is not None and np.isinf([self.profile.low, self.profile.high]).any():
+            out.append("Where an interval has no end, none was found: the profile likelihood falls too slowly.")
         return tuple(out)
 
 
@@ -301,7 +251,9 @@ def fit(
     if isinstance(family, Linear):
         made = _solve_linear(at, columns, scale.ridge)
     elif use_firth:
-        made, profile = yield from firth.fit(start[0], columns, back, level, most)
+        made, profile = yield from firth.fit(
+            start[0], at.gram[np.ix_(kept, kept)] / 4, columns, back, scale.standard, level, most
+        )
     else:
         search = maximise(
             start, scale.ridge, np.zeros(len(scale.ridge)), most, close=_CLOSE, halvings=6, ask_last=False,

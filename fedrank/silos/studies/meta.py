@@ -1,0 +1,222 @@
+"""Meta-analysis in two stages: each silo answers once with its own fit, and the server pools the estimates.
+
+Fixed effect: weights 1/v. Random effects: weights 1/(v + τ²), τ² by restricted maximum likelihood (REML) or by moments
+(DerSimonian and Laird, Controlled Clinical Trials 1986); intervals by the normal distribution, or by Hartung and
+Knapp's method (Statistics in Medicine 2001). Prediction intervals are those of Higgins, Thompson and Spiegelhalter
+(JRSS A 2009), by Student's t with k − 2 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.silos.studies.estimates import Estimates
+from fedrank.silos.studies.protocol import Analysis, Answerer, Ask, Rows, run
+
+#: Ways to pool.
+METHODS = ("fixed", "REML", "DL")
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One parameter, pooled over silos.
+
+    Attributes:
+        name: Name of the parameter.
+        estimate: Pooled estimate.
+        error: Its standard error.
+        degrees: Degrees of freedom of Student's t; infinite for a normal distribution.
+        q: Cochran's Q.
+        q_p: p-value that silos do not differ, from Q.
+        tau2: τ², the variance between silos; 0 for a fixed effect.
+        i2: I², the share of the variance of estimates that is between silos, from 0 to 1.
+        silos: The silos with an estimate.
+        own: Their estimates and standard errors.
+        without: Silos whose rows gave no estimate.
+    """
+
+    name: str
+    estimate: float
+    error: float
+    degrees: float
+    q: float
+    q_p: float
+    tau2: float
+    i2: float
+    silos: tuple[str, ...]
+    own: tuple[tuple[float, float], ...]
+    without: tuple[str, ...] = ()
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value that the parameter is 0."""
+        from scipy import stats  # takes a second to load, and a silo does not need it
+
+        return float(2 * stats.t.sf(abs(self.estimate / self.error), self.degrees))
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Ends of the confidence interval of the mean over silos."""
+        from scipy import stats
+
+        half = float(stats.t.ppf(0.5 + level / 2, self.degrees)) * self.error
+        return self.estimate - half, self.estimate + half
+
+    def prediction(self, level: float = 0.95) -> tuple[float, float]:
+        """Ends of the interval in which another silo's parameter lies; NaN of fewer than three silos."""
+        from scipy import stats
+
+        if len(self.silos) < 3:
+            return np.nan, np.nan
+        half = float(stats.t.ppf(0.5 + level / 2, len(self.silos) - 2)) * float(np.hypot(self.error, self.tau2**0.5))
+        return self.estimate - half, self.estimate + half
+
+
+def pool(
+    estimates: dict[str, tuple[float, float]], method: str = "REML", *, knapp: bool = False, name: str = ""
+) -> Pooled:
+    """Pool estimates of one parameter.
+
+    Args:
+        estimates: Estimate and standard error by silo; NaN: there is none.
+        method: One of :data:`METHODS`.
+        knapp: Hartung and Knapp's interval, of random effects.
+        name: Name of the parameter.
+
+    Raises:
+        ConfigError: There is no such method.
+        DataError: No silo has an estimate.
+    """
+    from scipy import stats
+
+    if method not in METHODS or (knapp and method == "fixed"):
+        raise ConfigError(
+            f"estimates are pooled by {', '.join(METHODS)}, Hartung and Knapp's interval is not for a fixed effect; "
+            f"got {method!r}."
+        )
+    there = {silo: pair for silo, pair in estimates.items() if np.isfinite(pair).all() and pair[1] > 0}
+    if not there:
+        raise DataError(f"no silo's own rows give an estimate of {name or 'the parameter'}.")
+    y, error = np.array(list(there.values())).T
+    v, k = error**2, len(y)
+
+    def mean(tau2: float) -> tuple[float, Float[np.ndarray, " silos"]]:
+        w = 1 / (v + tau2)
+        return float(w @ y / w.sum()), w
+
+    middle, w = mean(0.0)
+    q = float(w @ (y - middle) ** 2)
+    # Of all w alike: their variance.
+    typical = (k - 1) * w.sum() / (w.sum() ** 2 - w @ w) if k > 1 else np.nan
+    tau2 = 0.0
+    if method == "DL" and k > 1:
+        tau2 = max((q - (k - 1)) / (w.sum() - w @ w / w.sum()), 0.0)
+    elif method == "REML" and k > 1:
+
+        def slope(tau2: float) -> float:
+            middle, w = mean(tau2)
+            return float(w**2 @ (y - middle) ** 2 - w.sum() + w @ w / w.sum())
+
+        most = 10 * float(np.var(y, ddof=1)) + float(v.max())
+        if slope(0.0) > 0:
+            tau2 = float(brentq(slope, 0.0, most, xtol=1e-300, rtol=1e-14))  # type: ignore[arg-type]
+    i2 = max((q - (k - 1)) / q, 0.0) if q > 0 else 0.0
+    if method == "REML" and k > 1:
+        i2 = tau2 / (tau2 + typical)
+    middle, w = mean(tau2)
+    spread, degrees = 1 / w.sum(), np.inf
+    if knapp and k > 1:
+        spread, degrees = spread * (w @ (y - middle) ** 2) / (k - 1), float(k - 1)
+    return Pooled(
+        name=name,
+        estimate=middle,
+        error=float(np.sqrt(spread)),
+        degrees=degrees,
+        q=q,
+        q_p=float(stats.chi2.sf(q, k - 1)) if k > 1 else np.nan,
+        tau2=tau2,
+        i2=float(i2),
+        silos=tuple(there),
+        own=tuple(there.values()),
+        without=tuple(silo for silo in estimates if silo not in there),
+    )
+
+
+def answer(
+    own: Callable[[], Analysis[Estimates]],
+    answerer: Answerer,
+    parameters: int,
+    blocks: Iterable[Rows],
+    left_out: Callable[[], int] = lambda: 0,
+) -> Float[np.ndarray, " numbers"]:
+    """A silo's answer: its own fit, made by the analysis of all silos over its rows alone.
+
+    Args:
+        own: Begins the analysis.
+        answerer: Answers it.
+        parameters: Number of parameters.
+        blocks: The silo's rows; they are gone through more than once.
+        left_out: Number of its rows that lack a value, read after the blocks.
+
+    Returns:
+        Rows, estimates, the upper triangle of their covariance (all NaN where there is no fit), and rows left out.
+    """
+    blocks = blocks if isinstance(blocks, Sequence) else list(blocks)
+    above = np.triu_indices(parameters)
+    fit = np.full(parameters + len(above[0]), np.nan)
+    try:
+        made = run(own(), lambda ask: {"": answerer(ask, blocks)})
+        if made.converged:
+            fit = np.concatenate([made.estimate, made.covariance[above]])
+    except DataError:
+        pass  # too few rows, or an outcome that does not vary: the server names the silo
+    return np.concatenate([[sum(len(rows.y) for rows in blocks)], fit, [left_out()]])
+
+
+@dataclass(frozen=True)
+class MetaFit:
+    """Parameters pooled over silos.
+
+    Attributes:
+        pooled: Each parameter that a silo has an estimate of.
+        rows: Rows of each silo.
+        left_out: Rows of each that lack a value.
+        rounds: Asks.
+    """
+
+    pooled: tuple[Pooled, ...]
+    rows: dict[str, int]
+    left_out: dict[str, int]
+    rounds: int = 1
+
+
+def fit(names: Sequence[str], method: str = "REML", *, knapp: bool = False) -> Analysis[MetaFit]:
+    """Ask each silo for its own fit, and pool each parameter.
+
+    Args:
+        names: Names of the parameters.
+        method: One of :data:`METHODS`.
+        knapp: Hartung and Knapp's interval, of random effects.
+
+    Raises:
+        ConfigError: There is no such method.
+        DataError: No silo has an estimate of any parameter.
+    """
+    answers = yield Ask("own")
+    m = len(names)
+    diagonal = 1 + m + np.cumsum(np.append(0, np.arange(m, 1, -1)))  # of the upper triangle
+    pairs = {silo: (one[1 : 1 + m], np.sqrt(one[diagonal])) for silo, one in answers.items()}
+    by_name = {
+        name: {silo: (float(estimate[k]), float(error[k])) for silo, (estimate, error) in pairs.items()}
+        for k, name in enumerate(names)
+    }
+    known = [name for name, own in by_name.items() if any(np.isfinite(pair).all() for pair in own.values())]
+    if not known:
+        raise DataError("no silo's own rows give an estimate of any parameter.")
+    rows, left_out = ({silo: round(float(one[k])) for silo, one in answers.items()} for k in (0, -1))
+    return MetaFit(tuple(pool(by_name[name], method, knapp=knapp, name=name) for name in known), rows, left_out)

@@ -164,7 +164,8 @@ def combine(
     """
     from fedrank.silos.studies.folder import StudyFolder
     from fedrank.silos.studies.messages import Answer, read_message
-    from fedrank.silos.studies.results import headlines, write_results
+    from fedrank.silos.studies.results import answered, write_results
+    from fedrank.silos.studies.results import headline as headline_of
 
     study = StudyFolder(folder, codebook)
     for path in answers:
@@ -187,7 +188,8 @@ def combine(
     if as_json:
         print_json({"round": None, "files": [str(path) for path in written]})
         return
-    say(*map(headline, headlines(study.coordinator)), *(f"written: {path}" for path in written))
+    told = [headline(str(headline_of(one, study.codebook))) for one in answered(study.coordinator)]
+    say(*told, *(f"written: {path}" for path in written))
 
 
 def analyse(
@@ -226,7 +228,7 @@ def analyse(
     from fedrank.silos.studies.coordinator import run_study
     from fedrank.silos.studies.draft import draft_codebook
     from fedrank.silos.studies.node import Node
-    from fedrank.silos.studies.results import as_jsons, describe, write_results
+    from fedrank.silos.studies.results import as_jsons, write_results
     from fedrank.silos.studies.table import pooled_tables
 
     question = (
@@ -253,4 +255,24 @@ def analyse(
     if as_json:
         print_json({"data": str(data), "codebook_sha256": book.sha, "questions": as_jsons(made)})
         return
-    say(*describe(made), *(f"written: {path}" for path in written))
+    say(*_described(made), *(f"written: {path}" for path in written))
+
+
+def _described(made: Any) -> list[Any]:
+    """For each question a headline, a table and notes."""
+    from fedrank.cli.report import drawn
+    from fedrank.silos.report.study import result_table
+    from fedrank.silos.studies.results import answered, rounds_of
+    from fedrank.silos.studies.results import headline as headline_of
+
+    out: list[Any] = []
+    for one in answered(made):
+        out.append(headline(str(headline_of(one, made.codebook))))
+        if one.progress.result is not None:
+            shown = result_table(one, made)
+            out.append(drawn(shown, tuple(column.key for column in shown.columns)))
+        out += [f"{name}: {value:.6g}" for name, value in one.more.items()]
+        out += [f"- {note}" for note in one.notes]
+        crossed = f"{rounds_of(one)}, {one.progress.numbers:,} numbers from all silos"
+        out.append(f"Where each silo keeps its rows this takes {crossed}; here they were read in one place.")
+    return out

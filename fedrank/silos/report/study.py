@@ -10,15 +10,15 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.errors import RunError
 from fedrank.report import tables
-from fedrank.report.claims import Named, say
+from fedrank.report.claims import Named
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
 from fedrank.silos.studies.coordinator import Coordinator
-from fedrank.silos.studies.results import Answered, answered, file_name, headline, methods
-from fedrank.silos.studies.survival import CurvesFit
+from fedrank.silos.studies.results import Answered, Effect, answered, file_name, headline, methods, rounds_of
+from fedrank.silos.studies.survival import Survival
 from fedrank.silos.studies.table_one import QUANTILES, TableOne
 
 #: Most effects that a figure shows.
@@ -37,7 +37,7 @@ def write_study(made: Coordinator, path: Path) -> Path:
     rows = sum(count or 0 for count in first.progress.rows.values())
     opening = Opening(
         book.study,
-        say(headline(first, book)),
+        headline(first, book),
         (
             Number("Silos", Named(f"{len(first.progress.rows)}"), f"of {len(book.silos)} in the codebook"),
             Number("Rows", Named(f"{rows:,}"), f"of question {first.question.name}"),
@@ -75,7 +75,7 @@ def result_table(one: Answered, made: Coordinator) -> Table:
     result = one.progress.result
     if isinstance(result, TableOne):
         return _table_one(result)
-    if isinstance(result, CurvesFit):
+    if isinstance(result, Survival):
         return _curves(result)
     level = f"{made.codebook.level:.0%} interval"
     columns = [
@@ -88,6 +88,8 @@ def result_table(one: Answered, made: Coordinator) -> Table:
     columns += [Column("interval", level, numeric=True), Column("p", "p", numeric=True)]
     if any(effect.tested for effect in one.effects):
         columns.append(Column("corrected", "corrected", numeric=True))
+    if any(effect.own for effect in one.effects):
+        columns += [Column("i2", "I²", numeric=True), Column("prediction", "another silo", numeric=True)]
     rows = []
     for effect in one.effects:
         ends = np.array([effect.estimate, effect.low, effect.high])
@@ -97,14 +99,20 @@ def result_table(one: Answered, made: Coordinator) -> Table:
             "ratio": _number(value), "interval": "–" if low != low else f"{_number(low)} to {_number(high)}",
             "p": p_value(effect.p) if effect.p == effect.p else "–",
             "corrected": p_value(effect.corrected) if effect.corrected == effect.corrected else "",
+            "i2": "–" if effect.i2 != effect.i2 else f"{effect.i2:.0%}", "prediction": _ends(effect, one.ratio),
         })  # fmt: skip
     title = f"{one.question.name}: {one.question.formula}"
     return Table(title, tuple(columns), tuple(rows), (f"Intervals are those of the {one.ratio}.",) if one.ratio else ())
 
 
+def _ends(effect: Effect, ratio: str) -> str:
+    low, high = np.exp(effect.prediction) if ratio else effect.prediction
+    return "–" if low != low else f"{_number(low)} to {_number(high)}"
+
+
 def _section(one: Answered, made: Coordinator) -> Html:
     name = file_name(one.question.name)
-    parts: list[Any] = [h("p", headline(one, made.codebook))]
+    parts: list[Any] = [h("p", str(headline(one, made.codebook)))]
     if one.progress.result is not None:
         parts.append(tables.to_html(result_table(one, made)))
     if one.more:
@@ -151,22 +159,22 @@ def _table_one(result: TableOne) -> Table:
     return Table("Table 1", tuple(columns), tuple(rows.values()), notes)
 
 
-def _curves(result: CurvesFit) -> Table:
+def _curves(result: Survival) -> Table:
     columns = (
         Column("group", "group"), Column("rows", "rows", numeric=True), Column("events", "events", numeric=True),
-        Column("median", "median time", numeric=True), Column("interval", "interval of the median", numeric=True),
+        Column("median", "median time", numeric=True), Column("interval", "95 % interval", numeric=True),
     )  # fmt: skip
-    rows = tuple(
-        {
-            "group": one.group or "all",
-            "rows": _number(one.rows),
+    rows = []
+    for one in result.curves:
+        median, low, high = one.median()
+        rows.append({
+            "group": one.group,
+            "rows": _number(float(one.at_risk[0]) if len(one.at_risk) else 0.0),
             "events": _number(float(one.events.sum())),
-            "median": _number(one.median),
-            "interval": " to ".join(_number(end) for end in one.median_interval()),
-        }
-        for one in result.curves
-    )
-    return Table("Kaplan-Meier curves", columns, rows)
+            "median": _number(median),
+            "interval": f"{_number(low)} to {_number(high)}",
+        })  # fmt: skip
+    return Table("Kaplan-Meier curves", columns, tuple(rows), ("–: the curve does not fall to one half.",))
 
 
 def _flow(found: list[Answered], made: Coordinator) -> Table:
@@ -183,8 +191,7 @@ def _flow(found: list[Answered], made: Coordinator) -> Table:
         for silo in made.codebook.silos
     )  # fmt: skip
     notes = tuple(
-        f"{one.question.name}: {one.progress.rounds} rounds, {one.progress.numbers:,} numbers from all silos."
-        for one in found
+        f"{one.question.name}: {rounds_of(one)}, {one.progress.numbers:,} numbers from all silos." for one in found
     )
     return Table("Rows", columns, rows, notes)
 

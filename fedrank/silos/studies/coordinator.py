@@ -113,7 +113,7 @@ class Coordinator:
                 fallen[silo] = "it did not answer"
             elif (reply := told[silo].replies[name]).refused:
                 fallen[silo] = reply.refused
-            elif np.isnan(reply.numbers).any() and not self._prepared[name].of_blocks:
+            elif np.isnan(reply.numbers).any() and not self._may_lack(name, one):
                 fallen[silo] = "its answer lacks numbers"
         one.rounds += 1
         one.numbers += sum(len(told[silo].replies[name].numbers) for silo in taking if silo in told)
@@ -138,6 +138,10 @@ class Coordinator:
             self._advance(one, None)
             return
         self._advance(one, {"all": unmask(list(answers.values()))} if masked else answers)
+
+    def _may_lack(self, name: str, one: Progress) -> bool:
+        """Whether answers may lack numbers: small cells, silos without a fit, the times of fewer events than most."""
+        return self._prepared[name].by_silo or (one.ask is not None and one.ask.step == "times")
 
     def _advance(self, one: Progress, answers: Answers | None) -> None:
         try:

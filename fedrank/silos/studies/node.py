@@ -51,6 +51,7 @@ class _Guard:
         self.indicators: list[str] = [] if prepared.of_blocks else [*levels, *outcomes]
         m = len(self.indicators)
         self.n = self.all = 0
+        self.times = np.zeros((2, 0), int)
         self.ones, self.pairs = np.zeros(m), np.zeros((m, m))
         self.masks: list[np.ndarray] = []
 
@@ -68,6 +69,21 @@ class _Guard:
         self.count(complete)
         self.ones += seen.sum(axis=0)
         self.pairs += seen.T @ seen
+        if self.prepared.bins is not None:
+            self._see_times(rows, self.prepared.bins)
+
+    def _see_times(self, rows: Rows, bins: Float[np.ndarray, " times"]) -> None:
+        """Count rows and events by stratum, group and bin of time."""
+        groups = [
+            k + self.prepared.design.intercept for k, one in enumerate(self.prepared.design.fields) if one.is_level
+        ]
+        of_curves = self.prepared.question.model == "curves"
+        group = (rows.x[:, groups] @ np.arange(1.0, len(groups) + 1)).astype(int) if of_curves else 0
+        many = len(groups) + 1 if of_curves else 1
+        place = (rows.stratum * many + group) * (len(bins) + 1) + np.searchsorted(bins, rows.y, side="left")
+        size = design.n_strata() * many * (len(bins) + 1)
+        counted = [np.bincount(some, minlength=size) for some in (place, place[rows.event > 0])]
+        self.times = np.array(counted) + (self.times if self.times.size else 0)
 
     def count(self, complete: Bool[np.ndarray, " rows"]) -> None:
         """Count rows of which no more is looked at."""
@@ -88,6 +104,8 @@ class _Guard:
         for cells in (self.pairs, self.ones[:, None] - self.pairs, rest):
             for j, k in np.argwhere(np.triu((cells > 0) & (cells < least), 1)):
                 return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
+        if ((self.times > 0) & (self.times < least)).any():
+            return f"smallest cell: the rows or events of a bin of {self.prepared.design.time} are {small}"
         parameters = self.prepared.parameters
         if parameters and self.n < rules.rows_per_parameter * parameters:
             need = rules.rows_per_parameter * parameters

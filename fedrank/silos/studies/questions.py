@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.silos.studies import meta, survival
 from fedrank.silos.studies.codebook import MODELS, Codebook, Question
 from fedrank.silos.studies.families import family_of
 from fedrank.silos.studies.formula import Design, design_of
@@ -30,6 +31,8 @@ class Prepared:
         analysis: Makes the server's half.
         answer: Answers an ask from a silo's rows: blocks of :class:`~fedrank.silos.studies.protocol.Rows`, or of
             columns as they are where ``of_blocks`` is true.
+        labels: Names of the coefficients; empty of what has none.
+        bins: Ends of the bins of time by which sums leave a silo; None where none do, or exact times may.
         of_blocks: Whether answers are made of columns, with rows that lack values.
         by_silo: Whether the analysis needs each silo's own answer; else their sum.
     """
@@ -40,6 +43,8 @@ class Prepared:
     outcome_levels: tuple[str, ...]
     analysis: Callable[[], Analysis[Any]]
     answer: Callable[[Ask, Iterable[Any]], Float[np.ndarray, " numbers"]]
+    labels: tuple[str, ...] = ()
+    bins: Float[np.ndarray, " times"] | None = None
     of_blocks: bool = False
     by_silo: bool = False
 
@@ -62,11 +67,16 @@ def prepare(question: Question, codebook: Codebook) -> Prepared:
         raise _refused(question, "groups after | are for a table")
     if question.errors == "cluster" and not design.cluster:
         raise _refused(question, "errors by cluster need cluster(column) in the formula")
-    if unknown := [name for name in question.tests if name not in design.names and question.model != "multinomial"]:
-        raise UnknownNameError(f"coefficient of question {question.name!r}", unknown[0], design.names)
-    if question.model == "table":
-        return _table(question, design)
-    return _regression(question, design)
+    if question.pool == "silos" and codebook.site in (*design.strata, *design.factors, *_sites(design)):
+        raise _refused(question, "in two stages each silo has a model of its own, so that site is no term")
+    made = _MAKERS.get(question.model, _regression)(question, design)
+    if unknown := [name for name in question.tests if name not in made.labels]:
+        raise UnknownNameError(f"coefficient of question {question.name!r}", unknown[0], made.labels)
+    return _two_stages(made) if question.pool == "silos" else made
+
+
+def _sites(design: Design) -> list[str]:
+    return [design.codebook.site for one in design.fields if one.name.startswith(f"{design.codebook.site}=")]
 
 
 def _table(question: Question, design: Design) -> Prepared:
@@ -76,6 +86,62 @@ def _table(question: Question, design: Design) -> Prepared:
         question, design, 0, (), lambda: table_one(design), lambda ask, blocks: count_columns(design, blocks),
         of_blocks=True, by_silo=True,
     )  # fmt: skip
+
+
+def _cox(question: Question, design: Design) -> Prepared:
+    """Cox's model: no intercept, and with ``strata(site)`` hazards that no silo shares."""
+    own = np.pad(replace(design, intercept=False).units, ((1, 0), (1, 0)))
+    site = design.codebook.site
+    by_silo = site in design.strata
+    design = replace(design, intercept=False, strata=tuple(name for name in design.strata if name != site))
+    robust = {"model": "", "robust": "HC0", "cluster": "CR0"}[question.errors]
+
+    def analysis() -> Analysis[Any]:
+        return survival.fit_cox(
+            design.names, _times(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
+            robust=robust,
+        )  # fmt: skip
+
+    levels = design.codebook.column(design.outcome).levels
+    bins = None if by_silo else _times(design)
+    return Prepared(question, design, len(design.names), levels, analysis, survival.answer, design.names, bins=bins)
+
+
+def _curves(question: Question, design: Design) -> Prepared:
+    """Kaplan-Meier curves by the levels of one column, or of all rows."""
+    if len(design.factors) > 1 or any(not one.is_level for one in design.fields):
+        raise _refused(question, "curves are of the levels of one column, Surv(time, event) ~ sex, or ~ 1 of all rows")
+    groups = design.codebook.column(design.factors[0]).levels if design.factors else ("all",)
+
+    def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
+        return survival.answer(ask, (_grouped(rows) for rows in blocks))
+
+    def analysis() -> Analysis[Any]:
+        return survival.compare_groups(groups, _times(design), strata=design.n_strata())
+
+    levels = design.codebook.column(design.outcome).levels
+    return Prepared(question, design, 0, levels, analysis, answers, bins=_times(design))
+
+
+def _grouped(rows: Rows) -> Rows:
+    """The same rows with the number of their group in place of their columns, of which the first is one of ones."""
+    return rows._replace(x=rows.x @ np.arange(rows.x.shape[1], dtype=float)[:, None])
+
+
+def _times(design: Design) -> np.ndarray | None:
+    """Ends of the bins of time; None where the codebook permits exact times."""
+    return None if design.codebook.rules.exact_times else design.codebook.column(design.time).grid()
+
+
+def _two_stages(made: Prepared) -> Prepared:
+    """The same question by each silo's own fit."""
+    if not made.labels:
+        raise _refused(made.question, "a meta-analysis is of a regression or Cox's model")
+
+    def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
+        return meta.answer(made.analysis, made.answer, len(made.labels), blocks)
+
+    return replace(made, analysis=lambda: meta.fit(made.labels), answer=answers, by_silo=True, bins=None)
 
 
 def _regression(question: Question, design: Design) -> Prepared:
@@ -102,17 +168,20 @@ def _regression(question: Question, design: Design) -> Prepared:
     robust = {"model": "", "robust": "HC1" if model == "linear" else "HC0", "cluster": "CR1"}[question.errors]
 
     def analysis() -> Analysis[Any]:
-        made = fit(
+        return fit(
             family, design.names, levels=about.levels, own=own, intercept=design.intercept, robust=robust,
             use_firth=question.firth, level=design.codebook.level,
         )  # fmt: skip
-        return made
 
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return answer(family, ask, blocks)
 
     labels = family.labels(design.names, about.levels)
-    return Prepared(question, design, len(labels), about.levels, analysis, answers)
+    return Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels))
+
+
+#: What prepares a question, by its model; of other models it is a regression.
+_MAKERS: dict[str, Callable[[Question, Design], Prepared]] = {"table": _table, "cox": _cox, "curves": _curves}
 
 
 def _refused(question: Question, why: str) -> ConfigError:

@@ -18,11 +18,15 @@ from fedrank import __version__
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.report.claims import Named, Sentence, say
 from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.coordinator import Coordinator, Progress
+from fedrank.silos.studies.estimates import Estimates
 from fedrank.silos.studies.formula import INTERCEPT
-from fedrank.silos.studies.survival import CurvesFit
+from fedrank.silos.studies.meta import MetaFit
+from fedrank.silos.studies.regression import RegressionFit
+from fedrank.silos.studies.survival import CoxFit, Survival
 from fedrank.silos.studies.table_one import TableOne
 
 #: Models whose effects are ratios: what exp of a coefficient is.
@@ -49,6 +53,10 @@ class Effect:
         p: Two-sided p-value that it is 0.
         corrected: The same, corrected for the plan's tests; NaN where it is not among them.
         tested: Whether it is among them.
+        i2: Of a meta-analysis, the share of the variance that is between silos; NaN of others, as the following.
+        tau2: The variance between silos.
+        prediction: Ends of the interval in which another silo's coefficient lies.
+        own: Estimate and standard error of each silo.
     """
 
     name: str
@@ -59,6 +67,10 @@ class Effect:
     p: float
     corrected: float = np.nan
     tested: bool = False
+    i2: float = np.nan
+    tau2: float = np.nan
+    prediction: tuple[float, float] = (np.nan, np.nan)
+    own: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,8 @@ class Answered:
         result = self.progress.result
         if isinstance(result, TableOne):
             return result.frame()
-        if isinstance(result, CurvesFit):
-            return result.frame()
+        if isinstance(result, Survival):
+            return _frame_of_curves(result)
         rows: list[dict[str, Any]] = []
         for one in self.effects:
             row = {
@@ -105,14 +117,25 @@ class Answered:
                 row |= dict(
                     zip((self.ratio.replace(" ", "_"), "ratio_low", "ratio_high"), map(float, ends), strict=True)
                 )
-            rows.append({**row, "p": one.p, "p_corrected": one.corrected})
+            row |= {"p": one.p, "p_corrected": one.corrected}
+            if one.own:
+                row |= {"i2": one.i2, "tau2": one.tau2}
+                row |= dict(zip(("prediction_low", "prediction_high"), one.prediction, strict=True))
+                row |= {
+                    f"{what}_{silo}": v
+                    for silo, pair in one.own.items()
+                    for what, v in zip(("estimate", "error"), pair, strict=True)
+                }
+            rows.append(row)
         return Frame.of_dicts(rows)
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self, book: Codebook) -> dict[str, Json]:
         """As JSON can hold it."""
+        sentence = headline(self, book)
         one, result = self.progress, self.progress.result
         out: dict[str, Json] = {
             "question": self.question.name,
+            "sentence": str(sentence),
             "model": self.question.model,
             "formula": self.question.formula,
             "failed": one.failed or None,
@@ -124,10 +147,16 @@ class Answered:
             "notes": list(self.notes),
             **{name: _told(value) for name, value in self.more.items()},
         }
-        if isinstance(result, TableOne | CurvesFit):
+        if isinstance(result, TableOne):
             return {**out, **result.as_json()}
+        if isinstance(result, Survival):
+            return {**out, "curves": self.frame().dicts()}
         keys = ("name", "estimate", "error", "low", "high", "p", "corrected", "tested")
         told = [{key: _told(getattr(effect, key)) for key in keys} for effect in self.effects]
+        for row, effect in zip(told, self.effects, strict=True):
+            if effect.own:
+                row |= {"i2": effect.i2, "tau2": effect.tau2, "prediction": [_told(end) for end in effect.prediction]}
+                row["silos"] = {silo: {"estimate": b, "error": e} for silo, (b, e) in effect.own.items()}
         return {**out, "coefficients": told}
 
 
@@ -175,17 +204,60 @@ def _answered(book: Codebook, question: Question, one: Progress) -> Answered:
     if gone and not isinstance(result, TableOne):
         of = ", ".join(f"{silo} {count:,}" for silo, count in gone.items())
         notes.append(f"Rows that lack a value and were left out: {of}.")
-    if result is None or isinstance(result, TableOne):
+    if isinstance(result, Survival):
+        more = {"log-rank χ²": result.statistic, "degrees of freedom": result.degrees, "p": result.p}
+        return Answered(question, one, notes=tuple(notes), more=more if len(result.curves) > 1 else {})
+    if isinstance(result, MetaFit):
+        return Answered(question, one, _pooled(book, question, result), (*notes, *_notes_of_meta(result)))
+    if not isinstance(result, Estimates):
         return Answered(question, one, notes=tuple(notes))
-    notes += result.notes()
-    if isinstance(result, CurvesFit):
-        return Answered(question, one, notes=tuple(notes), more=result.numbers())
     low, high = result.interval(book.level)
     effects = tuple(
         Effect(name, *map(float, values), tested=_is_tested(question, name))
         for name, *values in zip(result.names, result.estimate, result.error, low, high, result.p, strict=True)
     )
-    return Answered(question, one, effects, tuple(notes), result.numbers())
+    return Answered(question, one, effects, (*notes, *result.notes()), _numbers(result))
+
+
+def _pooled(book: Codebook, question: Question, result: MetaFit) -> tuple[Effect, ...]:
+    return tuple(
+        Effect(
+            of.name, of.estimate, of.error, *of.interval(book.level), of.p, tested=_is_tested(question, of.name),
+            i2=of.i2, tau2=of.tau2, prediction=of.prediction(book.level),
+            own={silo: pair for silo, pair in zip(of.silos, of.own, strict=True)},
+        )
+        for of in result.pooled
+    )  # fmt: skip
+
+
+def _notes_of_meta(result: MetaFit) -> list[str]:
+    without = sorted({silo for of in result.pooled for silo in of.without})
+    return [f"Without an estimate of some coefficient by its own rows: {', '.join(without)}."] if without else []
+
+
+def _numbers(result: Estimates) -> dict[str, float]:
+    """What a result says beside its coefficients."""
+    out = {"log-likelihood": result.log_likelihood, "AIC": result.aic}
+    if isinstance(result, CoxFit):
+        out["events"] = float(sum(result.events.values()))
+        if len(result.proportional) and np.isfinite(result.proportional[-1, 2]):
+            out["proportional hazards: p of all together"] = float(result.proportional[-1, 2])
+    if isinstance(result, RegressionFit):
+        if result.family == "linear":
+            out["residual standard deviation"] = float(np.sqrt(result.dispersion))
+        if result.theta[0] == result.theta[0]:
+            out |= {"θ": result.theta[0], "its error": result.theta[1]}
+    return out
+
+
+def _frame_of_curves(result: Survival) -> Frame:
+    rows: list[tuple[Any, ...]] = []
+    for one in result.curves:
+        low, high = one.interval()
+        columns = (one.time, one.at_risk, one.events, one.survival, one.error, low, high)
+        rows += [(one.group, *map(float, values)) for values in zip(*columns, strict=True)]
+    names = ("time", "at_risk", "events", "survival", "error", "low", "high")
+    return Frame.of_rows(rows, {"group": str, **dict.fromkeys(names, float)})
 
 
 def _is_tested(question: Question, name: str) -> bool:
@@ -194,37 +266,42 @@ def _is_tested(question: Question, name: str) -> bool:
     return name != INTERCEPT and not name.startswith("site=") and "|" not in name and not name.startswith("log(theta)")
 
 
-def headlines(made: Coordinator) -> list[str]:
-    """A sentence for each question."""
-    return [headline(one, made.codebook) for one in answered(made)]
-
-
-def headline(one: Answered, book: Codebook) -> str:
+def headline(one: Answered, book: Codebook) -> Sentence:
     """The result of a question in a sentence."""
-    name, rows = one.question.name, sum(count or 0 for count in one.progress.rows.values())
-    where = f"{rows:,} rows of {len(one.progress.rows)} silos"
+    name, rows = say(Named(one.question.name), ": "), sum(count or 0 for count in one.progress.rows.values())
+    where = say(" (", Named(f"{rows:,} rows of {len(one.progress.rows)} silos"), ").")
     if one.progress.failed:
-        return f"{name}: no result, as {one.progress.failed}."
+        return name + say("no result: ", Named(one.progress.failed.rstrip(".")), ".")
     result = one.progress.result
     if isinstance(result, TableOne):
-        return f"{name}: {len({cell.column for cell in result.cells})} columns of {where}."
-    if isinstance(result, CurvesFit):
-        return f"{name}: {result.sentence()} ({where})."
+        columns = len({cell.column for cell in result.cells})
+        return name + say(Named(f"{columns} column{'s' * (columns > 1)} described"), where)
+    if isinstance(result, Survival):
+        many = len(result.curves)
+        if many == 1:
+            return name + say("the survival of all rows", where)
+        apart = "tells them apart" if result.p < 1 - book.level else "does not tell them apart"
+        return name + say(
+            Named(f"curves of {many} groups"), f"; the log-rank test {apart}, ", Named(p_is(result.p)), where
+        )
     tested = [effect for effect in one.effects if effect.tested and effect.corrected == effect.corrected]
     told = [effect for effect in tested if effect.corrected < 1 - book.level]
     if not tested:
-        return f"{name}: {len(one.effects)} coefficients from {where}, none of them tested."
+        return name + say(Named(f"{len(one.effects)} coefficients"), ", none of them tested", where)
     if not told:
-        return f"{name}: none of {len(tested)} tests tells an effect from none ({where})."
-    listed = "; ".join(f"{effect.name} {_size(one, effect)}" for effect in told[:3])
-    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
-    return f"{name}: {len(told)} of {len(tested)} tests tell an effect from none: {listed}{more} ({where})."
+        return name + say("none of ", Named(f"{len(tested)} tests"), " tells an effect from none", where)
+    listed = Named("; ".join(f"{effect.name} {_size(one, effect)}" for effect in told[:3]))
+    more = Named(f" and {len(told) - 3} more" if len(told) > 3 else "")
+    verb = "tells" if len(told) == 1 else "tell"
+    return name + say(
+        Named(f"{len(told)} of {len(tested)} tests"), f" {verb} an effect from none: ", listed, more, where
+    )
 
 
 def _size(one: Answered, effect: Effect) -> str:
     values = (effect.estimate, effect.low, effect.high)
     value, low, high = np.exp(values) if one.ratio else values
-    return f"{one.ratio} {value:.3g} ({low:.3g} to {high:.3g}; {p_is(effect.corrected)})".strip().replace("-", "−")
+    return f"{one.ratio} {value:.4g} ({low:.4g} to {high:.4g}; {p_is(effect.corrected)})".strip().replace("-", "−")
 
 
 def methods(made: Coordinator) -> str:
@@ -254,17 +331,35 @@ def methods(made: Coordinator) -> str:
 def _method(one: Answered) -> str:
     question, result = one.question, one.progress.result
     rows = sum(count or 0 for count in one.progress.rows.values())
-    what = f"“{question.formula}” ({rows:,} rows, {one.progress.rounds} rounds)"
+    what = f"“{question.formula}” ({rows:,} rows, {rounds_of(one)})"
     if isinstance(result, TableOne):
         return f"Columns were described by {what}; quantiles are interpolated in bins."
-    if isinstance(result, CurvesFit):
-        return f"Survival was estimated by Kaplan and Meier’s method and compared by the log-rank test, {what}."
-    return f"{result.method()}: {what}."
+    if isinstance(result, Survival):
+        compared = " and compared by the log-rank test" if len(result.curves) > 1 else ""
+        return f"Survival was estimated by Kaplan and Meier’s method{compared}: {what}."
+    if isinstance(result, MetaFit):
+        return (
+            f"Each silo’s own {question.model} model was pooled by random effects (restricted maximum likelihood; "
+            f"prediction intervals of Higgins, Thompson and Spiegelhalter): {what}."
+        )
+    errors = {"": "errors of the model", "HC0": "robust errors (HC0)", "HC1": "robust errors (HC1)"}
+    errors |= dict.fromkeys(("CR0", "CR1"), f"errors robust to {result.clusters:,} clusters ({result.robust})")
+    if isinstance(result, CoxFit):
+        ties = {"efron": "Efron’s", "breslow": "Breslow’s"}[result.ties]
+        return f"Cox’s model with {ties} treatment of ties, {errors[result.robust]}: {what}."
+    if result.profile is not None:
+        return f"A logistic model with Firth’s penalty, intervals and tests by profile likelihood: {what}."
+    return f"A {question.model} model by maximum likelihood, {errors[result.robust]}: {what}."
+
+
+def rounds_of(one: Answered) -> str:
+    """How many rounds a question took, in words."""
+    return "one round" if one.progress.rounds == 1 else f"{one.progress.rounds} rounds"
 
 
 def as_jsons(made: Coordinator) -> list[dict[str, Json]]:
     """The questions with their results, as JSON can hold them."""
-    return [one.as_json() for one in answered(made)]
+    return [one.as_json(made.codebook) for one in answered(made)]
 
 
 def write_results(made: Coordinator, folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.silos.studies.codebook import Column
 from fedrank.silos.studies.formula import Design
@@ -63,6 +64,19 @@ class TableOne:
 
     cells: tuple[Cell, ...]
     smallest_cell: int
+
+    def frame(self) -> Frame:
+        """A row for each silo, group, column and statistic; the value is NaN where it is not told."""
+        rows: list[tuple[str, str, str, str, float]] = []
+        for one in self.cells:
+            told: dict[str, float] = {"missing": one.missing}
+            if one.counts is None:
+                told |= {"rows": one.known, "mean": one.mean, "deviation": one.deviation}
+                told |= {f"quantile {q:g}": value for q, value in zip(QUANTILES, one.quantiles, strict=True)}
+            else:
+                told |= {f"rows of {level}": count for level, count in one.counts.items()}
+            rows += [(one.silo or "all", one.group, one.column, what, value) for what, value in told.items()]
+        return Frame.of_rows(rows, {"silo": str, "group": str, "column": str, "statistic": str, "value": float})
 
     def as_json(self) -> dict[str, Json]:
         """As JSON can hold it."""

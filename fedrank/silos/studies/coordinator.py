@@ -120,7 +120,8 @@ class Coordinator:
         one.left |= fallen
         remaining = [silo for silo in taking if silo not in fallen]
         if len(remaining) < self.codebook.fewest_silos:
-            one.ask, one.failed = None, "too few silos answered"
+            reasons = "; ".join(dict.fromkeys(one.left.values()))
+            one.ask, one.failed = None, f"too few silos answered ({reasons})"
             return
         lengths = {silo: len(told[silo].replies[name].numbers) for silo in remaining}
         if len(set(lengths.values())) > 1:

@@ -74,9 +74,8 @@ class _Guard:
 
     def _see_times(self, rows: Rows, bins: Float[np.ndarray, " times"]) -> None:
         """Count rows and events by stratum, group and bin of time."""
-        groups = [
-            k + self.prepared.design.intercept for k, one in enumerate(self.prepared.design.fields) if one.is_level
-        ]
+        design = self.prepared.design
+        groups = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
         of_curves = self.prepared.question.model == "curves"
         group = (rows.x[:, groups] @ np.arange(1.0, len(groups) + 1)).astype(int) if of_curves else 0
         many = len(groups) + 1 if of_curves else 1

@@ -98,7 +98,7 @@ def _cox(question: Question, design: Design) -> Prepared:
 
     def analysis() -> Analysis[Any]:
         return survival.fit_cox(
-            design.names, _times(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
+            design.names, _listed(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
             robust=robust,
         )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _curves(question: Question, design: Design) -> Prepared:
         return survival.answer(ask, (_grouped(rows) for rows in blocks))
 
     def analysis() -> Analysis[Any]:
-        return survival.compare_groups(groups, _times(design), strata=design.n_strata())
+        return survival.compare_groups(groups, _listed(design), strata=design.n_strata())
 
     levels = design.codebook.column(design.outcome).levels
     return Prepared(question, design, 0, levels, analysis, answers, bins=_times(design))
@@ -131,6 +131,11 @@ def _grouped(rows: Rows) -> Rows:
 def _times(design: Design) -> np.ndarray | None:
     """Ends of the bins of time; None where the codebook permits exact times."""
     return None if design.codebook.rules.exact_times else design.codebook.column(design.time).grid()
+
+
+def _listed(design: Design) -> list[float] | None:
+    times = _times(design)
+    return None if times is None else times.tolist()
 
 
 def _two_stages(made: Prepared) -> Prepared:

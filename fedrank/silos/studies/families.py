@@ -83,7 +83,7 @@ class Family:
         """Length of θ for p columns."""
         return p
 
-    def kept(self, columns: Bool[np.ndarray, " p"]) -> Bool[np.ndarray, " m"]:
+    def mask(self, columns: Bool[np.ndarray, " p"]) -> Bool[np.ndarray, " m"]:
         """The parameters that are left where only some columns are."""
         return columns
 
@@ -110,7 +110,7 @@ class Family:
     def starts(self, at: Moments, columns: Bool[np.ndarray, " p"], intercept: bool) -> Float[np.ndarray, "points m"]:
         """Points to begin at: one step of Newton's method, or parts of it, from a model without columns."""
         constant, mean, curvature = self._null(float(at.y[0] / at.exposure) if intercept else None)
-        step = _solved(curvature * at.gram, at.xy[:, 0] - mean * at.x, columns)
+        step = _solve_within(curvature * at.gram, at.xy[:, 0] - mean * at.x, columns)
         base = np.zeros(len(columns))
         base[0] = constant
         return base + np.array(self._parts)[:, None] * step
@@ -127,7 +127,7 @@ class Family:
         w = rows.weight
         return Sums(float(w @ value), (w * slope) @ rows.x, _gram(rows.x, w * curvature))
 
-    def expected(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "m m"] | None:
+    def expected_information(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "m m"] | None:
         """Information that R's standard errors come from, where it is not the observed one."""
         return None
 
@@ -142,7 +142,7 @@ def _gram(x: Float[np.ndarray, "rows p"], w: Float[np.ndarray, " rows"]) -> Floa
     return scaled.T @ scaled
 
 
-def _solved(
+def _solve_within(
     matrix: Float[np.ndarray, "p p"], right: Float[np.ndarray, " p"], columns: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, " p"]:
     """Solution in some of the columns, 0 in the others."""
@@ -218,8 +218,8 @@ class NegativeBinomial(Poisson):
         """Coefficients and log θ."""
         return p + 1
 
-    def kept(self, columns):
-        """See :meth:`Family.kept`."""
+    def mask(self, columns):
+        """See :meth:`Family.mask`."""
         return np.append(columns, True)
 
     def labels(self, names, levels):
@@ -244,13 +244,13 @@ class NegativeBinomial(Poisson):
         w, x = rows.weight, rows.x
         gradient = np.append((w * slopes[0]) @ x, w @ slopes[1])
         cross = (w * curvatures[1]) @ x
-        return Sums(float(w @ value), gradient, _bordered(_gram(x, w * curvatures[0]), cross, w @ curvatures[2]))
+        return Sums(float(w @ value), gradient, _add_border(_gram(x, w * curvatures[0]), cross, w @ curvatures[2]))
 
-    def expected(self, theta, rows):
+    def expected_information(self, theta, rows):
         """Expected information of β, observed one of log θ, nothing between them: as MASS::glm.nb."""
         curvatures = self._terms(theta, rows)[2]
         w = rows.weight
-        return _bordered(_gram(rows.x, w * curvatures[3]), np.zeros(rows.x.shape[1]), w @ curvatures[2])
+        return _add_border(_gram(rows.x, w * curvatures[3]), np.zeros(rows.x.shape[1]), w @ curvatures[2])
 
     def scores(self, theta, rows):
         """See :meth:`Family.scores`."""
@@ -288,8 +288,8 @@ class Multinomial(Family):
         """One block of coefficients for each level after the first."""
         return p * (self.levels - 1)
 
-    def kept(self, columns):
-        """See :meth:`Family.kept`."""
+    def mask(self, columns):
+        """See :meth:`Family.mask`."""
         return np.tile(columns, self.levels - 1)
 
     def labels(self, names, levels):
@@ -309,7 +309,7 @@ class Multinomial(Family):
         base[:, 0] = np.log(share[1:] / share[0]) if intercept else 0.0
         gradient = at.xy[:, 1:] - np.outer(at.x, share[1:])
         # (diag(s) − ss')⁻¹ = diag(1/s) + 1/s₀ of the levels after the first: the step has one solution a column.
-        steps = np.column_stack([_solved(at.gram, one, columns) for one in gradient.T])
+        steps = np.column_stack([_solve_within(at.gram, one, columns) for one in gradient.T])
         return (base + steps.T / share[1:, None] + steps.sum(axis=1) / share[0]).reshape(1, -1)
 
     def sums(self, theta, rows):
@@ -327,7 +327,7 @@ class Multinomial(Family):
     def scores(self, theta, rows):
         """See :meth:`Family.scores`."""
         rest = self._terms(theta, rows)[1] * rows.weight[:, None]
-        return (rest[:, :, None] * rows.x[:, None, :]).reshape(len(rows.y), -1)
+        return (rest[:, :, None] * rows.x[:, None, :]).reshape(len(rows.y), len(theta))
 
     def _terms(self, theta, rows):
         """Log-likelihoods, and level less probability and probability of the levels after the first."""
@@ -355,8 +355,8 @@ class Ordinal(Family):
         """Cut points, then coefficients."""
         return self.levels - 1 + p
 
-    def kept(self, columns):
-        """See :meth:`Family.kept`."""
+    def mask(self, columns):
+        """See :meth:`Family.mask`."""
         return np.append(np.ones(self.levels - 1, bool), columns)
 
     def labels(self, names, levels):
@@ -378,7 +378,7 @@ class Ordinal(Family):
         # Expected curvature of a row, and its part of each cut point: all rows alike, so that the columns' means go.
         curvature = share @ (low * (1 - low) + high * (1 - high))
         mean = at.x / at.weight
-        step = _solved(curvature * (at.gram - at.weight * np.outer(mean, mean)), gradient, columns)
+        step = _solve_within(curvature * (at.gram - at.weight * np.outer(mean, mean)), gradient, columns)
         cuts = np.log(below / (1 - below))
         return np.concatenate([cuts + mean @ step, step])[None]
 
@@ -429,7 +429,7 @@ class Ordinal(Family):
         return value if rising else np.full(len(value), -np.inf), (slopes, expit(below) - expit(-above)), curves
 
 
-def _bordered(
+def _add_border(
     inner: Float[np.ndarray, "p p"], cross: Float[np.ndarray, " p"], corner: float
 ) -> Float[np.ndarray, "m m"]:
     """A symmetric matrix with one row and column more."""

@@ -12,6 +12,7 @@ Firth, Biometrika 1993; Heinze and Schemper, Statistics in Medicine 2002; Venzon
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,8 +24,8 @@ from fedrank.silos.glm.newton import Fit, Sums
 from fedrank.silos.studies.families import Family
 from fedrank.silos.studies.protocol import Answers, Ask, Rows
 
-#: Square of the length, in standard errors, of a step that is the last.
-_CLOSE = 1e-16
+#: Newton's decrement, as a share of the value, and longest part of a coefficient, of a step that is the last.
+_CLOSE, _SHORTEST = 1e-16, 1e-7
 #: Longest step of a coefficient of a column of deviation 1; parts of a step that one round tries.
 _LONGEST, _PARTS = 5.0, np.array([1.0, 0.5, 0.25])
 #: Smallest curvature of the penalised likelihood to that of the likelihood in a step.
@@ -71,8 +72,9 @@ def answer(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray,
     return np.asarray(total)
 
 
+@cache
 def _triples(p: int) -> tuple[Bool[np.ndarray, "p pairs"], tuple[np.ndarray, np.ndarray]]:
-    """Whether a column goes before a pair (i ≤ j) of columns, so that each triple is taken once; and the pairs."""
+    """Mask [p, pairs] that takes each triple of columns once, and the pairs (i ≤ j) of columns."""
     i, j = np.triu_indices(p)
     return np.arange(p)[:, None] <= i, (i, j)
 
@@ -154,7 +156,7 @@ def _after(at: Point, step: Float[np.ndarray, " m"], parts: Float[np.ndarray, " 
     return [Trial(at.theta + part * step, at.inverse_after(part * step)) for part in parts]
 
 
-def _shortened(step: Float[np.ndarray, " m"], at: Point, standard: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+def _shorten(step: Float[np.ndarray, " m"], at: Point, standard: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
     """A step that is not too long: far out, where the likelihood is all but straight, it may be longer."""
     most = _LONGEST + 0.5 * float(np.abs(standard @ at.theta).max())
     return step * min(1.0, most / max(float(np.abs(standard @ step).max()), 1e-300))
@@ -173,7 +175,7 @@ def _climb(
         step = at.solve(base, at.gradient)
         if float(at.gradient @ step) < _CLOSE * max(1.0, abs(at.value)):
             return at, at.theta + step, True
-        step = _shortened(step, at, standard)
+        step = _shorten(step, at, standard)
         parts = _PARTS
         while True:
             best = max((yield _after(at, step, parts)), key=lambda point: point.value)
@@ -224,9 +226,9 @@ def _descend(
         else:
             length = 1e9
         step = across + side * length * further
-        if float(step @ at.sums.information @ step) < _CLOSE * max(1.0, abs(target)):
+        if float(np.abs(standard @ step).max()) < _SHORTEST * (1 + float(np.abs(standard @ at.theta).max())):
             return float(along @ (at.theta + step))
-        step, across = _shortened(step, at, standard), _shortened(across, at, standard)
+        step, across = _shorten(step, at, standard), _shorten(across, at, standard)
         new = yield [*_after(at, step, _PARTS), *_after(at, across, _PARTS)]
         ahead = min(new[: len(_PARTS)], key=error)
         best = max(new[len(_PARTS) :], key=lambda point: point.value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln
 
@@ -141,14 +141,14 @@ def _sums(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, 
     upper = np.triu_indices(ask.numbers["theta"].shape[1])
 
     def at(theta: np.ndarray, rows: Rows) -> np.ndarray:
-        flat, expected = family.sums(theta, rows).flat(), family.expected(theta, rows)
+        flat, expected = family.sums(theta, rows).flat(), family.expected_information(theta, rows)
         return flat if expected is None else np.concatenate([flat, expected[upper]])
 
     return sum(np.concatenate([at(theta, rows) for theta in ask.numbers["theta"]]) for rows in parts)  # type: ignore
 
 
 def add_by_cluster(
-    total: Float[np.ndarray, "clusters m"], scores: Float[np.ndarray, "rows m"], cluster: np.ndarray
+    total: Float[np.ndarray, "before m"], scores: Float[np.ndarray, "rows m"], cluster: Int[np.ndarray, " rows"]
 ) -> Float[np.ndarray, "clusters m"]:
     """Sums of scores by cluster, with as many rows as clusters were met."""
     most = max(len(total), int(cluster.max(initial=-1)) + 1)
@@ -175,7 +175,9 @@ def _meat(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, 
 
 
 def _count_patterns(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
-    """Of each pattern: rows, Σ w exp(offset), then Σw of each level or Σw, Σwy, Σwy²; Σ w log y! of counts at the end.
+    """Of each pattern: rows, Σ w exp(offset), then Σw of each level, or Σw, Σwy, Σwy².
+
+    The last number is Σ w (log y! − y·offset) of counts, and 0 of other outcomes.
 
     Raises:
         DataError: A row has none of the patterns.
@@ -195,7 +197,7 @@ def _count_patterns(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np
         outcome = (y[:, None] == np.arange(levels)) * w[:, None] if levels else (w[:, None] * y[:, None] ** [0, 1, 2])
         numbers = np.column_stack([np.ones(len(y)), w * np.exp(rows.offset), outcome])
         total += csr_matrix((np.ones(len(y)), (place, np.arange(len(y)))), (len(patterns), len(y))) @ numbers
-        constant += float(w @ gammaln(y + 1)) if isinstance(family, Poisson) else 0.0
+        constant += float(w @ (gammaln(y + 1) - y * rows.offset)) if isinstance(family, Poisson) else 0.0
     return np.append(total, constant)
 
 
@@ -242,7 +244,7 @@ def fit(
     at = Moments.of(np.sum(list(answers.values()), axis=0)[1:-1], len(names), family.levels or 1)
     _check_outcome(family, at, levels)
     columns = independent(at.gram - np.outer(at.x, at.x) / at.exposure if family.has_cuts else at.gram)
-    kept = family.kept(columns)
+    kept = family.mask(columns)
     size = len(names) + (not intercept)
     scale = _Scale.of(family, at, intercept, penalty, kept)
     back = family.in_own_units(np.eye(size) if own is None else own, intercept)[np.ix_(kept, kept)]
@@ -343,7 +345,7 @@ def fit_patterns(
         mean = total_y / weight
         if isinstance(family, Poisson):
             rows = Rows.of(patterns[used], mean, offset=np.log(exposure[used] / weight), weight=weight)
-            constant -= float(weight @ gammaln(mean + 1))
+            constant -= float(weight @ (gammaln(mean + 1) - mean * rows.offset))
         else:  # two rows of each pattern with its mean and variance
             apart = np.sqrt(np.maximum(squares / weight - mean**2, 0.0))
             twice = np.concatenate([patterns[used]] * 2)

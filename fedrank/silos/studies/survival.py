@@ -121,16 +121,16 @@ class _Risk(NamedTuple):
                 there = np.column_stack([values, w[:, None] * x, w * eta, w, np.ones(len(w))])[event]
                 own = grid.add(place, np.column_stack([values, np.ones(len(w))]))
                 total = total + np.concatenate([own, grid.add(place[event], there)], axis=2)
-        return cls.of_sent(np.asarray(total), p, True)
+        return cls.of_cells(np.asarray(total), p, True)
 
-    def sent(self, efron: bool) -> Float[np.ndarray, "strata times numbers"]:
+    def to_cells(self, efron: bool) -> Float[np.ndarray, "strata times numbers"]:
         """All numbers of each cell; those of ``d`` for Efron's ties only."""
         parts = [self.s, self.rows, self.d[:, :, : None if efron else 0], self.x, self.eta, self.weight, self.events]
         return np.concatenate([part if part.ndim == 3 else part[:, :, None] for part in parts], axis=2)
 
     @classmethod
-    def of_sent(cls, cells: Float[np.ndarray, "strata times numbers"], p: int, efron: bool) -> _Risk:
-        """The inverse of :meth:`sent`."""
+    def of_cells(cls, cells: Float[np.ndarray, "strata times numbers"], p: int, efron: bool) -> _Risk:
+        """The inverse of :meth:`to_cells`."""
         k = 1 + p + p * (p + 1) // 2
         s, rows, d, x, counts = np.split(cells, np.cumsum([k, 1, k * efron, p]), axis=2)
         eta, weight, events = np.moveaxis(counts, 2, 0)
@@ -270,13 +270,13 @@ def _sums(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     theta, efron, rows = ask.numbers["theta"], bool(ask.numbers["efron"]), [0]
     grid, blocks = _local(ask, blocks)
 
-    def counted() -> Iterable[Rows]:
+    def count_rows() -> Iterable[Rows]:
         for block in blocks:
             rows[0] += len(block.y)
             yield block
 
-    risk = _Risk.of_rows(theta, counted(), grid)
-    made = _Likelihood(risk, efron).sums.flat() if ask.numbers["by_silo"] else risk.sent(efron).ravel()
+    risk = _Risk.of_rows(theta, count_rows(), grid)
+    made = _Likelihood(risk, efron).sums.flat() if ask.numbers["by_silo"] else risk.to_cells(efron).ravel()
     return np.concatenate([rows, [risk.events.sum()], made])
 
 
@@ -413,7 +413,7 @@ def fit_cox(
             raise DataError("no row has an event; there is nothing to fit.")
         if by_silo:
             return Sums.of(flat[2:-1], p), None
-        made = _Likelihood(_Risk.of_sent(flat[2:-1].reshape(shape), p, efron), efron)
+        made = _Likelihood(_Risk.of_cells(flat[2:-1].reshape(shape), p, efron), efron)
         return made.sums, made
 
     null, last = yield from ask(np.zeros(p))

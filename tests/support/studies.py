@@ -10,8 +10,8 @@ from fedrank.silos.studies.table import Table
 
 SILOS = ("a", "b", "c")
 COLUMNS = {
-    "age": Column(name="age", range=(0.0, 110.0), knots=(40.0, 65.0)),
-    "crp": Column(name="crp", range=(0.1, 100.0)),
+    "age": Column(name="age", range=(0.0, 110.0)),
+    "crp": Column(name="crp", range=(0.1, 100.0), knots=(5.0, 20.0)),
     "sex": Column(name="sex", levels=("f", "m")),
     "stage": Column(name="stage", levels=("1", "2", "3")),
     "ill": Column(name="ill", levels=("no", "yes")),

@@ -34,7 +34,7 @@ QUESTIONS = [
 ]  # fmt: skip
 EXACT = [Question(name="cox", model="cox", formula="Surv(days, ill) ~ age + sex + strata(site)")]
 #: Where R's own optimiser stops: BFGS of nnet and MASS, whose Hessian is a difference quotient.
-LOOSE = {"multinomial": 1e-5, "ordinal": 1e-4, "negative-binomial": 1e-6}
+LOOSE = {"multinomial": 1e-5, "ordinal": 5e-4, "negative-binomial": 1e-6}
 
 
 @pytest.fixture(scope="module")

@@ -245,6 +245,8 @@ def fit(
     _check_outcome(family, at, levels)
     columns = independent(at.gram - np.outer(at.x, at.x) / at.exposure if family.has_cuts else at.gram)
     kept = family.mask(columns)
+    if not kept.any():
+        raise DataError("no column varies; there is nothing to fit.")
     size = len(names) + (not intercept)
     scale = _Scale.of(family, at, intercept, penalty, kept)
     back = family.in_own_units(np.eye(size) if own is None else own, intercept)[np.ix_(kept, kept)]

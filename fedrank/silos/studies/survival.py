@@ -388,7 +388,7 @@ def fit_cox(
 
     Raises:
         ConfigError: Settings do not fit each other.
-        DataError: There is no event.
+        DataError: There is no event, or no column varies.
     """
     if ties not in ("efron", "breslow") or robust not in ("", "HC0", "CR0") or transform not in TRANSFORMS:
         raise ConfigError(
@@ -418,6 +418,8 @@ def fit_cox(
 
     null, last = yield from ask(np.zeros(p))
     columns = independent(null.information)
+    if not columns.any():
+        raise DataError("no column varies among the rows at risk; there is nothing to fit.")
     inner = np.ix_(columns, columns)
     # Columns of deviation 1 among the rows at risk.
     standard = np.sqrt(np.diag(null.information)[columns] / sum(one[1] for one in met.values()))
@@ -428,7 +430,7 @@ def fit_cox(
 
     zero = np.zeros((int(columns.sum()), int(columns.sum())))
     search = maximise(
-        zero[:1], zero, np.zeros(len(zero)), most, close=_CLOSE, ask_last=False,
+        np.zeros((1, len(zero))), zero, np.zeros(len(zero)), most, close=_CLOSE, ask_last=False,
         enough=lambda found, gain: gain < _GIVEN_UP and bool(endless(found)),
     )  # fmt: skip
     next(search)
@@ -442,7 +444,7 @@ def fit_cox(
         theta[columns] = points[0]
         sums, last = yield from ask(theta)
     ends = endless(made)
-    covariance, clusters = np.linalg.inv(made.at.information) if len(zero) else zero, 0
+    covariance, clusters = np.linalg.inv(made.at.information), 0
     rounds += made.rounds
     theta[columns] = made.beta
     if robust:

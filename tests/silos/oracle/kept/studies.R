@@ -77,7 +77,7 @@ cox_of <- function(time, ties, extra = "", ...) {
 }
 zph_of <- function(time, transform, extra = "") {
   m <- coxph(as.formula(paste0("Surv(", time, ", event) ~ age + dose + arm", extra)), d, control = exact)
-  unname(cox.zph(m, transform = transform, terms = FALSE)$table)
+  unname(cox.zph(m, transform = if (transform == "log") log else transform, terms = FALSE)$table)
 }
 cox <- list()
 for (time in c("time", "binned")) for (ties in c("efron", "breslow")) cox[[paste(time, ties)]] <- list(
@@ -86,7 +86,7 @@ for (time in c("time", "binned")) for (ties in c("efron", "breslow")) cox[[paste
   robust = cox_of(time, ties, " + strata(site)", weights = weight, robust = TRUE),
   cluster = cox_of(time, ties, "", weights = weight, cluster = cluster))
 zph <- list()
-for (time in c("time", "binned")) for (how in c("km", "rank", "identity"))
+for (time in c("time", "binned")) for (how in c("km", "log", "identity"))
   zph[[paste(time, how)]] <- list(plain = zph_of(time, how), strata = zph_of(time, how, " + strata(site)"))
 km <- list(); rank_ <- list()
 for (time in c("time", "binned")) {
@@ -108,7 +108,8 @@ meta <- list(y = yi, v = vi)
 for (method in c("FE", "DL", "REML")) for (test in c("z", "knha")) {
   m <- rma(yi, vi, method = method, test = if (method == "FE") "z" else test,
            control = list(threshold = 1e-14, maxiter = 1000))
-  meta[[paste(method, test)]] <- list(estimate = as.numeric(m$beta), error = m$se, p = m$pval, low = m$ci.lb,
+  ahead <- m$beta[1] + c(-1, 1) * qt(0.975, length(yi) - 2) * sqrt(m$tau2 + m$se^2) # Higgins et al. 2009
+  meta[[paste(method, test)]] <- list(ahead = ahead,estimate = as.numeric(m$beta), error = m$se, p = m$pval, low = m$ci.lb,
     high = m$ci.ub, tau2 = m$tau2, i2 = m$I2, q = m$QE, q_p = m$QEp)
 }
 

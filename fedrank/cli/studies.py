@@ -202,6 +202,7 @@ def analyse(
     errors: Literal["model", "robust", "cluster"] = "model",
     pool: Literal["rows", "silos"] = "rows",
     firth: Switch = False,
+    penalty: float = 0.0,
     site: str = "site",
     categorical: Names = (),
     missing: Names = (),
@@ -219,6 +220,7 @@ def analyse(
         errors: Standard errors.
         pool: rows: as if all rows lay together; silos: a meta-analysis of the silos' own fits.
         firth: Firth's penalty of a logistic model.
+        penalty: Strength of an L2 penalty on columns of deviation 1.
         site: Column with the silo's name.
         categorical: Columns of numbers that are names.
         missing: Values that mean a missing one.

@@ -106,11 +106,6 @@ Asker = Callable[[Float[np.ndarray, " p"]], Sums]
 _CLOSE = 1e-20
 #: Smallest of the pivots of Cholesky's method to the largest, below which a matrix may be singular.
 _SINGULAR = 1e-5
-#: A coefficient of a column of deviation 1 that is larger, with an error that is larger still, has no finite optimum:
-#: odds of e^8 to one a deviation.
-_ENDLESS = 8.0
-#: Variance of such a coefficient above which rows say nothing; columns that are all but aliased stay below it.
-_UNKNOWN = 1e10
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +131,18 @@ class Fit:
         """(Σ H + Λ)⁻¹; of a Bayesian with the penalty as prior, the covariance of β at a normal approximation."""
         return np.linalg.pinv(self.at.information + self.penalty, hermitian=True)
 
-    def endless(self) -> list[int]:
-        """Numbers of the coefficients that grow without end: labels are separated, of a model without penalty."""
-        variance = np.diag(self.covariance)
-        # Rounding may leave no information at all, or less. Of a rare column beta is small at the end.
-        known = (variance > 0) & (variance <= self.beta**2)
-        nothing = (variance <= 0) | (variance > _UNKNOWN)
-        return [int(k) for k in np.flatnonzero((np.abs(self.beta) > _ENDLESS) & ~known | nothing)]
+    @property
+    def step(self) -> Float[np.ndarray, " p"]:
+        """The next step of Newton's method, of a penalty that pulls to 0."""
+        return _solve(self.at.information + self.penalty, self.at.gradient - self.penalty @ self.beta)
+
+    def endless(self, least: float = 0.3) -> list[int]:
+        """Numbers of the coefficients that the next step would still move by more than ``least``.
+
+        Where the gain that is left is next to nothing, these grow without end: the outcome is separated. A column of
+        0 and 1 moves by 1 a step, one from −1 to 1 by one half or more.
+        """
+        return [int(k) for k in np.flatnonzero(~(np.abs(self.step) <= least))]
 
 
 def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:

@@ -38,6 +38,7 @@ MODELS = {
     "curves": "Surv(time, event): Kaplan-Meier curves and the log-rank test of the groups after ~",
     "table": "no outcome: Table 1 of the columns after ~, by group after |",
 }
+_NO_PENALTY = ("cox", "curves", "table")
 #: Corrections of the tests of a study.
 CORRECTIONS = ("holm", "bonferroni", "none")
 _ROLES = ("identifier", "cluster")
@@ -149,6 +150,8 @@ class Question:
     pool: str = setting("rows", "rows: as if all rows lay together; silos: two stages, a meta-analysis.")
     ties: str = setting("efron", "Ties of Cox's model: efron or breslow.")
     firth: bool = setting(False, "Firth's penalty of a logistic model, with profile likelihood intervals.")
+    one_round: bool = setting(False, "Ask for the counts of each pattern of levels, in one round, in place of sums.")
+    penalty: float = setting(0.0, "Strength of an L2 penalty on columns of deviation 1, of a regression; no p-values.")
     tests: tuple[str, ...] = setting((), "Coefficients that are tested; empty: all but the intercept and sites.")
 
     def __post_init__(self):
@@ -159,6 +162,10 @@ class Question:
                 raise UnknownNameError(f"{name} of {where}", getattr(self, name), known)
         if not self.formula:
             raise ConfigError(f"{where} has no formula, such as ill ~ age + sex.")
+        if self.penalty < 0 or (self.penalty and (self.firth or self.errors != "model" or self.model in _NO_PENALTY)):
+            raise ConfigError(f"{where}: a penalty is at least 0, for a regression with the model's errors.")
+        if self.one_round and (self.model in (*_NO_PENALTY, "negative-binomial") or self.errors != "model"):
+            raise ConfigError(f"{where}: counts by pattern give no {self.model} model and no robust errors.")
         if self.firth and (self.model != "logistic" or self.errors != "model" or self.pool != "rows"):
             raise ConfigError(f"{where}: Firth's penalty is for a logistic model of all rows with the model's errors.")
 

@@ -199,6 +199,10 @@ class Node:
         rows = self._blocks(prepared.design, guard) if prepared.of_blocks else self._rows(prepared.design, guard)
         numbers = prepared.answer(ask, rows)
         rule = self._limits(question, asked) or guard.forbidden(asked.codebook) or self._differs(question, guard.mask)
+        if not rule and prepared.cells is not None and (small := prepared.cells(numbers)).size:
+            least = asked.codebook.rules.smallest_cell
+            if ((small > 0) & (small < least)).any():
+                rule = f"smallest cell: the rows of a pattern of levels are fewer than {least}"
         if rule:
             return Reply(np.full(len(numbers), np.nan), refused=rule)
         if asked.codebook.rules.secure_sum and not prepared.by_silo:

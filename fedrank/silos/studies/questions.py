@@ -15,8 +15,11 @@ from fedrank.silos.studies.codebook import MODELS, Codebook, Question
 from fedrank.silos.studies.families import family_of
 from fedrank.silos.studies.formula import Design, design_of
 from fedrank.silos.studies.protocol import Analysis, Ask, Rows
-from fedrank.silos.studies.regression import answer, fit
+from fedrank.silos.studies.regression import answer, fit, fit_patterns
 from fedrank.silos.studies.table_one import count_columns, table_one
+
+#: Most patterns of levels whose counts are asked for.
+MOST_PATTERNS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,7 @@ class Prepared:
             columns as they are where ``of_blocks`` is true.
         labels: Names of the coefficients; empty of what has none.
         bins: Ends of the bins of time by which sums leave a silo; None where none do, or exact times may.
+        cells: Finds the counts of rows in an answer, of one that holds counts of single cells.
         of_blocks: Whether answers are made of columns, with rows that lack values.
         by_silo: Whether the analysis needs each silo's own answer; else their sum.
     """
@@ -45,6 +49,7 @@ class Prepared:
     answer: Callable[[Ask, Iterable[Any]], Float[np.ndarray, " numbers"]]
     labels: tuple[str, ...] = ()
     bins: Float[np.ndarray, " times"] | None = None
+    cells: Callable[[Float[np.ndarray, " numbers"]], Float[np.ndarray, " counts"]] | None = None
     of_blocks: bool = False
     by_silo: bool = False
 
@@ -175,14 +180,41 @@ def _regression(question: Question, design: Design) -> Prepared:
     def analysis() -> Analysis[Any]:
         return fit(
             family, design.names, levels=about.levels, own=own, intercept=design.intercept, robust=robust,
-            use_firth=question.firth, level=design.codebook.level,
+            use_firth=question.firth, level=design.codebook.level, penalty=question.penalty,
         )  # fmt: skip
 
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return answer(family, ask, blocks)
 
     labels = family.labels(design.names, about.levels)
-    return Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels))
+    made = Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels))
+    if not question.one_round:
+        return made
+    patterns = _patterns(question, design)
+
+    def counts(numbers: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, " counts"]:
+        table = numbers[:-2].reshape(len(patterns), -1)
+        return np.delete(table, 1, axis=1).ravel() if of_levels else table[:, 0]
+
+    return replace(made, analysis=lambda: fit_patterns(family, patterns, analysis()), cells=counts)
+
+
+def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns p"]:
+    """The rows of a design that there can be, where all of its columns are of levels."""
+    book = design.codebook
+    if design.offset or design.weights or not all(one.is_level for one in design.fields):
+        raise _refused(question, "counts by pattern are of columns of levels, without offset and weights")
+    levels = {name: len(book.column(name).levels) for name in design.factors}
+    if any(one.name.startswith(f"{book.site}=") for one in design.fields):
+        levels[book.site] = len(book.silos)
+    if np.prod(list(levels.values())) > MOST_PATTERNS:
+        raise _refused(question, f"there are more than {MOST_PATTERNS} patterns of levels")
+    grid = np.array(np.meshgrid(*(np.arange(float(n)) for n in levels.values()), indexing="ij")).reshape(
+        len(levels), -1
+    )
+    block = dict(zip(levels, grid, strict=True))
+    columns = [np.ones(grid.shape[1])] if design.intercept else []
+    return np.unique(np.column_stack([*columns, *(one.value(block) for one in design.fields)]), axis=0)
 
 
 #: What prepares a question, by its model; of other models it is a regression.

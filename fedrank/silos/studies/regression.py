@@ -29,8 +29,6 @@ _ALIASED = 1e-9
 _CLOSE = 1e-18
 #: Newton's decrement below which coefficients that grow without end are given up.
 _GIVEN_UP = 1e-6
-#: Standard error of a constant above which it is unknown where columns are separated.
-_UNKNOWN = 1e4
 #: Robust covariances: Huber and White's, and with the rows of a cluster taken together.
 ROBUST = ("HC0", "HC1", "CR0", "CR1")
 
@@ -261,10 +259,10 @@ def fit(
     else:
         search = maximise(
             start, scale.ridge, np.zeros(len(scale.ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
-            enough=lambda found, gain: gain < _GIVEN_UP and bool(scale.endless(found)),
+            enough=lambda found, gain: gain < _GIVEN_UP and bool(found.endless()),
         )  # fmt: skip
         made, expected = yield from _drive(family, search, kept)
-        ends = scale.endless(made)
+        ends = [] if made.converged else made.endless()
     weight, degrees, dispersion, value = float(at.weight), np.inf, 1.0, made.at.value
     if isinstance(family, Linear):
         degrees = weight - len(made.beta)
@@ -283,10 +281,11 @@ def fit(
         covariance = bread @ meat @ bread * _factor(robust, family, sum(rows.values()), int(columns.sum()), clusters)
     estimate = _spread_out(back @ made.beta, kept)
     covariance = _spread_out(back @ covariance @ back.T, kept)
-    labels, unknown = family.labels(names, levels), np.flatnonzero(kept)[ends]
+    # In the columns' own units a constant follows a column without an end, unless both cancel.
+    moved, most_moved = back[:, ends] @ made.step[ends], np.abs(back[:, ends]) @ np.abs(made.step[ends])
+    labels, unknown = family.labels(names, levels), np.flatnonzero(kept)[np.abs(moved) > 0.3 * most_moved]
     separated = tuple(labels[k] for k in unknown)
     if separated:
-        unknown = np.union1d(unknown, np.flatnonzero(np.diag(covariance) > _UNKNOWN**2))
         covariance[unknown] = covariance[:, unknown] = np.nan
     theta = np.nan, np.nan
     if isinstance(family, NegativeBinomial):
@@ -377,7 +376,7 @@ def independent(gram: Float[np.ndarray, "p p"]) -> Bool[np.ndarray, " p"]:
 
 @dataclass(frozen=True, eq=False)
 class _Scale:
-    """Parameters of columns of mean 0 and deviation 1, for a penalty and for the search of endless coefficients.
+    """Parameters of columns of mean 0 and deviation 1, for a penalty.
 
     Attributes:
         standard: Map to them from those of the design.
@@ -402,14 +401,6 @@ class _Scale:
         ridge[place] = ridge[:, place] = 0.0
         inner = np.ix_(kept, kept)
         return cls(family.in_own_units(map_, intercept)[inner], ridge[inner])
-
-    def endless(self, found: Fit) -> list[int]:
-        """Numbers of the parameters that grow without end; not of constants, which follow a column."""
-        back = np.linalg.inv(self.standard)
-        at = Sums(found.at.value, back.T @ found.at.gradient, back.T @ found.at.information @ back)
-        ends = Fit(self.standard @ found.beta, at, back.T @ self.ridge @ back, 0, True).endless()
-        constant = (self.standard != 0).sum(axis=1) > 1
-        return [k for k in ends if not constant[k]]
 
 
 def _drive(

@@ -61,6 +61,9 @@ def test_plans_and_rules_that_cannot_be_are_refused():
             Question(**{"name": "q", "formula": "a ~ b", **about})
     with pytest.raises(ConfigError):
         Question(name="q", formula="a ~ b", model="linear", firth=True)
+    for about in ({"penalty": -1.0}, {"penalty": 1.0, "model": "cox"}, {"penalty": 1.0, "errors": "robust"}):
+        with pytest.raises(ConfigError):
+            Question(**{"name": "q", "formula": "a ~ b", **about})
     for about in ({"smallest_cell": 0}, {"smallest_cell": 10_000}, {"fewest_silos": 0}, {"rows_per_parameter": -1.0}):
         with pytest.raises(ConfigError):
             Rules(**about)

@@ -1,5 +1,6 @@
 """Two tables that differ in one record give messages of one shape, whatever the record and whatever the rules say."""
 
+import numpy as np
 import pytest
 from studies import SILOS, codebook, csv, rows
 
@@ -18,12 +19,17 @@ QUESTIONS = [
     Question(name="multinomial", model="multinomial", formula="stage ~ age + sex"),
     Question(name="ordinal", model="ordinal", formula="stage ~ age + sex"),
     Question(name="firth", formula="ill ~ age + sex", firth=True),
+    Question(name="cox", model="cox", formula="Surv(days, ill) ~ age + sex", errors="robust"),
+    Question(name="cox by site", model="cox", formula="Surv(days, ill) ~ age + strata(site)"),
+    Question(name="curves", model="curves", formula="Surv(days, ill) ~ sex"),
+    Question(name="two stages", formula="ill ~ age + sex", pool="silos"),
+    Question(name="patterns", formula="ill ~ sex + stage", one_round=True),
     Question(name="table", model="table", formula="~ age + sex + stage | ill"),
 ]
 #: What one record may become: values, missing ones, levels that no other row has, values that cannot be.
 CHANGES = {
     "age": ["18.5", "", "-3", "old", "1e9"], "sex": ["m", "", "unknown"], "stage": ["3", "4"], "ill": ["yes", ""],
-    "crp": ["0.1", "99"], "visits": ["30", ""], "clinic": ["999", ""],
+    "crp": ["0.1", "99"], "days": ["0", "365"], "visits": ["30", ""], "clinic": ["999", ""],
 }  # fmt: skip
 
 
@@ -63,16 +69,20 @@ def test_messages_have_one_shape(tmp_path, rules):
         csv(part, tmp_path / f"{silo}.csv")
     nodes = [Node(own_table(tmp_path / f"{silo}.csv", book, silo)) for silo in SILOS]
     files = list(neighbours(tmp_path))
-    # All asks of a study, by which each table's node is then asked.
-    made, rounds = Coordinator(book), []
+    # Asks of each kind that a study has, by which each table's node is then asked.
+    made, asks = Coordinator(book), {}
     while (asked := made.open) is not None:
-        rounds.append(asked)
+        for name, ask in asked.asks.items():
+            asks[name, ask.step, str({key: np.shape(value) for key, value in ask.numbers.items()})] = name, ask
         made.take([one.answer(asked) for one in nodes], asked)
-    assert {ask.step for one in rounds for ask in one.asks.values()} >= {"moments", "sums", "meat", "firth", "counts"}
+    assert {ask.step for _, ask in asks.values()} >= {
+        "moments", "sums", "meat", "firth", "counts", "own", "patterns",
+    }  # fmt: skip
+    rounds = [Round(book, number, dict([one])) for number, one in enumerate(asks.values(), 1)]
     shapes, told = [], 0
     for path in files:
         own = Node(own_table(path, book, "a"))
-        answers = [own.answer(Round(book, one.number, one.asks)) for one in rounds]
+        answers = [own.answer(one) for one in rounds]
         shapes.append([shape(one.as_json()) for one in answers])
         told += sum(not reply.refused for one in answers for reply in one.replies.values())
     assert all(one == shapes[0] for one in shapes)

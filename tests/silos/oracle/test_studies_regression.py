@@ -10,7 +10,6 @@ from scipy.stats import chi2
 from study_silos import CLUSTER, COUNT, DATA, DESIGN, KEPT, NAMES, OWN, R, close, cut, cut_by_cluster, run_over
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.glm.federated import fit_silos
 from fedrank.silos.glm.newton import firth_gradient
 from fedrank.silos.studies.families import (
     Linear,
@@ -216,14 +215,21 @@ def test_aliased_and_separated_columns_are_named():
     )
 
 
-def test_ridge_equals_the_predecessor_and_a_likelihood_ratio_lrtest():
-    for family in (Logistic(), Linear()):
-        y = DATA[OUTCOMES[family.name]]
-        theirs = fit_silos([(DESIGN[k::3, 1:], y[k::3]) for k in range(3)], family.name, penalty=2.5)
-        made, _ = run_fit(family, y, own=np.eye(4), penalty=2.5)
-        np.testing.assert_allclose(made.estimate, theirs.estimate, rtol=1e-8)
-        np.testing.assert_allclose(made.error, theirs.error, rtol=1e-7)
-        assert np.isnan(made.p).all()
+def test_ridge_is_the_optimum_on_columns_of_deviation_1():
+    deviation = DESIGN[:, 1:].std(axis=0)
+    z = np.column_stack([np.ones(COUNT), (DESIGN[:, 1:] - DESIGN[:, 1:].mean(axis=0)) / deviation])
+    ridge = np.diag([0.0, 2.5, 2.5, 2.5])
+    y = DATA[OUTCOMES["linear"]]
+    made, _ = run_fit(Linear(), y, own=np.eye(4), penalty=2.5)
+    np.testing.assert_allclose(made.estimate[1:], np.linalg.solve(z.T @ z + ridge, z.T @ y)[1:] / deviation, rtol=1e-9)
+    y = DATA[OUTCOMES["logistic"]]
+    made, _ = run_fit(Logistic(), y, own=np.eye(4), penalty=2.5)
+    slope = z.T @ (y - expit(DESIGN @ made.estimate)) - ridge @ np.append(0.0, made.estimate[1:] * deviation)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-7)
+    assert np.isnan(made.p).all()
+
+
+def test_a_likelihood_ratio_is_that_of_lrtest():
     larger, _ = run_fit(Logistic(), DATA["ill"])
     smaller, _ = run_fit(Logistic(), DATA["ill"], DESIGN[:, :2], NAMES[:2], np.eye(2))
     np.testing.assert_allclose(likelihood_ratio(larger, smaller), R["lrt"], rtol=1e-8)

@@ -30,6 +30,8 @@ QUESTIONS = [
         name="cox breslow", model="cox", formula="Surv(days, ill) ~ age + sex + strata(stage)", ties="breslow",
         errors="robust",
     ),
+    Question(name="patterns", formula="ill ~ sex * stage + strata(site)", one_round=True),
+    Question(name="sums", formula="ill ~ sex * stage + strata(site)"),
     Question(name="curves", model="curves", formula="Surv(days, ill) ~ sex"),
 ]  # fmt: skip
 EXACT = [Question(name="cox", model="cox", formula="Surv(days, ill) ~ age + sex + strata(site)")]
@@ -53,7 +55,7 @@ def results(tmp_path_factory):
 
 def test_regressions_and_coxs_models(results):
     for name, one in results.items():
-        if name == "curves":
+        if name not in R or name == "curves":
             continue
         ours = np.array([(effect.estimate, effect.error) for effect in one.effects])
         theirs = np.array(R[name])
@@ -74,9 +76,21 @@ def test_curves(results):
     assert found.statistic == pytest.approx(R["log-rank"], rel=1e-8)
 
 
+def test_counts_by_pattern_give_in_one_round_what_sums_give(results):
+    counted, summed = (results[name] for name in ("patterns", "sums"))
+    assert counted.progress.rounds == 1 < summed.progress.rounds
+    pairs = zip(counted.effects, summed.effects, strict=True)
+    for one, two in pairs:
+        np.testing.assert_allclose([one.estimate, one.error], [two.estimate, two.error], rtol=1e-8)
+
+
 def test_tests_are_corrected_together(results):
-    p = np.array([effect.p for one in results.values() for effect in one.effects if effect.tested and one.question.name != "cox"])
-    corrected = [e.corrected for one in results.values() for e in one.effects if e.tested and one.question.name != "cox"]
+    p = np.array(
+        [effect.p for one in results.values() for effect in one.effects if effect.tested and one.question.name != "cox"]
+    )
+    corrected = [
+        e.corrected for one in results.values() for e in one.effects if e.tested and one.question.name != "cox"
+    ]
     order = np.argsort(p)
     # Holm (Scandinavian Journal of Statistics 1979), written out.
     expected, largest = np.empty(len(p)), 0.0

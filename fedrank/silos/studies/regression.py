@@ -96,13 +96,16 @@ def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[flo
         χ², its degrees of freedom, and the p-value.
 
     Raises:
-        DataError: The fits are of different rows, or the first has no parameter more.
+        DataError: The fits are of different rows or penalised, or the first has no parameter more.
     """
     from scipy import stats
 
     degrees = larger.parameters - smaller.parameters
-    if degrees < 1 or larger.rows != smaller.rows or larger.family != smaller.family:
-        raise DataError("a likelihood-ratio test needs two models of the same rows and family, the larger one first.")
+    penalised = any(one.penalty or one.profile is not None for one in (larger, smaller))
+    if degrees < 1 or penalised or larger.rows != smaller.rows or larger.family != smaller.family:
+        raise DataError(
+            "a likelihood-ratio test needs two models without a penalty, of the same rows and family, the larger first."
+        )
     statistic = 2 * (larger.log_likelihood - smaller.log_likelihood)
     return statistic, degrees, float(stats.chi2.sf(statistic, degrees))
 
@@ -189,7 +192,7 @@ def _count_patterns(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np
         DataError: A row has none of the patterns.
     """
     patterns = ask.numbers["patterns"]
-    key = np.sqrt(np.arange(2.0, 2.0 + patterns.shape[1]))  # independent over the whole numbers
+    key = np.random.default_rng(0).normal(size=patterns.shape[1])  # a different product for each pattern
     order = np.argsort(patterns @ key)
     known = (patterns @ key)[order]
     middle = (known[1:] + known[:-1]) / 2

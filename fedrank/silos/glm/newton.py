@@ -136,14 +136,6 @@ class Fit:
         """The next step of Newton's method, of a penalty that pulls to 0."""
         return _solve(self.at.information + self.penalty, self.at.gradient - self.penalty @ self.beta)
 
-    def endless(self, least: float = 0.3) -> list[int]:
-        """Numbers of the coefficients that the next step would still move by more than ``least``.
-
-        Where the gain that is left is next to nothing, these grow without end: the outcome is separated. A column of
-        0 and 1 moves by 1 a step, one from −1 to 1 by one half or more.
-        """
-        return [int(k) for k in np.flatnonzero(~(np.abs(self.step) <= least))]
-
 
 def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:
     """Λ of an L2 penalty ½·strength·‖β‖² that leaves the intercept, which is the first coefficient, alone."""

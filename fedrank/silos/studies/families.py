@@ -414,8 +414,8 @@ class Ordinal(Family):
         gap = np.where(gap > 0, gap, 1.0)
         ends = np.zeros(1)
         inside = np.concatenate([ends, np.log(-np.expm1(-gap)), ends])[: self.levels]
-        ratio = np.concatenate([ends, 1 / np.expm1(gap), ends])[: self.levels]
-        between = np.concatenate([ends, -1 / np.expm1(gap) / np.expm1(-gap), ends])[: self.levels]
+        ratio = np.concatenate([ends, -np.exp(-gap) / np.expm1(-gap), ends])[: self.levels]
+        between = np.concatenate([ends, np.exp(-gap) / np.expm1(-gap) ** 2, ends])[: self.levels]
         eta = rows.x @ theta[cuts:] + rows.offset
         above, below = zeta[level + 1] - eta, zeta[level] - eta
         value = inside[level] - np.logaddexp(0.0, -above) - np.logaddexp(0.0, below)

@@ -4,7 +4,8 @@ A silo answers with its log-likelihood, gradient, information H, and the third d
 v = μ(1 − μ), from which the server has the gradient of the penalty exactly; so one round suffices a step, for any
 number of points. The curvature of the penalty needs H⁻¹ at a silo, Σ w v(1 − 6v) (x'H⁻¹x) xx': the ask carries the one
 that the third derivatives of the point before predict, which is close enough for Newton's method. The ends of all
-intervals and the maxima without each parameter are searched at once, all in the same rounds.
+intervals and the maxima without each parameter are searched at once, all in the same rounds. Where labels are all but
+separated, the others of a parameter may have several best values; those are followed that the estimate leads to.
 
 Firth, Biometrika 1993; Heinze and Schemper, Statistics in Medicine 2002; Venzon and Moolgavkar, JRSS C 1988.
 """
@@ -156,14 +157,14 @@ def _after(at: Point, step: Float[np.ndarray, " m"], parts: Float[np.ndarray, " 
     return [Trial(at.theta + part * step, at.inverse_after(part * step)) for part in parts]
 
 
-def _shorten(step: Float[np.ndarray, " m"], at: Point, standard: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+def _shorten(step: Float[np.ndarray, " m"], at: Point, deviations: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
     """A step that is not too long: far out, where the likelihood is all but straight, it may be longer."""
-    most = _LONGEST + 0.5 * float(np.abs(standard @ at.theta).max())
-    return step * min(1.0, most / max(float(np.abs(standard @ step).max()), 1e-300))
+    most = _LONGEST + 0.5 * float(np.abs(deviations * at.theta).max())
+    return step * min(1.0, most / max(float(np.abs(deviations * step).max()), 1e-300))
 
 
 def _climb(
-    start: Trial, standard: Float[np.ndarray, "m m"], base: Float[np.ndarray, "m k"], most: int
+    start: Trial, deviations: Float[np.ndarray, " m"], base: Float[np.ndarray, "m k"], most: int
 ) -> _Search[tuple[Point, Float[np.ndarray, " m"], bool]]:
     """The largest l* in the span of some columns from the start.
 
@@ -175,7 +176,7 @@ def _climb(
         step = at.solve(base, at.gradient)
         if float(at.gradient @ step) < _CLOSE * max(1.0, abs(at.value)):
             return at, at.theta + step, True
-        step = _shorten(step, at, standard)
+        step = _shorten(step, at, deviations)
         parts = _PARTS
         while True:
             best = max((yield _after(at, step, parts)), key=lambda point: point.value)
@@ -191,7 +192,7 @@ def _descend(
     side: float,
     target: float,
     start: Trial,
-    standard: Float[np.ndarray, "m m"],
+    deviations: Float[np.ndarray, " m"],
     most: int,
 ) -> _Search[float]:
     """The end of an interval: the linear function where its profile has fallen to a target; ±∞ if it was not found.
@@ -226,9 +227,9 @@ def _descend(
         else:
             length = 1e9
         step = across + side * length * further
-        if float(np.abs(standard @ step).max()) < _SHORTEST * (1 + float(np.abs(standard @ at.theta).max())):
+        if float(np.abs(deviations * step).max()) < _SHORTEST * (1 + float(np.abs(deviations * at.theta).max())):
             return float(along @ (at.theta + step))
-        step, across = _shorten(step, at, standard), _shorten(across, at, standard)
+        step, across = _shorten(step, at, deviations), _shorten(across, at, deviations)
         new = yield [*_after(at, step, _PARTS), *_after(at, across, _PARTS)]
         ahead = min(new[: len(_PARTS)], key=error)
         best = max(new[len(_PARTS) :], key=lambda point: point.value)
@@ -279,7 +280,7 @@ def fit(
     information: Float[np.ndarray, "m m"],
     columns: Bool[np.ndarray, " p"],
     functions: Float[np.ndarray, "m m"],
-    standard: Float[np.ndarray, "m m"],
+    deviations: Float[np.ndarray, " m"],
     level: float,
     most: int,
 ) -> Generator[Ask, Answers, tuple[Fit, Profile]]:
@@ -290,7 +291,7 @@ def fit(
         information: Information there, nearly.
         columns: The columns that θ has a coefficient of.
         functions: Linear functions of θ that intervals and tests are for, one a row: parameters in their own units.
-        standard: Map to the coefficients of columns of deviation 1.
+        deviations: Standard deviations of the columns, 1 of the intercept.
         level: Level of the intervals.
         most: Rounds after which a search gives up.
     """
@@ -299,7 +300,7 @@ def fit(
     rounds: list[int] = []
     m = len(start)
     begin = Trial(start, np.linalg.inv(information))
-    top, theta, converged = yield from _drive(_climb(begin, standard, np.eye(m), most), columns, rounds)
+    top, theta, converged = yield from _drive(_climb(begin, deviations, np.eye(m), most), columns, rounds)
     peak = top.value + 0.5 * float(top.gradient @ (theta - top.theta))
     target = peak - 0.5 * float(stats.chi2.ppf(level, 1))
     inverse = top.solve(np.eye(m), np.eye(m))
@@ -307,10 +308,10 @@ def fit(
     for along in functions:
         away = inverse @ along / np.sqrt(along @ inverse @ along)
         [null] = _after(top, theta - away * (along @ theta) / (along @ away) - top.theta, np.ones(1))
-        searches.append(_climb(null, standard, null_space(along[None]), most))
+        searches.append(_climb(null, deviations, null_space(along[None]), most))
         for side in (-1.0, 1.0):
             [end] = _after(top, theta - top.theta + side * np.sqrt(2 * (peak - target)) * away, np.ones(1))
-            searches.append(_descend(along, side, target, end, standard, most))
+            searches.append(_descend(along, side, target, end, deviations, most))
     found = yield from _drive(_together(searches), columns, rounds)
     nulls, low, high = found[0::3], found[1::3], found[2::3]
     converged = converged and all(null[2] for null in nulls)

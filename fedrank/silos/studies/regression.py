@@ -29,6 +29,10 @@ _ALIASED = 1e-9
 _CLOSE = 1e-18
 #: Newton's decrement below which coefficients that grow without end are given up.
 _GIVEN_UP = 1e-6
+#: Growth of a variance from the first point on that means that rows say nothing of a parameter.
+_LOST = 1e4
+#: Logarithm of θ to the mean count from which on counts have Poisson's variance.
+_POISSON = 14.0
 #: Robust covariances: Huber and White's, and with the rows of a cluster taken together.
 ROBUST = ("HC0", "HC1", "CR0", "CR1")
 
@@ -76,6 +80,8 @@ class RegressionFit(Estimates):
         out = list(super().notes())
         if self.penalty:
             out.append("With an L2 penalty estimates are pulled to 0; p-values do not hold and are not given.")
+        if "log(theta)" in self.separated:
+            out.append("θ has no finite estimate, as counts vary no more than Poisson's: take a Poisson model.")
         if self.profile is not None and np.isinf([self.profile.low, self.profile.high]).any():
             out.append("Where an interval has no end, none was found: the profile likelihood falls too slowly.")
         return tuple(out)
@@ -88,13 +94,16 @@ def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[flo
         χ², its degrees of freedom, and the p-value.
 
     Raises:
-        DataError: The fits are of different rows, or the first has no parameter more.
+        DataError: The fits are of different rows or penalised, or the first has no parameter more.
     """
     from scipy import stats
 
     degrees = larger.parameters - smaller.parameters
-    if degrees < 1 or larger.rows != smaller.rows or larger.family != smaller.family:
-        raise DataError("a likelihood-ratio test needs two models of the same rows and family, the larger one first.")
+    penalised = any(one.penalty or one.profile is not None for one in (larger, smaller))
+    if degrees < 1 or penalised or larger.rows != smaller.rows or larger.family != smaller.family:
+        raise DataError(
+            "a likelihood-ratio test needs two models without a penalty, of the same rows and family, the larger first."
+        )
     statistic = 2 * (larger.log_likelihood - smaller.log_likelihood)
     return statistic, degrees, float(stats.chi2.sf(statistic, degrees))
 
@@ -181,7 +190,7 @@ def _count_patterns(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np
         DataError: A row has none of the patterns.
     """
     patterns = ask.numbers["patterns"]
-    key = np.sqrt(np.arange(2.0, 2.0 + patterns.shape[1]))  # independent over the whole numbers
+    key = np.random.default_rng(0).normal(size=patterns.shape[1])  # a different product for each pattern
     order = np.argsort(patterns @ key)
     known = (patterns @ key)[order]
     middle = (known[1:] + known[:-1]) / 2
@@ -246,23 +255,38 @@ def fit(
     if not kept.any():
         raise DataError("no column varies; there is nothing to fit.")
     size = len(names) + (not intercept)
-    scale = _Scale.of(family, at, intercept, penalty, kept)
+    deviations = _deviations(family, at, intercept)
+    ridge = family.in_own_units(np.diag(penalty * deviations**2), intercept)
+    ridge = (ridge - family.in_own_units(np.zeros((size, size)), intercept))[np.ix_(kept, kept)]
     back = family.in_own_units(np.eye(size) if own is None else own, intercept)[np.ix_(kept, kept)]
-    profile, expected, ends = None, None, []
+    profile, expected, ends, first = None, None, [], []
     start = family.starts(at, columns, intercept)[:, kept]
+
+    def is_poisson(found: Fit) -> bool:
+        """Whether θ is so large that a negative binomial model is Poisson's."""
+        return isinstance(family, NegativeBinomial) and bool(found.beta[-1] > _POISSON + np.log(1 + at.y / at.weight))
+
     if isinstance(family, Linear):
-        made = _solve_linear(at, columns, scale.ridge)
+        made = _solve_linear(at, columns, ridge)
     elif use_firth:
         made, profile = yield from firth.fit(
-            start[0], at.gram[np.ix_(kept, kept)] / 4, columns, back, scale.standard, level, most
+            start[0],
+            at.gram[np.ix_(kept, kept)] / 4,
+            columns,
+            back,
+            np.append(1.0, deviations[1:])[-len(kept) :][kept],
+            level,
+            most,
         )
     else:
         search = maximise(
-            start, scale.ridge, np.zeros(len(scale.ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
-            enough=lambda found, gain: gain < _GIVEN_UP and bool(found.endless()),
+            start, ridge, np.zeros(len(ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
+            enough=lambda found, gain: is_poisson(found) or (gain < _GIVEN_UP and bool(endless(found, first[0]))),
         )  # fmt: skip
-        made, expected = yield from _drive(family, search, kept)
-        ends = [] if made.converged else made.endless()
+        made, expected = yield from _drive(family, search, kept, first)
+        ends = endless(made, first[0])
+        if is_poisson(made) and len(made.beta) - 1 not in ends:
+            ends.append(len(made.beta) - 1)
     weight, degrees, dispersion, value = float(at.weight), np.inf, 1.0, made.at.value
     if isinstance(family, Linear):
         degrees = weight - len(made.beta)
@@ -270,7 +294,7 @@ def fit(
             raise DataError(f"{weight:g} rows are too few for {len(made.beta)} coefficients with errors.")
         dispersion = -2 * value / degrees
         value = -0.5 * weight * (np.log(2 * np.pi * -2 * value / weight) + 1) if value else np.inf
-    bread = _inverse((made.at.information if expected is None else expected) + scale.ridge)
+    bread = invert((made.at.information if expected is None else expected) + ridge)
     covariance, clusters = dispersion * bread, 0
     if robust:
         theta = np.zeros(len(kept))
@@ -374,41 +398,38 @@ def independent(gram: Float[np.ndarray, "p p"]) -> Bool[np.ndarray, " p"]:
     return kept
 
 
-@dataclass(frozen=True, eq=False)
-class _Scale:
-    """Parameters of columns of mean 0 and deviation 1, for a penalty.
+def _deviations(family: Family, at: Moments, intercept: bool) -> Float[np.ndarray, " q"]:
+    """Standard deviations of (a constant, the design's other columns); about 0 in a model without a constant."""
+    mean, square = at.x / at.exposure, np.diag(at.gram) / at.exposure
+    out = np.sqrt(np.maximum(square - (mean**2 if intercept or family.has_cuts else 0.0), 0.0))
+    return np.append(0.0, out[1:] if intercept else out)
 
-    Attributes:
-        standard: Map to them from those of the design.
-        ridge: Λ of the design's parameters.
+
+def endless(found: Fit, first: Float[np.ndarray, "m m"]) -> list[int]:
+    """Numbers of the parameters that grow without end.
+
+    Their rows say nothing of them any more: the variance is larger than the square of the estimate, and more than ten
+    thousand times what it was at first.
+
+    Args:
+        found: Parameters and sums, at any point.
+        first: Information at the first point.
     """
-
-    standard: Float[np.ndarray, "m m"]
-    ridge: Float[np.ndarray, "m m"]
-
-    @classmethod
-    def of(cls, family: Family, at: Moments, intercept: bool, penalty: float, kept: Bool[np.ndarray, " m"]) -> _Scale:
-        """From the moments of the columns."""
-        mean, square = at.x / at.exposure, np.diag(at.gram) / at.exposure
-        if not intercept:
-            mean, square = np.append(0.0, mean), np.append(1.0, square)
-        deviation = np.sqrt(np.maximum(square - (mean**2 if intercept or family.has_cuts else 0.0), 0.0))
-        map_, strength = np.diag(deviation), np.diag(penalty * deviation**2)
-        map_[0], strength[0, 0] = np.append(1.0, mean[1:]), 0.0
-        ridge = family.in_own_units(strength, intercept)
-        place = np.arange(len(kept)) if family.has_cuts or isinstance(family, NegativeBinomial) else np.zeros(0, int)
-        place = place[: family.levels - 1] if family.has_cuts else place[-1:]
-        ridge[place] = ridge[:, place] = 0.0
-        inner = np.ix_(kept, kept)
-        return cls(family.in_own_units(map_, intercept)[inner], ridge[inner])
+    variance, before = (np.diag(invert(one + found.penalty)) for one in (found.at.information, first))
+    unknown = (variance > found.beta**2) & (variance > _LOST * before)
+    return [int(k) for k in np.flatnonzero(unknown | ~(variance > 0))]
 
 
 def _drive(
-    family: Family, search: Generator[np.ndarray, list[Sums], Fit], kept: Bool[np.ndarray, " m"]
+    family: Family,
+    search: Generator[np.ndarray, list[Sums], Fit],
+    kept: Bool[np.ndarray, " m"],
+    first: list[Float[np.ndarray, "k k"]],
 ) -> Generator[Ask, Answers, tuple[Fit, Float[np.ndarray, "k k"] | None]]:
     """Ask for the points of a search; also returns the expected information of the last sums, if a family has one.
 
-    Where the observed information is not positive definite, the expected one takes its place in a step.
+    Where the observed information is not positive definite, the expected one takes its place in a step. The
+    information of the first point is appended to ``first``.
     """
     inner, half, m = np.ix_(kept, kept), 1 + len(kept) + len(kept) * (len(kept) + 1) // 2, len(kept)
     points, expected = next(search), {}
@@ -427,6 +448,8 @@ def _drive(
                     sums = sums._replace(information=by_design)
                 expected[id(sums)] = sums, by_design
             news.append(sums)
+        if not first:
+            first.append(news[0].information)
         try:
             points = search.send(news)
         except StopIteration as end:
@@ -441,7 +464,7 @@ def _solve_linear(at: Moments, columns: Bool[np.ndarray, " p"], ridge: Float[np.
     return Fit(beta, Sums(-0.5 * max(rest, 0.0), xy - gram @ beta, gram), ridge, 0, True)
 
 
-def _inverse(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+def invert(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     """Inverse, or pseudo-inverse, after the diagonal is brought to 1."""
     scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     return scale[:, None] * np.linalg.pinv(matrix * np.outer(scale, scale), hermitian=True) * scale

@@ -19,7 +19,7 @@ from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.glm.newton import Fit, Sums, maximise
 from fedrank.silos.studies.estimates import Estimates
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows
-from fedrank.silos.studies.regression import add_by_cluster, independent
+from fedrank.silos.studies.regression import add_by_cluster, endless, independent, invert
 
 #: Numbers of a product of two columns that are held at once.
 _HELD = 4_000_000
@@ -424,7 +424,7 @@ def fit_cox(
     zero = np.zeros((int(columns.sum()), int(columns.sum())))
     search = maximise(
         np.zeros((1, len(zero))), zero, np.zeros(len(zero)), most, close=_CLOSE, ask_last=False,
-        enough=lambda found, gain: gain < _GIVEN_UP and bool(found.endless()),
+        enough=lambda found, gain: gain < _GIVEN_UP and bool(endless(found, null.information[inner])),
     )  # fmt: skip
     next(search)
     theta, sums = np.zeros(p), null
@@ -436,8 +436,8 @@ def fit_cox(
             break
         theta[columns] = points[0]
         sums, last = yield from ask(theta)
-    ends = [] if made.converged else made.endless()
-    covariance, clusters = np.linalg.inv(made.at.information), 0
+    ends = endless(made, null.information[inner])
+    covariance, clusters = invert(made.at.information), 0
     rounds += made.rounds
     theta[columns] = made.beta
     if robust:

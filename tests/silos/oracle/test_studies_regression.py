@@ -215,6 +215,26 @@ def test_aliased_and_separated_columns_are_named():
     )
 
 
+def test_rare_levels_without_events_and_counts_without_overdispersion():
+    rare = (np.arange(COUNT) == 7).astype(float)
+    x, names = np.column_stack([DESIGN, rare]), (*NAMES, "rare")
+    for family, y in ((Poisson(), DATA["count"]), (Multinomial(3), DATA["kind"]), (Ordinal(4), DATA["grade"])):
+        columns = slice(family.has_cuts, None)
+        settings = {"intercept": not family.has_cuts, "own": None}
+        made, _ = run_fit(family, y * (1 - rare), x[:, columns], names[columns], **settings)
+        theirs, _ = run_fit(family, y[rare == 0], DESIGN[rare == 0][:, columns], NAMES[columns], **settings)
+        gone = np.array([name.endswith("rare") for name in made.names])
+        assert set(made.separated) == set(np.array(made.names)[gone]) and made.rounds < 25
+        np.testing.assert_allclose(made.estimate[~gone], theirs.estimate, rtol=1e-4)
+        np.testing.assert_allclose(made.error[~gone], theirs.error, rtol=1e-4)
+    y = 3.0 + np.arange(COUNT) % 2
+    made, _ = run_fit(NegativeBinomial(), y)
+    theirs, _ = run_fit(Poisson(), y)
+    assert made.separated == ("log(theta)",) and made.rounds < 20
+    np.testing.assert_allclose(made.estimate[:4], theirs.estimate, atol=1e-6)
+    np.testing.assert_allclose(made.error[:4], theirs.error, rtol=1e-5)
+
+
 def test_ridge_is_the_optimum_on_columns_of_deviation_1():
     deviation = DESIGN[:, 1:].std(axis=0)
     z = np.column_stack([np.ones(COUNT), (DESIGN[:, 1:] - DESIGN[:, 1:].mean(axis=0)) / deviation])
@@ -233,8 +253,9 @@ def test_a_likelihood_ratio_is_that_of_lrtest():
     larger, _ = run_fit(Logistic(), DATA["ill"])
     smaller, _ = run_fit(Logistic(), DATA["ill"], DESIGN[:, :2], NAMES[:2], np.eye(2))
     np.testing.assert_allclose(likelihood_ratio(larger, smaller), R["lrt"], rtol=1e-8)
-    with pytest.raises(DataError):
-        likelihood_ratio(smaller, larger)
+    for pair in ((smaller, larger), (dataclasses.replace(larger, penalty=1.0), smaller)):
+        with pytest.raises(DataError):
+            likelihood_ratio(*pair)
 
 
 FIRTH = json.loads((KEPT / "studies_firth.json").read_text())

@@ -55,7 +55,7 @@ def _sheet(path: Path) -> dict[str, list[Any]]:
     import openpyxl
 
     rows = openpyxl.load_workbook(path, read_only=True, data_only=True).worksheets[0].iter_rows(values_only=True)
-    names = [None if name is None else str(name).strip() for name in next(rows, ())]
+    names = ["" if name is None else str(name).strip() for name in next(rows, ())]
     while names and not names[-1]:
         names.pop()
     if not names or not all(names) or len(set(names)) < len(names):

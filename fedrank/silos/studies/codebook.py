@@ -387,24 +387,24 @@ def _given(value: Any) -> dict[str, Json]:
 
 def _made(cls: type, where: str, content: Mapping[str, Any]) -> Any:
     """A column, rules or a question from a table of the file, lists as tuples."""
-    known = {one.name: one for one in fields(cls)}
+    known, types = {one.name: one for one in fields(cls)}, {one.name: str(one.type) for one in fields(cls)}
     if not isinstance(content, Mapping):
         raise ConfigError(f"{where} of the codebook must be a table, got {type(content).__name__}.")
     _refuse_unknown(where, content, tuple(known))
     made: dict[str, Any] = {}
     for name, value in content.items():
-        if known[name].type.startswith("tuple"):
+        if types[name].startswith("tuple"):
             if not isinstance(value, list | tuple):
                 raise ConfigError(f"{name} in {where} of the codebook must be a list, got {value!r}.")
-            numbers = "float" in known[name].type
+            numbers = "float" in types[name]
             if numbers and not all(isinstance(v, int | float) and not isinstance(v, bool) for v in value):
                 raise ConfigError(f"{name} in {where} of the codebook must be a list of numbers, got {value!r}.")
             value = tuple(float(v) if numbers else as_text(v) for v in value)
         elif name == "codes":
             value = {str(key): str(level) for key, level in value.items()}
-        elif (kind := _KINDS.get(known[name].type)) is not None:
+        elif (kind := _KINDS.get(types[name])) is not None:
             if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-                raise ConfigError(f"{name} in {where} of the codebook must be a {known[name].type}, got {value!r}.")
+                raise ConfigError(f"{name} in {where} of the codebook must be a {types[name]}, got {value!r}.")
             value = float(value) if kind == (int, float) else value
         made[name] = value
     if any(one.default is MISSING and one.default_factory is MISSING and one.name not in made for one in fields(cls)):

@@ -105,7 +105,8 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
 
 def _is_running(numbers: np.ndarray) -> bool:
     """Whether numbers are whole and all different, as those of records are."""
-    return len(numbers) > 20 and len(np.unique(numbers)) == len(numbers) and np.equal(numbers, np.round(numbers)).all()
+    different = len(np.unique(numbers)) == len(numbers)
+    return len(numbers) > 20 and different and bool(np.equal(numbers, np.round(numbers)).all())
 
 
 def _in_order(text: str) -> tuple[float, str]:

@@ -109,7 +109,7 @@ def context_of(codebook: str, question: str, attempt: int, ask: Ask, silos: Sequ
 
 def unmask(words: Sequence[UInt32[np.ndarray, " words"]]) -> Float[np.ndarray, " numbers"]:
     """The sum of the answers of all silos of a sum."""
-    return from_words(np.sum(words, axis=0, dtype=np.uint32))
+    return from_words(np.asarray(np.sum(words, axis=0, dtype=np.uint32)))
 
 
 def to_words(values: Float[np.ndarray, " numbers"]) -> UInt32[np.ndarray, " words"]:

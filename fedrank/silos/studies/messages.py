@@ -166,16 +166,16 @@ class Answer:
             _check(content, _ANSWER)
             replies = {}
             for one in content["answers"]:
-                counts = [None if one[key] is None else int(one[key]) for key in ("rows", "left_out")]
+                rows, left_out = (None if one[key] is None else int(one[key]) for key in ("rows", "left_out"))
                 if "masked" in one:
                     numbers = np.frombuffer(from_text(one["masked"]), "<u4").astype(np.uint32)
                 else:
                     numbers = _array(one["numbers"])
                 if numbers.ndim != 1:
                     raise ValueError("numbers that are no list")
-                replies[str(one["question"])] = Reply(numbers, *counts, str(one["refused"]))
-            told = (str(content[key]) for key in ("silo", "codebook_sha256"))
-            return cls(*told, int(content["round"]), str(content["round_sha256"]), replies)
+                replies[str(one["question"])] = Reply(numbers, rows, left_out, str(one["refused"]))
+            silo, sha = (str(content[key]) for key in ("silo", "codebook_sha256"))
+            return cls(silo, sha, int(content["round"]), str(content["round_sha256"]), replies)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"this is no answer of a silo: {_said(error)}.") from error
 

@@ -185,7 +185,7 @@ def _wanted(header: Sequence[str], names: Sequence[str], optional: str | None, p
             "name for it.",
             path,
         )
-    return [*names, *([optional] if optional in header and optional not in names else [])]
+    return [*names, *([optional] if optional is not None and optional in header and optional not in names else [])]
 
 
 def _coded(

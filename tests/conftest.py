@@ -123,6 +123,12 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """Pytest looks for garbage five times at the end: what is left after once need not be looked at again."""
+    gc.collect()
+    gc.freeze()
+
+
 #: Megabytes that a process may hold when a file of tests ends, before it lets compiled programs go.
 _MOST_MEGABYTES = 1000
 

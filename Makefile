@@ -28,8 +28,9 @@ fleet: $(VENV)/.stamp-serve ## a learning server with 50 device processes on thi
 	  while [ ! -e runs/hub/hub.url ] && kill -0 $$hub 2> /dev/null; do sleep 0.2; done; \
 	  $(BIN)/python -m fedrank hub simulate runs/hub --devices 50
 
-# Tests write compiled Python files: pytest rewrites all test modules, which takes longer than to run most of them.
-TEST   := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# Tests write compiled Python files: pytest rewrites all test modules, which takes longer than to run most of them. A
+# process has one core: threads of OpenMP that wait for another keep it busy.
+TEST   := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # Processes of Flower stay by themselves.
 FLOWER := FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 # Numbers that must not depend on how programs are compiled.

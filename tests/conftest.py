@@ -4,6 +4,7 @@ This file is read before any test module, so before ``fedrank`` and ``jax`` are 
 the whole run, in every worker process.
 """
 
+import ctypes
 import gc
 import importlib
 import inspect
@@ -18,6 +19,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))  # helpers that several test folders share
+
+import lazy_checks  # noqa: E402
+
+# Imports, syntax trees and programs that JAX traces are many objects that stay: looking for circles among them after
+# every 700 new ones takes two thirds of the time to parse a file.
+gc.set_threshold(100_000, 20, 50)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests keep no programs in the user's cache folder.
@@ -65,10 +72,6 @@ def _of_source(decorator):
     return decorate
 
 
-jaxtyping.install_import_hook(_checked_modules(), "lazy_beartype.beartyped")
-_unwrapped_by_numba()
-
-
 def _import_what_devices_run():
     """Import the modules that import jaxtyping for type checkers only, because a device has NumPy only.
 
@@ -94,7 +97,12 @@ def _import_what_devices_run():
     typing.TYPE_CHECKING = False
 
 
-_import_what_devices_run()
+def pytest_configure(config):
+    if not config.getoption("numprocesses", None):  # a process that tests, not the one that hands tests out
+        jaxtyping.jaxtyped = lazy_checks.jaxtyped
+        jaxtyping.install_import_hook(_checked_modules(), "lazy_checks.beartyped")
+        _unwrapped_by_numba()
+        _import_what_devices_run()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
@@ -113,6 +121,32 @@ def pytest_collection_finish():
     """What imports and collection left stays for good: the garbage collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish():
+    """Pytest looks for garbage five times at the end: what is left after once need not be looked at again."""
+    gc.collect()
+    gc.freeze()
+
+
+#: Megabytes that a process may hold when a file of tests ends, before it lets compiled programs go.
+_MOST_MEGABYTES = 1000
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Let programs of JAX go where they hold much memory: other files seldom run the same."""
+    if nextitem is not None and nextitem.path == item.path:
+        return
+    pages = Path("/proc/self/statm")  # on Linux alone
+    if "jax" in sys.modules and pages.exists() and _resident_megabytes(pages) > _MOST_MEGABYTES:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+        if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+            libc.malloc_trim(0)
+
+
+def _resident_megabytes(pages):
+    return int(pages.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from fedrank.cli.main import app, call
 from fedrank.cli.renamed import NEW_NAMES, use_new_names
 
@@ -30,27 +32,35 @@ def flags(command):
     return {name: one.hint for one in arguments for name in one.names if name.startswith("--")}
 
 
-NOW = dict(commands())
-FLAGS = {" ".join(words): flags(command) for words, command in NOW.items()}
+@pytest.fixture(scope="module")
+def now():
+    """Every command by its words. Not found while tests are collected, which every worker does."""
+    return dict(commands())
 
 
-def test_the_first_list_is_short_and_no_group_has_one_command_only():
-    shown = [words[0] for words, command in NOW.items() if len(words) == 1 and command.show]
+@pytest.fixture(scope="module")
+def types(now):
+    """Flags of every command, each with its type."""
+    return {" ".join(words): flags(command) for words, command in now.items()}
+
+
+def test_the_first_list_is_short_and_no_group_has_one_command_only(now):
+    shown = [words[0] for words, command in now.items() if len(words) == 1 and command.show]
     assert len(shown) <= 17 and "run" in shown
-    for words, command in NOW.items():
+    for words, command in now.items():
         below = [name for name in command if not name.startswith("-")]
         assert len(below) != 1 or command.default_command is not None, words
 
 
-def test_every_command_of_the_last_release_is_answered(capsys):
+def test_every_command_of_the_last_release_is_answered(now, types, capsys):
     assert len(BEFORE) == 79
     for old in BEFORE:
         words = [*old.split(), "word"] if old == "search" else old.split()
         tokens = use_new_names(words)
         said = capsys.readouterr().err
-        now = [token for token in tokens if not token.startswith("-") and token != "word"]
-        assert tuple(now) in NOW, old
-        assert set(tokens) - {*now, "word"} <= set(FLAGS[" ".join(now)]), old
+        command = [token for token in tokens if not token.startswith("-") and token != "word"]
+        assert tuple(command) in now, old
+        assert set(tokens) - {*command, "word"} <= set(types[" ".join(command)]), old
         if tokens == words:
             assert not said, old
         else:
@@ -66,14 +76,14 @@ def test_an_old_name_runs_the_new_command_with_its_arguments(capsys):
     assert "Usage: fedrank hub relay" in capsys.readouterr().out
 
 
-def test_the_table_leads_to_what_there_is_and_from_what_there_is_not():
+def test_the_table_leads_to_what_there_is_and_from_what_there_is_not(now, types):
     for old, new in NEW_NAMES.items():
         *command, last = old.split()
         if not last.startswith("--"):
-            assert tuple(old.split()) not in NOW or old == "search"
-            assert tuple(word for word in new.split() if not word.startswith("--")) in NOW
+            assert tuple(old.split()) not in now or old == "search"
+            assert tuple(word for word in new.split() if not word.startswith("--")) in now
             continue
-        known = FLAGS[" ".join(command)]
+        known = types[" ".join(command)]
         assert new.split()[:-1] == command and new.split()[-1] in known and last not in known, old
 
 
@@ -84,9 +94,9 @@ def test_a_new_name_is_left_alone(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_flag_has_one_kind_of_value_everywhere():
+def test_a_flag_has_one_kind_of_value_everywhere(types):
     kinds = defaultdict(set)
-    for known in FLAGS.values():
+    for known in types.values():
         for name, hint in known.items():
             kinds[name].add(str(hint))
     for name in ("--json", "--quiet", "--example", "--allow-http"):
@@ -105,7 +115,7 @@ def test_help_of_run_begins_with_the_protocols(capsys):
     assert len(starred) == len({*starred}) == 4 and "foltr-es" in starred
 
 
-def test_every_command_has_help(capsys):
-    for words in NOW:
+def test_every_command_has_help(now, capsys):
+    for words in now:
         assert call([*words, "--help"]) == 0
         assert f"Usage: fedrank {' '.join(words)}" in capsys.readouterr().out

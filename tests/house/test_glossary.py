@@ -5,6 +5,8 @@ import functools
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
 WORDS = re.findall(r"^\| `(\w+)` \|", PAGE.split("## Words that are not used")[1], flags=re.MULTILINE)
@@ -27,6 +29,13 @@ def trees():
     """The syntax trees of all files."""
     files = sorted((ROOT / "fedrank").rglob("*.py"))
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in files}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees():
+    """They are 200 MB."""
+    yield
+    trees.cache_clear()
 
 
 def defined():

@@ -7,6 +7,8 @@ import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pytest
+
 from fedrank.core import plugins
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +31,13 @@ FAMILY = re.compile(
 def tree(name):
     """A module's syntax tree."""
     return ast.parse(FILES[name].read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees():
+    """They are 200 MB."""
+    yield
+    tree.cache_clear()
 
 
 def imports(name):

@@ -1,5 +1,6 @@
 """Programs run where some packages cannot be imported, as if they were not installed."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,21 @@ def run_without(packages, folder, *arguments, program=COMMAND):
     """The finished process of :func:`command_without` in a folder."""
     command = command_without(packages, *arguments, program=program)
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+_COMMANDS = """
+import contextlib, io, json
+from fedrank.cli.main import call
+done = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        done.append((call(words), said.getvalue()))
+print(json.dumps(done))
+"""
+
+
+def call_without(packages, folder, commands):
+    """Exit statuses of several commands, one after another in one process, each with what it wrote to stderr."""
+    done = run_without(packages, folder, json.dumps(commands), program=_COMMANDS)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from blocked import OPTIONAL, run_without
+from blocked import OPTIONAL, call_without, run_without
 
 from fedrank.core.errors import MissingExtraError
 from fedrank.core.optional import OptionalModule, is_installed, require
@@ -77,16 +77,8 @@ _SMALL = {
 
 @pytest.mark.slow
 def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
-    for name, few in _SMALL.items():
-        done = run_without(OPTIONAL, tmp_path, "run", name, *few, "--seeds", "1", "--out", name)
-        assert done.returncode == 0, done.stderr
-        written = {path.name for path in (tmp_path / name).iterdir()}
-        assert {"metrics.parquet", "privacy.json", "ledger.jsonl", "weights"} <= written
-        assert json.loads((tmp_path / name / "environment.json").read_text(encoding="utf-8"))["jax"] is None
-        assert "<svg" in (tmp_path / name / "report.html").read_text(encoding="utf-8")
-        assert {path.suffix for path in (tmp_path / name / "figures").iterdir()} == {".svg"}
     (tmp_path / "letor.txt").write_text("1 qid:1 1:0.5 3:1 # docid = a\n0 qid:1 2:0.25\n", encoding="utf-8")
-    for command in (
+    commands = [["run", name, *few, "--seeds", "1", "--out", name] for name, few in _SMALL.items()] + [
         ["protocols"],
         ["data", "list"],
         ["evaluate", "foltr-es", "generated"],
@@ -97,22 +89,33 @@ def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
         ["privacy", "overview", "foltr-es", "bandit-fedavg"],
         ["audit", "randomised-response", "--trials", "2000"],
         ["compare", "foltr-es", "foltr-pdgd"],
-    ):
-        done = run_without(OPTIONAL, tmp_path, *command)
-        assert done.returncode == 0, done.stderr
+    ]
+    for words, (status, said) in zip(commands, call_without(OPTIONAL, tmp_path, commands), strict=True):
+        assert status == 0, (words, said)
+    for name in _SMALL:
+        written = {path.name for path in (tmp_path / name).iterdir()}
+        assert {"metrics.parquet", "privacy.json", "ledger.jsonl", "weights"} <= written
+        assert json.loads((tmp_path / name / "environment.json").read_text(encoding="utf-8"))["jax"] is None
+        assert "<svg" in (tmp_path / name / "report.html").read_text(encoding="utf-8")
+        assert {path.suffix for path in (tmp_path / name / "figures").iterdir()} == {".svg"}
 
 
 @pytest.mark.slow
 def test_what_needs_an_extra_says_which(tmp_path):
     run = ["run", "--seeds", "1", "--out", "it"]
-    for packages, arguments, extra in (
-        ("bm25s Stemmer", [*run, "silo-sketch", "--rounds", "2"], "texts"),
-        ("jax optax", [*run, "silo-sketch", "--rounds", "2"], "jax"),
-        ("jax optax", [*run, "vertical-slate"], "jax"),
-        ("jax optax", [*run, "foltr-es", "--compute.backend", "jax"], "jax"),
-        ("sklearn", [*run, "foltr-es", "--share", "topic", "--clients", "20"], "sklearn"),
-        ("sklearn", ["privacy", "attack", "links"], "sklearn"),
-    ):
-        done = run_without(packages, tmp_path, *arguments)
-        assert done.returncode == 1 and f"fedrank[{extra}]" in done.stderr and "Traceback" not in done.stderr
-        assert not (tmp_path / "it").exists()
+    for packages, asked in {
+        "bm25s Stemmer": [([*run, "silo-sketch", "--rounds", "2"], "texts")],
+        "jax optax": [
+            ([*run, "silo-sketch", "--rounds", "2"], "jax"),
+            ([*run, "vertical-slate"], "jax"),
+            ([*run, "foltr-es", "--compute.backend", "jax"], "jax"),
+        ],
+        "sklearn": [
+            ([*run, "foltr-es", "--share", "topic", "--clients", "20"], "sklearn"),
+            (["privacy", "attack", "links"], "sklearn"),
+        ],
+    }.items():
+        done = call_without(packages, tmp_path, [words for words, _ in asked])
+        for (words, extra), (status, said) in zip(asked, done, strict=True):
+            assert status == 1 and f"fedrank[{extra}]" in said and "Traceback" not in said, (words, said)
+            assert not (tmp_path / "it").exists()

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from blocked import command_without, run_without
+from blocked import call_without, command_without, run_without
 
 from fedrank.deploy.hub.folder import HubFolder
 
@@ -91,9 +91,8 @@ with search_world(Path(tempfile.mkdtemp())) as (asked, _, _):
 
 
 def test_platforms_silos_on_flower_and_a_search_are_served(tmp_path):
-    for program in (PLATFORMS, FLOWER, SEARCH):
-        done = run_without(BLOCKED, tmp_path, program=program)
-        assert done.returncode == 0, done.stderr
+    done = run_without(BLOCKED, tmp_path, program="\n".join((PLATFORMS, FLOWER, SEARCH)))
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_hub_learns(tmp_path):
@@ -120,10 +119,12 @@ def test_a_hub_learns(tmp_path):
 def test_what_needs_jax_says_so_before_anything_is_made(tmp_path):
     (tmp_path / "run.toml").write_text('protocol = "vertical-slate"\n', encoding="utf-8")
     on_flower = FLOWER.replace("bandit-fedavg", "foltr-pdgd").replace('"silos-rows": 120, ', "")
-    for done in (
-        run_without(BLOCKED, tmp_path, "slates", "serve", "a", "--index", 0, "--config", "run.toml"),
-        run_without(BLOCKED, tmp_path, "slates", "coordinate", "c", "--platform", "a", "--config", "run.toml"),
-        run_without(BLOCKED, tmp_path, program=on_flower),
-    ):
-        assert done.returncode == 1 and "fedrank[jax]" in done.stderr, done.stderr
+    files = ["--config", "run.toml"]
+    commands = [
+        ["slates", "serve", "a", "--index", "0", *files],
+        ["slates", "coordinate", "c", "--platform", "a", *files],
+    ]
+    done = run_without(BLOCKED, tmp_path, program=on_flower)
+    for status, said in [*call_without(BLOCKED, tmp_path, commands), (done.returncode, done.stderr)]:
+        assert status == 1 and "fedrank[jax]" in said, said
         assert not (tmp_path / "a").exists() and not (tmp_path / "c").exists()

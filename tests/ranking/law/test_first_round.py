@@ -29,12 +29,11 @@ run_experiment(config, sys.argv[1], listener=First())
     ("protocol", "ranker"), [("foltr-es", "linear"), ("foltr-es", "mlp"), ("foltr-pdgd", "linear")]
 )
 def test_a_run_on_a_cpu_needs_no_jax(tmp_path, protocol, ranker):
-    found = []
-    for i in range(2):  # the first may have to compile the kernels
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / str(i)), protocol, ranker]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), protocol, ranker]
+    for _ in range(2):  # the first may have to compile the kernels
         told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        found = json.loads(told.stdout)
-    loaded, memory, seconds = found
-    assert loaded == []
-    assert memory < 300
-    assert seconds < 6  # about 1.5 on a quiet core
+        loaded, memory, seconds = json.loads(told.stdout)
+        assert loaded == []
+        if seconds < 6 and memory < 300:  # about 1.5 on a quiet core
+            break
+    assert memory < 300 and seconds < 6

@@ -129,7 +129,7 @@ def _ask_person(words: list[str]) -> None:
     """Show what would leave, and go on where a person agrees."""
     print("This would leave the silo:", *(f"- {printable(one)}" for one in words), sep="\n")
     if not sys.stdin.isatty():
-        raise ConfigError("nobody is here to approve it; --yes answers without asking.")
+        raise ConfigError("a person must approve it, and this is no terminal; --yes answers without asking.")
     if input("Send it? [y/N] ").strip().lower() not in ("y", "yes"):
         raise ConfigError("not approved; nothing was written.")
 
@@ -162,10 +162,11 @@ def combine(
         codebook: The agreed codebook, where the study begins.
         without: Silos that are not waited for any longer.
     """
+    from fedrank.silos.report.study import write_results
     from fedrank.silos.studies.folder import StudyFolder
     from fedrank.silos.studies.messages import Answer, read_message
-    from fedrank.silos.studies.results import answered, write_results
     from fedrank.silos.studies.results import headline as headline_of
+    from fedrank.silos.studies.results import results_of
 
     study = StudyFolder(folder, codebook)
     for path in answers:
@@ -188,7 +189,7 @@ def combine(
     if as_json:
         print_json({"round": None, "files": [str(path) for path in written]})
         return
-    told = [headline(str(headline_of(one, study.codebook))) for one in answered(study.coordinator)]
+    told = [headline(str(headline_of(one, study.codebook))) for one in results_of(study.coordinator)]
     say(*told, *(f"written: {path}" for path in written))
 
 
@@ -227,10 +228,11 @@ def analyse(
         identifier: Columns that name a person or a record; of cluster(id): the clusters.
         out: Also write the page, tables and a paragraph on methods to this folder.
     """
+    from fedrank.silos.report.study import write_results
     from fedrank.silos.studies.coordinator import run_study
     from fedrank.silos.studies.draft import draft_codebook
     from fedrank.silos.studies.node import Node
-    from fedrank.silos.studies.results import as_jsons, write_results
+    from fedrank.silos.studies.results import as_jsons
     from fedrank.silos.studies.table import pooled_tables
 
     question = (
@@ -255,20 +257,23 @@ def analyse(
     made = run_study(book, lambda asked: [node.answer(asked) for node in nodes])
     written: list[Any] = [] if out is None else write_results(made, out)
     if as_json:
-        print_json({"data": str(data), "codebook_sha256": book.sha, "questions": as_jsons(made)})
+        told = as_jsons(made)
+        print_json({
+            "sentence": told[0]["sentence"], "data": str(data), "codebook_sha256": book.sha, "questions": told,
+        })  # fmt: skip
         return
-    say(*_described(made), *(f"written: {path}" for path in written))
+    say(*_sections(made), *(f"written: {path}" for path in written))
 
 
-def _described(made: Any) -> list[Any]:
+def _sections(made: Any) -> list[Any]:
     """For each question a headline, a table and notes."""
     from fedrank.cli.report import drawn
     from fedrank.silos.report.study import result_table
-    from fedrank.silos.studies.results import answered, rounds_of
     from fedrank.silos.studies.results import headline as headline_of
+    from fedrank.silos.studies.results import results_of, rounds_of
 
     out: list[Any] = []
-    for one in answered(made):
+    for one in results_of(made):
         out.append(headline(str(headline_of(one, made.codebook))))
         if one.progress.result is not None:
             shown = result_table(one, made)

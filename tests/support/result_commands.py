@@ -255,6 +255,12 @@ def _silos_private(folder: Path, replace: Callable[[str, Any], None], seeds: int
     return Made(("silos", "private", str(table), *COLUMNS, *RANGES, "--epsilon", "4"))
 
 
+def _silos_analyse(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
+    table = write_table(folder / "table.csv")
+    words = ("silos", "analyse", str(table), "--formula", "label ~ x", "--site", "silo", "--out", str(folder / "out"))
+    return Made(words, folder / "out" / "report.html")
+
+
 def _slates_evaluate(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
     from fedrank.slates.logged import write_logs
 
@@ -304,6 +310,7 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
     ("silos compare", "one target"): _silos_compare("a"),
     ("silos compare", "all targets"): _silos_compare(),
     ("silos private", ""): _silos_private,
+    ("silos analyse", ""): _silos_analyse,
     ("slates evaluate", ""): _slates_evaluate,
 }  # fmt: skip
 
@@ -318,7 +325,7 @@ TABLES = {
     **dict.fromkeys(
         ("data check", "data clicks fit", "data clicks replay", "evaluate"), "values, compared with nothing"
     ),
-    "silos codebook": "an agreement",
+    **dict.fromkeys(("silos codebook", "silos answer", "silos combine"), "a step of a study"),
     **dict.fromkeys(
         ("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch", "privacy table"), "formulas"
     ),
@@ -342,6 +349,7 @@ PAGES = {
     "fedrank.ranking.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.report.plan.write_page": "privacy plan",
     "fedrank.silos.report.answer.write_answers": "silos compare",
+    "fedrank.silos.report.study.write_study": "silos analyse",
     "fedrank.slates.attacks.page.write_page": "privacy attack slates",
     "fedrank.texts.attacks.page.write_page": "privacy attack sketch",
     "fedrank.texts.attacks.page.write_documents_page": "privacy attack documents",

@@ -17,10 +17,10 @@ from typing import Any
 from fedrank.core.errors import ConfigError, FedrankError, MissingExtraError, RunError
 from fedrank.deploy.flower.messages import RECORD
 from fedrank.deploy.flower.server_app import show_log
+from fedrank.silos.report.study import write_results
 from fedrank.silos.studies.folder import StudyFolder
 from fedrank.silos.studies.messages import Answer, Round
 from fedrank.silos.studies.node import open_node
-from fedrank.silos.studies.results import write_results
 
 log = logging.getLogger("fedrank.flower")
 #: Seconds between two looks for answers, and for nodes.

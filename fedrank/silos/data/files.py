@@ -94,7 +94,7 @@ def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is parquet, by its first bytes.
+    """True if a file is parquet, by its first bytes.
 
     Raises:
         MissingDataError: There is no such file.

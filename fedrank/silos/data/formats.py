@@ -46,7 +46,7 @@ def read_statistics(path: Path) -> dict[str, list[Any]]:
         raise MissingExtraError(missing.name or "pyreadstat", "tables", f"a file {suffix}") from missing
     except FormatError:
         raise
-    except Exception as cause:  # each library has errors of its own
+    except Exception as cause:  # libraries differ in their errors
         raise FormatError(f"the file cannot be read: {cause}.", path) from cause
     return {str(name): [_plain(value) for value in values] for name, values in columns.items()}
 

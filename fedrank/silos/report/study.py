@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from fedrank import __version__
 from fedrank.core.errors import RunError
+from fedrank.engine.checkpoint import write_atomically
 from fedrank.report import tables
 from fedrank.report.claims import Named
 from fedrank.report.figures import Level, levels_figure
@@ -17,12 +19,36 @@ from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
 from fedrank.silos.studies.coordinator import Coordinator
-from fedrank.silos.studies.results import Answered, Effect, answered, file_name, headline, methods, rounds_of
+from fedrank.silos.studies.results import Answered, Effect, as_jsons, headline, methods, results_of, rounds_of
 from fedrank.silos.studies.survival import Survival
 from fedrank.silos.studies.table_one import QUANTILES, TableOne
 
 #: Most effects that a figure shows.
 _SHOWN = 20
+
+
+def write_results(made: Coordinator, folder: Path) -> list[Path]:
+    """Write the results of a study: a CSV file for each question, all as JSON, the methods, and the page.
+
+    Returns:
+        The files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    for one in results_of(made):
+        if one.progress.result is not None:
+            files.append(folder / f"{file_name(one.question.name)}.csv")
+            write_atomically(files[-1], one.frame().to_csv().encode())
+    about = {"study": made.codebook.study, "codebook_sha256": made.codebook.sha, "methods": methods(made)}
+    files.append(folder / "results.json")
+    write_atomically(files[-1], (json.dumps({**about, "questions": as_jsons(made)}, indent=1) + "\n").encode())
+    files.append(write_study(made, folder / "report.html"))
+    return files
+
+
+def file_name(name: str) -> str:
+    """A question's name as that of a file."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "question"
 
 
 def write_study(made: Coordinator, path: Path) -> Path:
@@ -31,10 +57,11 @@ def write_study(made: Coordinator, path: Path) -> Path:
     Raises:
         RunError: The page cannot be written.
     """
-    book, found = made.codebook, answered(made)
+    book, found = made.codebook, results_of(made)
     first = next((one for one in found if one.progress.result is not None and one.effects), found[0])
     chart = _chart(first)
     rows = sum(count or 0 for count in first.progress.rows.values())
+    tests = sum(effect.tested for one in found for effect in one.effects)
     opening = Opening(
         book.study,
         headline(first, book),
@@ -42,9 +69,7 @@ def write_study(made: Coordinator, path: Path) -> Path:
             Number("Silos", Named(f"{len(first.progress.rows)}"), f"of {len(book.silos)} in the codebook"),
             Number("Rows", Named(f"{rows:,}"), f"of question {first.question.name}"),
             Number("Rounds", Named(f"{made.number}"), "messages to each silo, and back"),
-            Number(
-                "Tests", Named(f"{sum(e.tested for one in found for e in one.effects)}"), _corrected(book.correction)
-            ),
+            Number("Tests", Named(f"{tests}"), _correction_words(book.correction)),
         ),
         "effects" if chart is not None else "",
         "Effects with their intervals. The same numbers are in the table below.",
@@ -196,7 +221,7 @@ def _flow(found: list[Answered], made: Coordinator) -> Table:
     return Table("Rows", columns, rows, notes)
 
 
-def _corrected(method: str) -> str:
+def _correction_words(method: str) -> str:
     return {"holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s"}.get(
         method, "not corrected"
     )

@@ -172,7 +172,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Codebook:
-    """What the silos of a study agreed on.
+    """The agreement of the silos of a study.
 
     Attributes:
         study: Name of the study.
@@ -217,7 +217,7 @@ class Codebook:
                 raise ConfigError(f"the key of {silo} is none: it has 32 bytes, as base64.")
         names = [one.name for one in self.questions]
         if twice := [name for name in names if names.count(name) > 1 or not name]:
-            raise ConfigError(f"each question needs a name of its own, got {twice[0]!r} twice or empty.")
+            raise ConfigError(f"each question needs a name that no other has, got {twice[0]!r} twice or empty.")
 
     @property
     def fewest_silos(self) -> int:

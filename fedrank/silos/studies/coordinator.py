@@ -141,7 +141,7 @@ class Coordinator:
         self._advance(one, {"all": unmask(list(answers.values()))} if masked else answers)
 
     def _may_lack(self, name: str, one: Progress) -> bool:
-        """Whether answers may lack numbers: small cells, silos without a fit, the times of fewer events than most."""
+        """True if answers may lack numbers: small cells, silos without a fit, the times of fewer events than most."""
         return self._prepared[name].by_silo or (one.ask is not None and one.ask.step == "times")
 
     def _advance(self, one: Progress, answers: Answers | None) -> None:

@@ -83,7 +83,7 @@ def _column(
         numbers = found[0][~np.isnan(found[0])]
         few = len(levels) <= _CODES and np.equal(numbers, np.round(numbers)).all()
         if not few:
-            low, high = _rounded(float(numbers.min()), float(numbers.max()))
+            low, high = _widen(float(numbers.min()), float(numbers.max()))
             looks = " it may be an identifier" if _is_running(numbers) else ""
             return Column(name=name, range=(low, high), missing=gone), f"from this table; is it public?{looks}"
     if len(levels) < 2 or len(levels) > _LEVELS:
@@ -92,7 +92,7 @@ def _column(
     return Column(name=name, levels=tuple(levels), missing=gone), "levels of this table; are there others?"
 
 
-def _rounded(low: float, high: float) -> tuple[float, float]:
+def _widen(low: float, high: float) -> tuple[float, float]:
     """A range that holds another and says less of its ends: multiples of a tenth of its size's power of ten."""
     size = max(high - low, abs(high), abs(low), 1e-300) if high == low else high - low
     step = 10.0 ** math.floor(math.log10(size))
@@ -104,7 +104,7 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
 
 
 def _is_running(numbers: np.ndarray) -> bool:
-    """Whether numbers are whole and all different, as those of records are."""
+    """True if numbers are whole and all different, as those of records are."""
     different = len(np.unique(numbers)) == len(numbers)
     return len(numbers) > 20 and different and bool(np.equal(numbers, np.round(numbers)).all())
 

@@ -56,7 +56,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What a formula asks of a silo's rows.
+    """The columns and parts of a silo's rows that a formula asks for.
 
     Attributes:
         text: The formula.
@@ -91,10 +91,10 @@ class Design:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns of the codebook that are read."""
-        return tuple(dict.fromkeys((*self.named, *(self.needed or ()))))
+        return tuple(dict.fromkeys((*self.all_columns, *(self.needed or ()))))
 
     @cached_property
-    def named(self) -> tuple[str, ...]:
+    def all_columns(self) -> tuple[str, ...]:
         """Columns of the codebook that the formula names."""
         named = [self.outcome, self.time, *self.factors, self.weights, self.cluster, *self.strata, self.by]
         return tuple(dict.fromkeys(name for name in named if name and name != self.codebook.site))
@@ -135,7 +135,7 @@ class Design:
     def complete(self, block: Block) -> Bool[np.ndarray, " rows"]:
         """Mask of the rows that have every value that is needed."""
         ok = np.ones(len(next(iter(block.values()))) if block else 0, bool)
-        for name in self.named if self.needed is None else self.needed:
+        for name in self.all_columns if self.needed is None else self.needed:
             ok &= ~np.isnan(block[name])
         return ok
 

@@ -61,7 +61,7 @@ def read_key(path: Path) -> X25519PrivateKey:
         raise FormatError("this is no key of a silo.", path) from cause
 
 
-def masked(
+def add_masks(
     numbers: Float[np.ndarray, " numbers"],
     silo: str,
     key: X25519PrivateKey,

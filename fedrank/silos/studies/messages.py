@@ -62,7 +62,7 @@ class Round:
                     "attempt": self.attempts.get(name, 0),
                     "silos": list(self.of(name)),
                     "step": ask.step,
-                    "numbers": {key: _listed(value) for key, value in ask.numbers.items()},
+                    "numbers": {key: _as_lists(value) for key, value in ask.numbers.items()},
                 }
                 for name, ask in self.asks.items()
             ],
@@ -149,7 +149,7 @@ class Answer:
                     "rows": one.rows,
                     "left_out": one.left_out,
                     "refused": one.refused,
-                    **_told(one.numbers),
+                    **_as_fields(one.numbers),
                 }
                 for name, one in self.replies.items()
             ],
@@ -205,17 +205,17 @@ def read_message(path: Path, kind: type[Round] | type[Answer]) -> Any:
         raise FormatError(_said(error), path) from error
 
 
-def _told(numbers: np.ndarray) -> dict[str, Json]:
+def _as_fields(numbers: np.ndarray) -> dict[str, Json]:
     """An answer as it stands in a message: numbers, or words with masks."""
     if numbers.dtype == np.uint32:
         return {"masked": to_text(numbers.astype("<u4").tobytes())}
-    return {"numbers": _listed(numbers)}
+    return {"numbers": _as_lists(numbers)}
 
 
-def _listed(value: Float[np.ndarray, "..."]) -> Json:
+def _as_lists(value: Float[np.ndarray, "..."]) -> Json:
     """An array as lists, null for NaN."""
     if value.ndim > 1:
-        return [_listed(one) for one in value]
+        return [_as_lists(one) for one in value]
     listed = value.tolist()
     if value.ndim == 0:
         return None if listed != listed else listed

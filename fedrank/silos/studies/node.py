@@ -31,7 +31,7 @@ from fedrank.core.errors import ConfigError, FormatError
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
-from fedrank.silos.studies.masks import context_of, masked, read_key
+from fedrank.silos.studies.masks import add_masks, context_of, read_key
 from fedrank.silos.studies.messages import Answer, Reply, Round
 from fedrank.silos.studies.protocol import Ask, Rows
 from fedrank.silos.studies.questions import Prepared, prepare
@@ -90,7 +90,7 @@ class _Guard:
         self.all += len(complete)
         self.masks.append(complete)
 
-    def forbidden(self, book: Codebook) -> str:
+    def broken_rule(self, book: Codebook) -> str:
         """The rule that forbids the answer, in words; empty where none does."""
         least, rules = book.rules.smallest_cell, book.rules
         small = f"smaller than the smallest cell, {least}"
@@ -188,7 +188,7 @@ class Node:
             self._write(asked, name, reply, size)
 
     def words(self, asked: Round, answer: Answer) -> list[str]:
-        """What an answer would tell, in a sentence for each question."""
+        """Sentences on what an answer would tell, one for each question."""
         return [_in_words(asked, name, reply) for name, reply in answer.replies.items()]
 
     def _reply(self, question: Question, ask: Ask, asked: Round) -> Reply:
@@ -198,7 +198,7 @@ class Node:
         guard = _Guard(prepared)
         rows = self._blocks(prepared.design, guard) if prepared.of_blocks else self._rows(prepared.design, guard)
         numbers = prepared.answer(ask, rows)
-        rule = self._limits(question, asked) or guard.forbidden(asked.codebook) or self._differs(question, guard.mask)
+        rule = self._limits(question, asked) or guard.broken_rule(asked.codebook) or self._differs(question, guard.mask)
         if not rule and prepared.cells is not None and (small := prepared.cells(numbers)).size:
             least = asked.codebook.rules.smallest_cell
             if ((small > 0) & (small < least)).any():
@@ -216,7 +216,7 @@ class Node:
             raise ConfigError(f"{self.table.silo} has no key for secure sums; fedrank silos key makes one.")
         silos, book = asked.of(question), asked.codebook
         context = context_of(book.sha, question, asked.attempts.get(question, 0), asked.asks[question], silos)
-        return masked(numbers, self.table.silo, self.key, silos, book.keys, context)
+        return add_masks(numbers, self.table.silo, self.key, silos, book.keys, context)
 
     def _rows(self, design: Design, guard: _Guard) -> Iterator[Rows]:
         for block in self.table.blocks(design.columns):

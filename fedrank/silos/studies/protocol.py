@@ -1,4 +1,4 @@
-"""Analyses as questions and answers: the server's half is a generator, a silo's half a function of its own rows.
+"""Analyses as questions and answers: the server's half is a generator, a silo's half a function of its rows.
 
 An analysis yields an :class:`Ask`, is sent the :data:`Answers` of the silos, and returns its result. So one analysis
 runs over a pooled table, over message files and over a network alike: whoever drives it carries asks and answers

@@ -1,4 +1,4 @@
-"""What a question of the plan is at the server and at a silo: its design, its analysis, and what answers it."""
+"""Questions of a plan, prepared: the design of each, the analysis at the server, and the answer of a silo."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def prepare(question: Question, codebook: Codebook) -> Prepared:
     design = design_of(question.formula, codebook, strata_as_fields=fields)
     if codebook.rules.same_rows:
         plans = [design_of(one.formula, codebook) for one in codebook.questions if one.model != "table"]
-        design = replace(design, needed=tuple(dict.fromkeys(name for one in plans for name in one.named)))
+        design = replace(design, needed=tuple(dict.fromkeys(name for one in plans for name in one.all_columns)))
     if (question.model in ("cox", "curves")) != bool(design.time):
-        raise _refused(question, f"the outcome must be {MODELS[question.model]}")
+        raise _refusal(question, f"the outcome must be {MODELS[question.model]}")
     if design.by and question.model != "table":
-        raise _refused(question, "groups after | are for a table")
+        raise _refusal(question, "groups after | are for a table")
     if question.errors == "cluster" and not design.cluster:
-        raise _refused(question, "errors by cluster need cluster(column) in the formula")
+        raise _refusal(question, "errors by cluster need cluster(column) in the formula")
     if question.pool == "silos" and codebook.site in (*design.strata, *design.factors, *_sites(design)):
-        raise _refused(question, "in two stages each silo has a model of its own, so that site is no term")
+        raise _refusal(question, "in two stages each silo fits its model alone, so that site is no term")
     made = _MAKERS.get(question.model, _regression)(question, design)
     if unknown := [name for name in question.tests if name not in made.labels]:
         raise UnknownNameError(f"coefficient of question {question.name!r}", unknown[0], made.labels)
@@ -86,7 +86,7 @@ def _sites(design: Design) -> list[str]:
 
 def _table(question: Question, design: Design) -> Prepared:
     if design.outcome or not design.factors:
-        raise _refused(question, "a table has no outcome: ~ age + sex | treatment")
+        raise _refusal(question, "a table has no outcome: ~ age + sex | treatment")
     return Prepared(
         question, design, 0, (), lambda: table_one(design), lambda ask, blocks: count_columns(design, blocks),
         of_blocks=True, by_silo=True,
@@ -103,7 +103,7 @@ def _cox(question: Question, design: Design) -> Prepared:
 
     def analysis() -> Analysis[Any]:
         return survival.fit_cox(
-            design.names, _listed(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
+            design.names, _times_list(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
             robust=robust,
         )  # fmt: skip
 
@@ -115,20 +115,20 @@ def _cox(question: Question, design: Design) -> Prepared:
 def _curves(question: Question, design: Design) -> Prepared:
     """Kaplan-Meier curves by the levels of one column, or of all rows."""
     if len(design.factors) > 1 or any(not one.is_level for one in design.fields):
-        raise _refused(question, "curves are of the levels of one column, Surv(time, event) ~ sex, or ~ 1 of all rows")
+        raise _refusal(question, "curves are of the levels of one column, Surv(time, event) ~ sex, or ~ 1 of all rows")
     groups = design.codebook.column(design.factors[0]).levels if design.factors else ("all",)
 
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
-        return survival.answer(ask, (_grouped(rows) for rows in blocks))
+        return survival.answer(ask, (_with_groups(rows) for rows in blocks))
 
     def analysis() -> Analysis[Any]:
-        return survival.compare_groups(groups, _listed(design), strata=design.n_strata())
+        return survival.compare_groups(groups, _times_list(design), strata=design.n_strata())
 
     levels = design.codebook.column(design.outcome).levels
     return Prepared(question, design, 0, levels, analysis, answers, bins=_times(design))
 
 
-def _grouped(rows: Rows) -> Rows:
+def _with_groups(rows: Rows) -> Rows:
     """The same rows with the number of their group in place of their columns, of which the first is one of ones."""
     return rows._replace(x=rows.x @ np.arange(rows.x.shape[1], dtype=float)[:, None])
 
@@ -138,7 +138,7 @@ def _times(design: Design) -> np.ndarray | None:
     return None if design.codebook.rules.exact_times else design.codebook.column(design.time).grid()
 
 
-def _listed(design: Design) -> list[float] | None:
+def _times_list(design: Design) -> list[float] | None:
     times = _times(design)
     return None if times is None else times.tolist()
 
@@ -146,7 +146,7 @@ def _listed(design: Design) -> list[float] | None:
 def _two_stages(made: Prepared) -> Prepared:
     """The same question by each silo's own fit."""
     if not made.labels:
-        raise _refused(made.question, "a meta-analysis is of a regression or Cox's model")
+        raise _refusal(made.question, "a meta-analysis is of a regression or Cox's model")
 
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return meta.answer(made.analysis, made.answer, len(made.labels), blocks)
@@ -159,11 +159,11 @@ def _regression(question: Question, design: Design) -> Prepared:
     model, about = question.model, design.codebook.column(design.outcome) if design.outcome else None
     of_levels = {"logistic": 2, "multinomial": 3, "ordinal": 3}.get(model, 0)
     if about is None or (len(about.levels) != 2 if of_levels == 2 else len(about.levels) < of_levels):
-        raise _refused(question, f"the outcome must be {MODELS[model]}")
+        raise _refusal(question, f"the outcome must be {MODELS[model]}")
     if not of_levels and not about.range:
-        raise _refused(question, f"the outcome must be {MODELS[model]}")
+        raise _refusal(question, f"the outcome must be {MODELS[model]}")
     if model in ("poisson", "negative-binomial") and about.low < 0:
-        raise _refused(
+        raise _refusal(
             question, f"the outcome must be {MODELS[model]}, and the range of {about.name!r} has less than 0"
         )
     own = design.units
@@ -203,12 +203,12 @@ def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns
     """The rows of a design that there can be, where all of its columns are of levels."""
     book = design.codebook
     if design.offset or design.weights or not all(one.is_level for one in design.fields):
-        raise _refused(question, "counts by pattern are of columns of levels, without offset and weights")
+        raise _refusal(question, "counts by pattern are of columns of levels, without offset and weights")
     levels = {name: len(book.column(name).levels) for name in design.factors}
     if any(one.name.startswith(f"{book.site}=") for one in design.fields):
         levels[book.site] = len(book.silos)
     if np.prod(list(levels.values())) > MOST_PATTERNS:
-        raise _refused(question, f"there are more than {MOST_PATTERNS} patterns of levels")
+        raise _refusal(question, f"there are more than {MOST_PATTERNS} patterns of levels")
     grid = np.array(np.meshgrid(*(np.arange(float(n)) for n in levels.values()), indexing="ij")).reshape(
         len(levels), -1
     )
@@ -221,5 +221,5 @@ def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns
 _MAKERS: dict[str, Callable[[Question, Design], Prepared]] = {"table": _table, "cox": _cox, "curves": _curves}
 
 
-def _refused(question: Question, why: str) -> ConfigError:
+def _refusal(question: Question, why: str) -> ConfigError:
     return ConfigError(f"question {question.name!r}, {question.formula!r}: {why}.")

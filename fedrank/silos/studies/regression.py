@@ -263,7 +263,7 @@ def fit(
     start = family.starts(at, columns, intercept)[:, kept]
 
     def is_poisson(found: Fit) -> bool:
-        """Whether θ is so large that a negative binomial model is Poisson's."""
+        """True if θ is so large that a negative binomial model is Poisson's."""
         return isinstance(family, NegativeBinomial) and bool(found.beta[-1] > _POISSON + np.log(1 + at.y / at.weight))
 
     if isinstance(family, Linear):

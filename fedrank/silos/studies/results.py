@@ -6,10 +6,8 @@ tests of all questions that were answered.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.engine.checkpoint import write_atomically
 from fedrank.report.claims import Named, Sentence, say
 from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
@@ -27,7 +24,7 @@ from fedrank.silos.studies.formula import INTERCEPT
 from fedrank.silos.studies.meta import MetaFit
 from fedrank.silos.studies.regression import RegressionFit
 from fedrank.silos.studies.survival import CoxFit, Survival
-from fedrank.silos.studies.table_one import TableOne
+from fedrank.silos.studies.table_one import TableOne, finite
 
 #: Models whose effects are ratios: what exp of a coefficient is.
 RATIOS = {
@@ -145,32 +142,32 @@ class Answered:
             "rounds": one.rounds,
             "numbers": one.numbers,
             "notes": list(self.notes),
-            **{name: _told(value) for name, value in self.more.items()},
+            **{name: finite(value) for name, value in self.more.items()},
         }
         if isinstance(result, TableOne):
             return {**out, **result.as_json()}
         if isinstance(result, Survival):
             return {**out, "curves": self.frame().dicts()}
         keys = ("name", "estimate", "error", "low", "high", "p", "corrected", "tested")
-        told = [{key: _told(getattr(effect, key)) for key in keys} for effect in self.effects]
+        told = [{key: finite(getattr(effect, key)) for key in keys} for effect in self.effects]
         for row, effect in zip(told, self.effects, strict=True):
             if effect.own:
-                row |= {"i2": effect.i2, "tau2": effect.tau2, "prediction": [_told(end) for end in effect.prediction]}
+                row |= {"i2": effect.i2, "tau2": effect.tau2, "prediction": [finite(end) for end in effect.prediction]}
                 row["silos"] = {silo: {"estimate": b, "error": e} for silo, (b, e) in effect.own.items()}
         return {**out, "coefficients": told}
 
 
-def answered(made: Coordinator) -> list[Answered]:
+def results_of(made: Coordinator) -> list[Answered]:
     """The questions of a study with their results, p-values corrected."""
     book = made.codebook
-    found = [_answered(book, book.question(name), one) for name, one in made.progress.items()]
+    found = [_result_of(book, book.question(name), one) for name, one in made.progress.items()]
     tested = [(k, j) for k, one in enumerate(found) for j, effect in enumerate(one.effects) if effect.tested]
     p = np.array([found[k].effects[j].p for k, j in tested])
     corrected = correct(p, book.correction)
     for (k, j), value in zip(tested, corrected, strict=True):
         effects = list(found[k].effects)
-        effects[j] = _replace(effects[j], corrected=float(value))
-        found[k] = _replace(found[k], effects=tuple(effects))
+        effects[j] = replace(effects[j], corrected=float(value))
+        found[k] = replace(found[k], effects=tuple(effects))
     return found
 
 
@@ -191,13 +188,7 @@ def correct(p: np.ndarray, method: str) -> np.ndarray:
     return out
 
 
-def _replace(value: Any, **changes: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(value, **changes)
-
-
-def _answered(book: Codebook, question: Question, one: Progress) -> Answered:
+def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
     result = one.result
     notes = [f"{silo} is not in the result: {reason}." for silo, reason in one.left.items()]
     gone = {silo: count for silo, count in one.left_out.items() if count}
@@ -208,7 +199,7 @@ def _answered(book: Codebook, question: Question, one: Progress) -> Answered:
         more = {"log-rank χ²": result.statistic, "degrees of freedom": result.degrees, "p": result.p}
         return Answered(question, one, notes=tuple(notes), more=more if len(result.curves) > 1 else {})
     if isinstance(result, MetaFit):
-        return Answered(question, one, _pooled(book, question, result), (*notes, *_notes_of_meta(result)))
+        return Answered(question, one, _effects_of(book, question, result), (*notes, *_notes_of_meta(result)))
     if not isinstance(result, Estimates):
         return Answered(question, one, notes=tuple(notes))
     low, high = result.interval(book.level)
@@ -219,7 +210,7 @@ def _answered(book: Codebook, question: Question, one: Progress) -> Answered:
     return Answered(question, one, effects, (*notes, *result.notes()), _numbers(result))
 
 
-def _pooled(book: Codebook, question: Question, result: MetaFit) -> tuple[Effect, ...]:
+def _effects_of(book: Codebook, question: Question, result: MetaFit) -> tuple[Effect, ...]:
     return tuple(
         Effect(
             of.name, of.estimate, of.error, *of.interval(book.level), of.p, tested=_is_tested(question, of.name),
@@ -236,7 +227,7 @@ def _notes_of_meta(result: MetaFit) -> list[str]:
 
 
 def _numbers(result: Estimates) -> dict[str, float]:
-    """What a result says beside its coefficients."""
+    """Numbers of a result beside its coefficients."""
     out = {"log-likelihood": result.log_likelihood, "AIC": result.aic}
     if isinstance(result, CoxFit):
         out["events"] = float(sum(result.events.values()))
@@ -306,7 +297,7 @@ def _size(one: Answered, effect: Effect) -> str:
 
 def methods(made: Coordinator) -> str:
     """A paragraph on methods that says what was run, and nothing else."""
-    book, found = made.codebook, answered(made)
+    book, found = made.codebook, results_of(made)
     said = [
         f"Rows stayed at the {len(book.silos)} silos ({', '.join(book.silos)}). Each answered questions of a plan that "
         f"all had agreed on before (codebook SHA-256 {book.sha[:16]}…) with sums over its rows, in double precision."
@@ -353,40 +344,10 @@ def _method(one: Answered) -> str:
 
 
 def rounds_of(one: Answered) -> str:
-    """How many rounds a question took, in words."""
+    """The number of rounds that a question took, in words."""
     return "one round" if one.progress.rounds == 1 else f"{one.progress.rounds} rounds"
 
 
 def as_jsons(made: Coordinator) -> list[dict[str, Json]]:
     """The questions with their results, as JSON can hold them."""
-    return [one.as_json(made.codebook) for one in answered(made)]
-
-
-def write_results(made: Coordinator, folder: Path) -> list[Path]:
-    """Write the results of a study: a CSV file for each question, all as JSON, the methods, and the page.
-
-    Returns:
-        The files.
-    """
-    from fedrank.silos.report.study import write_study
-
-    folder.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
-    for one in answered(made):
-        if one.progress.result is not None:
-            files.append(folder / f"{file_name(one.question.name)}.csv")
-            write_atomically(files[-1], one.frame().to_csv().encode())
-    about = {"study": made.codebook.study, "codebook_sha256": made.codebook.sha, "methods": methods(made)}
-    files.append(folder / "results.json")
-    write_atomically(files[-1], (json.dumps({**about, "questions": as_jsons(made)}, indent=1) + "\n").encode())
-    files.append(write_study(made, folder / "report.html"))
-    return files
-
-
-def file_name(name: str) -> str:
-    """A question's name as that of a file."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "question"
-
-
-def _told(value: Any) -> Json:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    return [one.as_json(made.codebook) for one in results_of(made)]

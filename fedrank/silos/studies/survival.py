@@ -375,7 +375,7 @@ def fit_cox(
     Args:
         names: Names of the design's columns, without an intercept.
         times: Ends of the bins of time; None: the exact times of events.
-        strata: Number of strata, each with a hazard of its own.
+        strata: Number of strata, each with its hazard.
         by_silo: Give each silo hazards that no other shares: it sends its likelihood in place of sums by time, and
             without given times its exact times stay with it.
         ties: ``efron`` or ``breslow``.

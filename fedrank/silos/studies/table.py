@@ -56,7 +56,7 @@ class Table:
         return self.read(names, {})
 
     def notes(self) -> list[str]:
-        """What the silo should know of its own cells, for itself alone: it reads all columns."""
+        """Sentences on cells that count as missing, for the silo alone; all columns are read."""
         unread: Unread = {name: Counter() for name in _readable(self.codebook)}
         for _ in self.read(list(unread), unread):
             pass
@@ -121,7 +121,7 @@ def pooled_tables(path: Path, codebook: Codebook) -> list[Table]:
     clusters: dict[str, dict[Any, int]] = {}
     for cells in _cells(path, (*columns, codebook.site)):
         whose += [None if _is_missing(one) else as_text(one) for one in cells.pop(codebook.site)]
-        blocks.append(_coded(cells, codebook, {}, clusters))
+        blocks.append(_as_numbers(cells, codebook, {}, clusters))
     refuse_spellings(f"column {codebook.site!r} names the silos", whose, "Write each silo's name in one way.", path)
     owners = np.array([name or "" for name in whose])
     if not np.isin(owners, codebook.silos).any():
@@ -154,7 +154,7 @@ def _blocks(
         if whose is not None:
             own = np.array([not _is_missing(one) and as_text(one) == silo for one in whose])
             cells = {name: np.asarray(values, object)[own].tolist() for name, values in cells.items()}
-        yield _coded(cells, codebook, unread, clusters)
+        yield _as_numbers(cells, codebook, unread, clusters)
 
 
 def _cells(path: Path, names: Sequence[str], optional: str | None = None) -> Iterator[dict[str, Any]]:
@@ -162,23 +162,23 @@ def _cells(path: Path, names: Sequence[str], optional: str | None = None) -> Ite
     if is_parquet(path):
         try:
             for frame in Frame.blocks_of_parquet(path, (*names, *filter(None, [optional])), BLOCK):
-                yield {name: frame[name] for name in _wanted(list(frame), names, optional, path)}
+                yield {name: frame[name] for name in _choose_columns(list(frame), names, optional, path)}
         except DataError as cause:
             raise cause if cause.path else FormatError(f"{cause}.", path) from cause
         return
     if path.suffix.lower() in SUFFIXES:
         columns = read_statistics(path)
-        yield {name: columns[name] for name in _wanted(list(columns), names, optional, path)}
+        yield {name: columns[name] for name in _choose_columns(list(columns), names, optional, path)}
         return
     header, rows = csv_rows(path)
-    wanted = _wanted(header, names, optional, path)
+    wanted = _choose_columns(header, names, optional, path)
     places = [header.index(name) for name in wanted]
     while block := list(islice(rows, BLOCK)):
         columns = list(zip(*block, strict=True))
         yield {name: columns[place] for name, place in zip(wanted, places, strict=True)}
 
 
-def _wanted(header: Sequence[str], names: Sequence[str], optional: str | None, path: Path) -> list[str]:
+def _choose_columns(header: Sequence[str], names: Sequence[str], optional: str | None, path: Path) -> list[str]:
     if missing := [name for name in names if name not in header]:
         raise DataError(
             f"there is no column {missing[0]!r}, which the codebook has. Rename it in the file: all silos have one "
@@ -188,7 +188,7 @@ def _wanted(header: Sequence[str], names: Sequence[str], optional: str | None, p
     return [*names, *([optional] if optional is not None and optional in header and optional not in names else [])]
 
 
-def _coded(
+def _as_numbers(
     cells: Mapping[str, Any],
     codebook: Codebook,
     unread: Unread,

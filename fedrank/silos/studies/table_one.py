@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -87,15 +88,15 @@ class TableOne:
                     "silo": one.silo or None,
                     "group": one.group or None,
                     "column": one.column,
-                    "rows": _told(one.known),
-                    "missing": _told(one.missing),
+                    "rows": finite(one.known),
+                    "missing": finite(one.missing),
                     **(
-                        {"counts": {level: _told(count) for level, count in one.counts.items()}}
+                        {"counts": {level: finite(count) for level, count in one.counts.items()}}
                         if one.counts is not None
                         else {
-                            "mean": _told(one.mean),
-                            "deviation": _told(one.deviation),
-                            "quantiles": {f"{q:g}": _told(v) for q, v in zip(QUANTILES, one.quantiles, strict=True)},
+                            "mean": finite(one.mean),
+                            "deviation": finite(one.deviation),
+                            "quantiles": {f"{q:g}": finite(v) for q, v in zip(QUANTILES, one.quantiles, strict=True)},
                         }
                     ),
                 }
@@ -152,7 +153,7 @@ def _columns(design: Design) -> list[Column]:
 
 
 def _size(column: Column) -> int:
-    """How many numbers a silo sends of a column and group: missing rows, then counts, or moments and a histogram."""
+    """Length of what a silo sends of a column and group: missing rows, then counts, or moments and a histogram."""
     return 1 + len(column.levels) if column.levels else 4 + len(column.grid())
 
 
@@ -173,7 +174,7 @@ def _suppress(numbers: np.ndarray, column: Column, least: int) -> Float[np.ndarr
         return np.concatenate([missing, _suppress_cells(rest, least)])
     if 0 < rest[0] < least:
         return np.concatenate([missing, np.full(len(rest), np.nan)])
-    return np.concatenate([missing, rest[:3], _joined(rest[3:], least)])
+    return np.concatenate([missing, rest[:3], _join_bins(rest[3:], least)])
 
 
 def _suppress_cells(counts: np.ndarray, least: int) -> Float[np.ndarray, " cells"]:
@@ -188,7 +189,7 @@ def _suppress_cells(counts: np.ndarray, least: int) -> Float[np.ndarray, " cells
     return np.where(hidden, np.nan, counts)
 
 
-def _joined(bins: np.ndarray, least: int) -> Float[np.ndarray, " bins"]:
+def _join_bins(bins: np.ndarray, least: int) -> Float[np.ndarray, " bins"]:
     """Counts up to the end of each bin; NaN at an end where a bin of fewer than ``least`` rows would show."""
     total = np.cumsum(bins).astype(float)
     told, last, kept = np.full(len(bins), np.nan), 0.0, []
@@ -232,5 +233,6 @@ def _quantiles(column: Column, up_to: np.ndarray) -> tuple[float, ...]:
     return tuple(float(np.interp(q * counts[-1], counts[rising], ends[rising])) for q in QUANTILES)
 
 
-def _told(value: float) -> Json:
-    return None if value != value else value
+def finite(value: Any) -> Json:
+    """A number as JSON can hold it: None for NaN and infinity."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -100,7 +100,6 @@ CHEAP = {
     "privacy mechanisms": ("--epsilon", "1"),
     "data clicks list": (),
     "data list": (),
-    "silos glm": ("TABLE", *COLUMNS),
     "data check": ("TABLE", *COLUMNS),
 }
 

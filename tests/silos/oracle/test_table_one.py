@@ -7,7 +7,7 @@ from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules
 from fedrank.silos.studies.coordinator import run_study
 from fedrank.silos.studies.node import Node
 from fedrank.silos.studies.table import Table
-from fedrank.silos.studies.table_one import QUANTILES, _joined, _suppress_cells
+from fedrank.silos.studies.table_one import QUANTILES, _join_bins, _suppress_cells
 
 SILOS = ("a", "b", "c")
 
@@ -74,7 +74,7 @@ def test_no_small_count_is_told_or_follows():
         bins = rng.integers(0, 8, 12)
         if bins.sum() < least:
             continue
-        up_to = _joined(bins.astype(float), least)
+        up_to = _join_bins(bins.astype(float), least)
         steps = np.diff(np.concatenate([[0], up_to[~np.isnan(up_to)]]))
         assert ((steps == 0) | (steps >= least)).all() and up_to[-1] == bins.sum()
         assert (up_to[~np.isnan(up_to)] == np.cumsum(bins)[~np.isnan(up_to)]).all()

@@ -11,7 +11,7 @@ from studies import NO_RULES, SILOS, codebook, csv, rows
 from fedrank.silos.studies.codebook import Question
 from fedrank.silos.studies.coordinator import run_study
 from fedrank.silos.studies.node import Node
-from fedrank.silos.studies.results import answered
+from fedrank.silos.studies.results import results_of
 from fedrank.silos.studies.table import own_table
 
 R = json.loads(Path(__file__).with_name("kept").joinpath("whole_studies.json").read_text())
@@ -49,7 +49,7 @@ def results(tmp_path_factory):
         book = codebook(*questions, rules=rules)
         nodes = [Node(own_table(folder / f"{silo}.csv", book, silo)) for silo in SILOS]
         made = run_study(book, lambda asked, nodes=nodes: [one.answer(asked) for one in nodes])
-        out |= {one.question.name: one for one in answered(made)}
+        out |= {one.question.name: one for one in results_of(made)}
     return out
 
 

@@ -257,7 +257,7 @@ def _silos_private(folder: Path, replace: Callable[[str, Any], None], seeds: int
 
 def _silos_analyse(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
     table = write_table(folder / "table.csv")
-    words = ("silos", "analyse", str(table), "--formula", "label ~ x", "--site", "silo", "--out", str(folder / "out"))
+    words = ("silos", "analyse", str(table), "--formula", "ill ~ age + sex", "--site", "hospital", "--out", str(folder / "out"))
     return Made(words, folder / "out" / "report.html")
 
 

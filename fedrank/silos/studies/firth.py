@@ -28,7 +28,7 @@ from fedrank.silos.studies.protocol import Answers, Ask, Rows
 #: Newton's decrement, as a share of the value, and longest part of a coefficient, of a step that is the last.
 _CLOSE, _SHORTEST = 1e-16, 1e-7
 #: Longest step of a coefficient of a column of deviation 1; parts of a step that one round tries.
-_LONGEST, _PARTS = 5.0, np.array([1.0, 0.5, 0.25])
+_LONGEST, _PARTS = 5.0, np.array([1.0, 0.4])
 #: Smallest curvature of the penalised likelihood to that of the likelihood in a step.
 _FLATTEST = 0.1
 

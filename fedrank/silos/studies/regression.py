@@ -259,34 +259,19 @@ def fit(
     ridge = family.in_own_units(np.diag(penalty * deviations**2), intercept)
     ridge = (ridge - family.in_own_units(np.zeros((size, size)), intercept))[np.ix_(kept, kept)]
     back = family.in_own_units(np.eye(size) if own is None else own, intercept)[np.ix_(kept, kept)]
-    profile, expected, ends, first = None, None, [], []
-    start = family.starts(at, columns, intercept)[:, kept]
-
-    def is_poisson(found: Fit) -> bool:
-        """True if θ is so large that a negative binomial model is Poisson's."""
-        return isinstance(family, NegativeBinomial) and bool(found.beta[-1] > _POISSON + np.log(1 + at.y / at.weight))
-
+    start, profile, ends = family.starts(at, columns, intercept)[:, kept], None, []
     if isinstance(family, Linear):
         made = _solve_linear(at, columns, ridge)
+        information = made.at.information
     elif use_firth:
-        made, profile = yield from firth.fit(
-            start[0],
-            at.gram[np.ix_(kept, kept)] / 4,
-            columns,
-            back,
-            np.append(1.0, deviations[1:])[-len(kept) :][kept],
-            level,
-            most,
-        )
+        scale = np.append(1.0, deviations[1:])[-len(kept) :][kept]
+        begin = at.gram[np.ix_(kept, kept)] / 4
+        made, profile = yield from firth.fit(start[0], begin, columns, back, scale, level, most)
+        information = made.at.information
     else:
-        search = maximise(
-            start, ridge, np.zeros(len(ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
-            enough=lambda found, gain: is_poisson(found) or (gain < _GIVEN_UP and bool(endless(found, first[0]))),
-        )  # fmt: skip
-        made, expected = yield from _drive(family, search, kept, first)
-        ends = endless(made, first[0])
-        if is_poisson(made) and len(made.beta) - 1 not in ends:
-            ends.append(len(made.beta) - 1)
+        # θ from which on counts have Poisson's variance, for the last parameter.
+        top = _POISSON + np.log(1 + at.y[0] / at.weight) if isinstance(family, NegativeBinomial) else np.inf
+        made, information, ends = yield from _climb(family, start, ridge, kept, float(top), most)
     weight, degrees, dispersion, value = float(at.weight), np.inf, 1.0, made.at.value
     if isinstance(family, Linear):
         degrees = weight - len(made.beta)
@@ -294,7 +279,7 @@ def fit(
             raise DataError(f"{weight:g} rows are too few for {len(made.beta)} coefficients with errors.")
         dispersion = -2 * value / degrees
         value = -0.5 * weight * (np.log(2 * np.pi * -2 * value / weight) + 1) if value else np.inf
-    bread = invert((made.at.information if expected is None else expected) + ridge)
+    bread = invert(information + ridge)
     covariance, clusters = dispersion * bread, 0
     if robust:
         theta = np.zeros(len(kept))
@@ -420,19 +405,41 @@ def endless(found: Fit, first: Float[np.ndarray, "m m"]) -> list[int]:
     return [int(k) for k in np.flatnonzero(unknown | ~(variance > 0))]
 
 
-def _drive(
+def _climb(
     family: Family,
-    search: Generator[np.ndarray, list[Sums], Fit],
+    starts: Float[np.ndarray, "points k"],
+    ridge: Float[np.ndarray, "k k"],
     kept: Bool[np.ndarray, " m"],
-    first: list[Float[np.ndarray, "k k"]],
-) -> Generator[Ask, Answers, tuple[Fit, Float[np.ndarray, "k k"] | None]]:
-    """Ask for the points of a search; also returns the expected information of the last sums, if a family has one.
+    top: float,
+    most: int,
+) -> Generator[Ask, Answers, tuple[Fit, Float[np.ndarray, "k k"], list[int]]]:
+    """Newton's method by asks.
 
-    Where the observed information is not positive definite, the expected one takes its place in a step. The
-    information of the first point is appended to ``first``.
+    Where the observed information is not positive definite, the expected one takes its place in a step.
+
+    Args:
+        family: The family.
+        starts: Points of the first round.
+        ridge: Λ.
+        kept: The parameters that points have.
+        top: Value of the last parameter above which it grows without end.
+        most: Rounds after which the search gives up.
+
+    Returns:
+        The fit, the information for standard errors, and the numbers of the parameters that grow without end.
     """
     inner, half, m = np.ix_(kept, kept), 1 + len(kept) + len(kept) * (len(kept) + 1) // 2, len(kept)
-    points, expected = next(search), {}
+    first: list[np.ndarray] = []
+    expected: dict[int, tuple[Sums, np.ndarray]] = {}
+
+    def find_endless(found: Fit) -> list[int]:
+        return sorted({*endless(found, first[0]), *([len(found.beta) - 1] if found.beta[-1] > top else [])})
+
+    search = maximise(
+        starts, ridge, np.zeros(len(ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
+        enough=lambda found, gain: found.beta[-1] > top or (gain < _GIVEN_UP and bool(find_endless(found))),
+    )  # fmt: skip
+    points = next(search)
     while True:
         theta = np.zeros((len(points), m))
         theta[:, kept] = points
@@ -448,12 +455,13 @@ def _drive(
                     sums = sums._replace(information=by_design)
                 expected[id(sums)] = sums, by_design
             news.append(sums)
-        if not first:
-            first.append(news[0].information)
+        first = first or [news[0].information]
         try:
             points = search.send(news)
         except StopIteration as end:
-            return end.value, expected.get(id(end.value.at), (None, None))[1]
+            made: Fit = end.value
+            at = expected.get(id(made.at))
+            return made, made.at.information if at is None else at[1], find_endless(made)
 
 
 def _solve_linear(at: Moments, columns: Bool[np.ndarray, " p"], ridge: Float[np.ndarray, "k k"]) -> Fit:

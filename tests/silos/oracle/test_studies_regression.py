@@ -67,6 +67,13 @@ def test_robust_covariances_equal_sandwich():
                 table = np.transpose([made.estimate, made.error, made.statistic, made.p])
                 np.testing.assert_allclose(table, R["robust_test"], rtol=1e-8)
 
+    made, _ = run_fit(NegativeBinomial(), DATA["count"], rows=WEIGHTED, robust="HC0")
+    close(made.covariance[:4, :4], R["nb"]["robust"], 2e-8)
+    x, names = DESIGN[:, 1:], NAMES[1:]
+    made, _ = run_fit(Ordinal(4), DATA["grade"], x, names, CENTRED, intercept=False, robust="HC0")
+    order = [3, 4, 5, 0, 1, 2]
+    close(made.covariance, np.array(R["polr"]["robust"])[np.ix_(order, order)], 3e-5)
+
 
 def test_negative_binomial_equals_glm_nb():
     made, _ = run_fit(NegativeBinomial(), DATA["count"], rows=WEIGHTED)

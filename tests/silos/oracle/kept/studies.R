@@ -52,7 +52,7 @@ size <- nb$theta
 again <- glm(count ~ age + dose + arm + offset(offset), negative.binomial(size), d, weights = weight, control = tight,
              start = coef(nb))
 nb_out <- list(estimate = unname(coef(again)), covariance = unname(summary(again, dispersion = 1)$cov.scaled),
-               theta = size, loglik = as.numeric(nb$twologlik) / 2,
+               robust = unname(sandwich(again)), theta = size, loglik = as.numeric(nb$twologlik) / 2,
                theta_error = attr(theta.ml(d$count, fitted(again), sum(d$weight), d$weight, 100, 1e-12), "SE"))
 multi <- multinom(kind ~ I(age - 60) + dose + arm, d, weights = weight, maxit = 1000, reltol = 1e-16, abstol = 0,
                   trace = FALSE)
@@ -62,6 +62,9 @@ polr_ <- polr(factor(grade) ~ I(age - 60) + dose + arm + offset(offset), d, weig
               control = list(reltol = 1e-16, maxit = 1000))
 polr_out <- list(zeta = unname(polr_$zeta), estimate = unname(coef(polr_)), covariance = unname(vcov(polr_)),
                  loglik = as.numeric(logLik(polr_)))
+# sandwich's scores of polr know no weights.
+plain_polr <- polr(factor(grade) ~ I(age - 60) + dose + arm, d, Hess = TRUE, control = list(reltol = 1e-16, maxit = 1000))
+polr_out$robust <- unname(sandwich(plain_polr))
 clm_ <- ordinal::clm(factor(grade) ~ I(age - 60) + dose + arm + offset(offset), data = d, weights = weight,
                      control = list(gradTol = 1e-10))
 clm_out <- list(estimate = unname(coef(clm_)), covariance = unname(vcov(clm_)), loglik = as.numeric(logLik(clm_)))

@@ -5,7 +5,7 @@ Axes of arrays: ``rows`` of one silo, ``p`` columns, the intercept among them if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -164,6 +164,7 @@ def maximise(
     *,
     close: float = _CLOSE,
     halvings: int = 1,
+    stretches: Sequence[float] = (),
     ask_last: bool = True,
     enough: Callable[[Fit, float], bool] = lambda at, gain: False,
 ) -> Generator[Float[np.ndarray, "points p"], list[Sums], Fit]:
@@ -178,8 +179,10 @@ def maximise(
         most: Rounds after which it gives up.
         close: Newton's decrement, as a share of the value, below which nothing is left to gain.
         halvings: Halved steps that one round tries together, after a whole step lost.
+        stretches: Multiples of a step that are tried beside it after a step that left more than a tenth to gain, as
+            happens where there is no finite optimum.
         ask_last: Ask for the sums after the last step too; without it, sums are those before it.
-        enough: Whether to stop at a fit, given the decrement there.
+        enough: Whether a step from a fit, given the decrement there, is to be the last.
     """
 
     def objective(beta: np.ndarray, at: Sums) -> float:
@@ -189,25 +192,23 @@ def maximise(
         return max(zip(points, sums, strict=True), key=lambda pair: objective(*pair))
 
     beta, at = best(starts, (yield starts))
-    rounds, converged = 1, False
+    rounds, converged, gain = 1, False, np.inf
     while rounds < most and not converged:
-        gradient = at.gradient - penalty @ (beta - centre)
+        before, gradient = gain, at.gradient - penalty @ (beta - centre)
         step = _solve(at.information + penalty, gradient)
         gain = float(gradient @ step)
         converged = gain < close * max(1.0, abs(at.value))
-        if converged and not ask_last:
+        if (converged and not ask_last) or enough(Fit(beta, at, penalty, rounds, False), gain):
             beta = beta + step
             break
-        if enough(Fit(beta, at, penalty, rounds, False), gain):
-            break
-        now, parts = objective(beta, at), np.ones(1)
+        now, parts = objective(beta, at), np.array([1.0, *(stretches if gain > 0.1 * before else ())])
         while True:
             points = beta + parts[:, None] * step
             there, new = best(points, (yield points))
             rounds += 1
             if objective(there, new) >= now - 1e-12 * abs(now) or converged or rounds >= most:
                 break
-            parts = parts[-1] / 2.0 ** np.arange(1, halvings + 1)
+            parts = min(parts[0], parts[-1]) / 2.0 ** np.arange(1, halvings + 1)
         beta, at = there, new
     return Fit(beta, at, penalty, rounds, converged)
 

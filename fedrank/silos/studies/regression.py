@@ -435,9 +435,15 @@ def _climb(
     def find_endless(found: Fit) -> list[int]:
         return sorted({*endless(found, first[0]), *([len(found.beta) - 1] if found.beta[-1] > top else [])})
 
+    def is_over(found: Fit, gain: float) -> bool:
+        if found.beta[-1] > top:  # only the others count
+            slope = (found.at.gradient - ridge @ found.beta)[:-1]
+            gain = float(slope @ np.linalg.solve((found.at.information + ridge)[:-1, :-1], slope))
+        return gain < _GIVEN_UP and bool(find_endless(found))
+
     search = maximise(
-        starts, ridge, np.zeros(len(ridge)), most, close=_CLOSE, halvings=6, ask_last=False,
-        enough=lambda found, gain: found.beta[-1] > top or (gain < _GIVEN_UP and bool(find_endless(found))),
+        starts, ridge, np.zeros(len(ridge)), most, close=_CLOSE, halvings=6, stretches=(4.0, 16.0), ask_last=False,
+        enough=is_over,
     )  # fmt: skip
     points = next(search)
     while True:

@@ -192,10 +192,10 @@ def _reproduce(folder: Path, replace: Callable[[str, Any], None], seeds: int) ->
 def _board(*words: str) -> Maker:
     def make(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
         standings, out = made_up(3), folder / "board"
-        replace("fedrank.ranking.leaderboard.board.run_board", lambda *_, **__: standings)
-        replace("fedrank.ranking.leaderboard.board.standings_of", lambda *_: standings)
-        replace("fedrank.ranking.leaderboard.board.read_grid", lambda *_: standings.grid)
-        replace("fedrank.ranking.leaderboard.submitted.submit", lambda *_: [0])
+        replace("fedrank_zoo.leaderboard.board.run_board", lambda *_, **__: standings)
+        replace("fedrank_zoo.leaderboard.board.standings_of", lambda *_: standings)
+        replace("fedrank_zoo.leaderboard.board.read_grid", lambda *_: standings.grid)
+        replace("fedrank_zoo.leaderboard.submitted.submit", lambda *_: [0])
         more = ("--executor", "here", "--quiet") if "submit" not in words else ("rows.csv",)
         return Made((*words, *more, "--out", str(out)), out / "leaderboard.html")
 
@@ -339,7 +339,7 @@ PAGES = {
     "fedrank.report.compare.write_comparison": "compare",
     "fedrank.report.study.write_study_page": "reproduce",
     "fedrank.report.search.write_search": "sweep",
-    "fedrank.ranking.leaderboard.page.document_of": "reproduce leaderboard",
+    "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.report.plan.write_page": "privacy plan",
     "fedrank.silos.report.answer.write_answers": "silos compare",
     "fedrank.slates.attacks.page.write_page": "privacy attack slates",

@@ -18,9 +18,9 @@ import numpy as np
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.cells import read_cell
-from fedrank.ranking.leaderboard.grid import MEASURE, SCEPTICS, Block, Entrant, Grid, Part
 from fedrank.report.significance import Comparison, adjust, compare_per_query
 from fedrank.report.statistics import Estimate, difference, mean_interval
+from fedrank_zoo.leaderboard.grid import MEASURE, SCEPTICS, Block, Entrant, Grid, Part
 
 #: The two budgets, by their name in files.
 BUDGETS = ("interactions", "bytes")
@@ -41,7 +41,7 @@ class Row:
         budget: ``"interactions"`` or ``"bytes"``.
         parts: Divisions that it is the mean over.
         by_seed: Measure -> seed -> value. Of rankers trained on labels, which have no seeds, one value under -1.
-        queries: Query -> value of :data:`~fedrank.ranking.leaderboard.grid.MEASURE`, where it is known.
+        queries: Query -> value of :data:`~fedrank_zoo.leaderboard.grid.MEASURE`, where it is known.
         rounds: Rounds, the most of the divisions.
         interactions: Interactions, the most of the divisions.
         bytes: Bytes that were sent, the most of the divisions.

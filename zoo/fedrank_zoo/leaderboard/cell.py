@@ -22,8 +22,8 @@ from fedrank.ranking.build import splits_of, user_for
 from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
-from fedrank.ranking.leaderboard.grid import MEASURE
 from fedrank.ranking.personal import OWN_RANKERS
+from fedrank_zoo.leaderboard.grid import MEASURE
 
 #: Measures of a cell.
 MEASURES = (MEASURE, "RR@10")
@@ -32,7 +32,7 @@ NO_MESSAGES = "nothing is federated: queries, results and clicks are at the serv
 
 
 def compute(about: dict[str, Json]) -> dict[str, Json]:
-    """The result of a cell, from what it is about (see :meth:`fedrank.ranking.leaderboard.grid.Grid.cells`)."""
+    """The result of a cell, from what it is about (see :meth:`fedrank_zoo.leaderboard.grid.Grid.cells`)."""
     started = time.process_time()
     try:
         found = _labels(about) if "labels" in about else _method(about)

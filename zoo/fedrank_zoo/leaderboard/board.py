@@ -21,10 +21,10 @@ from fedrank.core.trees import Json
 from fedrank.engine.cells import Done, run_cells
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.executors.base import Executor
-from fedrank.ranking.leaderboard.cell import compute
-from fedrank.ranking.leaderboard.grid import Block, Entrant, Grid, Part, Terms
-from fedrank.ranking.leaderboard.standings import Standings, collect
-from fedrank.ranking.leaderboard.submitted import submitted_rows
+from fedrank_zoo.leaderboard.cell import compute
+from fedrank_zoo.leaderboard.grid import Block, Entrant, Grid, Part, Terms
+from fedrank_zoo.leaderboard.standings import Standings, collect
+from fedrank_zoo.leaderboard.submitted import submitted_rows
 
 
 def run_board(

@@ -13,8 +13,16 @@ from pathlib import Path
 from fedrank import __version__
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.ranking.leaderboard.grid import FIRST_SEED, MEASURE, SCEPTICS, data_title
-from fedrank.ranking.leaderboard.standings import (
+from fedrank.report import describe, figures, tables, wording
+from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element
+from fedrank.report.claims import Level, Measured, Named, Sentence, Share, join_all, say
+from fedrank.report.figures import nice_domain
+from fedrank.report.html import Html, document, h, join, section
+from fedrank.report.opening import Number, Opening, head
+from fedrank.report.statistics import Estimate
+from fedrank.report.tables import Column, Table
+from fedrank_zoo.leaderboard.grid import FIRST_SEED, MEASURE, SCEPTICS, data_title
+from fedrank_zoo.leaderboard.standings import (
     BUDGETS,
     OURS,
     Contrast,
@@ -26,14 +34,6 @@ from fedrank.ranking.leaderboard.standings import (
     results_frame,
     runs_frame,
 )
-from fedrank.report import describe, figures, tables, wording
-from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element
-from fedrank.report.claims import Level, Measured, Named, Sentence, Share, join_all, say
-from fedrank.report.figures import nice_domain
-from fedrank.report.html import Html, document, h, join, section
-from fedrank.report.opening import Number, Opening, head
-from fedrank.report.statistics import Estimate
-from fedrank.report.tables import Column, Table
 
 #: Width of the figure beside the names, and height that each dot of a row takes.
 _WIDTH, _STEP = 250, 14

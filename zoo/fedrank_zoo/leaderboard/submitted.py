@@ -28,9 +28,9 @@ from fedrank.engine.settings import as_dict
 from fedrank.ranking.build import splits_of
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.evaluate import Measurement
-from fedrank.ranking.leaderboard.cell import judged_by
-from fedrank.ranking.leaderboard.grid import ATTACKS, FIRST_SEED, HETEROGENEITY, MEASURE, Block, Grid, Part
-from fedrank.ranking.leaderboard.standings import BUDGETS, Row
+from fedrank_zoo.leaderboard.cell import judged_by
+from fedrank_zoo.leaderboard.grid import ATTACKS, FIRST_SEED, HETEROGENEITY, MEASURE, Block, Grid, Part
+from fedrank_zoo.leaderboard.standings import BUDGETS, Row
 
 #: Columns that a file must have, in the order in which they are documented.
 COLUMNS = (
@@ -68,7 +68,7 @@ class Line:
         submitter: Who submits it.
         block: The circumstances.
         division: Name of the division of the data.
-        budget: One of :data:`~fedrank.ranking.leaderboard.standings.BUDGETS`.
+        budget: One of :data:`~fedrank_zoo.leaderboard.standings.BUDGETS`.
         seed: Of the run.
         interactions: Interactions of the run.
         bytes: Bytes that devices sent; None: not said.

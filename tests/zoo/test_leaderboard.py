@@ -15,9 +15,9 @@ from fedrank.engine.executors.base import Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
-from fedrank.ranking.leaderboard import grid as grids
-from fedrank.ranking.leaderboard.board import read_grid, run_board, standings_of
-from fedrank.ranking.leaderboard.grid import (
+from fedrank_zoo.leaderboard import grid as grids
+from fedrank_zoo.leaderboard.board import read_grid, run_board, standings_of
+from fedrank_zoo.leaderboard.grid import (
     ATTACKS,
     EPSILONS,
     HETEROGENEITY,
@@ -31,9 +31,9 @@ from fedrank.ranking.leaderboard.grid import (
     entrants,
     parts_here,
 )
-from fedrank.ranking.leaderboard.page import document_of
-from fedrank.ranking.leaderboard.standings import Row, Standings, contrasts, rank_methods, results_frame
-from fedrank.ranking.leaderboard.submitted import COLUMNS, check_evidence, read_lines, rows_of, submit
+from fedrank_zoo.leaderboard.page import document_of
+from fedrank_zoo.leaderboard.standings import Row, Standings, contrasts, rank_methods, results_frame
+from fedrank_zoo.leaderboard.submitted import COLUMNS, check_evidence, read_lines, rows_of, submit
 
 GENERATED = Part("generated")
 TINY = Terms(clients=10, interactions=4, rounds=4, upload=400, seeds=3)
@@ -208,7 +208,7 @@ def test_a_board_has_a_row_for_everything(board):
 @pytest.mark.minutes
 def test_a_board_that_is_run_again_computes_nothing(board, monkeypatch):
     folder, grid, standings = board
-    monkeypatch.setattr("fedrank.ranking.leaderboard.board.compute", lambda about: pytest.fail("computed again"))
+    monkeypatch.setattr("fedrank_zoo.leaderboard.board.compute", lambda about: pytest.fail("computed again"))
     again = run_board(grid, folder, Here())
     assert results_frame(again).equals(results_frame(standings))
 

@@ -10,7 +10,9 @@ from fedrank.cli.report import drawn
 from fedrank.cli.terminal import AsJson, Names, Quiet, Status, Switch, headline, print_json, say, time_left
 from fedrank.engine.executors.choose import Engine
 
-app = App(name="leaderboard")
+app = App(
+    name="leaderboard", help="Run every method that ranks under the same budgets, and lay them beside each other."
+)
 
 _OUT = Path("runs") / "leaderboard"
 
@@ -53,8 +55,8 @@ def leaderboard(
         address: Of a cluster of dask or ray that runs already.
     """
     from fedrank.engine.executors.choose import executor as chosen
-    from fedrank.ranking.leaderboard.board import run_board
-    from fedrank.ranking.leaderboard.grid import Terms, default_grid, entrants, parts_here
+    from fedrank_zoo.leaderboard.board import run_board
+    from fedrank_zoo.leaderboard.grid import Terms, default_grid, entrants, parts_here
 
     terms = Terms(seeds=seeds, seed=seed).part(fraction)
     grid = default_grid(terms, parts_here(data), entrants(methods, full=full), clicks=clicks, full=full)
@@ -73,8 +75,8 @@ def submit(file: Path, /, out: Path = _OUT, *, as_json: AsJson = False) -> None:
         file: The CSV file.
         out: The leaderboard's directory.
     """
-    from fedrank.ranking.leaderboard.board import read_grid, standings_of
-    from fedrank.ranking.leaderboard.submitted import submit as take
+    from fedrank_zoo.leaderboard.board import read_grid, standings_of
+    from fedrank_zoo.leaderboard.submitted import submit as take
 
     grid = read_grid(out)
     rows = take(file, out, grid)
@@ -85,7 +87,7 @@ def submit(file: Path, /, out: Path = _OUT, *, as_json: AsJson = False) -> None:
 
 def _heard(quiet: bool):
     """A listener that prints the progress of the cells, on the terminal or in a log."""
-    from fedrank.ranking.leaderboard.board import about
+    from fedrank_zoo.leaderboard.board import about
 
     status = Status(quiet)
 
@@ -99,8 +101,8 @@ def _heard(quiet: bool):
 
 
 def _show(standings, out: Path, as_json: bool) -> None:
-    from fedrank.ranking.leaderboard.page import board_opening, findings, ranking_table, write
-    from fedrank.ranking.leaderboard.standings import contrasts, contrasts_frame, results_frame
+    from fedrank_zoo.leaderboard.page import board_opening, findings, ranking_table, write
+    from fedrank_zoo.leaderboard.standings import contrasts, contrasts_frame, results_frame
 
     page = write(standings, out)
     found = contrasts(standings)

@@ -33,6 +33,7 @@ GROUPS = {
     "fedrank.slate_learners": "learner of slates",
     "fedrank.search_engines": "search engine",
     "fedrank.formats": "format of data",
+    "fedrank.attacks": "command of fedrank privacy attack",
     "fedrank.reproductions": "command of fedrank reproduce",
 }
 

@@ -19,7 +19,6 @@ from slate_run_factory import make_slate_run
 from text_run_factory import make_text_run
 
 from fedrank.data import load
-from fedrank.deploy.linking.world import Linked
 from fedrank.engine.search import Trial
 from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
@@ -28,8 +27,9 @@ from fedrank.ranking import plan as planning
 from fedrank.silos.attacks.membership import Membership
 from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
-from fedrank.slates.attacks.leak import Leak
-from fedrank.texts.attacks.world import Finding
+from fedrank.texts.attacks.finding import Finding
+from fedrank_zoo.linking.world import Linked
+from fedrank_zoo.slate_attacks.leak import Leak
 
 FINDINGS = [
     Finding("distinguish", "paper", "accuracy", 1.0, 0.998, 1.0, 0.622, True, 4000, "told in all cases"),
@@ -220,8 +220,8 @@ def _attack_records(folder: Path, replace: Callable[[str, Any], None], seeds: in
 
 
 def _attack_links(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
-    replace("fedrank.deploy.linking.world.observe", lambda settings, mode: mode)
-    replace("fedrank.deploy.linking.world.attack", lambda mode, *_: LINKS[mode])
+    replace("fedrank_zoo.linking.world.observe", lambda settings, mode: mode)
+    replace("fedrank_zoo.linking.world.attack", lambda mode, *_: LINKS[mode])
     return Made(("privacy", "attack", "links", "--modes", "simple", "relay"))
 
 
@@ -280,14 +280,14 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
     ("reproduce leaderboard", ""): _board("reproduce", "leaderboard"),
     ("reproduce leaderboard submit", ""): _board("reproduce", "leaderboard", "submit"),
     ("privacy attack sketch", ""): _replaced(
-        "fedrank.texts.attacks.suite.attack_sketches", FINDINGS, "privacy", "attack", "sketch", page="sketch.html"
+        "fedrank_zoo.sketch_attack.suite.attack_sketches", FINDINGS, "privacy", "attack", "sketch", page="sketch.html"
     ),
     ("privacy attack documents", ""): _replaced(
         "fedrank.texts.attacks.served.attack_documents", FINDINGS,
         "privacy", "attack", "documents", "cranfield", page="documents.html",
     ),
     ("privacy attack slates", ""): _replaced(
-        "fedrank.slates.attacks.suite.attack_slates", LEAKS, "privacy", "attack", "slates", page="slates.html"
+        "fedrank_zoo.slate_attacks.suite.attack_slates", LEAKS, "privacy", "attack", "slates", page="slates.html"
     ),
     ("privacy attack records", ""): _attack_records,
     ("privacy attack links", ""): _attack_links,
@@ -342,8 +342,8 @@ PAGES = {
     "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.report.plan.write_page": "privacy plan",
     "fedrank.silos.report.answer.write_answers": "silos compare",
-    "fedrank.slates.attacks.page.write_page": "privacy attack slates",
-    "fedrank.texts.attacks.page.write_page": "privacy attack sketch",
+    "fedrank_zoo.slate_attacks.page.write_page": "privacy attack slates",
+    "fedrank_zoo.sketch_attack.page.write_page": "privacy attack sketch",
     "fedrank.texts.attacks.page.write_documents_page": "privacy attack documents",
     "fedrank.deploy.hub.status.page": "",  # a server's page: it has no command
 }

@@ -36,9 +36,9 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.tally import Counters
-from fedrank.deploy.linking import LinkAttack
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 from fedrank.report.claims import Named, Percent, Sentence, join_all, say
+from fedrank_zoo.linking import LinkAttack
 
 _FEATURES = 5
 #: Longest time of one mode, in seconds a round.
@@ -116,7 +116,7 @@ def observe(settings: LinkAttack, mode: str) -> Record:
 
     Args:
         settings: Of the attack.
-        mode: One of :data:`~fedrank.deploy.linking.MODES`.
+        mode: One of :data:`~fedrank_zoo.linking.MODES`.
 
     Raises:
         RunError: The rounds did not end in time.

@@ -43,11 +43,11 @@ from fedrank.core.messages import Layout
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol, Randomness
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.attacks.leak import Accuracy, accuracy, linear_guesser, non_linear_guesser
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.platform import choice_scores
 from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.world.best_slate import next_value
+from fedrank_zoo.slate_attacks.leak import Accuracy, accuracy, linear_guesser, non_linear_guesser
 
 
 class Overheard(NamedTuple):

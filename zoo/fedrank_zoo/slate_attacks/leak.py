@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import MeanInterval, mean_interval
-from fedrank.slates.attacks.settings import SUMS
+from fedrank_zoo.slate_attacks.settings import SUMS
 
 #: Relative error up to which a guess counts as exact.
 EXACT = 0.01
@@ -118,12 +118,12 @@ class Leak:
     """One attacker's finding from one mode's messages.
 
     Attributes:
-        mode: One of :data:`~fedrank.slates.attacks.settings.MODES`; with the ε of its noise, if it has any.
+        mode: One of :data:`~fedrank_zoo.slate_attacks.settings.MODES`; with the ε of its noise, if it has any.
         attacker: The coordinator or a platform.
         secret: What it learns about.
         means: How.
         measures: By name, with an interval over seeds. Of numbers ``r2``, ``rank``, ``error``, ``blind`` and ``exact``
-            as in :class:`~fedrank.slates.attacks.leak.Accuracy`, of sums without ``rank`` and ``exact``; of clicks
+            as in :class:`~fedrank_zoo.slate_attacks.leak.Accuracy`, of sums without ``rank`` and ``exact``; of clicks
             ``exact`` and ``blind``, shares that are right; of who was there ``advantage``, true less false positives,
             and ``bound``, the most that the promised ε allows of it, 1 without one. ``ceiling``, where it is known, is
             what the best such attacker reaches.

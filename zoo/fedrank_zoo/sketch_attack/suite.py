@@ -35,13 +35,14 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Integer, Real
 
-from fedrank.texts.attacks.settings import ATTACKED, SketchAttack
-from fedrank.texts.attacks.world import Finding, Questions, World, ask, make_world, mean_interval, share_interval
+from fedrank.texts.attacks.finding import Finding, mean_interval
 from fedrank.texts.sketch import SketchShape, estimate
 from fedrank.texts.sketch.account import QueryBudget, compose
 from fedrank.texts.sketch.decoys import SCHEMES, Obfuscator, fits
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 from fedrank.texts.sketch.sizing import decoys_of
+from fedrank_zoo.sketch_attack.settings import ATTACKED, SketchAttack
+from fedrank_zoo.sketch_attack.world import Questions, World, ask, make_world, share_interval
 
 #: An attack on noise counts as successful if errors get below this part of what the noise costs.
 _CANCELLED = 0.9
@@ -381,11 +382,11 @@ def attack_sketches(settings: SketchAttack = SketchAttack()) -> list[Finding]:  
 
     Args:
         settings: The mode, or all of them, and the sketches. Where mode publish-once is attacked alone, z₁ is at most
-            z, and where it is z, no cells are left for :func:`~fedrank.texts.attacks.suite.cancel` to take noise off
-            with. Paper mode has Laplace noise whatever the mechanism is.
+            z, and where it is z, no cells are left for :func:`cancel` to take noise off with. Paper
+            mode has Laplace noise whatever the mechanism is.
 
     Returns:
-        What was found, by mode in the order of :data:`~fedrank.texts.attacks.settings.ATTACKED`; controls are marked.
+        What was found, by mode in the order of ``ATTACKED``; controls are marked.
     """
     s = settings
     z1, trials = s.z1 if s.asks else min(s.z1, s.z), s.trials

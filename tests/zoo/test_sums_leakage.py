@@ -14,10 +14,12 @@ import fedrank.slates.sums as sums_module
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.audit import audit_mechanism
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.slates.attacks.audits import slate_bound, slate_sums
-from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.suite import attack_slates
-from fedrank.slates.attacks.sums import (
+from fedrank.slates.audits import slate_bound, slate_sums
+from fedrank.slates.sums import Release
+from fedrank.slates.sums.learner import STEPS
+from fedrank_zoo.slate_attacks.settings import SlateAttack
+from fedrank_zoo.slate_attacks.suite import attack_slates
+from fedrank_zoo.slate_attacks.sums import (
     ALL_KNOWN,
     ALONE,
     ENGAGEMENT,
@@ -37,8 +39,6 @@ from fedrank.slates.attacks.sums import (
     stays,
     sums_protocol,
 )
-from fedrank.slates.sums import Release
-from fedrank.slates.sums.learner import STEPS
 
 #: Users of four rounds who choose one of two out of four items.
 TINY = SlateAttack(("planned-slates",), candidates=4, slate=2, time_budget=8, targets=400)

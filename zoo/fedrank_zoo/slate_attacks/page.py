@@ -16,9 +16,9 @@ from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_findings_page
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table
-from fedrank.slates.attacks.leak import Leak
-from fedrank.slates.attacks.settings import MODES, SlateAttack
-from fedrank.slates.attacks.sums import ALL_KNOWN, ALONE, ENGAGEMENT
+from fedrank_zoo.slate_attacks.leak import Leak
+from fedrank_zoo.slate_attacks.settings import MODES, SlateAttack
+from fedrank_zoo.slate_attacks.sums import ALL_KNOWN, ALONE, ENGAGEMENT
 
 _CHART = "engagement"
 _COORDINATOR, _ENGAGEMENT = "coordinator", "engagement"

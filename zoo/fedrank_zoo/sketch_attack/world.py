@@ -1,17 +1,16 @@
-"""Generated documents and questions to attack, and the results of attacks with their confidence intervals."""
+"""Generated documents and questions to attack."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int32, Integer
+from jaxtyping import Bool, Float64, Int32, Integer
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.trees import Json
+from fedrank.texts.attacks.finding import QUANTILE
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
 
 #: Occurrences in a generated document.
@@ -22,44 +21,6 @@ _DOCUMENTS = 200
 
 #: Exponent of the generated words' frequencies.
 _ZIPF = 1.07
-
-#: Normal quantile of 99 % intervals.
-_QUANTILE = 2.5758
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Result of one attack.
-
-    Attributes:
-        attack: Name of the attack.
-        mode: Name of the mode, and how it was asked where there are several ways.
-        measure: Name of the quantity in ``measured`` and ``promised``.
-        measured: Its mean over the trials.
-        low: Lower end of its 99 % interval.
-        high: Upper end.
-        promised: The bound that the mode promises, or the error that its noise is meant to cause.
-        broken: Whether the promise does not hold.
-        trials: Number of trials.
-        words: Explanation in a sentence.
-        control: Whether the attacked mode is not offered, but leaves out a part of one that is.
-    """
-
-    attack: str
-    mode: str
-    measure: str
-    measured: float
-    low: float
-    high: float
-    promised: float
-    broken: bool
-    trials: int
-    words: str
-    control: bool = False
-
-    def as_json(self) -> dict[str, Json]:
-        """The finding as plain values."""
-        return asdict(self)
 
 
 class World(NamedTuple):
@@ -147,13 +108,7 @@ def ask(world: World, z1: int, trials: int, rng: np.random.Generator, inside: bo
 
 def share_interval(share: float, trials: int) -> tuple[float, float]:
     """Wilson's 99 % interval of a probability from a share of trials."""
-    spread = _QUANTILE**2 / trials
+    spread = QUANTILE**2 / trials
     middle = (share + spread / 2) / (1 + spread)
-    half = _QUANTILE * math.sqrt(share * (1 - share) / trials + spread / (4 * trials)) / (1 + spread)
+    half = QUANTILE * math.sqrt(share * (1 - share) / trials + spread / (4 * trials)) / (1 + spread)
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def mean_interval(values: Float[np.ndarray, " trials"]) -> tuple[float, float]:
-    """The normal 99 % interval of a mean; it may leave the range of the values."""
-    mean, half = float(values.mean()), _QUANTILE * float(values.std()) / math.sqrt(values.size)
-    return mean - half, mean + half

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.deploy.linking import LinkAttack
-from fedrank.deploy.linking.world import CONTENT, Record, Seen, attack, observe
+from fedrank_zoo.linking import LinkAttack
+from fedrank_zoo.linking.world import CONTENT, Record, Seen, attack, observe
 
 DEVICES, ROUNDS = 20, 9
 

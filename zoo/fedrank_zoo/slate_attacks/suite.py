@@ -1,7 +1,7 @@
 """The leakage report of platforms: what attackers learn from their messages, mode by mode, with intervals over seeds.
 
 Networks of FedSlate are trained for some users first, and messages are recorded from the first batch on. Platforms that
-send sums are attacked in :mod:`fedrank.slates.attacks.sums`. Nothing here depends on how good the slates are.
+send sums are attacked in :mod:`fedrank_zoo.slate_attacks.sums`. Nothing here depends on how good the slates are.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import numpy as np
 
 from fedrank.metrics.returns import mean_interval
 from fedrank.privacy.calibration import laplace_scale
-from fedrank.slates.attacks.leak import Accuracy, Leak, accuracy, leak_of
-from fedrank.slates.attacks.leakage import (
+from fedrank.slates.config import SlatesRun
+from fedrank.slates.fedslate import FedSlate
+from fedrank.slates.fedslate.settings import FederatedSlates, Sharing
+from fedrank.slates.world.satisfaction import preset
+from fedrank_zoo.slate_attacks.leak import Accuracy, Leak, accuracy, leak_of
+from fedrank_zoo.slate_attacks.leakage import (
     Records,
     clicked_items,
     coordinator_engagement,
@@ -23,12 +27,8 @@ from fedrank.slates.attacks.leakage import (
     record,
     values_accuracy,
 )
-from fedrank.slates.attacks.settings import SUMS, SlateAttack
-from fedrank.slates.attacks.sums import attack_sums, sums_protocol
-from fedrank.slates.config import SlatesRun
-from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.settings import FederatedSlates, Sharing
-from fedrank.slates.world.satisfaction import preset
+from fedrank_zoo.slate_attacks.settings import SUMS, SlateAttack
+from fedrank_zoo.slate_attacks.sums import attack_sums, sums_protocol
 
 #: Largest engagement where noise is added to it; a round's is about 15, and above this once in 250 times.
 LARGEST_ENGAGEMENT = 100.0
@@ -55,7 +55,7 @@ def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()
     """A protocol to attack.
 
     Args:
-        mode: One of :data:`~fedrank.slates.attacks.settings.MODES`.
+        mode: One of :data:`~fedrank_zoo.slate_attacks.settings.MODES`.
         rounds: Rounds of the run: ε falls over the first third, learning begins after a tenth, and platforms forget
             nothing.
         attack: Sizes of the world and the networks, and noise on values.

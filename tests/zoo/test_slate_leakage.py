@@ -14,8 +14,9 @@ from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.slates.attacks.leak import accuracy
-from fedrank.slates.attacks.leakage import (
+from fedrank.slates.fedslate.state import Transition
+from fedrank_zoo.slate_attacks.leak import accuracy
+from fedrank_zoo.slate_attacks.leakage import (
     Records,
     Wiretap,
     clicked_items,
@@ -27,9 +28,8 @@ from fedrank.slates.attacks.leakage import (
     record,
     without_level,
 )
-from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
-from fedrank.slates.fedslate.state import Transition
+from fedrank_zoo.slate_attacks.settings import SlateAttack
+from fedrank_zoo.slate_attacks.suite import attack_slates, leakage_protocol, leaks, noisy_targets
 
 TINY = SlateAttack(candidates=4, slate=2, time_budget=8, local_widths=(4,), federated_widths=(4,), batch=4)
 

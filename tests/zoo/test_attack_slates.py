@@ -1,5 +1,5 @@
 """``fedrank privacy attack slates`` as a person and as a program see it. What is found:
-tests/slates/law/test_slate_leakage.py."""
+tests/zoo/test_slate_leakage.py."""
 
 import json
 import math
@@ -10,10 +10,10 @@ import pytest
 from fedrank.cli.attack import app
 from fedrank.core.errors import UnknownNameError
 from fedrank.metrics.returns import MeanInterval
-from fedrank.slates.attacks import suite as slate_leakage_suite
-from fedrank.slates.attacks.page import write_page
-from fedrank.slates.attacks.settings import MODES, SlateAttack
-from fedrank.slates.attacks.suite import Leak
+from fedrank_zoo.slate_attacks import suite as slate_leakage_suite
+from fedrank_zoo.slate_attacks.page import write_page
+from fedrank_zoo.slate_attacks.settings import MODES, SlateAttack
+from fedrank_zoo.slate_attacks.suite import Leak
 
 
 def run(capsys, *tokens):

@@ -14,8 +14,12 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.calibration import gaussian_sigma
-from fedrank.texts.attacks.settings import SketchAttack
-from fedrank.texts.attacks.suite import (
+from fedrank.texts.attacks.finding import mean_interval
+from fedrank.texts.sketch import SketchShape
+from fedrank.texts.sketch.account import PAPER_ATTACK
+from fedrank.texts.sketch.noise import SketchNoise
+from fedrank_zoo.sketch_attack.settings import SketchAttack
+from fedrank_zoo.sketch_attack.suite import (
     accuracy_bound,
     attack_sketches,
     cancel,
@@ -26,10 +30,7 @@ from fedrank.texts.attacks.suite import (
     repeat,
     two_silos,
 )
-from fedrank.texts.attacks.world import make_world, mean_interval, share_interval
-from fedrank.texts.sketch import SketchShape
-from fedrank.texts.sketch.account import PAPER_ATTACK
-from fedrank.texts.sketch.noise import SketchNoise
+from fedrank_zoo.sketch_attack.world import make_world, share_interval
 
 TRIALS = 4_000
 

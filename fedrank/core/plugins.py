@@ -26,6 +26,7 @@ GROUPS = {
     "fedrank.mechanisms": "mechanism of privacy",
     "fedrank.presentations": "presentation",
     "fedrank.server_steps": "server step",
+    "fedrank.attackers": "attack",
     "fedrank.objectives": "local objective",
     "fedrank.data": "data set",
     "fedrank.audits": "audit",

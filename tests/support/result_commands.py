@@ -319,9 +319,7 @@ TABLES = {
         ("data check", "data clicks fit", "data clicks replay", "evaluate"), "values, compared with nothing"
     ),
     **dict.fromkeys(("silos glm", "silos survival"), "coefficients"),
-    **dict.fromkeys(
-        ("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch", "privacy table"), "formulas"
-    ),
+    **dict.fromkeys(("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch"), "formulas"),
 }
 
 #: Commands that print no values: servers, and writers of files.

@@ -97,7 +97,6 @@ def test_terminal_json_and_page_say_the_same_first(row, tmp_path, monkeypatch, c
 CHEAP = {
     "privacy epsilon": ("--p", "0.9"),
     "privacy sketch": (),
-    "privacy table": (),
     "privacy mechanisms": ("--epsilon", "1"),
     "data clicks list": (),
     "data list": (),

@@ -11,9 +11,9 @@ import pytest
 
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.dueling import DuelDraws, direction, dueling_steps
-from fedrank.ranking.learners.multileaving import assignment, credit, document_weights, multileave
 from fedrank.ranking.rankers.linear import Linear
+from fedrank_zoo.dueling.multileaving import assignment, credit, document_weights, multileave
+from fedrank_zoo.dueling.steps import DuelDraws, direction, dueling_steps
 
 #: Rankings of 2 to 4 documents by 2 or 3 rankers, and how many ranks are shown.
 WORLDS = {

@@ -20,7 +20,7 @@ all rankers have the same expected credit, whatever they rank.
 The published code compares rankers by 10,000 sampled assignments instead: who got more of the clicks, more often. With
 a single click the two agree; with several, this compares means where that compares medians.
 
-This is the definition, in JAX; :mod:`fedrank.ranking.learners.dueling_kernel` computes the same on the CPU. ``L`` is
+This is the definition, in JAX; :mod:`fedrank_zoo.dueling.kernel` computes the same on the CPU. ``L`` is
 the number of rankers, ``d`` of documents with padding, ``k`` of ranks shown.
 """
 

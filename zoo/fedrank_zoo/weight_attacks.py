@@ -5,7 +5,7 @@ for a sample of all replies. With one attacker that sample has no spread, which 
 it.
 
 Published forms attack gradients or models; all of them are written here for models w, with the model w₀ that the server
-handed out: w − w₀ is the update. Interface and registry are in :mod:`fedrank.engine.attackers`.
+handed out: w − w₀ is the update. The interface is in :mod:`fedrank.engine.attackers`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Protocol
-from fedrank.engine.attackers import ATTACKS, Attack, reply_fields
+from fedrank.core.registry import Entry
+from fedrank.engine.attackers import Attack, reply_fields
 
 
 class _OnWeights(Attack):
@@ -34,11 +35,6 @@ class _OnWeights(Attack):
         return "weights" in fields and [axis for axis, _ in fields["weights"].axes] == ["parameters"]
 
 
-@ATTACKS.register(
-    "lie",
-    summary="The attackers' mean, moved by as many standard deviations as go unnoticed.",
-    citation="baruch2019lie",
-)
 @dataclass(frozen=True)
 class Lie(_OnWeights):
     """A little is enough: all attackers send μ − z·σ, coordinate by coordinate.
@@ -87,11 +83,6 @@ class Lie(_OnWeights):
         return _sent(replies, attackers, jnp.broadcast_to(crafted, replies.weights.shape))
 
 
-@ATTACKS.register(
-    "fang-trimmed-mean",
-    summary="Values just outside those of the attackers, on the side away from where the model goes.",
-    citation="fang2020local",
-)
 @dataclass(frozen=True)
 class FangTrimmedMean(_OnWeights):
     """The attack on the trimmed mean and the median.
@@ -121,11 +112,6 @@ class FangTrimmedMean(_OnWeights):
         return _sent(replies, attackers, mean[None, :] - (rising * std)[None, :] * away)
 
 
-@ATTACKS.register(
-    "fang-krum",
-    summary="One vector against the direction of the model that Krum still picks, and its supporters around it.",
-    citation="fang2020local",
-)
 @dataclass(frozen=True)
 class FangKrum(_OnWeights):
     """The attack on Krum: w₀ − λs with the largest λ for which Krum would pick it, as far as the attackers can tell.
@@ -237,7 +223,6 @@ class FangKrum(_OnWeights):
         return jnp.where(count > 0, step, 0.0)
 
 
-@ATTACKS.register("scaled-inverse", summary="The update reversed, scaled up and noised.", citation="tao2025unlearning")
 @dataclass(frozen=True)
 class ScaledInverse(_OnWeights):
     """Each attacker sends w₀ − 2γg + noise for its honest update g, with γ uniform on [1, 2].
@@ -294,3 +279,22 @@ def _moments(
 def _rising(mean: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
     """1 where the mean is above the start, −1 elsewhere: float32 [n]."""
     return jnp.where(mean > start, 1.0, -1.0)
+
+
+#: The attacks by their names.
+LIE = Entry("lie", Lie, "The attackers' mean, moved by as many standard deviations as go unnoticed.", "baruch2019lie")
+FANG_TRIMMED_MEAN = Entry(
+    "fang-trimmed-mean",
+    FangTrimmedMean,
+    "Values just outside those of the attackers, on the side away from where the model goes.",
+    "fang2020local",
+)
+FANG_KRUM = Entry(
+    "fang-krum",
+    FangKrum,
+    "One vector against the direction of the model that Krum still picks, and its supporters around it.",
+    "fang2020local",
+)
+SCALED_INVERSE = Entry(
+    "scaled-inverse", ScaledInverse, "The update reversed, scaled up and noised.", "tao2025unlearning"
+)

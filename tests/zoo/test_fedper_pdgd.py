@@ -19,15 +19,15 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.engine.study import load_file
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
-from fedrank.ranking.foltr_pdgd.fedper import FedPerPDGD
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.mechanisms.secure_sum import SecureSum
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.rankers.residual import Residual
+from fedrank_zoo.fedper_pdgd import FedPerPDGD
 
-OWN_RANKERS = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "own_rankers.py")
+OWN_RANKERS = load_file(Path(__file__).parents[2] / "reproductions" / "foltr_study_2021" / "own_rankers.py")
 USER = cascade("perfect")
 HIDDEN = 3
 

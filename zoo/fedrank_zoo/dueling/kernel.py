@@ -20,7 +20,6 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.learners.multileaving import CLOSE, rank_weights
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.kernel import (
     asked_by,
@@ -32,6 +31,7 @@ from fedrank.ranking.sessions.kernel import (
     quality_tables,
     sample_clicks,
 )
+from fedrank_zoo.dueling.multileaving import CLOSE, rank_weights
 
 _u64 = np.uint64
 _f32 = np.float32
@@ -253,7 +253,7 @@ def duels(
     pick: jax.Array,
     clicks: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Duels; arguments as in :func:`fedrank.ranking.learners.dueling.dueling_steps`.
+    """Duels; arguments as in :func:`fedrank_zoo.dueling.steps.dueling_steps`.
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
 

@@ -15,7 +15,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 from gymnasium.vector import AutoresetMode  # noqa: E402
 
-from fedrank.slates.world.gym import NAME, ChocKaleEnv, ChocKaleVectorEnv, register  # noqa: E402
+from fedrank_zoo.slate_gym import NAME, ChocKaleEnv, ChocKaleVectorEnv, register  # noqa: E402
 
 #: All tests share its compiled functions.
 WORLD = preset("tension", candidates=5, slate=2, time_budget=6)

@@ -18,17 +18,12 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.messages import Array, Layout, f4, field, message
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.rng import perturbation
-from fedrank.engine.attackers import (
-    ATTACKS,
-    InvertedMetric,
-    RandomMetric,
-    TargetedSeeds,
-    draw_attackers,
-)
-from fedrank.engine.weight_attacks import FangKrum, FangTrimmedMean, Lie, ScaledInverse
+from fedrank.engine.attackers import ATTACKS, InvertedMetric, draw_attackers
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade, inverted_user
 from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
+from fedrank_zoo.value_attacks import RandomMetric, TargetedSeeds
+from fedrank_zoo.weight_attacks import FangKrum, FangTrimmedMean, Lie, ScaledInverse
 
 N, SIZE = 12, 6
 ON_VALUES = ("random-metric", "inverted-metric", "targeted-seeds")

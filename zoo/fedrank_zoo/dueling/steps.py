@@ -20,7 +20,7 @@ for MGD with nine candidates where θ has norm 1, and −0.6 % and −1.3 % at 5
 A perfect user's clicks move θ by 7 to 20 % of a step towards what is relevant.
 
 Two layouts of the data lead to two implementations, as for sessions: padded arrays to the JAX reference in this file,
-feature-major blocks to :mod:`fedrank.ranking.learners.dueling_kernel`.
+feature-major blocks to :mod:`fedrank_zoo.dueling.kernel`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.learners.dueling_kernel import duels
-from fedrank.ranking.learners.multileaving import CLOSE, assignment, credit, document_weights, multileave
 from fedrank.ranking.learners.pdgd import Learned
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.reference import rank, simulate_clicks
 from fedrank.ranking.sessions.results import SessionResults
+from fedrank_zoo.dueling.kernel import duels
+from fedrank_zoo.dueling.multileaving import CLOSE, assignment, credit, document_weights, multileave
 
 
 class DuelDraws(NamedTuple):

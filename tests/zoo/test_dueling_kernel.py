@@ -9,10 +9,10 @@ from worlds import FEATURES, tiny_queries
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
-from fedrank.ranking.learners.dueling_kernel import fill_ranks
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank_zoo.dueling.kernel import fill_ranks
+from fedrank_zoo.dueling.steps import DuelDraws, dueling_steps
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3)}
 USERS = (cascade("informational"), cascade("perfect"))

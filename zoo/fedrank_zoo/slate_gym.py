@@ -10,7 +10,7 @@ satisfaction as each platform saw it right after its own turn.
 
 Gymnasium comes with the extra ``gym``.
 
->>> from fedrank.slates.world.gym import ChocKaleEnv
+>>> from fedrank_zoo.slate_gym import ChocKaleEnv
 >>> env = ChocKaleEnv("tension")
 >>> observation, info = env.reset(seed=0)
 >>> observation["documents"].shape

@@ -1,13 +1,13 @@
-"""The publication's metrics, and why they are no measure of learning: a policy that never changes has them, too.
+"""The publication's metrics beside what it printed, and why they are no measure of learning; every run beside policies.
 
 "Optimal reward" is the largest mean of 100 users in a row while learning, looked at after every 20; ETROR is the number
-of users until then (Deng et al., arXiv 2409.14872, 2024, Tables I to IV).
+of users until then (Deng et al., arXiv 2409.14872, 2024, Tables I to IV). A policy that never changes has them, too:
+the maximum of a noisy curve lies above the truth, the more so the noisier the curve and the longer the run, and its
+place on the curve says nothing about how fast the policy learnt.
 
-Studies of platforms: every run beside all policies, and the publication's own metrics beside what it printed.
-
-What a paper prints goes into ``expected.json`` as for any study. An entry whose measure is ``"optimal reward (A)"`` or
-``"ETROR (A)"``, of split ``"legacy"``, stands beside ours of the same name; one of ``"engagement (A)"`` of split
-``"test"`` stands beside a quantity that is not the same, and the notes say so.
+An entry of ``expected.json`` whose measure is ``"optimal reward (A)"`` or ``"ETROR (A)"``, of split ``"legacy"``,
+stands beside ours of the same name; one of ``"engagement (A)"`` of split ``"test"`` stands beside a quantity that is
+not the same, and the notes of the page say so.
 """
 
 from __future__ import annotations
@@ -17,26 +17,106 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Integer, Shaped
 
+from fedrank.core.arrays import AnyArray
+from fedrank.core.errors import ConfigError
+from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study, expected_value
 from fedrank.engine.variations import Variation
-from fedrank.metrics.returns import max_of_moving_mean
 from fedrank.report.run import Run
-from fedrank.report.statistics import Estimate, Interval, t_quantile
+from fedrank.report.statistics import Estimate, Interval, mean_interval, t_quantile
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.files import COPYING, POLICIES, SlateRun
-from fedrank.slates.report.tables import DIGITS, against, final_engagement, slates_of, way
+from fedrank.slates.report.tables import DIGITS, against, final_engagement, way
 
+#: FedSlate's moving mean spans WINDOW episodes and is looked at once every EVERY episodes.
+WINDOW, EVERY = 100, 20
 #: The policy that never changes.
 FIXED = "choc"
-_STILL = f"{FIXED} from beginning to end"
-#: Users that the publication's platforms served.
-PUBLISHED_USERS = 5000
 #: Curves of it that are drawn, and with which seed.
 _CURVES, _SEED = 200, 20240913
 #: Ends of what most of them have.
 _ENDS = (10, 50, 90)
+
+
+#: Split of the publication's metrics in ``expected.json``.
+LEGACY = "legacy"
+
+
+class MovingMaximum(NamedTuple):
+    """FedSlate's two legacy metrics.
+
+    Attributes:
+        optimal_reward: float64 [...], maximum of the moving mean of returns.
+        etror: int64 [...], "episodes to reach optimal reward": episodes played when that maximum was recorded.
+    """
+
+    optimal_reward: Float[np.ndarray, "*runs"]
+    etror: Integer[np.ndarray, "*runs"]
+
+
+def max_of_moving_mean(
+    returns: Sequence[float] | Shaped[AnyArray, "*shape"], window: int = WINDOW, every: int = EVERY
+) -> MovingMaximum:
+    """The legacy metrics "optimal reward" and ETROR of training curves.
+
+    A record is the mean of the last ``window`` episodes, taken after every ``every``-th episode; only full windows
+    count. Among equal records the first is the maximum.
+
+    Args:
+        returns: float [..., episodes], returns in the order of training.
+        window: Episodes of a mean.
+        every: Episodes from one record to the next.
+
+    Raises:
+        ConfigError: Fewer episodes than a window needs, or a window or step below 1.
+
+    >>> max_of_moving_mean([1, 1, 4, 4, 1, 1], window=2, every=2)
+    MovingMaximum(optimal_reward=array(4.), etror=array(4))
+    """
+    returns = np.asarray(returns, np.float64)
+    if window < 1 or every < 1:
+        raise ConfigError(f"window and every count episodes and must be at least 1, got {window} and {every}.")
+    first = -(-window // every) * every  # the first record with a full window
+    if returns.ndim < 1 or returns.shape[-1] < first:
+        raise ConfigError(
+            f"A moving mean of {window} episodes, recorded every {every}, needs {first} episodes, got returns of shape "
+            f"{returns.shape}."
+        )
+    total = np.concatenate([np.zeros((*returns.shape[:-1], 1)), np.cumsum(returns, axis=-1)], axis=-1)
+    ends = np.arange(first, returns.shape[-1] + 1, every)
+    records = (total[..., ends] - total[..., ends - window]) / window
+    return MovingMaximum(np.asarray(records.max(axis=-1)), np.asarray(ends[records.argmax(axis=-1)]))
+
+
+class Legacy(NamedTuple):
+    """The publication's metrics of one platform.
+
+    Attributes:
+        reward: "Optimal reward": the largest moving mean of the users while learning, over seeds.
+        etror: "Episodes to reach" it, by seed.
+    """
+
+    reward: Estimate
+    etror: tuple[int, ...]
+
+
+def legacy_metrics(run: Run) -> dict[str, Legacy]:
+    """The publication's metrics of a run by platform; exploration counts, first rounds do not.
+
+    Empty where a run served fewer users than a window has.
+    """
+    episodes = Frame.from_parquet((run.path / "episodes.parquet").read_bytes())
+    out = {}
+    for name in run.details.names if episodes["episode"].max(initial=-1) + 1 >= WINDOW else ():
+        mine = episodes.where(platform=name).sort("episode")
+        parts = (mine.where(seed=seed) for seed in run.seeds)
+        found = [max_of_moving_mean(part["engagement"] - part["first"]) for part in parts]
+        rewards = mean_interval([float(one.optimal_reward) for one in found])
+        out[name] = Legacy(rewards, tuple(int(one.etror) for one in found))
+    return out
 
 
 class Fixed(NamedTuple):
@@ -66,15 +146,15 @@ def constant_metrics(slates: SlateRun, platform: str, users: int) -> Fixed | Non
     Returns:
         None if the run has no such policy, or there are fewer users than a moving mean has.
     """
-    mark, window = slates.mark(FIXED), slates.window
+    mark = slates.mark(FIXED)
     found = None if mark is None else mark.values.get(slates.measures[1 + slates.names.index(platform)])
-    if mark is None or found is None or found.high is None or mark.users < 2 or users < 2 * max(window):
+    if mark is None or found is None or found.high is None or mark.users < 2 or users < 2 * WINDOW:
         return None
     counted = (slates.stay - 1) / slates.stay  # the publication leaves the first round of a user out
     spread = (found.high - found.mean) / t_quantile(mark.users - 1) * mark.users**0.5
     mean, deviation = counted * found.mean, counted**0.5 * spread
     draws = np.random.default_rng(_SEED).normal(mean, deviation, (_CURVES, users))
-    rewards, etrors = max_of_moving_mean(draws, *window)
+    rewards, etrors = max_of_moving_mean(draws)
     low, middle, high = np.percentile(rewards, _ENDS)
     first, half, last = np.percentile(etrors, _ENDS)
     return Fixed(
@@ -82,114 +162,20 @@ def constant_metrics(slates: SlateRun, platform: str, users: int) -> Fixed | Non
     )
 
 
-def legacy_table(run: Run) -> Table | None:
-    """The metrics of the run beside those of a policy that never changes; None where they are not defined."""
-    slates, rows = slates_of(run), []
-    counted = (slates.stay - 1) / slates.stay
-    for name, measure in zip(slates.names, slates.measures[1:], strict=True):
-        ours, still, now = (
-            slates.legacy.get(name),
-            constant_metrics(slates, name, slates.users),
-            final_engagement(run, measure),
-        )
-        if ours is None:
-            continue
-        rows.append(
-            {
-                "platform": name,
-                "policy": "this run, while it learnt",
-                "mean": None if now is None else f"{counted * now.mean:.{DIGITS}f}",
-                "reward": _ends(ours.reward, DIGITS),
-                "etror": etror_words(ours.etror),
-            }
-        )
-        if still is not None:
-            rows.append(
-                {
-                    "platform": name,
-                    "policy": _STILL,
-                    "mean": f"{still.mean:.{DIGITS}f}",
-                    "reward": _ends(still.reward, DIGITS),
-                    "etror": _ends(still.etror, 0),
-                }
-            )
-    if not rows:
-        return None
-    columns = (
-        Column("platform", "platform"),
-        Column("policy", "policy"),
-        Column("mean", "mean of a user in truth", numeric=True),
-        Column("reward", "“optimal reward”", numeric=True),
-        Column("etror", "ETROR, users", numeric=True),
-    )
-    notes = [
-        "Without the first round of a user, as the publication counts. In truth: of this run its last networks, for "
-        "fresh users. In brackets: “optimal reward”: 95 % interval over seeds; ETROR: smallest to largest.",
-    ]
-    if any(row["policy"] == _STILL for row in rows):
-        notes.append(
-            f"{FIXED}: median, and in brackets what 80 % of {_CURVES} runs of {slates.users:,} users have, drawn from "
-            "its mean and spread."
-        )
-    return Table("The publication’s metrics (legacy)", columns, tuple(rows), tuple(notes))
-
-
-def legacy_words(run: Run) -> list[str]:
-    """Sentences about the metrics and their limits."""
-    slates = slates_of(run)
-    window, every = slates.window
-    out = [
-        f"“Optimal reward” is the largest mean of {window} users in a row while learning, looked at after every {every}"
-        "; ETROR is the number of users until then. FedSlate’s tables print them.",
-    ]
-    if not slates.legacy:
-        out.append(f"They need {window} users in a run that has ended; this run has {slates.users:,}.")
-    first = slates.names[0]
-    still = constant_metrics(slates, first, PUBLISHED_USERS)
-    if still is not None:
-        (low, high), (soon, late) = (
-            (f"{end or 0:,.0f}" for end in (x.low, x.high)) for x in (still.reward, still.etror)
-        )
-        out.append(
-            f"A policy that never changes scores the same: {FIXED} from beginning to end, {still.mean:,.0f} a user on "
-            f"{first} in truth, has over the publication’s {PUBLISHED_USERS:,} users an “optimal reward” of "
-            f"{still.reward.mean:,.0f} (80 % of runs: {low} to {high}) after {soon} to {late} users, and has learnt "
-            "nothing."
-        )
-    out.append(
-        "The largest of many means lies above the truth, the more so the longer the run, and where it falls is chance: "
-        "neither says how good a policy is, or how soon. What does stands above."
-    )
-    return out
-
-
 def etror_words(values: tuple[int, ...]) -> str:
     """ETROR over seeds: median, and smallest to largest."""
     return f"{exact.median(values):,.0f}" + (f" ({min(values):,} to {max(values):,})" if len(values) > 1 else "")
 
 
-def _ends(value: Interval, digits: int) -> str:
-    ends = "" if value.low is None or value.high is None else f" ({value.low:.{digits}f} to {value.high:.{digits}f})"
-    return f"{value.mean:.{digits}f}{ends}"
-
-
-#: Split of the publication's metrics in ``expected.json``.
-LEGACY = "legacy"
-
-
-def notes(printed: bool) -> list[str]:
-    """Notes under a table of engagement.
+def study_tables(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Table]:
+    """The tables of a study of FedSlate beside that of its measures.
 
     Args:
-        printed: Whether numbers of the paper stand beside ours.
+        paper: What was printed.
+        study: Which table or figure.
+        runs: Label, variation and run.
     """
-    out = ["engagement: of a user's stay, without a discount; test: fresh users, without exploration."]
-    if printed:
-        out.append(
-            "The paper's number is another quantity: the largest mean of 100 users in a row while learning (of random "
-            "slates, the mean of all users). It lies above the truth, and a policy that never changes has it, too."
-        )
-    return out
+    return [table for table in (policies_table(runs), legacy_table(paper, study, runs)) if table is not None]
 
 
 def policies_table(runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
@@ -224,7 +210,7 @@ def policies_table(runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
     return Table("Beside every policy", tuple(c for c in columns if c.key in shown), tuple(rows), tuple(said))
 
 
-def study_legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
+def legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> Table | None:
     """“Optimal reward” and ETROR of every run and platform; None if no run has them.
 
     Args:
@@ -234,7 +220,7 @@ def study_legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Var
     """
     rows: list[dict[str, Json]] = []
     for label, variation, run in runs:
-        for name, ours in run.details.legacy.items():
+        for name, ours in legacy_metrics(run).items():
             still = constant_metrics(run.details, name, run.details.users)
             reward, etror = (
                 expected_value(paper, study, variation.where, LEGACY, f"{what} ({name})")
@@ -268,7 +254,7 @@ def study_legacy_table(paper: Paper, study: Study, runs: Sequence[tuple[str, Var
         Column("fixed_etror", f"of {FIXED} that never changes", numeric=True),
         Column("paper_etror", "paper", numeric=True),
     )
-    served = sorted({run.details.users for _, _, run in runs if run.details.legacy})
+    served = sorted({run.details.users for _, _, run in runs if legacy_metrics(run)})
     printed = (e for e in paper.values if (e["study"], e["split"]) == (study.name, LEGACY))
     sources = dict.fromkeys(str(e["source"]) for e in printed)
     said = (

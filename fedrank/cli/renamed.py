@@ -13,6 +13,7 @@ NEW_NAMES = {
     "audit": "privacy audit",
     "cite": "report --cite",
     "clicks": "data clicks",
+    "clicks replay": "reproduce aol4foltr",
     "coordinate": "slates coordinate",
     "coordinate platforms": "slates coordinate",
     "leaderboard": "reproduce leaderboard",

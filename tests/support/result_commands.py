@@ -316,7 +316,7 @@ TABLES = {
     ),
     **dict.fromkeys(("search ask", "search owner status"), "documents"),
     **dict.fromkeys(
-        ("data check", "data clicks fit", "data clicks replay", "evaluate"), "values, compared with nothing"
+        ("data check", "data clicks fit", "reproduce aol4foltr", "evaluate"), "values, compared with nothing"
     ),
     **dict.fromkeys(("silos glm", "silos survival"), "coefficients"),
     **dict.fromkeys(("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch"), "formulas"),

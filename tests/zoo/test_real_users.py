@@ -10,9 +10,9 @@ import pytest
 from fedrank.cli.main import call
 from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatError, MissingDataError
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.logs import aol4foltr
-from fedrank.ranking.logs.aol4foltr import FEATURES, GLOBAL, UserLog, check_files, read_users, write_example
-from fedrank.ranking.logs.replay import mrr, replay_log, rounds_of
+from fedrank_zoo.aol4foltr import log as aol4foltr
+from fedrank_zoo.aol4foltr.log import FEATURES, GLOBAL, UserLog, check_files, read_users, write_example
+from fedrank_zoo.aol4foltr.replay import mrr, replay_log, rounds_of
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_what_is_wrong(folder, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     out = str(tmp_path / "log")
-    assert call(["data", "clicks", "replay", out, "--example", "--seeds", "1", "--events", "8", "--json"]) == 0
+    assert call(["reproduce", "aol4foltr", out, "--example", "--seeds", "1", "--events", "8", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["made_up"] and said["users"] == 6 and said["events"][-1] == 8 and len(said["mrr"]) == 1
-    assert call(["data", "clicks", "replay", out, "--example"]) == 1 and "not empty" in capsys.readouterr().err
+    assert call(["reproduce", "aol4foltr", out, "--example"]) == 1 and "not empty" in capsys.readouterr().err

@@ -26,8 +26,8 @@ from jaxtyping import Float, Int
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.learners.pdgd import pdgd_gradient, sample_ranking
-from fedrank.ranking.logs.aol4foltr import UserLog
 from fedrank.ranking.rankers.linear import Linear
+from fedrank_zoo.aol4foltr.log import UserLog
 
 ARRIVALS = ("synchronous", "asynchronous")
 #: Results shown and looked at.

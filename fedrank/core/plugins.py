@@ -34,6 +34,9 @@ GROUPS = {
     "fedrank.slate_learners": "learner of slates",
     "fedrank.search_engines": "search engine",
     "fedrank.formats": "format of data",
+    "fedrank.searches": "search for settings",
+    "fedrank.trackers": "tracker",
+    "fedrank.executors": "executor",
     "fedrank.attacks": "command of fedrank privacy attack",
     "fedrank.reproductions": "command of fedrank reproduce",
 }

@@ -19,7 +19,6 @@ from slate_run_factory import make_slate_run
 from text_run_factory import make_text_run
 
 from fedrank.data import load
-from fedrank.engine.search import Trial
 from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
@@ -29,6 +28,7 @@ from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
 from fedrank.texts.attacks.finding import Finding
 from fedrank_zoo.linking.world import Linked
+from fedrank_zoo.optuna_search.search import Trial
 from fedrank_zoo.slate_attacks.leak import Leak
 
 FINDINGS = [
@@ -168,7 +168,7 @@ def _search(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Ma
     first, second = _two_runs(folder / "search", seeds)
     trials = [Trial(0, {"sigma": 0.1}, 0.41, first), Trial(1, {"sigma": 0.2}, None, folder, "refused")]
     trials.append(Trial(2, {"sigma": 0.4}, 0.45, second))
-    replace("fedrank.engine.search.run_search", lambda *_, **__: trials)
+    replace("fedrank_zoo.optuna_search.search.run_search", lambda *_, **__: trials)
     words = ("sweep", "--search", "optuna", "--vary", "sigma=0.1..0.5", "--out", str(folder / "search"), "--quiet")
     return Made(words, folder / "search" / "compare.html", seeds)
 
@@ -336,7 +336,7 @@ PAGES = {
     "fedrank.report.page.write_findings_page": "privacy plan",
     "fedrank.report.compare.write_comparison": "compare",
     "fedrank.report.study.write_study_page": "reproduce",
-    "fedrank.report.search.write_search": "sweep",
+    "fedrank_zoo.optuna_search.page.write_search": "sweep",
     "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.report.plan.write_page": "privacy plan",
     "fedrank.silos.report.answer.write_answers": "silos compare",

@@ -8,7 +8,6 @@ from cyclopts import App
 
 from fedrank.cli.report import drawn
 from fedrank.cli.terminal import AsJson, Names, Quiet, Status, Switch, headline, print_json, say, time_left
-from fedrank.engine.executors.choose import Engine
 
 app = App(
     name="leaderboard", help="Run every method that ranks under the same budgets, and lay them beside each other."
@@ -28,7 +27,7 @@ def leaderboard(
     fraction: float = 1.0,
     seeds: int = 3,
     seed: int = 100,
-    executor: Engine = "processes",
+    executor: str = "processes",
     workers: int = 0,
     address: str = "",
     quiet: Quiet = False,

@@ -7,8 +7,8 @@ import pytest
 from report_factory import make_run
 
 from fedrank.core.errors import RunError
-from fedrank.engine.search import Trial
-from fedrank.report.search import in_words, progress_figure, search_opening, trials_table, write_search
+from fedrank_zoo.optuna_search.page import in_words, progress_figure, search_opening, trials_table, write_search
+from fedrank_zoo.optuna_search.search import Trial
 
 TRIALS = [
     Trial(0, {"sigma": 0.1}, 0.40, Path()),

@@ -10,7 +10,7 @@ from fedrank.cli.terminal import headline, print_json, say, table
 from fedrank.core.errors import ConfigError
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
-from fedrank.engine.search import Trial, best, parse_space, run_search
+from fedrank_zoo.optuna_search.search import Trial, best, parse_space, run_search
 
 
 def search_settings(
@@ -50,7 +50,7 @@ def search_settings(
             "that are chosen by the test part look better than they are."
         )
 
-    from fedrank.report.search import measures_of, search_opening, value_of, write_csv, write_search
+    from fedrank_zoo.optuna_search.page import measures_of, search_opening, value_of, write_csv, write_search
 
     how: dict[str, Any] = {"trials": trials, "about": measure, "minimise": minimise, "listener": listener}
     found = run_search(config, parse_space(vary), folder, lambda path: value_of(path, split, name), **how)

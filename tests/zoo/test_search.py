@@ -4,10 +4,10 @@ import optuna
 import pytest
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.engine import search
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.search import Range, best, parse_space, run_search
 from fedrank.engine.settings import from_dict
+from fedrank_zoo.optuna_search import search
+from fedrank_zoo.optuna_search.search import Range, best, parse_space, run_search
 
 CONFIG = from_dict({"clients": 10, "rounds": 5})
 SPACE = {"sigma": Range(0.001, 0.1, log=True), "clients": Range(5, 9), "ranker": ["linear", "mlp"]}

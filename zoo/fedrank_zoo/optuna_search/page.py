@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.engine.search import Trial, best
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, ticks
 from fedrank.report.claims import Comparison, Measured, Named, say
@@ -24,6 +23,7 @@ from fedrank.report.load import load
 from fedrank.report.opening import Number, Opening
 from fedrank.report.statistics import Interval, final_values
 from fedrank.report.tables import Column, Table
+from fedrank_zoo.optuna_search.search import Trial, best
 
 #: Name of the chart of all trials.
 PROGRESS = "trials"

@@ -23,9 +23,7 @@ def executor(engine: str, workers: int = 0, address: str = "") -> Executor:
         RunError: There is no cluster at the address.
     """
     if address and engine in ("here", "processes"):
-        raise ConfigError(
-            f"address = {address!r} is of a cluster of dask or ray; the engine {engine!r} has none."
-        )
+        raise ConfigError(f"address = {address!r} is of a cluster of dask or ray; the engine {engine!r} has none.")
     if workers and (engine == "here" or address):
         raise ConfigError(
             f"workers = {workers} means nothing with {'address' if address else 'engine here'}: "

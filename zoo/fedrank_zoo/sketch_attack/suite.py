@@ -38,9 +38,10 @@ from jaxtyping import Bool, Float, Float64, Integer, Real
 from fedrank.texts.attacks.finding import Finding, mean_interval
 from fedrank.texts.sketch import SketchShape, estimate
 from fedrank.texts.sketch.account import QueryBudget, compose
-from fedrank.texts.sketch.decoys import SCHEMES, Obfuscator, fits
+from fedrank.texts.sketch.decoys import Obfuscator, fits
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 from fedrank.texts.sketch.sizing import decoys_of
+from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
 from fedrank_zoo.sketch_attack.settings import ATTACKED, SketchAttack
 from fedrank_zoo.sketch_attack.world import Questions, World, ask, make_world, share_interval
 
@@ -265,7 +266,9 @@ def dictionary(world: World, z1: int, scheme: str, trials: int, rng: np.random.G
         trials: Questions, each about another term if there are enough.
         rng: Generator.
     """
-    querier = SCHEMES[scheme](world.shape, z1, world.terms, world.hashes, rng.bytes(32))
+    querier = (IcdeObfuscator if scheme == "icde" else Obfuscator)(
+        world.shape, z1, world.terms, world.hashes, rng.bytes(32)
+    )
     alike = 1 + (world.shape.z - z1 if scheme == "icde" else decoys_of(world.shape.z, z1, 0))
     named, candidates = np.zeros(trials), np.zeros(trials)
     for trial, term in enumerate(rng.choice(len(world.terms), trials, replace=trials > len(world.terms))):

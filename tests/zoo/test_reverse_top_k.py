@@ -6,7 +6,7 @@ from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.texts.sketch import Cells, SketchShape, encode, hash_terms
-from fedrank.texts.sketch.decoys import build_lists
+from fedrank_zoo.cs_f_ltr_icde_2021 import build_lists
 
 DOCUMENTS, VOCABULARY, K = 400, 1500, 10
 SHAPE = SketchShape(12, 60)

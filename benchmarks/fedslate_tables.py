@@ -19,9 +19,10 @@ from typing import Any
 
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import plan_runs, read_paper
+from fedrank.engine.study import load_file, plan_runs, read_paper
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import Variation
+from fedrank.report.load import load
 
 PAPER = Path(__file__).parent.parent / "reproductions" / "fedslate_2024" / "full"
 #: Rounds of a user, and evaluations of a run.
@@ -61,11 +62,15 @@ def measured(folder: Path) -> dict[str, Any]:
         ]
         for policy, theirs in found["against"].items()
     }
+    legacy = load_file(PAPER.parent / "legacy.py").legacy_metrics(load(folder))
     out["published"] = {
-        name: {"optimal reward": _rounded(of["optimal_reward"]), "ETROR": of["etror"]}
-        for name, of in found["legacy"]["platforms"].items()
+        name: {"optimal reward": _rounded(_ends(of.reward)), "ETROR": list(of.etror)} for name, of in legacy.items()
     }
     return out
+
+
+def _ends(found: Any) -> dict[str, float]:
+    return {"value": found.mean, "low": found.low, "high": found.high}
 
 
 def _rounded(interval: dict[str, float]) -> dict[str, float]:

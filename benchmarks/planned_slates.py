@@ -25,13 +25,13 @@ import fedrank
 from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax, jnp
 from fedrank.metrics.returns import mean_interval
-from fedrank.slates.attacks.settings import SlateAttack
-from fedrank.slates.attacks.suite import attack_slates
 from fedrank.slates.learner import LearnedPolicy
 from fedrank.slates.planning import PlanLearner
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import BASELINES, play_compiled
 from fedrank.slates.world.satisfaction import preset
+from fedrank_zoo.slate_attacks.settings import SlateAttack
+from fedrank_zoo.slate_attacks.suite import attack_slates
 
 RESULTS = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 #: First of the eight seeds; none of them was used while the method was made.

@@ -6,7 +6,7 @@ A thousand users at a time, three fixed policies, two worlds: seconds. Needs the
 
 import numpy as np
 
-from fedrank.slates.world.gym import ChocKaleVectorEnv
+from fedrank_zoo.slate_gym import ChocKaleVectorEnv
 
 USERS = 1000
 

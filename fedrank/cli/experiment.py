@@ -13,9 +13,9 @@ from cyclopts import Parameter
 
 from fedrank.cli.report import compare_runs, show
 from fedrank.cli.terminal import AsJson, Quiet, Switch, listener, print_json
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part
-from fedrank.engine.executors.choose import Engine
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import (
     DEFAULT_PROTOCOL,
@@ -154,7 +154,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             config: The experiment.
             source: A protocol (see --list), or a TOML file such as a run's config.toml; flags win over it.
             out: The run's directory; by default a new one in runs, named after what the run is about.
-            track: Write measures while the run goes on: csv, tensorboard, mlflow, or several of them.
+            track: Write measures while the run goes on: csv; tensorboard and mlflow are of fedrank-zoo.
             list_: Run nothing, list the protocols; with --json also their papers, files and what crosses.
         """
         if list_:
@@ -172,12 +172,12 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         /,
         *,
         vary: list[str] | None = None,
-        search: Literal["grid", "optuna"] = "grid",
+        search: str = "grid",
         trials: int = 20,
         measure: str = "",
         minimise: Switch = False,
         config: known = default,  # type: ignore[valid-type]
-        executor: Engine = "here",
+        executor: str = "here",
         workers: int = 0,
         address: str = "",
         out: Path | None = None,
@@ -192,26 +192,26 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             config: What the experiments have in common.
             vary: A setting and its values, such as privacy.p=0.25,0.5,1, or several of them for combinations; with
                 --search optuna also a range, such as sigma=0.001..0.1:log or clients=10..50.
-            search: Run all combinations, or let Optuna choose by what they bring.
+            search: grid: run all combinations; optuna (fedrank-zoo): let Optuna choose by what they bring.
             trials: optuna: number of runs in all.
             measure: optuna: what is to be best, such as 'vali: nDCG@10'; by default the first validation measure. The
                 test part is shown for the best run only.
             minimise: optuna: less is better.
             executor: Who computes the grid: this process, one run after the other (here), processes of this machine, or
-                a cluster of dask or ray, extras.
+                a cluster of dask or ray (fedrank-zoo).
             workers: Processes on this machine; 0: one a processor.
             address: Of a cluster of dask or ray that runs already.
             out: Directory of the runs; by default one in runs, named after the file or what varies.
-            track: Write measures of each run while it goes on: csv, tensorboard, mlflow, or several of them.
+            track: Write measures of each run while it goes on: csv; tensorboard and mlflow are of fedrank-zoo.
         """
         from fedrank.engine.executors.choose import executor as chosen
         from fedrank.engine.sweep import run_sweep
 
-        if executor != "here" and (search == "optuna" or track):
-            what = "--search optuna chooses a run by those before it" if search == "optuna" else "--track follows runs"
+        if executor != "here" and (search != "grid" or track):
+            what = f"--search {search} chooses a run by those before it" if search != "grid" else "--track follows runs"
             raise ConfigError(f"{what} in this process; leave --executor {executor} out.")
-        if search == "optuna":
-            from fedrank.cli.trials import search_settings
+        if search != "grid":
+            search_settings = plugins.get("fedrank.searches", search)
 
             stem = Path(source).stem if source.endswith(".toml") else protocol
             place = out or _RUNS / f"search-{stem}"
@@ -253,7 +253,7 @@ def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_jso
 
     Args:
         folder: The run's directory.
-        track: Write measures while the run goes on: csv, tensorboard, mlflow; by default what followed it before.
+        track: Write measures while the run goes on, as --track of run; by default what followed it before.
     """
     from fedrank.engine.run import resume_experiment
     from fedrank.engine.tracking import tracked_before

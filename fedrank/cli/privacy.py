@@ -172,24 +172,3 @@ def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
         *(f"{row['protocol']}, {row['mode']}: {row['known']}" for row in rows if row["known"]),
         *(f"Promises nothing, and sends {what}: {', '.join(names)}" for what, names in crosses.items()),
     )
-
-
-@app.command
-def table(*, as_json: AsJson = False) -> None:
-    """Table 2 of the FOLtR-ES paper: ε of one interaction under three click models, ours and the printed one."""
-    from fedrank.ranking.privacy_table import table2
-
-    rows = table2()
-    if as_json:
-        print_json([asdict(row) for row in rows])
-        return
-
-    chances = sorted({row.p for row in rows})
-    cells = {(row.user, row.p): row for row in rows}
-    titles = [f"{p}" for p in chances]
-    shown = made("click model", *titles, numbers=titles, title="ε of one interaction, by p")
-    for user in dict.fromkeys(row.user for row in rows):
-        shown.add_row(user, *(f"{cells[user, p].epsilon:.2f}" for p in chances))
-        shown.add_row("  as printed", *(f"{cells[user, p].paper:.2f}" for p in chances), style="dim", end_section=True)
-    shown.add_row("any clicks, equation 10", *(f"{cells[rows[0].user, p].bound:.2f}" for p in chances))
-    say(shown, "MaxRR in lists of 5, three grades; Kharitonov 2019, Table 2.")

@@ -1,4 +1,4 @@
-"""``fedrank reproduce``: a paper's tables and figures, theirs beside ours; ``reproduce leaderboard``."""
+"""``fedrank reproduce``: a paper's tables and figures, theirs beside ours; and what packages add."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from cyclopts import App
 
 from fedrank.cli.report import drawn
 from fedrank.cli.terminal import AsJson, Names, Quiet, headline, listener, print_json, say
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 app = App(name="reproduce")
-app.command(
-    "fedrank.cli.leaderboard:app",
-    name="leaderboard",
-    help="Run every method that ranks under the same budgets, and lay them beside each other.",
-)
+for _name in plugins.names("fedrank.reproductions"):
+    app.command(plugins.get("fedrank.reproductions", _name), name=_name)
 
 
 @app.default

@@ -26,6 +26,7 @@ GROUPS = {
     "fedrank.mechanisms": "mechanism of privacy",
     "fedrank.presentations": "presentation",
     "fedrank.server_steps": "server step",
+    "fedrank.attackers": "attack",
     "fedrank.objectives": "local objective",
     "fedrank.data": "data set",
     "fedrank.audits": "audit",
@@ -33,6 +34,13 @@ GROUPS = {
     "fedrank.slate_learners": "learner of slates",
     "fedrank.search_engines": "search engine",
     "fedrank.formats": "format of data",
+    "fedrank.decoys": "scheme of decoys",
+    "fedrank.candidates": "way to choose foreign documents",
+    "fedrank.searches": "search for settings",
+    "fedrank.trackers": "tracker",
+    "fedrank.executors": "executor",
+    "fedrank.attacks": "command of fedrank privacy attack",
+    "fedrank.reproductions": "command of fedrank reproduce",
 }
 
 

@@ -24,11 +24,11 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.trees import Json
@@ -59,6 +59,8 @@ class Study:
         pool: Settings that are averaged over.
         against: Settings of what differences are taken to.
         settings: Further settings of what ``program`` computes.
+        tables: What makes further tables of a sweep's runs: a function's dotted name, called as :attr:`more_tables`
+            says; empty: nothing.
         all_of: Settings that take all values which the data on this machine allows.
     """
 
@@ -74,6 +76,7 @@ class Study:
     pool: tuple[str, ...] = ()
     against: dict[str, Json] = field(default_factory=dict)
     settings: dict[str, Json] = field(default_factory=dict)
+    tables: str = ""
     all_of: tuple[str, ...] = ()
 
     @property
@@ -85,21 +88,35 @@ class Study:
         Raises:
             ConfigError: There is no such function.
         """
-        if not self.program:
+        return self._function("program", self.program)
+
+    @property
+    def more_tables(self) -> Callable[[Paper, Study, Sequence[tuple[str, Variation, Any]]], list[Any]] | None:
+        """The function that ``tables`` names: of the paper, the study, and label, variation and run of each run.
+
+        It returns tables (:class:`fedrank.report.tables.Table`).
+
+        Raises:
+            ConfigError: There is no such function.
+        """
+        return self._function("tables", self.tables)
+
+    def _function(self, key: str, named: str) -> Callable[..., Any] | None:
+        if not named:
             return None
         try:
-            module, _, name = self.program.partition(":")
+            module, _, name = named.partition(":")
             beside = module.endswith(".py")
             resolved = getattr(load_file(self.path.parent / module), name) if beside else None
-            function = resolved if beside else pkgutil.resolve_name(self.program)
+            function = resolved if beside else pkgutil.resolve_name(named)
         except (ImportError, AttributeError, ValueError, OSError) as error:
             raise ConfigError(
-                f"{self.path}: program: no function {self.program!r} ({error}). Name one as package.module:function, "
+                f"{self.path}: {key}: no function {named!r} ({error}). Name one as package.module:function, "
                 "or as file.py:function of a file in the study's folder."
             ) from error
         if not callable(function):
-            raise ConfigError(f"{self.path}: program: {self.program!r} is not a function.")
-        return cast("Callable[[Study, float, Listener], tuple[tuple[Any, ...], dict[str, Json]]]", function)
+            raise ConfigError(f"{self.path}: {key}: {named!r} is not a function.")
+        return function
 
 
 def load_file(path: Path) -> ModuleType:

@@ -1,9 +1,7 @@
 """Measures of a policy's returns: mean and interval, time to a threshold, and the discounted sum over a run.
 
 :func:`mean_interval` of returns on fresh episodes and :func:`time_to_threshold` on an independent evaluation curve are
-what to report. :func:`max_of_moving_mean` is what FedSlate (Deng et al. 2024, Tables I–IV) reports; it is here to be
-compared with those tables, under its own name. The maximum of a noisy curve lies above the truth, the more so the
-noisier the curve and the longer the run, and its place on the curve says nothing about how fast the policy learnt.
+what to report.
 """
 
 from __future__ import annotations
@@ -13,27 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Integer, Shaped
+from jaxtyping import Float, Shaped
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 
-#: FedSlate's moving mean spans WINDOW episodes and is looked at once every EVERY episodes.
-WINDOW, EVERY = 100, 20
 #: Coverage of an interval.
 LEVEL = 0.95
-
-
-class MovingMaximum(NamedTuple):
-    """FedSlate's two legacy metrics.
-
-    Attributes:
-        optimal_reward: float64 [...], maximum of the moving mean of returns.
-        etror: int64 [...], "episodes to reach optimal reward": episodes played when that maximum was recorded.
-    """
-
-    optimal_reward: Float[np.ndarray, "*runs"]
-    etror: Integer[np.ndarray, "*runs"]
 
 
 #: Seeds without which a mean has no interval: Student's t of two is thirteen standard errors wide.
@@ -52,40 +36,6 @@ class MeanInterval(NamedTuple):
     mean: float
     low: float
     high: float
-
-
-def max_of_moving_mean(
-    returns: Sequence[float] | Shaped[AnyArray, "*shape"], window: int = WINDOW, every: int = EVERY
-) -> MovingMaximum:
-    """The legacy metrics "optimal reward" and ETROR of training curves.
-
-    A record is the mean of the last ``window`` episodes, taken after every ``every``-th episode; only full windows
-    count. Among equal records the first is the maximum.
-
-    Args:
-        returns: float [..., episodes], returns in the order of training.
-        window: Episodes of a mean.
-        every: Episodes from one record to the next.
-
-    Raises:
-        ConfigError: Fewer episodes than a window needs, or a window or step below 1.
-
-    >>> max_of_moving_mean([1, 1, 4, 4, 1, 1], window=2, every=2)
-    MovingMaximum(optimal_reward=array(4.), etror=array(4))
-    """
-    returns = np.asarray(returns, np.float64)
-    if window < 1 or every < 1:
-        raise ConfigError(f"window and every count episodes and must be at least 1, got {window} and {every}.")
-    first = -(-window // every) * every  # the first record with a full window
-    if returns.ndim < 1 or returns.shape[-1] < first:
-        raise ConfigError(
-            f"A moving mean of {window} episodes, recorded every {every}, needs {first} episodes, got returns of shape "
-            f"{returns.shape}."
-        )
-    total = np.concatenate([np.zeros((*returns.shape[:-1], 1)), np.cumsum(returns, axis=-1)], axis=-1)
-    ends = np.arange(first, returns.shape[-1] + 1, every)
-    records = (total[..., ends] - total[..., ends - window]) / window
-    return MovingMaximum(np.asarray(records.max(axis=-1)), np.asarray(ends[records.argmax(axis=-1)]))
 
 
 def time_to_threshold(

@@ -20,7 +20,6 @@ from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.data import load
 from fedrank.data.folders import OWN, files_state
-from fedrank.engine import weight_attacks as weight_attacks
 from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.simulator import Conditions

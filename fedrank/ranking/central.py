@@ -1,12 +1,9 @@
 """Online learning to rank with one service that sees everything: what federated learners are compared with.
 
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
-after every interaction; queries, results and clicks are in the clear at the service. Three learners, one setting:
-
-* ``pdgd``: pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018;
-  :mod:`fedrank.ranking.learners.pdgd`);
-* ``dbgd``: dueling bandit gradient descent (Yue & Joachims, ICML 2009; :mod:`fedrank.ranking.learners.dueling`);
-* ``mgd``: multileave gradient descent (Schuth et al., WSDM 2016; the file of ``dbgd``).
+after every interaction; queries, results and clicks are in the clear at the service. The learner here is ``pdgd``,
+pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018; :mod:`fedrank.ranking.learners.pdgd`);
+others, such as dueling bandits, are plug-ins of ``fedrank-zoo``.
 
 One round, with as many interactions K as all devices of a federated round have together::
 
@@ -46,8 +43,6 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.config import RankingRun
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.learners.dueling import DuelDraws, dueling_steps
-from fedrank.ranking.learners.dueling_kernel import host_duels
 from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
 from fedrank.ranking.learners.pdgd_kernel import host_steps
 from fedrank.ranking.on_device.messages import Request
@@ -319,50 +314,3 @@ class PDGD(Central):
         documents, clicks = words
         steps: Any = host_steps
         return steps(*known, about, active, documents, clicks, batch=self.batch)
-
-
-@dataclass(frozen=True)
-class DBGD(Central):
-    """Central: one service duels its ranker with a random neighbour."""
-
-    radius: float = setting(1.0, "Distance of the candidate from the current ranker.")
-    candidates: int = bound(1)
-
-    name, paper = "dbgd", "yue2009dbgd"
-    published = "Yue, Joachims: Interactively Optimizing Information Retrieval Systems, ICML 2009"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not 1e-30 < self.radius < 1e30:
-            raise ConfigError(f"radius must be positive and finite, got {self.radius}.")
-        if not 1 <= self.candidates <= 1000:
-            raise ConfigError(f"candidates of {self.name} must be in 1..1000, got {self.candidates}.")
-
-    @property
-    @override
-    def widths(self) -> list[int]:
-        return [1, self.candidates, *(3 * [self.user.depth])]
-
-    @override
-    def learn(self, party, weights, rate, about, active, words):
-        (data, _), bits = party.shared, DuelDraws(*words)
-        known: Any = (self.ranker, self.users, party.own.user, data, weights, rate)
-        steps: Any = dueling_steps
-        return steps(*known, self.radius, self.candidates, about, active, bits)
-
-    @override
-    def learn_cohort(self, known: Any, about, active, words):
-        steps: Any = host_duels
-        return steps(*known, self.radius, about, active, words)
-
-
-@dataclass(frozen=True)
-class MGD(DBGD):
-    """Central: one service multileaves its ranker with several neighbours."""
-
-    candidates: int = setting(
-        9, "Rankers that are compared with the current one in each interaction.", low=1, high=1000
-    )
-
-    name, paper = "mgd", "schuth2016mgd"
-    published = "Schuth, Oosterhuis, Whiteson, de Rijke: Multileave Gradient Descent, WSDM 2016"

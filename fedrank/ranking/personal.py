@@ -1,7 +1,7 @@
 """Rankers that devices show their users, where they are not the server's, and the devices that do not attack.
 
 A run's evaluation is of the server's ranker. Where each device has its own ranker
-(:mod:`fedrank.ranking.foltr_pdgd.fedper`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's.
+(:mod:`fedrank_zoo.fedper_pdgd`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
 from fedrank.engine.study import Paper, Study
-from fedrank.engine.variations import Variation
 from fedrank.privacy.audit import Audited
 from fedrank.report import wording
 from fedrank.report.charts import Chart
@@ -373,19 +372,6 @@ class Shown(abc.ABC):
     def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
         """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
         return None
-
-    def study_tables(self, paper: Paper, study: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Any]:
-        """Further tables of a study.
-
-        Args:
-            paper: The paper that the study is about.
-            study: The study.
-            runs: Label, variation and run.
-
-        Returns:
-            Tables (:class:`~fedrank.report.tables.Table`).
-        """
-        return []
 
     def study_notes(self, paper: Paper, study: Study) -> list[str]:
         """Notes below a study's table."""

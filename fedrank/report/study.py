@@ -257,9 +257,8 @@ def study_tables(paper: Paper, shown: StudyRuns) -> list[Table]:
         compared = significance_table(shown.study, [(v, run) for v, run in shown.runs])
         if compared is not None:
             out.append(compared)
-    for own in dict.fromkeys(run.shown for _, run in shown.runs):
-        runs = [(_label(v), v, run) for v, run in shown.runs if run.shown is own]
-        out += own.study_tables(paper, shown.study, runs)
+    if shown.runs and (more := shown.study.more_tables) is not None:
+        out += more(paper, shown.study, [(_label(v), v, run) for v, run in shown.runs])
     return [*out, *shown.tables]
 
 

@@ -1,8 +1,8 @@
 """Results of a run of platforms, and the fixed policies that it is compared with.
 
 Each policy is played for the same fresh users, and for the users that each run is judged by, so that a difference
-between a run and a baseline is one of slates and not of users. Results are intervals over seeds, regret, time to a
-threshold, and the paper's legacy metrics.
+between a run and a baseline is one of slates and not of users. Results are intervals over seeds, regret, and time to a
+threshold.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedrank.core.lazy import jax
 from fedrank.core.native import map_trees
 from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
-from fedrank.metrics.returns import EVERY, WINDOW, max_of_moving_mean, mean_interval, time_to_threshold
+from fedrank.metrics.returns import mean_interval, time_to_threshold
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
 from fedrank.slates.world.policies import (
@@ -316,7 +316,6 @@ def read_baselines(file: Path) -> list[dict[str, Json]]:
 def results(
     experiment: SlateExperiment,
     metrics: Frame,
-    episodes: Frame,
     known: list[dict[str, Json]],
     copied: dict[str, Json] | None = None,
 ) -> dict[str, Json]:
@@ -325,14 +324,13 @@ def results(
     Args:
         experiment: The run.
         metrics: ``metrics.parquet``.
-        episodes: ``episodes.parquet``.
         known: :func:`read_baselines`.
         copied: :func:`~fedrank.slates.results.copying`; None with a single platform.
 
     Returns:
         ``test``, the last networks' engagement of a fresh user; ``against``, differences to every baseline, paired by
         run; ``optimum``, that baseline's engagement, ``solution``, the value that was computed for it, and ``regret``
-        to it; ``threshold``, users until it was reached; ``legacy``; ``copying``. By measure, with 95 %
+        to it; ``threshold``, users until it was reached; ``copying``. By measure, with 95 %
         t-intervals over runs.
     """
     names, seeds = experiment.names, experiment.config.all_seeds
@@ -353,7 +351,6 @@ def results(
         "solution": None if best is None else best["solution"],
         "regret": None if best is None else {ENGAGEMENT: _negative(against[OPTIMUM][ENGAGEMENT])},
         "threshold": _threshold(experiment, test, known),
-        "legacy": _legacy(episodes, names, seeds),
         "copying": copied,
     }
 
@@ -393,20 +390,3 @@ def _threshold(experiment: SlateExperiment, test: Frame, known: list[dict[str, J
             times.append(time if np.isfinite(time) else None)
         out[measure] = {"level": level, "episodes": times}
     return {"share": SHARE, "stay": CONSECUTIVE, "measures": out}
-
-
-def _legacy(episodes: Frame, names: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, Json]:
-    """The publication's "optimal reward" and ETROR of each platform; exploration counts, first rounds do not."""
-    out: dict[str, Json] = {"window": WINDOW, "every": EVERY, "first_round": False, "platforms": {}}
-    if episodes["episode"].max(initial=-1) + 1 < WINDOW:
-        return out
-    for name in names:
-        mine = episodes.where(platform=name).sort("episode")
-        found = [
-            max_of_moving_mean(part["engagement"] - part["first"]) for part in (mine.where(seed=seed) for seed in seeds)
-        ]
-        out["platforms"][name] = {
-            "optimal_reward": interval([float(one.optimal_reward) for one in found]),
-            "etror": [int(one.etror) for one in found],
-        }
-    return out

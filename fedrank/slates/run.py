@@ -366,7 +366,7 @@ class SlateRunner(Runner):
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
         copied = copying(self._play_fresh(states, own, copying=True), e) if e.n_parties > 1 else None
-        found = results(e, self.metrics(), self.episodes[0], known, copied)
+        found = results(e, self.metrics(), known, copied)
         self.home.json("slates.json", {**described_world(e), "results": found})
         self._write_stay(states, own)
         self._write_models(states, own)

@@ -72,9 +72,9 @@ class Texts:
     depth: int = setting(30, "Own documents of a query: the best by BM25, and all judged ones.", low=0)
     negatives: int = setting(10, "Own documents, chosen at random, beside them.", low=0)
     foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.", low=1)
-    candidates: Literal["all", "reverse-top-k"] = setting(
+    candidates: str = setting(
         "all",
-        "publish-once, plain: choose them among all documents, or by reverse top-K lists.",
+        "publish-once, plain: choose them among all documents, or by reverse-top-k lists (fedrank-zoo).",
         needs=_PUBLISHED,
     )
     scale: Literal["silo", "federation", "query"] = setting(
@@ -133,7 +133,7 @@ class Sketch:
         low=0,
         needs=_ASKED,
     )
-    decoys: Literal["jos", "icde"] = setting("jos", "per-query, paper: scheme of decoys.", needs=_ASKED)
+    decoys: str = setting("jos", "per-query, paper: scheme of decoys; icde is of fedrank-zoo.", needs=_ASKED)
     answer_epsilon: float | None = setting(
         None,
         "per-query: ε of one answer; without it what makes the budget last for all questions.",

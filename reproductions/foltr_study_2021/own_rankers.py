@@ -1,7 +1,7 @@
 """Evaluation of the rankers on devices, each for its own user, by groups of devices.
 
 A run's evaluation is of the server's ranker. Where each device has its own ranker
-(:mod:`fedrank.ranking.foltr_pdgd.fedper`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's. Here each
+(:mod:`fedrank_zoo.fedper_pdgd`, ``rankguard`` of ``fedrank-zoo``), no user is shown the server's. Here each
 device's ranker is measured under the click model of its user, and averaged over the devices of a group.
 """
 

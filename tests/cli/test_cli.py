@@ -155,34 +155,6 @@ def test_cite_names_the_paper(finished, capsys):
     assert "kharitonov2019foltr" in capsys.readouterr().out
 
 
-def test_privacy_table_prints_the_papers_eighteen_numbers(capsys):
-    assert call(["privacy", "table"]) == 0
-    assert "Kharitonov 2019, Table 2" in capsys.readouterr().out
-    assert call(["privacy", "table", "--json"]) == 0
-    out = capsys.readouterr().out
-    printed = [
-        0.51,
-        1.61,
-        2.71,
-        3.81,
-        4.55,
-        6.20,
-        0.47,
-        1.52,
-        2.58,
-        3.65,
-        4.39,
-        6.00,
-        0.28,
-        1.00,
-        1.70,
-        2.56,
-        3.13,
-        4.39,
-    ]
-    assert [round(row["epsilon"], 2) for row in json.loads(out)] == printed
-
-
 def test_privacy_epsilon_and_back(capsys):
     assert call(["privacy", "epsilon", "--p", "0.9", "--json"]) == 0
     assert abs(json.loads(capsys.readouterr().out)["promises"][0]["epsilon"] - 4.4998) < 1e-3

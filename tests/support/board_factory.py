@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fedrank.ranking.leaderboard.grid import HETEROGENEITY, SCEPTICS, Entrant, Part, Terms, default_grid
-from fedrank.ranking.leaderboard.page import write
-from fedrank.ranking.leaderboard.standings import BUDGETS, Row, Standings
+from fedrank_zoo.leaderboard.grid import HETEROGENEITY, SCEPTICS, Entrant, Part, Terms, default_grid
+from fedrank_zoo.leaderboard.page import write
+from fedrank_zoo.leaderboard.standings import BUDGETS, Row, Standings
 
 METHODS = ("foltr-es", "foltr-es, median-of-means", "foltr-pdgd", "a-method-with-a-long-name", "pdgd")
 

@@ -19,8 +19,6 @@ from slate_run_factory import make_slate_run
 from text_run_factory import make_text_run
 
 from fedrank.data import load
-from fedrank.deploy.linking.world import Linked
-from fedrank.engine.search import Trial
 from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
@@ -28,8 +26,10 @@ from fedrank.ranking import plan as planning
 from fedrank.silos.attacks.membership import Membership
 from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
-from fedrank.slates.attacks.leak import Leak
-from fedrank.texts.attacks.world import Finding
+from fedrank.texts.attacks.finding import Finding
+from fedrank_zoo.linking.world import Linked
+from fedrank_zoo.optuna_search.search import Trial
+from fedrank_zoo.slate_attacks.leak import Leak
 
 FINDINGS = [
     Finding("distinguish", "paper", "accuracy", 1.0, 0.998, 1.0, 0.622, True, 4000, "told in all cases"),
@@ -168,7 +168,7 @@ def _search(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Ma
     first, second = _two_runs(folder / "search", seeds)
     trials = [Trial(0, {"sigma": 0.1}, 0.41, first), Trial(1, {"sigma": 0.2}, None, folder, "refused")]
     trials.append(Trial(2, {"sigma": 0.4}, 0.45, second))
-    replace("fedrank.engine.search.run_search", lambda *_, **__: trials)
+    replace("fedrank_zoo.optuna_search.search.run_search", lambda *_, **__: trials)
     words = ("sweep", "--search", "optuna", "--vary", "sigma=0.1..0.5", "--out", str(folder / "search"), "--quiet")
     return Made(words, folder / "search" / "compare.html", seeds)
 
@@ -192,10 +192,10 @@ def _reproduce(folder: Path, replace: Callable[[str, Any], None], seeds: int) ->
 def _board(*words: str) -> Maker:
     def make(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
         standings, out = made_up(3), folder / "board"
-        replace("fedrank.ranking.leaderboard.board.run_board", lambda *_, **__: standings)
-        replace("fedrank.ranking.leaderboard.board.standings_of", lambda *_: standings)
-        replace("fedrank.ranking.leaderboard.board.read_grid", lambda *_: standings.grid)
-        replace("fedrank.ranking.leaderboard.submitted.submit", lambda *_: [0])
+        replace("fedrank_zoo.leaderboard.board.run_board", lambda *_, **__: standings)
+        replace("fedrank_zoo.leaderboard.board.standings_of", lambda *_: standings)
+        replace("fedrank_zoo.leaderboard.board.read_grid", lambda *_: standings.grid)
+        replace("fedrank_zoo.leaderboard.submitted.submit", lambda *_: [0])
         more = ("--executor", "here", "--quiet") if "submit" not in words else ("rows.csv",)
         return Made((*words, *more, "--out", str(out)), out / "leaderboard.html")
 
@@ -220,8 +220,8 @@ def _attack_records(folder: Path, replace: Callable[[str, Any], None], seeds: in
 
 
 def _attack_links(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
-    replace("fedrank.deploy.linking.world.observe", lambda settings, mode: mode)
-    replace("fedrank.deploy.linking.world.attack", lambda mode, *_: LINKS[mode])
+    replace("fedrank_zoo.linking.world.observe", lambda settings, mode: mode)
+    replace("fedrank_zoo.linking.world.attack", lambda mode, *_: LINKS[mode])
     return Made(("privacy", "attack", "links", "--modes", "simple", "relay"))
 
 
@@ -257,7 +257,17 @@ def _silos_private(folder: Path, replace: Callable[[str, Any], None], seeds: int
 
 def _silos_analyse(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
     table = write_table(folder / "table.csv")
-    words = ("silos", "analyse", str(table), "--formula", "ill ~ age + sex", "--site", "hospital", "--out", str(folder / "out"))
+    words = (
+        "silos",
+        "analyse",
+        str(table),
+        "--formula",
+        "ill ~ age + sex",
+        "--site",
+        "hospital",
+        "--out",
+        str(folder / "out"),
+    )
     return Made(words, folder / "out" / "report.html")
 
 
@@ -286,14 +296,14 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
     ("reproduce leaderboard", ""): _board("reproduce", "leaderboard"),
     ("reproduce leaderboard submit", ""): _board("reproduce", "leaderboard", "submit"),
     ("privacy attack sketch", ""): _replaced(
-        "fedrank.texts.attacks.suite.attack_sketches", FINDINGS, "privacy", "attack", "sketch", page="sketch.html"
+        "fedrank_zoo.sketch_attack.suite.attack_sketches", FINDINGS, "privacy", "attack", "sketch", page="sketch.html"
     ),
     ("privacy attack documents", ""): _replaced(
         "fedrank.texts.attacks.served.attack_documents", FINDINGS,
         "privacy", "attack", "documents", "cranfield", page="documents.html",
     ),
     ("privacy attack slates", ""): _replaced(
-        "fedrank.slates.attacks.suite.attack_slates", LEAKS, "privacy", "attack", "slates", page="slates.html"
+        "fedrank_zoo.slate_attacks.suite.attack_slates", LEAKS, "privacy", "attack", "slates", page="slates.html"
     ),
     ("privacy attack records", ""): _attack_records,
     ("privacy attack links", ""): _attack_links,
@@ -323,12 +333,10 @@ TABLES = {
     ),
     **dict.fromkeys(("search ask", "search owner status"), "documents"),
     **dict.fromkeys(
-        ("data check", "data clicks fit", "data clicks replay", "evaluate"), "values, compared with nothing"
+        ("data check", "data clicks fit", "reproduce aol4foltr", "evaluate"), "values, compared with nothing"
     ),
     **dict.fromkeys(("silos codebook", "silos answer", "silos combine"), "a step of a study"),
-    **dict.fromkeys(
-        ("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch", "privacy table"), "formulas"
-    ),
+    **dict.fromkeys(("privacy epsilon", "privacy mechanisms", "privacy overview", "privacy sketch"), "formulas"),
 }
 
 #: Commands that print no values: servers, and writers of files.
@@ -345,13 +353,13 @@ PAGES = {
     "fedrank.report.page.write_findings_page": "privacy plan",
     "fedrank.report.compare.write_comparison": "compare",
     "fedrank.report.study.write_study_page": "reproduce",
-    "fedrank.report.search.write_search": "sweep",
-    "fedrank.ranking.leaderboard.page.document_of": "reproduce leaderboard",
+    "fedrank_zoo.optuna_search.page.write_search": "sweep",
+    "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.report.plan.write_page": "privacy plan",
     "fedrank.silos.report.answer.write_answers": "silos compare",
     "fedrank.silos.report.study.write_study": "silos analyse",
-    "fedrank.slates.attacks.page.write_page": "privacy attack slates",
-    "fedrank.texts.attacks.page.write_page": "privacy attack sketch",
+    "fedrank_zoo.slate_attacks.page.write_page": "privacy attack slates",
+    "fedrank_zoo.sketch_attack.page.write_page": "privacy attack sketch",
     "fedrank.texts.attacks.page.write_documents_page": "privacy attack documents",
     "fedrank.deploy.hub.status.page": "",  # a server's page: it has no command
 }

@@ -96,7 +96,7 @@ def make_slate_run(
         "notes": ["Users <and> what they like are made up by a program."],
     }  # fmt: skip
     if done:
-        slates["results"] = {"threshold": _threshold(fixed, names, seeds), "legacy": _legacy(names, seeds, users)}
+        slates["results"] = {"threshold": _threshold(fixed, names, seeds)}
         silent = protocol != "vertical-slate"
         (folder / "privacy.json").write_text(json.dumps(_privacy(epsilon, users * STAY)))
         (folder / "model.json").write_text(json.dumps({"n_features": 5, "notes": slates["notes"]}))
@@ -159,14 +159,6 @@ def _threshold(fixed, names, seeds) -> dict | None:
     measures = {f"engagement ({n})": {"level": level, "episodes": times} for n in names}
     whole = {"level": len(names) * level, "episodes": [40.0] * seeds}
     return {"share": 0.5, "stay": 2, "measures": {"engagement": whole, **measures}}
-
-
-def _legacy(names, seeds, users) -> dict:
-    out = {"window": 100, "every": 20, "first_round": False, "platforms": {}}
-    if users >= 100:
-        one = {"optimal_reward": {"value": 1015.0, "low": 1005.0, "high": 1025.0}, "etror": [100] * (seeds - 1) + [120]}
-        out["platforms"] = dict.fromkeys(names, one)
-    return out
 
 
 def _privacy(epsilon: float | None, rounds: int) -> dict:

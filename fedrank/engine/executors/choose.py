@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from fedrank.core import plugins
 from fedrank.core.errors import ConfigError
 from fedrank.engine.executors.base import Executor, Here
 
-#: Who computes: this process, processes of this machine, or a cluster.
-Engine = Literal["here", "processes", "dask", "ray"]
 
-
-def executor(engine: Engine, workers: int = 0, address: str = "") -> Executor:
+def executor(engine: str, workers: int = 0, address: str = "") -> Executor:
     """The executor of that name.
 
     Args:
-        engine: ``here``: this process; ``processes`` of this machine; ``dask`` or ``ray``, each an extra.
+        engine: ``here``: this process; ``processes`` of this machine; or a cluster of ``fedrank.executors``, such as
+            ``dask`` and ``ray`` of ``fedrank-zoo``.
         workers: Number of processes on this machine; 0: one for each processor.
-        address: Of a cluster of Dask or Ray that runs already; empty: one is started on this machine.
+        address: Of a cluster that runs already; empty: one is started on this machine.
 
     Raises:
         ConfigError: Workers or an address where they mean nothing.
+        UnknownNameError: No package has such an engine.
         MissingExtraError: The engine is not installed.
         RunError: There is no cluster at the address.
     """
-    if address and engine not in ("dask", "ray"):
+    if address and engine in ("here", "processes"):
         raise ConfigError(f"address = {address!r} is of a cluster of dask or ray; the engine {engine!r} has none.")
     if workers and (engine == "here" or address):
         raise ConfigError(
@@ -37,10 +35,4 @@ def executor(engine: Engine, workers: int = 0, address: str = "") -> Executor:
         from fedrank.engine.executors.processes import Processes
 
         return Processes(workers)
-    if engine == "dask":
-        from fedrank.engine.executors.clusters import DaskExecutor
-
-        return DaskExecutor(workers, address)
-    from fedrank.engine.executors.clusters import RayExecutor
-
-    return RayExecutor(workers, address)
+    return plugins.get("fedrank.executors", engine)(workers, address)

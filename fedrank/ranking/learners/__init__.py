@@ -1,1 +1,1 @@
-"""Online learning to rank in one session: PDGD, DBGD, MGD."""
+"""Online learning to rank in one session: PDGD."""

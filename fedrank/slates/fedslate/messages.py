@@ -1,7 +1,7 @@
 """Messages between platforms and their coordinator in FedSlate: Q-values, gradients of Q-values, targets.
 
 Numbers about candidates, which a network made; no feature of a candidate, no click, no engagement and no weight of a
-local network. That is not to say that they tell nothing: :mod:`fedrank.slates.attacks.leakage` measures what.
+local network. That is not to say that they tell nothing: :mod:`fedrank_zoo.slate_attacks.leakage` measures what.
 """
 
 from __future__ import annotations

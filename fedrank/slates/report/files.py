@@ -1,7 +1,7 @@
-"""Files of a run of platforms besides its metrics: platforms, users, fixed policies, the paper's metrics.
+"""Files of a run of platforms besides its metrics: platforms, users, fixed policies.
 
 ``slates.json`` says who has feedback, what the users are like and which faults of the published code are on, and at
-the end when a threshold was reached and what the paper's own metrics come to. ``baselines.json`` has fixed policies
+the end when a threshold was reached. ``baselines.json`` has fixed policies
 with their means over fresh users, and over the users that each run is judged by, so that a difference is paired.
 
 ``stays.json`` has a user's stay by policy: the share of kale of what is clicked, platform by platform and round by
@@ -73,19 +73,6 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Legacy:
-    """The publication's metrics of one platform.
-
-    Attributes:
-        reward: "Optimal reward": the largest moving mean of the users while learning, over seeds.
-        etror: "Episodes to reach" it, by seed.
-    """
-
-    reward: Interval
-    etror: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class SlateRun:
     """Everything of a run that concerns platforms.
 
@@ -106,9 +93,7 @@ class SlateRun:
         marks: Fixed policies, and at the end copying.
         share: How far the threshold lies from random to the optimum.
         thresholds: By measure; empty before the run has ended.
-        window: Users of a moving mean of the publication, and from one to the next.
         stays: When what was served, by policy; empty before the run has ended.
-        legacy: By platform; empty where there were fewer users than a window has, or before the run has ended.
     """
 
     names: tuple[str, ...]
@@ -127,9 +112,7 @@ class SlateRun:
     marks: tuple[PolicyBaseline, ...] = ()
     share: float = 0.5
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
-    window: tuple[int, int] = (100, 20)
     stays: Mapping[str, Stay] = field(default_factory=dict)
-    legacy: Mapping[str, Legacy] = field(default_factory=dict)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -265,7 +248,7 @@ def _made(
     names, feedback = tuple(map(str, raw["platforms"])), tuple(map(bool, raw["feedback"]))
     if not names or len(names) != len(feedback):
         raise ValueError(f"{len(feedback)} feedback of {len(names)} platforms")
-    threshold, legacy = found.get("threshold") or {}, found.get("legacy") or {}
+    threshold = found.get("threshold") or {}
     return SlateRun(
         names=names,
         feedback=feedback,
@@ -283,11 +266,6 @@ def _made(
         marks=marks,
         share=float(threshold.get("share", 0.5)),
         thresholds={str(name): _threshold(one) for name, one in (threshold.get("measures") or {}).items()},
-        window=(int(legacy.get("window", 100)), int(legacy.get("every", 20))),
-        legacy={
-            str(name): Legacy(_interval(one["optimal_reward"]), tuple(map(int, one["etror"])))
-            for name, one in (legacy.get("platforms") or {}).items()
-        },
     )
 
 

@@ -3,7 +3,7 @@
 A reader gets, in this order: the engagement of users, on the way from random slates to the optimum, and caveats; what
 is served over a stay, and why; then, folded, platform by platform, the parties, the learning curves beside fixed
 policies and the optimum, the numbers, faults of the published code that are on, messages and what they reveal, privacy,
-the publication's own metrics, and everything needed to run it again.
+and everything needed to run it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Estimate
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.files import FIGURES, OPTIMUM, RANDOM, SlateRun, stay_charts, stay_words
-from fedrank.slates.report.study import legacy_table, legacy_words
 from fedrank.slates.report.tables import (
     DIGITS,
     against,
@@ -219,7 +218,6 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
             None if faults is None else _faults(run, faults),
             sections.left(run, *every),
             sections.privacy(run),
-            _legacy(run),
             Section("users", "Users", (tables.to_html(slate_tables.world_table(run)),)),
             sections.repeat(run),
             sections.configuration(run, notes=not slates.notes),
@@ -270,15 +268,3 @@ def _faults(run: Run, faults: tables.Table) -> Section:
     )
     content = (h("p", said), tables.to_html(faults, code=("key",)))
     return Section("faults", "Faults of the published code", content)
-
-
-def _legacy(run: Run) -> Section:
-    table, said = legacy_table(run), legacy_words(run)
-    content = h(
-        "div",
-        h("p", h("b", "Not a measure of learning. "), said[0]),
-        *(h("p", line) for line in said[1:]),
-        None if table is None else tables.to_html(table),
-        class_="legacy",
-    )
-    return Section("legacy", "Legacy metrics of the publication", (content,))

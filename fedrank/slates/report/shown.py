@@ -12,13 +12,12 @@ from typing_extensions import override
 
 from fedrank.core.trees import Json, flat
 from fedrank.engine.study import Paper, Study
-from fedrank.engine.variations import Variation
 from fedrank.report import describe
 from fedrank.report.charts import Chart
 from fedrank.report.opening import Opening
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
-from fedrank.slates.report import page, study, tables
+from fedrank.slates.report import page, tables
 from fedrank.slates.report.files import OPTIMUM, POLICIES, RANDOM, SlateRun, read_slates
 from fedrank.slates.report.tables import ledger_words
 
@@ -130,14 +129,15 @@ class SlatesShown(Shown):
         ]
 
     @override
-    def study_tables(self, paper: Paper, study_: Study, runs: Sequence[tuple[str, Variation, Run]]) -> list[Table]:
-        found = (study.policies_table(runs), study.study_legacy_table(paper, study_, runs))
-        return [table for table in found if table is not None]
-
-    @override
-    def study_notes(self, paper: Paper, study_: Study) -> list[str]:
-        beside = (e for e in paper.values if e["study"] == study_.name and e["split"] != study.LEGACY)
-        return study.notes(any(beside))
+    def study_notes(self, paper: Paper, study: Study) -> list[str]:
+        out = ["engagement: of a user's stay, without a discount; test: fresh users, without exploration."]
+        if any((e["study"], e["split"]) == (study.name, "test") for e in paper.values):
+            out.append(
+                "The paper's number is another quantity: the largest mean of 100 users in a row while learning (of "
+                "random slates, the mean of all users). It lies above the truth, and a policy that never changes has "
+                "it, too."
+            )
+        return out
 
     @override
     def data_settings(self, run: Run) -> list[str]:
@@ -181,7 +181,6 @@ class SlatesShown(Shown):
         made = {
             "policies": tables.policies_table(run),
             "crossed": tables.crossed_table(run),
-            "legacy": study.legacy_table(run),
         }
         return {
             "platforms": [

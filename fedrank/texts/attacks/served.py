@@ -31,8 +31,8 @@ from fedrank.texts.attacks.documents import (
     finding_of_reading,
     holdings_of,
 )
+from fedrank.texts.attacks.finding import Finding
 from fedrank.texts.attacks.settings import DocumentAttack
-from fedrank.texts.attacks.world import Finding
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.served.documents import Words
 from fedrank.texts.served.engines.tantivy import TantivyEngine

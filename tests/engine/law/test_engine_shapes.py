@@ -6,7 +6,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.engine.simulator import in_chunks, run_keys
-from fedrank.engine.weight_attacks import FangKrum, Lie
+from fedrank_zoo.weight_attacks import FangKrum, Lie
 
 KEYS, LATE, WEIGHTS = jax.random.split(jax.random.key(0)), jnp.ones(5, bool), jnp.ones((5, 3))
 

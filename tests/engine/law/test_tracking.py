@@ -121,4 +121,4 @@ def test_what_is_not_known_or_not_installed_is_told(monkeypatch):
     monkeypatch.setattr("fedrank.core.optional.find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=r"fedrank\[tracking\]"):
         track(["tensorboard"])
-    assert isinstance(track([]), Listener) and set(tracking.TRACKERS) == {"csv", "tensorboard", "mlflow"}
+    assert isinstance(track([]), Listener) and set(tracking.TRACKERS.names()) == {"csv", "tensorboard", "mlflow"}

@@ -300,7 +300,6 @@ _PRIVACY = [
             "privacy epsilon --epsilon 2 --n 5 --interactions 3 --rounds 7 --no-antithetic --json",
             "privacy sketch --epsilon 4 --json",
             "privacy sketch --z 30 --w 200 --z1 10 --json",
-            "privacy table --json",
         ),
         prints="privacy",
     ),

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.engine.study import load_file
 from fedrank.metrics.online import REWARDS, max_rr
 from fedrank.privacy.accounts.randomised_response import account, composed_epsilon
 from fedrank.privacy.randomised_response import (
@@ -21,7 +23,8 @@ from fedrank.privacy.randomised_response import (
     threshold,
     worst_case_epsilon,
 )
-from fedrank.ranking.privacy_table import table2, value_distributions
+
+TABLE = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_es_2019" / "privacy.py")
 
 # Kharitonov 2019, Table 2, as printed, at p = .25 .5 .75 .9 .95 .99.
 TABLE_2 = {
@@ -66,7 +69,7 @@ def test_table_2():
         for user, numbers in TABLE_2.items()
         for p, number in zip(chances, numbers.split(), strict=True)
     }
-    rows = {(row.user, row.p): row for row in table2()}
+    rows = {(row.user, row.p): row for row in TABLE.table2()}
     assert {cell: round(row.epsilon, 2) for cell, row in rows.items()} == printed  # all 18 cells
     assert {cell: row.paper for cell, row in rows.items()} == printed
     # Equation (10) with n = 6, which the perfect user meets and chance undercuts.
@@ -77,7 +80,7 @@ def test_table_2():
 
 def click_model_epsilon(user, grades, depth, metric, p):
     """ε of one interaction for people who click by this model, over all pairs of label lists."""
-    return worst_case_epsilon(value_distributions(user, grades, REWARDS.get(metric)(depth)), p)
+    return worst_case_epsilon(TABLE.value_distributions(user, grades, REWARDS.get(metric)(depth)), p)
 
 
 def test_click_model_epsilon_by_hand():
@@ -97,7 +100,7 @@ def test_too_many_lists():
 
 
 def test_distributions_are_distributions():
-    rows = value_distributions("informational", 3, max_rr(5))
+    rows = TABLE.value_distributions("informational", 3, max_rr(5))
     assert rows.shape == (243, 6)
     np.testing.assert_allclose(rows.sum(axis=1), 1.0, atol=1e-6)
 

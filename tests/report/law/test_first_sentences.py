@@ -18,20 +18,21 @@ from text_run_factory import make_text_run
 
 from fedrank.core.privacy_report import PrivacyReport, Promise, Unit
 from fedrank.deploy.hub.status import page as status_page
-from fedrank.engine.search import Trial
 from fedrank.metrics.returns import LEAST_SEEDS, MeanInterval
-from fedrank.ranking.leaderboard.page import board_opening
-from fedrank.ranking.leaderboard.standings import contrasts
 from fedrank.report.claims import Comparison, Measured, Percent, Share, Spent, Unseen, Verdict, range_of, say
 from fedrank.report.compare import write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of
-from fedrank.report.search import search_opening
 from fedrank.report.statistics import Estimate, Interval, mean_interval
-from fedrank.slates.attacks.leak import Leak
-from fedrank.slates.attacks.page import attack_opening as slate_attack_opening
-from fedrank.texts.attacks.page import attack_opening, documents_opening
-from fedrank.texts.attacks.world import Finding
+from fedrank.texts.attacks.finding import Finding
+from fedrank.texts.attacks.page import documents_opening
+from fedrank_zoo.leaderboard.page import board_opening
+from fedrank_zoo.leaderboard.standings import contrasts
+from fedrank_zoo.optuna_search.page import search_opening
+from fedrank_zoo.optuna_search.search import Trial
+from fedrank_zoo.sketch_attack.page import attack_opening
+from fedrank_zoo.slate_attacks.leak import Leak
+from fedrank_zoo.slate_attacks.page import attack_opening as slate_attack_opening
 
 WINGS = {
     "ranking": lambda folder, seeds: make_run(folder, seeds=seeds, rounds=4),

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 import re
 
 import polars as pl
@@ -13,21 +12,17 @@ from text_pages import Page, changed
 from fedrank.cli.report import show
 from fedrank.core.errors import RunError
 from fedrank.core.ledger import Entry, Ledger
-from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Paper, Study
-from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, wording, words
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
-from fedrank.report.study import StudyRuns, budget_table, study_opening, study_tables, write_study_page
+from fedrank.report.study import budget_table
 from fedrank.slates.config import BASELINES
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, Fault
 from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
-from fedrank.slates.report.study import constant_metrics, legacy_table
 from fedrank.slates.report.tables import batches_of, rounds_of_platforms
 from fedrank.slates.results import ENGAGEMENT
 
@@ -256,34 +251,6 @@ def test_noise_on_values_is_a_number_and_targets_are_said_to_have_none(tmp_path)
     assert "(ε) 80.00 2.00 for each list of values" in page.words
 
 
-# -- the publication's metrics -----------------------------------------------------------------------------------------
-
-
-def test_a_policy_that_never_changes_has_an_optimal_reward_above_its_mean(one):
-    found = constant_metrics(one[0].details, "A", 5000)
-    mean = 1040 * 60 / 61
-    deviation = SPREAD * math.sqrt(60 / 61) / 10  # of a mean of 100 users
-    assert found.mean == pytest.approx(mean)
-    # The largest of many such means: above the truth by two to three of their deviations.
-    assert mean + 2 * deviation < found.reward.mean < mean + 3.5 * deviation
-    assert found.reward.low < found.reward.mean < found.reward.high
-    assert found.etror.low < 1200 and found.etror.high > 3800  # anywhere in the run
-    assert constant_metrics(one[0].details, "A", 150) is None
-
-
-def test_the_legacy_box_says_what_it_is_not(one):
-    _, _, page = one
-    box = page.words[page.words.index("Not a measure of learning.") :]
-    assert "legacy" in page.classes and "A policy that never changes scores the same" in box
-    assert "1015.0 (1005.0 to 1025.0)" in box and "100 (100 to 120)" in box
-
-
-def test_a_run_with_fewer_users_than_a_window_has_no_legacy_metrics(tmp_path):
-    folder = make_slate_run(tmp_path / "run", users=40)
-    assert legacy_table(load(folder)) is None
-    assert "They need 100 users in a run that has ended; this run has 40." in page_of(folder).words
-
-
 # -- runs that lack something ------------------------------------------------------------------------------------------
 
 
@@ -365,54 +332,13 @@ def test_runs_with_other_users_are_another_question(tmp_path):
     assert any(row["measure"] == "engagement (A), recsim users, N = 100, n = 3" for row in rows)
 
 
-def test_a_study_has_policies_by_users_and_the_papers_number_with_what_it_is(tmp_path):
-    config = from_dict({"protocol": "vertical-slate"})
-    sweep = variations(config, {"world.candidates": [10, 100]})
-    shifted = {name: value + 20 for name, value in POLICIES.items()}
-    runs = tuple(
-        (v, load(make_slate_run(tmp_path / v.name, candidates=n, policies=p)))
-        for v, n, p in zip(sweep, (10, 100), (POLICIES, shifted), strict=True)
-    )
-    measures = (("test", "engagement"), ("test", "engagement (A)"))
-    curves, against = (*measures[:1], ("online", "engagement")), {"world.candidates": 10}
-    study = Study("table1", "Table I", tmp_path, measures=measures, curves=curves, against=against)
-    printed = [
-        {"study": "table1", "where": {"world.candidates": 100}, "split": split, "measure": measure, "value": value,
-         "source": "Table I"}
-        for split, measure, value in (
-            ("test", "engagement (A)", 1106.57), ("legacy", "optimal reward (A)", 1106.57),
-            ("legacy", "ETROR (A)", 2340),
-        )
-    ]  # fmt: skip
-    paper = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed))
-    values, policies, legacy = study_tables(paper, StudyRuns(study, runs))
-    first, second = ({key: getattr(of, "mean", of) for key, of in row.items()} for row in policies.rows)
-    assert (first["random"], first["optimum"], first["way"]) == (pytest.approx(100), pytest.approx(-100), "50")
-    assert (second["random"], second["optimum"], second["way"]) == (pytest.approx(60), pytest.approx(-140), "30")
-    assert {column.key for column in policies.columns} == {"run", "value", *POLICIES, "way"}
-    ours = {(row["world.candidates"], row["measure"]): row for row in values.rows[:2] + values.rows[12:14]}
-    assert ours[100, "engagement (A)"]["paper"] == 1106.57 and ours[10, "engagement (A)"]["paper"] is None
-    assert "another quantity" in " ".join(values.notes) and "All queries" not in " ".join(values.notes)
-    random = [row for row in values.rows if "random" in str(row["world.candidates"]) and row["measure"] == "engagement"]
-    assert sorted(row["ours"].mean for row in random) == [1900, 1940]  # of each world its own
-    assert len({row["world.candidates"] for row in random}) == 2
-    rows = {(row["run"], row["platform"]): row for row in legacy.rows}
-    mine = rows[sweep[1].name, "A"]
-    assert (mine["reward"].mean, mine["paper"], mine["paper_etror"]) == (1015.0, 1106.57, "2,340")
-    assert "Paper: Table I." in legacy.notes
-    of_legacy = Paper("p", "A paper", "deng2024fedslate", tmp_path, (study,), tuple(printed[1:]))
-    assert "beside ours: 2." in str(study_opening(of_legacy, [StudyRuns(study, runs)]).sentence)
-    page = write_study_page(paper, [StudyRuns(study, runs)], tmp_path / "page").read_text(encoding="utf-8")
-    assert Page(page).tags.count("svg") == 3  # the one at the top, too
-
-
 def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     show(one[0], one[0].path / "report.html", as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert [row["who"] for row in told["final"]] == ["all platforms", "A, with feedback", "B, without feedback"]
     assert told["platforms"] == [{"name": "A", "feedback": True}, {"name": "B", "feedback": False}]
-    assert len(told["policies"]) == 5 and len(told["legacy"]) == 2 and told["faults"] == []
+    assert len(told["policies"]) == 5 and told["faults"] == []
     show(one[0], one[0].path / "report.html", as_json=False)
     out = capsys.readouterr().out
     assert "against random slates" in out and "B receives targets of A" in " ".join(out.split())

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
-from fedrank.metrics.returns import max_of_moving_mean
+from fedrank.engine.study import load_file
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import (
     BASELINES,
@@ -25,6 +26,7 @@ from fedrank.slates.world.policies import (
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
 
 EPISODES = 1500
+LEGACY = load_file(Path(__file__).parents[3] / "reproductions" / "fedslate_2024" / "legacy.py")
 #: FedSlate's learners leave the first of 61 rounds out.
 SIXTY = Satisfaction(time_budget=120)
 #: Tension, but little chance in the engagement, so that few episodes tell policies apart.
@@ -96,7 +98,7 @@ def constant_policy_demonstration(world, policy, episodes=5000, replicates=1000,
         play_compiled(world, policy, jax.random.split(jax.random.key(0), pool)).engagement, np.float64
     )
     draws = np.random.default_rng(0)
-    runs = [max_of_moving_mean(simulated[draws.integers(pool, size=episodes)].T) for _ in range(replicates)]
+    runs = [LEGACY.max_of_moving_mean(simulated[draws.integers(pool, size=episodes)].T) for _ in range(replicates)]
     optimal, etror = (np.stack([getattr(run, field) for run in runs], axis=-1) for field in ("optimal_reward", "etror"))
     return Published(simulated.mean(axis=0), optimal, etror)
 

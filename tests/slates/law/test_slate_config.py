@@ -30,7 +30,7 @@ from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAUL
 from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
 from fedrank.slates.planning import PlannedSlates, Planning
 from fedrank.slates.results import results
-from fedrank.slates.run import EPISODES, SlateRunner
+from fedrank.slates.run import SlateRunner
 from fedrank.slates.task import TASK
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -383,7 +383,7 @@ def test_the_ledger_has_every_message_and_a_line_an_interval(tmp_path):
 # -- what comes out ------------------------------------------------------------------------------------------------
 
 
-def test_regret_thresholds_and_legacy_metrics_are_what_the_curves_say():
+def test_regret_and_thresholds_are_what_the_curves_say():
     config = dataclasses.replace(SMALL, rounds=600, evaluation=Evaluation(every=200, episodes=3, baselines=()))
     experiment = experiment_of(config.resolved())
     curve = {0: (10.0, 20.0), 200: (70.0, 20.0), 400: (80.0, 60.0), 600: (90.0, 80.0)}  # of two seeds, each platform
@@ -406,28 +406,14 @@ def test_regret_thresholds_and_legacy_metrics_are_what_the_curves_say():
         }
         for name, value, runs in marks
     ]
-    draws = np.random.default_rng(1).normal(50.0, 5.0, (2, 2, 120))
-    episodes = Frame.of_rows(
-        [
-            (seed, episode, 5 * (episode + 1), name, float(draws[seed, place, episode]), 1.0)
-            for seed in range(2)
-            for place, name in enumerate("AB")
-            for episode in range(120)
-        ],
-        EPISODES,
-    )
-    found = results(experiment, Frame.of_rows(rows, SCHEMA), episodes, known)
+    found = results(experiment, Frame.of_rows(rows, SCHEMA), known)
     assert found["test"]["engagement (A)"]["value"] == pytest.approx(85.0)
     assert found["regret"]["engagement"]["value"] == pytest.approx(((190 - 180) + (198 - 160)) / 2)
     assert found["against"]["random"]["engagement"]["value"] == pytest.approx(((180 - 30) + (160 - 50)) / 2)
     # Half-way from 20 to 100 is 60; users stay for five rounds.
     assert found["threshold"]["measures"]["engagement (A)"] == {"level": 60.0, "episodes": [40.0, 80.0]}
-    records = [[draws[seed, 0, end - 100 : end].mean() - 1.0 for end in (100, 120)] for seed in range(2)]
-    legacy = found["legacy"]["platforms"]["A"]
-    assert legacy["optimal_reward"]["value"] == pytest.approx(np.mean(np.max(records, axis=1)))
-    assert legacy["etror"] == [(100, 120)[int(np.argmax(row))] for row in records]
-    few = results(experiment, Frame.of_rows(rows, SCHEMA), episodes[:0], known[:1])
-    assert few["optimum"] is few["regret"] is few["threshold"] is None and few["legacy"]["platforms"] == {}
+    few = results(experiment, Frame.of_rows(rows, SCHEMA), known[:1])
+    assert few["optimum"] is few["regret"] is few["threshold"] is None
 
 
 # -- whole runs ----------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, estimate, hash_terms
-from fedrank.texts.sketch.decoys import SCHEMES, fits
+from fedrank.texts.sketch.decoys import Obfuscator, fits
 from fedrank.texts.sketch.sizing import anonymity_set, decoys_of, overlap_probability
+from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
 
 HASHED, OWN = bytes(range(32)), bytes(range(1, 33))
 TERMS = [f"word{i}" for i in range(4000)]
@@ -18,7 +19,8 @@ TERMS = [f"word{i}" for i in range(4000)]
 
 def obfuscator(z, w, z1, scheme="jos", overlap=0, secret=OWN, terms=TERMS, **more):
     shape = SketchShape(z, w)
-    return SCHEMES[scheme](shape, z1, terms, hash_terms(terms, shape, HASHED), secret, overlap, **more)
+    made = IcdeObfuscator if scheme == "icde" else Obfuscator
+    return made(shape, z1, terms, hash_terms(terms, shape, HASHED), secret, overlap, **more)
 
 
 def most_disjoint(blocks):

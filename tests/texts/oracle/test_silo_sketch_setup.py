@@ -28,7 +28,7 @@ from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnCells, OwnQuesti
 from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch import hash_terms
-from fedrank.texts.sketch.decoys import SCHEMES
+from fedrank.texts.sketch.decoys import Obfuscator
 from fedrank.texts.sketch.key import ALL_SILOS
 
 
@@ -298,7 +298,7 @@ def test_a_word_is_asked_about_in_one_way_only():
     for number, party in enumerate(parties):
         texts, own = party.shared, party.own
         hashes = hash_terms(texts.words, setup.shape, own["secret"].tobytes())
-        again = SCHEMES[setup.sketch.decoys](setup.shape, 3, texts.words, hashes, own["decoys"].tobytes())
+        again = Obfuscator(setup.shape, 3, texts.words, hashes, own["decoys"].tobytes())
         true = hashes.rows
         for row, word in enumerate(texts.words):
             question = again.ask(word)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int32, Integer, Shaped, UInt8
 from typing_extensions import override
 
+from fedrank.core import plugins
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
 from fedrank.privacy.randomised_response import os_words
@@ -27,16 +28,14 @@ from fedrank.texts.silo_sketch.setup.settings import (
     without_fields,
 )
 from fedrank.texts.silo_sketch.state import TRAIN
-from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, estimate, hash_terms
+from fedrank.texts.sketch import Cells, counts_of, encode, estimate, hash_terms
 from fedrank.texts.sketch.account import BudgetSpentError, QueryBudget
-from fedrank.texts.sketch.decoys import SCHEMES, Obfuscator, build_lists
+from fedrank.texts.sketch.decoys import Obfuscator
 from fedrank.texts.sketch.key import ALL_SILOS, NONCE, seal, unseal
 from fedrank.texts.sketch.posterior import own_cells, posterior_counts
 
 M = TypeVar("M")
 
-#: Documents in a cell's list as a multiple of those wanted, and the share of rows in which one must stand (ICDE 2021).
-_ALPHA, _BETA = 5, 0.1
 #: Prefix of the names under which a silo keeps its rows.
 _ROWS = "rows."
 _INT16, _INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
@@ -295,7 +294,8 @@ def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
     """
     terms = party.shared.words
     hashes = hash_terms(terms, s.shape, party.own["secret"].tobytes())
-    return SCHEMES[s.sketch.decoys](s.shape, s.sketch.z1, terms, hashes, party.own["decoys"].tobytes())
+    scheme = Obfuscator if s.sketch.decoys == "jos" else plugins.get("fedrank.decoys", s.sketch.decoys)
+    return scheme(s.shape, s.sketch.z1, terms, hashes, party.own["decoys"].tobytes())
 
 
 def _only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "silos ..."]:
@@ -362,7 +362,8 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
             table = _posterior(s, party, own, hashes.signs, lengths)
         else:
             table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
-        likely = _likely(s, fields, hashes, places) if s.texts.candidates == "reverse-top-k" else None
+        name = s.texts.candidates
+        likely = None if name == "all" else plugins.get("fedrank.candidates", name)(s, fields, hashes, places)
         return ForeignDocuments(_lookup(places, table), lengths, distinct, likely)
 
     return [foreign(one) for one in sketches_of(s, party, request)]
@@ -372,22 +373,6 @@ def sketches_of(s: SetupSettings, party: Party, request: wire.Sketches) -> Itera
     """Sketches of each silo, in order, as a silo opens them; None for itself and for silos that were not heard."""
     for silo, sealed in enumerate(np.asarray(request.sealed)):
         yield open_sealed(s, party, wire.OwnSketches, silo, ALL_SILOS, sealed)
-
-
-def _likely(
-    s: SetupSettings, fields: list[np.ndarray], hashes: Hashes, places: dict[str, int]
-) -> Callable[[Sequence[str], np.ndarray], np.ndarray]:
-    """A function from a query's words and their IDF to the documents that reverse top-K lists name for them."""
-    k = s.texts.foreign
-    ends = "both" if s.shape.kind == "count" else "top"
-    lists = [build_lists(field, _ALPHA, k, ends, s.shape) for field in fields]
-
-    def likely(words: Sequence[str], idf: np.ndarray) -> np.ndarray:
-        mine = hashes.select(np.array([places[word] for word in words], np.int64))
-        found = [one.top_documents(mine, idf[:, field], _BETA, _ALPHA * k) for field, one in enumerate(lists)]
-        return np.unique(np.concatenate(found))
-
-    return likely
 
 
 def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list[ForeignDocuments | None]:

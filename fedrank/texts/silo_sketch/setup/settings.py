@@ -22,8 +22,9 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int32, UInt32
 from typing_extensions import override
 
+from fedrank.core import plugins
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.messages import Layout, sizes_of
 from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
@@ -35,7 +36,6 @@ from fedrank.texts.data.features import NAMES, Statistics, statistics_of
 from fedrank.texts.silo_sketch.setup import messages as wire
 from fedrank.texts.sketch import SketchShape, encode_totals, estimate, hash_terms
 from fedrank.texts.sketch.account import answers_within, plan, sketch_account
-from fedrank.texts.sketch.decoys import SCHEMES
 from fedrank.texts.sketch.key import ADDED
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 
@@ -216,8 +216,9 @@ class SetupSettings:
             raise ConfigError(f"silos must be at least 2 to see each other's documents, got {self.silos}.")
         if self.documents < 1:
             raise ConfigError(f"documents must be at least 1, got {self.documents}.")
-        if s.decoys not in SCHEMES:
-            raise UnknownNameError("scheme of decoys", s.decoys, tuple(SCHEMES))
+        for group, name in (("fedrank.decoys", s.decoys), ("fedrank.candidates", self.texts.candidates)):
+            if name not in ("jos", "all"):
+                plugins.get(group, name)  # refuses a name that no package has
         if self.asks and not 1 <= s.z1 < s.z:
             raise ConfigError(
                 f"z1 (sketch.z1) must be in 1..{s.z - 1}, so that there are decoys among the {s.z} rows of a question; "

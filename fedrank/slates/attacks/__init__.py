@@ -1,1 +1,0 @@
-"""Attacks on the messages between platforms."""

@@ -1,0 +1,126 @@
+"""The Gymnasium environments keep Gymnasium's contract, by its own checker, and agree with each other and the world."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedrank.core.errors import ConfigError
+from fedrank.slates.world.satisfaction import Satisfaction, preset
+
+gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed (extra gym)")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+from gymnasium.vector import AutoresetMode  # noqa: E402
+
+from fedrank_zoo.slate_gym import NAME, ChocKaleEnv, ChocKaleVectorEnv, register  # noqa: E402
+
+#: All tests share its compiled functions.
+WORLD = preset("tension", candidates=5, slate=2, time_budget=6)
+
+
+def test_gymnasiums_own_checker_has_nothing_to_say():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(ChocKaleEnv(WORLD), skip_render_check=True)
+
+
+def test_both_can_be_made_by_name():
+    register()
+    register()  # twice does no harm
+    env = gymnasium.make(NAME, world=WORLD)
+    assert env.unwrapped.world == WORLD
+    many = gymnasium.make_vec(NAME, num_envs=3, vectorization_mode="vector_entry_point", world="paper", slate=4)
+    assert isinstance(many, ChocKaleVectorEnv)
+    assert many.world == Satisfaction(semantics="paper", slate=4)
+    assert many.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+
+
+def test_a_step_is_a_round_of_the_world():
+    env = ChocKaleEnv(WORLD)
+    first, _ = env.reset(seed=11)
+    key = jax.random.key(int(np.random.default_rng(11).integers(2**32)))
+    action = [[0, 4], [3, 1]]
+    observation, reward, *_, info = env.step(action)
+
+    @jax.jit
+    def world(key):
+        scene = WORLD.first(WORLD.draw(jax.random.fold_in(key, 0)))
+        return scene, WORLD.round(scene, jnp.asarray(action, jnp.int32), WORLD.draw(jax.random.fold_in(key, 1)))
+
+    scene, (after, turns, _) = world(key)
+    np.testing.assert_array_equal(first["documents"], scene.documents)
+    np.testing.assert_allclose(observation["satisfaction"], after.observed, rtol=1e-6)
+    np.testing.assert_allclose(info["engagement"], turns.engagement, rtol=1e-5)
+    np.testing.assert_array_equal(info["item"], np.take_along_axis(np.array(action), info["slot"][:, None], 1)[:, 0])
+    assert reward == pytest.approx(float(turns.engagement.sum()), rel=1e-5)
+
+
+def test_users_of_the_vector_are_those_of_single_environments_until_they_leave():
+    many, singles = ChocKaleVectorEnv(3, WORLD), [ChocKaleEnv(WORLD) for _ in range(3)]
+    seen, _ = many.reset(seed=20)
+    alone = [env.reset(seed=20 + i)[0] for i, env in enumerate(singles)]
+    assert seen in many.observation_space
+    many.action_space.seed(0)
+    for number in range(1, 4):
+        for i in range(3):
+            np.testing.assert_array_equal(seen["documents"][i], alone[i]["documents"])
+            np.testing.assert_allclose(seen["satisfaction"][i], alone[i]["satisfaction"], rtol=1e-6)
+        actions = many.action_space.sample()
+        seen, rewards, terminated, truncated, infos = many.step(actions)
+        steps = [env.step(action) for env, action in zip(singles, actions, strict=True)]
+        alone = [step[0] for step in steps]
+        np.testing.assert_allclose(rewards, [step[1] for step in steps], rtol=1e-5)
+        assert terminated.tolist() == [step[2] for step in steps] == [number == 3] * 3
+        assert not truncated.any() and not any(step[3] for step in steps)
+        np.testing.assert_allclose(infos["engagement"], [step[4]["engagement"] for step in steps], rtol=1e-5)
+    # The third round was the last: the vector shows new users and keeps the old ones' last observation.
+    assert infos["_final_obs"].all()
+    np.testing.assert_allclose(infos["final_obs"]["satisfaction"], [last["satisfaction"] for last in alone], rtol=1e-6)
+    assert not np.allclose(seen["satisfaction"], infos["final_obs"]["satisfaction"])
+    assert seen in many.observation_space
+    assert "final_obs" not in many.step(actions)[4]
+
+
+def test_resets_come_at_any_time_and_bring_other_users():
+    for env in (ChocKaleEnv(WORLD), ChocKaleVectorEnv(3, WORLD)):
+        action = env.action_space.sample()
+        env.reset(seed=5)
+        env.step(action)
+        middle, _ = env.reset()
+        for number in range(1, 4):
+            _, _, terminated, _, _ = env.step(action)
+            assert np.all(terminated) == (number == 3)  # the new user has all the time
+        again, _ = env.reset(seed=5)
+        assert not np.allclose(middle["documents"], again["documents"])
+    listed, _ = ChocKaleVectorEnv(3, WORLD).reset(seed=[7, 6, 5])
+    plain, _ = ChocKaleVectorEnv(3, WORLD).reset(seed=5)
+    np.testing.assert_array_equal(listed["documents"], plain["documents"][::-1])
+
+
+def test_misuse_is_refused_in_words():
+    env, many = ChocKaleEnv(WORLD), ChocKaleVectorEnv(3, WORLD)
+    with pytest.raises(ConfigError, match=r"call reset\(\) first"):
+        env.step([[0, 1], [2, 3]])
+    with pytest.raises(ConfigError, match=r"call reset\(\) first"):
+        many.step(np.zeros((3, 2, 2), int))
+    env.reset(seed=0)
+    many.reset(seed=0)
+    for action in ([[0, 1]], [[0, 5], [1, 2]], [[0, -1], [1, 2]], [[0.0, 1.0], [1.0, 2.0]]):
+        with pytest.raises(ConfigError, match="An action is an array of integers"):
+            env.step(action)
+    with pytest.raises(ConfigError, match="An action is an array of integers"):
+        many.step([[0, 1], [2, 3]])
+    for _ in range(3):
+        left = env.step([[0, 1], [2, 3]])[2]
+    assert left
+    with pytest.raises(ConfigError, match="the last one left"):
+        env.step([[0, 1], [2, 3]])
+    with pytest.raises(ConfigError, match="num_envs"):
+        ChocKaleVectorEnv(0)
+    with pytest.raises(ConfigError, match="one number for each of 3 users"):
+        many.reset(seed=[1, 2])
+    with pytest.raises(ConfigError, match="made already"):
+        ChocKaleEnv(WORLD, slate=3)

@@ -1,0 +1,1 @@
+"""Attacks on the messages of platforms that learn slates together."""

@@ -32,7 +32,7 @@ def audit(
     Of a run its own mechanism is attacked, and what is found stands on the run's page.
 
     Args:
-        mechanisms: Such as piecewise and laplace-sums, or directories of runs; all mechanisms, if none is named.
+        mechanisms: Such as laplace-sums, or directories of runs; all mechanisms, if none is named.
         epsilon: ε that is promised, in nats.
         delta: δ that is promised, where the mechanism has one.
         trials: Messages drawn in each world; by default as many as bring the bound near the promise.
@@ -86,7 +86,7 @@ def _run_audited(folder: Path, trials: int | None) -> Audited:
             "the run has not written what it promises yet" if privacy is None else f"its noise is: {privacy.mechanism}"
         )
         raise ConfigError(
-            f"{folder}: there is nothing to audit, {said}. Name a mechanism: fedrank privacy audit piecewise."
+            f"{folder}: there is nothing to audit, {said}. Name a mechanism: fedrank privacy audit laplace-sums."
         )
     found = audit_mechanism(AUDITS.get(privacy.audit.name)(**privacy.audit.settings), trials)
     write_atomically(folder / "audit.json", (json.dumps(asdict(found), indent=2) + "\n").encode())

@@ -122,9 +122,9 @@ def largest_values(protocol: Protocol) -> dict[str, int]:
 class OnValues(Attack):
     """Attacks on a seed and one or two bounded numbers: the replies of FOLtR-ES.
 
-    The numbers are the sums of the halves, or one report of the piecewise mechanism about their difference. Such a
-    report counts for more than the largest honest difference (``Piecewise.scale``), and so does a forged one: what
-    makes single messages say little lets attackers say much.
+    The numbers are the sums of the halves, or one privatised report about their difference. Such a report counts for
+    more than the largest honest difference, and so does a forged one: what makes single messages say little lets
+    attackers say much.
     """
 
     @classmethod

@@ -124,7 +124,7 @@ def tracked_before(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def load_remembered(folder: Path) -> dict[str, Json]:
-    """What a run's folder says about what follows it; empty if nothing does."""
+    """The content of a run's file about its trackers; empty if it has none."""
     file = folder / REMEMBERED
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -133,7 +133,7 @@ def load_remembered(folder: Path) -> dict[str, Json]:
 
 
 def remember(folder: Path, content: dict[str, Json]) -> None:
-    """Write to a run's folder what follows it."""
+    """Write a run's file about its trackers."""
     write_atomically(folder / REMEMBERED, (json.dumps(content, indent=2) + "\n").encode())
 
 

@@ -116,7 +116,6 @@ def demo_settings() -> HubSettings:
     """Settings of the demo's hub: one search a report, ε = 0.5 each, twelve in a life; rounds of eight seconds."""
     return HubSettings(
         n_features=FEATURES,
-        mechanism="piecewise",
         epsilon=0.5,
         interactions=1,
         participations=12,

@@ -1,4 +1,4 @@
-"""Composition of mechanisms whose privacy loss is +ε, 0 or −ε: randomised response and the piecewise mechanism."""
+"""Composition of mechanisms whose privacy loss is +ε, 0 or −ε, such as randomised response."""
 
 from __future__ import annotations
 

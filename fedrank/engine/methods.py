@@ -100,7 +100,7 @@ def describe_protocol(cls: type[Protocol]) -> Method:
 
 
 def _file_of(cls: type) -> str:
-    """The file of a class, from its package on: ``"fedrank/ranking/foltr_pdgd/__init__.py"``."""
+    """The file of a class, from its package on: ``"fedrank/ranking/central.py"``."""
     module = cls.__module__.replace(".", "/")
     return f"{module}/__init__.py" if PurePath(inspect.getfile(cls)).stem == "__init__" else f"{module}.py"
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNameError
+from fedrank.engine.cells import Cell
 from fedrank.engine.executors.base import Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank_zoo.leaderboard import grid as grids
 from fedrank_zoo.leaderboard.board import read_grid, run_board, standings_of
-from fedrank_zoo.leaderboard.cells import Cell
 from fedrank_zoo.leaderboard.grid import (
     ATTACKS,
     EPSILONS,

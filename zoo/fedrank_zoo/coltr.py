@@ -43,6 +43,7 @@ from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import perturbation_jax
+from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.foltr_pdgd import Draws, FoltrPDGD, LearnLocally, Plain
@@ -54,7 +55,6 @@ from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import draw_queries
 from fedrank.ranking.sessions.reference import simulate_clicks
 from fedrank.ranking.sessions.results import SessionResults
-from fedrank_zoo.central import Central
 
 
 class LogDraws(NamedTuple):

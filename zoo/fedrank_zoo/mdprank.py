@@ -24,6 +24,7 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
+from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.learners.draws import document_bits
@@ -31,7 +32,6 @@ from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, sample_ranking
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.reference import simulate_clicks
 from fedrank.ranking.sessions.results import SessionResults
-from fedrank_zoo.central import Central
 
 
 def policy_gradient_steps(

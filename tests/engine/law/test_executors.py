@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.engine.cells import Cell, read_cell, run_cells
 from fedrank.engine.executors.base import Here
 from fedrank.engine.executors.choose import executor
 from fedrank.engine.executors.processes import Processes
 from fedrank.engine.settings import from_dict
 from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import variations
-from fedrank_zoo.leaderboard.cells import Cell, read_cell, run_cells
 
 SUPPORT = Path(pieces.__file__).parent
 
@@ -157,7 +157,7 @@ def test_a_process_that_is_killed_leaves_whole_cells_and_the_rest_is_computed(tm
     program = (
         f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
         "import pieces\n"
-        "from fedrank_zoo.leaderboard.cells import Cell, run_cells\n"
+        "from fedrank.engine.cells import Cell, run_cells\n"
         "from fedrank.engine.executors.base import Here\n"
         f"run_cells([Cell(about) for about in {[cell.about for cell in wanted]!r}], {str(folder)!r},"
         " pieces.slow_square_of_about, Here())\n"

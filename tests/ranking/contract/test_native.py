@@ -22,12 +22,12 @@ from fedrank.metrics.online import REWARDS
 from fedrank.privacy.noise.parties import PartyNoise, _below
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.piecewise import Piecewise
+from fedrank.ranking.central import PDGD
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.foltr_pdgd import FedOptPDGD, FedProxPDGD, FoltrPDGD, Proximal
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank_zoo.central import PDGD
 from fedrank_zoo.dueling import DBGD, MGD
 
 SEEDS, DEVICES, ROUNDS = (3, 2**32 - 1), 40, 2

@@ -1,6 +1,6 @@
 """Dueling bandits at one central service: DBGD with one candidate, MGD with several.
 
-The steps are in :mod:`fedrank_zoo.dueling.steps`, the service in :mod:`fedrank_zoo.central`.
+The steps are in :mod:`fedrank_zoo.dueling.steps`, the service in :mod:`fedrank.ranking.central`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
-from fedrank_zoo.central import Central
+from fedrank.ranking.central import Central
 from fedrank_zoo.dueling.kernel import host_duels
 from fedrank_zoo.dueling.steps import DuelDraws, dueling_steps
 

@@ -3,7 +3,7 @@
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
 after every interaction; queries, results and clicks are in the clear at the service. The learner here is ``pdgd``,
 pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018; :mod:`fedrank.ranking.learners.pdgd`);
-dueling bandits are in :mod:`fedrank_zoo.dueling`.
+others, such as dueling bandits, are plug-ins of ``fedrank-zoo``.
 
 One round, with as many interactions K as all devices of a federated round have together::
 

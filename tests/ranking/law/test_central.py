@@ -14,13 +14,13 @@ from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.returns import discounted_cumulative
+from fedrank.ranking.central import PDGD
 from fedrank.ranking.clicks.cascade import CascadeUser, cascade
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank_zoo.central import PDGD
 from fedrank_zoo.dueling import DBGD, MGD
 
 LEARNERS = {"pdgd": PDGD, "dbgd": DBGD, "mgd": MGD}

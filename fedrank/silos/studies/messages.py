@@ -201,8 +201,10 @@ def read_message(path: Path, kind: type[Round] | type[Answer]) -> Any:
         raise MissingDataError("there is no such message.", path) from None
     except IsADirectoryError:
         raise MissingDataError("this is a folder; give the path of a message.", path) from None
+    except FormatError as error:
+        raise FormatError(str(error), path) from error
     except (ValueError, RecursionError) as error:
-        raise FormatError(_said(error), path) from error
+        raise FormatError(f"this is no message of a study: {_said(error)}.", path) from error
 
 
 def _as_fields(numbers: np.ndarray) -> dict[str, Json]:

@@ -4,6 +4,8 @@ What a rule forbids is answered by as many numbers as ever, none of which is tol
 
 * *smallest cell*: a count of rows of one level, of a pair of levels, or of the rows outside them, above 0 and below
   the smallest cell, must not be worked out from an answer;
+* *few rows weigh*: coefficients at which next to all of the weight is that of fewer rows than the smallest cell are not
+  answered, of logistic and Poisson models: their sums would be those of single rows;
 * *rows* and *events for each coefficient*: a model of nearly as many coefficients as rows tells the rows;
 * *differencing*: two questions whose rows differ by less than the smallest cell tell those rows by subtraction;
 * *same table*: answers of a study come from one state of the table;
@@ -27,7 +29,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from jaxtyping import Bool, Float, UInt32
 
-from fedrank.core.errors import ConfigError, FormatError
+from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
@@ -44,8 +46,12 @@ MOST_ROUNDS = 60
 class _Guard:
     """Counts of the rows that pass by while an answer is computed, and what the rules say of them."""
 
-    def __init__(self, prepared: Prepared):
+    def __init__(self, prepared: Prepared, ask: Ask):
         self.prepared = prepared
+        self.points = (
+            np.atleast_2d(ask.numbers["theta"]) if prepared.weigh and "theta" in ask.numbers else np.zeros((0, 0))
+        )
+        self.weights = np.zeros((2, len(self.points)))
         levels = [one.name for one in prepared.design.fields if one.is_level]
         outcomes = [f"{prepared.design.outcome}={level}" for level in prepared.outcome_levels[1:]]
         self.indicators: list[str] = [] if prepared.of_blocks else [*levels, *outcomes]
@@ -69,6 +75,9 @@ class _Guard:
         self.count(complete)
         self.ones += seen.sum(axis=0)
         self.pairs += seen.T @ seen
+        for k, theta in enumerate(self.points):
+            weight = self.prepared.weigh(theta, rows)  # type: ignore[misc] - there are points where it is
+            self.weights[:, k] += weight.sum(), weight @ weight
         if self.prepared.bins is not None:
             self._see_times(rows, self.prepared.bins)
 
@@ -103,6 +112,9 @@ class _Guard:
         for cells in (self.pairs, self.ones[:, None] - self.pairs, rest):
             for j, k in np.argwhere(np.triu((cells > 0) & (cells < least), 1)):
                 return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
+        total, squares = self.weights
+        if (total**2 < least * squares).any():
+            return f"smallest cell: at the coefficients that are asked for fewer than {least} rows carry the sums"
         if ((self.times > 0) & (self.times < least)).any():
             return f"smallest cell: the rows or events of a bin of {self.prepared.design.time} are {small}"
         parameters = self.prepared.parameters
@@ -195,9 +207,14 @@ class Node:
         if question.name not in self._prepared:
             self._prepared[question.name] = prepare(question, asked.codebook)
         prepared = self._prepared[question.name]
-        guard = _Guard(prepared)
+        guard = _Guard(prepared, ask)
         rows = self._blocks(prepared.design, guard) if prepared.of_blocks else self._rows(prepared.design, guard)
-        numbers = prepared.answer(ask, rows)
+        try:
+            numbers = prepared.answer(ask, rows)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, MemoryError) as cause:
+            if isinstance(cause, FedrankError):
+                raise
+            raise DataError(f"the ask of question {question.name!r} is none of its analysis: {cause!r}.") from cause
         rule = self._limits(question, asked) or guard.broken_rule(asked.codebook) or self._differs(question, guard.mask)
         if not rule and prepared.cells is not None and (small := prepared.cells(numbers)).size:
             least = asked.codebook.rules.smallest_cell

@@ -37,6 +37,7 @@ class Prepared:
         labels: Names of the coefficients; empty of what has none.
         bins: Ends of the bins of time by which sums leave a silo; None where none do, or exact times may.
         cells: Finds the counts of rows in an answer, of one that holds counts of single cells.
+        weigh: Finds how much each row weighs at coefficients, of a model of one linear predictor.
         of_blocks: Whether answers are made of columns, with rows that lack values.
         by_silo: Whether the analysis needs each silo's own answer; else their sum.
     """
@@ -50,6 +51,7 @@ class Prepared:
     labels: tuple[str, ...] = ()
     bins: Float[np.ndarray, " times"] | None = None
     cells: Callable[[Float[np.ndarray, " numbers"]], Float[np.ndarray, " counts"]] | None = None
+    weigh: Callable[[Float[np.ndarray, " p"], Rows], Float[np.ndarray, " rows"]] | None = None
     of_blocks: bool = False
     by_silo: bool = False
 
@@ -186,8 +188,13 @@ def _regression(question: Question, design: Design) -> Prepared:
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return answer(family, ask, blocks)
 
+    def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> Float[np.ndarray, " rows"]:
+        return rows.weight * family.terms(rows.x @ theta + rows.offset, rows.y)[2]
+
     labels = family.labels(design.names, about.levels)
     made = Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels))
+    if model in ("logistic", "poisson"):
+        made = replace(made, weigh=weigh)
     if not question.one_round:
         return made
     patterns = _patterns(question, design)

@@ -15,6 +15,7 @@ from fedrank.silos.studies.folder import StudyFolder
 from fedrank.silos.studies.masks import from_words, make_key, read_key, to_words
 from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
 from fedrank.silos.studies.node import MOST_ROUNDS, Node, open_node
+from fedrank.silos.studies.protocol import Ask
 from fedrank.silos.studies.table import own_table
 
 RISK = Question(name="risk", formula="ill ~ age + sex + stage")
@@ -259,3 +260,35 @@ def test_keys_that_do_not_fit_are_refused(tmp_path):
     many = np.random.default_rng(0).normal(size=(50, 40)) * 10.0 ** np.arange(-19, 21)
     total = from_words(np.sum([to_words(one) for one in many], axis=0, dtype=np.uint32))
     np.testing.assert_allclose(total, many.sum(axis=0), rtol=1e-12, atol=2.0**-75)
+
+
+def test_asks_that_no_analysis_makes_are_refused():
+    book = codebook(RISK, COUNT, Question(name="cox", model="cox", formula="Surv(days, ill) ~ age"), TABLE)
+    own, asked = node(book, "a", PARTS["a"]), Coordinator(book).open
+    for name in asked.asks:
+        for step in ("moments", "sums", "meat", "firth", "times", "counts", "own", "patterns", "rows", ""):
+            for numbers in (
+                {},
+                {"theta": np.zeros((1, 99))},
+                {"theta": np.array(1.0)},
+                {"theta": np.full((1, 5), 1e300)},
+            ):
+                ask = Round(book, 1, {name: Ask(step, numbers)})
+                try:
+                    found = own.answer(ask).replies[name]
+                except (ConfigError, DataError):
+                    continue
+                assert isinstance(found.numbers, np.ndarray)
+
+
+def test_coefficients_at_which_a_few_rows_carry_the_sums_are_refused():
+    """Log-odds of 1000 · (age − one patient's age): of all rows that patient's alone weighs."""
+    part = rows(100, 5)
+    question = Question(name="q", formula="ill ~ age")
+    book = codebook(question, rules=Rules())
+    low, high = 0.0, 110.0
+    victim = (part["age"][0] - (low + high) / 2) / ((high - low) / 2)
+    own = node(book, "a", part)
+    for theta, refused in (([0.0, 0.0], False), ([0.5, 1.0], False), ([-1e5 * victim, 1e5], True)):
+        reply = own.answer(Round(book, 1, {"q": Ask("sums", {"theta": np.array([theta])})})).replies["q"]
+        assert bool(reply.refused) == refused, reply.refused

@@ -235,11 +235,9 @@ def analyse(
     from fedrank.silos.studies.results import as_jsons
     from fedrank.silos.studies.table import pooled_tables
 
-    question = (
-        Question(name="question", model=model, formula=formula, errors=errors, pool=pool, firth=firth)
-        if formula
-        else None
-    )
+    about: dict[str, Any] = {"model": model, "formula": formula, "errors": errors, "pool": pool}
+    about |= {"firth": firth, "penalty": penalty}
+    question = Question(name="question", **about) if formula else None
     if codebook is not None:
         from dataclasses import replace
 

@@ -10,7 +10,7 @@ import functools
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def serve_study(values: Mapping[str, Any], grid: Any) -> None:
     seconds = float(values.get("round-timeout", 600.0))
     while (asked := folder.round) is not None:
         began = time.monotonic()
-        for answer in _ask(grid, asked, set(folder.waiting), seconds):
+        for answer in _ask(grid, asked, seconds, lambda: folder.waiting):
             try:
                 folder.receive(answer)
             except FedrankError as error:
@@ -66,11 +66,12 @@ def serve_study(values: Mapping[str, Any], grid: Any) -> None:
         log.info("written: %s", path)
 
 
-def _ask(grid: Any, asked: Round, waiting: set[str], seconds: float) -> Iterable[Answer]:
-    """Answers of nodes as they come, until all silos have answered or the time is over."""
+def _ask(grid: Any, asked: Round, seconds: float, still: Callable[[], Sequence[str]]) -> Iterable[Answer]:
+    """Answers of nodes as they come, until all silos that are ``still`` waited for have answered or time is over."""
     from flwr.app import ConfigRecord, Message, MessageType, RecordDict  # pyright: ignore[reportMissingImports]
 
     content = json.dumps(asked.as_json()).encode()
+    waiting = set(still())
     sent: set[int] = set()
     open_: set[str] = set()
     end = time.monotonic() + seconds
@@ -96,11 +97,11 @@ def _ask(grid: Any, asked: Round, waiting: set[str], seconds: float) -> Iterable
             try:
                 record = message.content.config_records.get(RECORD) or {}
                 answer = Answer.from_json(json.loads(record["answer"]))
-            except (FedrankError, KeyError, ValueError, TypeError) as error:
+            except (FedrankError, KeyError, ValueError, TypeError, RecursionError) as error:
                 log.warning("a node's answer cannot be read: %s", error)
                 continue
-            waiting.discard(answer.silo)
             yield answer
+            waiting &= set(still())
         time.sleep(_LOOK)
 
 

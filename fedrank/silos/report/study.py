@@ -37,8 +37,11 @@ def write_results(made: Coordinator, folder: Path) -> list[Path]:
     files: list[Path] = []
     for one in results_of(made):
         if one.progress.result is not None:
-            files.append(folder / f"{file_name(one.question.name)}.csv")
-            write_atomically(files[-1], one.frame().to_csv().encode())
+            name, number = file_name(one.question.name), 2
+            while folder / f"{name}.csv" in files:
+                name, number = f"{file_name(one.question.name)}-{number}", number + 1
+            files.append(folder / f"{name}.csv")
+            write_atomically(files[-1], one.frame(made.codebook.level).to_csv().encode())
     about = {"study": made.codebook.study, "codebook_sha256": made.codebook.sha, "methods": methods(made)}
     files.append(folder / "results.json")
     write_atomically(files[-1], (json.dumps({**about, "questions": as_jsons(made)}, indent=1) + "\n").encode())
@@ -59,9 +62,9 @@ def write_study(made: Coordinator, path: Path) -> Path:
     """
     book, found = made.codebook, results_of(made)
     first = next((one for one in found if one.progress.result is not None and one.effects), found[0])
-    chart = _chart(first)
+    chart = _chart(first, book.level)
     rows = sum(count or 0 for count in first.progress.rows.values())
-    tests = sum(effect.tested for one in found for effect in one.effects)
+    tests = sum(one.n_tests for one in found)
     opening = Opening(
         book.study,
         headline(first, book),
@@ -101,7 +104,7 @@ def result_table(one: Answered, made: Coordinator) -> Table:
     if isinstance(result, TableOne):
         return _table_one(result)
     if isinstance(result, Survival):
-        return _curves(result)
+        return _curves(result, made.codebook.level)
     level = f"{made.codebook.level:.0%} interval"
     columns = [
         Column("name", "coefficient"),
@@ -147,15 +150,14 @@ def _section(one: Answered, made: Coordinator) -> Html:
     return section(f"q-{name}", f"{one.question.name}: {one.question.model}", *parts)
 
 
-def _chart(one: Answered) -> Any:
+def _chart(one: Answered, level: float) -> Any:
     effects = [e for e in one.effects if e.tested and np.isfinite([e.estimate, e.low, e.high]).all()]
     if not effects:
         return None
-    levels = [Level(e.name, e.estimate, e.low, e.high, ours=e.corrected < 0.05) for e in effects[:_SHOWN]]
+    levels = [Level(e.name, e.estimate, e.low, e.high, ours=e.corrected < 1 - level) for e in effects[:_SHOWN]]
     what = f"logarithm of the {one.ratio}" if one.ratio else "coefficient"
-    return levels_figure(
-        levels, f"{one.question.name}: {what}", ["Intervals as planned; in colour: corrected p < 0.05"], 3, signed=True
-    )
+    said = [f"Intervals of {level:.0%}; in colour: corrected p < {1 - level:.2g}"]
+    return levels_figure(levels, f"{one.question.name}: {what}", said, 3, signed=True)
 
 
 def _table_one(result: TableOne) -> Table:
@@ -184,14 +186,14 @@ def _table_one(result: TableOne) -> Table:
     return Table("Table 1", tuple(columns), tuple(rows.values()), notes)
 
 
-def _curves(result: Survival) -> Table:
+def _curves(result: Survival, level: float) -> Table:
     columns = (
         Column("group", "group"), Column("rows", "rows", numeric=True), Column("events", "events", numeric=True),
-        Column("median", "median time", numeric=True), Column("interval", "95 % interval", numeric=True),
+        Column("median", "median time", numeric=True), Column("interval", f"{level:.0%} interval", numeric=True),
     )  # fmt: skip
     rows = []
     for one in result.curves:
-        median, low, high = one.median()
+        median, low, high = one.median(level)
         rows.append({
             "group": one.group,
             "rows": _number(float(one.at_risk[0]) if len(one.at_risk) else 0.0),

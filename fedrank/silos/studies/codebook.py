@@ -116,7 +116,7 @@ class Rules:
         ConfigError: A number is out of range.
     """
 
-    smallest_cell: int = setting(5, "Counts above 0 and below it do not leave a silo.", low=1, high=1000)
+    smallest_cell: int = setting(5, "Counts of rows above 0 and below it do not leave a silo.", low=1, high=1000)
     rows_per_parameter: float = setting(3.0, "Fewest rows of a silo for each coefficient.", low=0)
     events_per_parameter: float = setting(
         1.0, "Fewest events of a silo for each coefficient of a model of events.", low=0
@@ -202,6 +202,16 @@ class Codebook:
     def __post_init__(self):
         if len(set(self.silos)) < max(1, len(self.silos)) or not all(self.silos):
             raise ConfigError(f"a codebook names the silos, each once, got {list(self.silos)}.")
+        folded = {name.casefold() for name in self.silos}
+        if len(folded) < len(self.silos) or any(
+            set(name) & set("/\\\0") or name.startswith(".") for name in self.silos
+        ):
+            raise ConfigError(
+                "names of silos are names of files, too: without / and \\, no dot in front, and different in more than "
+                f"capitals; got {list(self.silos)}."
+            )
+        if self.rules.secure_sum and self.rules.exact_times:
+            raise ConfigError("exact times of events are told one by one; with secure sums take bins.")
         if self.site in self.columns:
             raise ConfigError(f"column {self.site!r} names the silo; it needs no entry under columns.")
         if not 0 < self.level < 1:
@@ -213,8 +223,10 @@ class Codebook:
         if self.rules.secure_sum and (len(self.silos) < FEWEST or set(self.keys) != set(self.silos)):
             raise ConfigError(f"secure sums need {FEWEST} silos or more, and a key of each under [keys].")
         for silo, key in self.keys.items():
-            if len(from_text(key)) != len(_ANY_KEY):
+            if len(from_text(key)) != len(_NO_KEY) or from_text(key) == _NO_KEY:
                 raise ConfigError(f"the key of {silo} is none: it has 32 bytes, as base64.")
+        if len(set(self.keys.values())) < len(self.keys):
+            raise ConfigError("two silos have one key; each makes its own (fedrank silos key).")
         names = [one.name for one in self.questions]
         if twice := [name for name in names if names.count(name) > 1 or not name]:
             raise ConfigError(f"each question needs a name that no other has, got {twice[0]!r} twice or empty.")
@@ -298,7 +310,7 @@ class Codebook:
 _FORMAT, _VERSION = "fedrank-codebook", 1
 #: Fewest silos of a secure sum: of two each can subtract its own.
 FEWEST = 3
-_ANY_KEY = bytes(32)
+_NO_KEY = bytes(32)
 
 
 def to_text(octets: bytes) -> str:
@@ -329,7 +341,14 @@ def read_codebook(path: Path) -> Codebook:
         raise MissingDataError("there is no such codebook; fedrank silos codebook makes one.", path)
     try:
         return Codebook.from_json(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ConfigError, TypeError, AttributeError) as cause:
+    except (
+        tomllib.TOMLDecodeError,
+        UnicodeDecodeError,
+        ConfigError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ) as cause:
         raise FormatError(f"{cause}", path) from cause
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrank.core.errors import DataError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.studies.codebook import Codebook
 from fedrank.silos.studies.masks import unmask
 from fedrank.silos.studies.messages import Answer, Round
@@ -59,6 +59,8 @@ class Coordinator:
     def __init__(self, codebook: Codebook, questions: Sequence[str] = ()):
         self.codebook = codebook
         wanted = [codebook.question(name) for name in questions] or list(codebook.questions)
+        if not wanted:
+            raise ConfigError("the codebook's plan has no question; add one under [[plan.questions]].")
         self._prepared = {one.name: prepare(one, codebook) for one in wanted}
         self.progress = {name: Progress(made.analysis()) for name, made in self._prepared.items()}
         self.number = 0
@@ -118,6 +120,9 @@ class Coordinator:
         one.rounds += 1
         one.numbers += sum(len(told[silo].replies[name].numbers) for silo in taking if silo in told)
         one.left |= fallen
+        for silo in fallen:  # its rows may be in earlier sums, not in the result
+            one.rows.pop(silo, None)
+            one.left_out.pop(silo, None)
         remaining = [silo for silo in taking if silo not in fallen]
         if len(remaining) < self.codebook.fewest_silos:
             reasons = "; ".join(dict.fromkeys(one.left.values()))
@@ -151,6 +156,8 @@ class Coordinator:
             one.ask, one.result = None, end.value
         except DataError as cause:
             one.ask, one.failed = None, str(cause)
+        except (ValueError, ArithmeticError, IndexError, np.linalg.LinAlgError) as cause:  # numbers that cannot be
+            one.ask, one.failed = None, f"the answers are none of this analysis ({cause!r})"
 
 
 def run_study(

@@ -7,13 +7,14 @@ table is not public knowledge until all silos have agreed on it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrank.core.errors import DataError
+from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.coding import as_codes, as_number, numbers_of, without
 from fedrank.silos.data.files import read_columns
 from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules
@@ -56,8 +57,15 @@ def draft_codebook(
     names = tuple(silos) or tuple(guess_names(whose or ()))
     if not names:
         raise DataError(f"name the silos of the study: the file has no column {site!r} that does.", path)
+    for name in (*categorical, *identifiers):
+        if name not in columns:
+            raise UnknownNameError(f"column of {path.name}", name, columns)
+    clusters = {name for one in questions for name in re.findall(r"cluster\(\s*([^)]+?)\s*\)", one.formula)}
     made, notes = {}, {}
     for name, cells in columns.items():
+        if name in clusters:
+            made[name], notes[name] = Column(name=name, role="cluster"), "rows of one value belong together"
+            continue
         values = without(cells, missing)
         made[name], notes[name] = _column(name, values, name in categorical, name in identifiers, missing, path)
     book = Codebook(

@@ -55,6 +55,8 @@ class StudyFolder:
 
     def _replay(self, place: Path) -> None:
         asked: Round = read_message(place / "round.json", Round)
+        if (own := self.coordinator.open) is None or set(own.asks) != set(asked.asks) or asked.number != own.number:
+            raise FormatError("the file is not the round that the answers before it lead to.", place / "round.json")
         try:
             taken = [str(name) for name in json.loads((place / "closed.json").read_bytes())["silos"]]
         except (ValueError, KeyError, TypeError) as cause:
@@ -91,6 +93,8 @@ class StudyFolder:
                 f"the answer of {answer.silo} is to round {answer.round} of codebook {answer.codebook[:12]}, and round "
                 f"{asked.number} of {self.codebook.sha[:12]} is open."
             )
+        if set(answer.replies) != set(asked.asks):
+            raise DataError(f"the answer of {answer.silo} is to other questions than the round has.")
         if answer.silo not in self.codebook.silos:
             raise DataError(f"there is an answer of {answer.silo!r}, and the codebook names no such silo.")
         into = self.round_file.parent / "answers" / f"{answer.silo}.json"
@@ -126,7 +130,11 @@ class StudyFolder:
         asked, place = self.round, self.round_file.parent
         if asked is None:
             return
-        taken = sorted(file.stem for file in (place / "answers").glob("*.json"))
+        taken = [
+            name
+            for name in self.codebook.silos
+            if name not in without and (place / "answers" / f"{name}.json").exists()
+        ]
         answers = [read_message(place / "answers" / f"{name}.json", Answer) for name in taken]
         self.coordinator.take(answers, asked)
         write_atomically(place / "closed.json", json.dumps({"silos": taken}).encode())

@@ -8,6 +8,7 @@ basis (``splines::ns``) with the knots of the codebook, or knots at equal distan
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ _FUNCTIONS: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "sqrt": (np.sqrt, -1e-300),
     "exp": (np.exp, -np.inf),
 }
+#: Most characters of a formula.
+_LONGEST = 2000
 _SPECIAL = ("offset", "weights", "cluster", "strata")
 _TOKEN = re.compile(r"\s*(?:(\d+\.?\d*(?:e[+-]?\d+)?)|(`[^`]+`|[^\W\d]\w*(?:\.\w+)*)|(.))", re.IGNORECASE)
 
@@ -127,7 +130,7 @@ class Design:
 
     def n_strata(self) -> int:
         """Number of strata."""
-        return int(np.prod([len(self._levels_of(name)) for name in self.strata]))
+        return math.prod(len(self._levels_of(name)) for name in self.strata)
 
     def _levels_of(self, name: str) -> tuple[str, ...]:
         return self.codebook.silos if name == self.codebook.site else self.codebook.column(name).levels
@@ -192,6 +195,8 @@ class _Parser:
 
     def __init__(self, text: str, codebook: Codebook, strata_as_fields: bool):
         self.text, self.book, self.strata_as_fields = text, codebook, strata_as_fields
+        if len(text) > _LONGEST:
+            raise ConfigError(f"a formula has at most {_LONGEST} characters, got {len(text)}.")
         self.tokens = [one for one in _TOKEN.findall(text.strip())]
         self.at = 0
         self.fields: dict[frozenset[str], list[Field]] = {}
@@ -302,7 +307,9 @@ class _Parser:
         elif name == "I":
             column = self._number()
             self._take("^")
-            power = float(self._next())
+            if not re.fullmatch(r"\d+(\.\d+)?", power_text := self._next()):
+                raise self._wrong(f"a power is a number above 0, got {power_text!r}")
+            power = float(power_text)
             made = (
                 frozenset([f"I({column}^{power:g})"]),
                 [self._function(column, f"I({column}^{power:g})", lambda v: v**power)],

@@ -3,8 +3,9 @@
 Each pair of silos agrees on a secret by X25519, from the public keys in the codebook, and of it and the ask on a mask:
 the one adds it, the other subtracts it, modulo 2³². A number is rounded to a multiple of 2⁻⁸⁰ and cut into signed
 digits of 16 bits in words of 32, so that digits of up to 32,767 silos add up without running over. Protected is a
-silo's own answer, from the coordinator and from all silos but those who all work together against it. Not protected is
-the sum; and where a silo falls away and the others answer again, the difference of two sums, if both came about.
+silo's own answer, from the coordinator and from all silos but those who all work together against it; digits are not
+carried, so that their sums tell a little more than the sum. Not protected is the sum; and where a silo falls away and
+the others answer again, the difference of two sums, if both came about.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Round:
                 if not set(silos[name]) <= set(book.silos) or len(set(silos[name])) < len(silos[name]):
                     raise ValueError("it sums over silos that the codebook does not name, or twice")
             return cls(book, int(content["round"]), asks, attempts, silos)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"this is no round of a study: {_said(error)}.") from error
 
 
@@ -176,7 +176,7 @@ class Answer:
                 replies[str(one["question"])] = Reply(numbers, rows, left_out, str(one["refused"]))
             silo, sha = (str(content[key]) for key in ("silo", "codebook_sha256"))
             return cls(silo, sha, int(content["round"]), str(content["round_sha256"]), replies)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"this is no answer of a silo: {_said(error)}.") from error
 
 

@@ -8,8 +8,9 @@ What a rule forbids is answered by as many numbers as ever, none of which is tol
   answered, of logistic and Poisson models: their sums would be those of single rows;
 * *rows* and *events for each coefficient*: a model of nearly as many coefficients as rows tells the rows;
 * *differencing*: two questions whose rows differ by less than the smallest cell tell those rows by subtraction;
-* *same table*: answers of a study come from one state of the table;
-* *plan*: only questions of the codebook's plan are answered, each for at most :data:`MOST_ROUNDS` rounds.
+* *same table*: answers of a question come from one state of the table's values;
+* *plan*: only questions of the codebook's plan are answered, by the steps of their analyses with the settings that
+  follow from the codebook, each for at most :data:`MOST_ROUNDS` rounds.
 
 What they do not cover: sums of many rounds are equations about rows, and enough of them have one solution. A secure sum
 hides a silo's own; a record's ε bounds what any of it tells.
@@ -18,18 +19,21 @@ hides a silo's own; a record's ε bounds what any of it tells.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from jaxtyping import Bool, Float, UInt32
 
-from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError
+from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError, RunError
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
@@ -41,6 +45,8 @@ from fedrank.silos.studies.table import Block, Table, own_table
 
 #: Rounds of one question that a silo answers.
 MOST_ROUNDS = 60
+#: Largest number of an answer: one that is not finite cannot be written.
+_MOST = 1e300
 
 
 class _Guard:
@@ -48,56 +54,64 @@ class _Guard:
 
     def __init__(self, prepared: Prepared, ask: Ask):
         self.prepared = prepared
-        self.points = (
-            np.atleast_2d(ask.numbers["theta"]) if prepared.weigh and "theta" in ask.numbers else np.zeros((0, 0))
-        )
-        self.weights = np.zeros((2, len(self.points)))
-        levels = [one.name for one in prepared.design.fields if one.is_level]
-        outcomes = [f"{prepared.design.outcome}={level}" for level in prepared.outcome_levels[1:]]
-        self.indicators: list[str] = [] if prepared.of_blocks else [*levels, *outcomes]
+        design = prepared.design
+        names = [*design.factors, *design.strata, *([design.outcome] if prepared.outcome_levels else [])]
+        book = design.codebook
+        levelled = [name for name in dict.fromkeys(names) if name in book.columns and book.column(name).levels]
+        self.columns = [] if prepared.of_blocks else levelled
+        self.indicators = [f"{name}={level}" for name in self.columns for level in book.column(name).levels]
         m = len(self.indicators)
         self.n = self.all = 0
         self.times = np.zeros((2, 0), int)
         self.ones, self.pairs = np.zeros(m), np.zeros((m, m))
+        self.events = 0
         self.masks: list[np.ndarray] = []
+        self.values = hashlib.sha256()
+        self.points = np.zeros((0, 0))
+        if prepared.weigh is not None and "theta" in ask.numbers:
+            self.points = np.atleast_2d(ask.numbers["theta"])
+        self.weights = np.zeros((2, 2, len(self.points)))
+        self.case_weights = np.zeros(2)
 
-    def see(self, rows: Rows, complete: Bool[np.ndarray, " rows"]) -> None:
+    def see(self, rows: Rows, complete: Bool[np.ndarray, " rows"], block: Block) -> None:
         """Count a block."""
-        design, levels = self.prepared.design, self.prepared.outcome_levels
-        places = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
-        outcome = rows.event if design.time else rows.y
-        labels = [outcome == k for k in range(1, len(levels))]
-        seen = (
-            np.column_stack([rows.x[:, places], *labels]).astype(float)
-            if self.indicators
-            else np.zeros((len(rows.y), 0))
-        )
-        self.count(complete)
+        self.count(complete, block)
+        codebook = self.prepared.design.codebook
+        levels = [np.arange(len(codebook.column(name).levels)) for name in self.columns]
+        kept = [block[name][complete][:, None] == of for name, of in zip(self.columns, levels, strict=True)]
+        seen = np.concatenate([np.zeros((len(rows.y), 0)), *kept], axis=1).astype(float)
         self.ones += seen.sum(axis=0)
         self.pairs += seen.T @ seen
+        if len(self.prepared.outcome_levels) == 2:
+            self.events += int(((rows.event if self.prepared.design.time else rows.y) > 0).sum())
+        self.case_weights += rows.weight.sum(), rows.weight @ rows.weight
         for k, theta in enumerate(self.points):
-            weight = self.prepared.weigh(theta, rows)  # type: ignore[misc] - there are points where it is
-            self.weights[:, k] += weight.sum(), weight @ weight
+            for kind, weight in enumerate(self.prepared.weigh(theta, rows)):  # type: ignore[misc] - there are points
+                self.weights[:, kind, k] += weight.sum(), weight @ weight
         if self.prepared.bins is not None:
             self._see_times(rows, self.prepared.bins)
 
     def _see_times(self, rows: Rows, bins: Float[np.ndarray, " times"]) -> None:
-        """Count rows and events by stratum, group and bin of time."""
+        """Count rows, events and censored rows by stratum, bin of time, and level of each column of levels."""
         design = self.prepared.design
-        groups = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
-        of_curves = self.prepared.question.model == "curves"
-        group = (rows.x[:, groups] @ np.arange(1.0, len(groups) + 1)).astype(int) if of_curves else 0
-        many = len(groups) + 1 if of_curves else 1
-        place = (rows.stratum * many + group) * (len(bins) + 1) + np.searchsorted(bins, rows.y, side="left")
-        size = design.n_strata() * many * (len(bins) + 1)
-        counted = [np.bincount(some, minlength=size) for some in (place, place[rows.event > 0])]
+        levels = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
+        groups = np.column_stack([np.ones(len(rows.y)), rows.x[:, levels], 1 - rows.x[:, levels]]) > 0
+        place = rows.stratum * (len(bins) + 1) + np.searchsorted(bins, rows.y, side="left")
+        size = design.n_strata() * (len(bins) + 1)
+        counted = [
+            np.bincount(place[some & group], minlength=size)
+            for some in (rows.event >= 0, rows.event > 0, rows.event <= 0)
+            for group in groups.T
+        ]
         self.times = np.array(counted) + (self.times if self.times.size else 0)
 
-    def count(self, complete: Bool[np.ndarray, " rows"]) -> None:
+    def count(self, complete: Bool[np.ndarray, " rows"], block: Block) -> None:
         """Count rows of which no more is looked at."""
         self.n += int(complete.sum())
         self.all += len(complete)
         self.masks.append(complete)
+        for name in sorted(block):
+            self.values.update(memoryview(np.ascontiguousarray(block[name])))
 
     def broken_rule(self, book: Codebook) -> str:
         """The rule that forbids the answer, in words; empty where none does."""
@@ -108,13 +122,15 @@ class _Guard:
         for name, count in zip(self.indicators, self.ones, strict=True):
             if _is_small(count, least) or _is_small(self.n - count, least):
                 return f"smallest cell: the rows with or without {name} are {small}"
-        rest = self.n - self.ones[:, None] - self.ones[None, :] + self.pairs
-        for cells in (self.pairs, self.ones[:, None] - self.pairs, rest):
-            for j, k in np.argwhere(np.triu((cells > 0) & (cells < least), 1)):
-                return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
+        for j, k in np.argwhere(np.triu((self.pairs > 0) & (self.pairs < least), 1)):
+            return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
+        total, squares = self.case_weights
+        if not self.prepared.of_blocks and total**2 <= least * squares * (1 - 1e-9):
+            return f"few rows weigh: by their case weights fewer than {least} rows count"
         total, squares = self.weights
-        if (total**2 < least * squares).any():
-            return f"smallest cell: at the coefficients that are asked for fewer than {least} rows carry the sums"
+        # Rows that all but cancel leave rounding: of next to no weight at all nothing is told.
+        if ((total**2 <= least * squares * (1 - 1e-9)) | (total < 1e-6 * least)).any():
+            return f"few rows weigh: at the coefficients that are asked for fewer than {least} rows carry the sums"
         if ((self.times > 0) & (self.times < least)).any():
             return f"smallest cell: the rows or events of a bin of {self.prepared.design.time} are {small}"
         parameters = self.prepared.parameters
@@ -122,12 +138,8 @@ class _Guard:
             need = rules.rows_per_parameter * parameters
             return f"rows for each coefficient: {parameters} coefficients need {need:g} rows"
         if parameters and len(self.prepared.outcome_levels) == 2:
-            events = float(self.ones[-1])
-            if (
-                min(events, self.n - events if not self.prepared.design.time else events)
-                < rules.events_per_parameter * parameters
-            ):
-                need = rules.events_per_parameter * parameters
+            need = rules.events_per_parameter * parameters
+            if self.events < need or (self.n - self.events < need and not self.prepared.design.time):
                 return f"events for each coefficient: {parameters} coefficients need {need:g} rows of each outcome"
         return ""
 
@@ -135,6 +147,13 @@ class _Guard:
     def mask(self) -> Bool[np.ndarray, " rows"]:
         """Mask of the rows that were used, over all rows of the table."""
         return np.concatenate(self.masks) if self.masks else np.zeros(0, bool)
+
+
+class _RowSet(NamedTuple):
+    """Rows that a question used: their mask over the table, and a hash of all values of its columns."""
+
+    mask: Bool[np.ndarray, " rows"]
+    values: str
 
 
 @dataclass(eq=False)
@@ -152,7 +171,8 @@ class Node:
     folder: Path | None = None
     agreed: str = ""
     key: X25519PrivateKey | None = None
-    _used: dict[str, np.ndarray] = field(default_factory=dict, init=False)
+    _used: dict[tuple[str, str], _RowSet] = field(default_factory=dict, init=False)
+    _seen: dict[tuple[str, str], _RowSet] = field(default_factory=dict, init=False)
     _prepared: dict[str, Prepared] = field(default_factory=dict, init=False)
     _book: list[dict[str, Any]] = field(default_factory=list, init=False)
 
@@ -163,11 +183,15 @@ class Node:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / _BOOK
         try:
-            self._book = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            whole, _, _ = (
+                path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+            )  # a killed process's half
+            self._book = [json.loads(line) for line in whole.splitlines()]
             for file in sorted(self.folder.glob("rows-*.npz")):
                 kept = np.load(file)
-                self._used[str(kept["question"])] = np.unpackbits(kept["mask"], count=int(kept["rows"])).astype(bool)
-        except (ValueError, OSError, KeyError) as cause:
+                mask = np.unpackbits(kept["mask"], count=int(kept["rows"])).astype(bool)
+                self._used[str(kept["codebook"]), str(kept["question"])] = _RowSet(mask, str(kept["values"]))
+        except (ValueError, OSError, KeyError, EOFError, BadZipFile) as cause:
             raise FormatError(f"the silo's book cannot be read ({cause}); nothing is answered.", path) from cause
 
     def answer(self, asked: Round, *, record: bool = True) -> Answer:
@@ -187,6 +211,7 @@ class Node:
                 f"the round is of the codebook {book.sha[:12]}, and {self.table.silo} agreed to {self.agreed[:12]}; "
                 "agree on one codebook, and begin the study again if it changed."
             )
+        self._seen = {}  # rows of this round's answers, remembered when it is recorded
         replies = {name: self._reply(book.question(name), ask, asked) for name, ask in asked.asks.items()}
         made = Answer(self.table.silo, book.sha, asked.number, asked.sha, replies)
         if record:
@@ -194,34 +219,60 @@ class Node:
         return made
 
     def record(self, asked: Round, answer: Answer) -> None:
-        """Write an answer into the book, which is done before it leaves."""
+        """Write an answer into the book, and remember its rows, which is done before it leaves.
+
+        Raises:
+            RunError: The folder cannot be written; the answer must not leave.
+        """
         size = len(json.dumps(answer.as_json())) if self.folder is not None else 0
-        for name, reply in answer.replies.items():
-            self._write(asked, name, reply, size)
+        try:
+            for name, reply in answer.replies.items():
+                self._write(asked, name, reply, size)
+                if not reply.refused:
+                    self._remember((asked.codebook.sha, name))
+        except OSError as cause:
+            raise RunError(f"{self.folder}: cannot be written ({cause.strerror}); nothing was answered.") from cause
+
+    def _remember(self, key: tuple[str, str]) -> None:
+        if key in self._used:
+            return
+        self._used[key] = used = self._seen[key]
+        if self.folder is not None:
+            content = io.BytesIO()
+            np.savez_compressed(
+                content, mask=np.packbits(used.mask), rows=len(used.mask), values=used.values, codebook=key[0],
+                question=key[1],
+            )  # fmt: skip
+            name = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
+            write_atomically(self.folder / f"rows-{name}.npz", content.getvalue())
 
     def words(self, asked: Round, answer: Answer) -> list[str]:
         """Sentences on what an answer would tell, one for each question."""
         return [_in_words(asked, name, reply) for name, reply in answer.replies.items()]
 
     def _reply(self, question: Question, ask: Ask, asked: Round) -> Reply:
-        if question.name not in self._prepared:
-            self._prepared[question.name] = prepare(question, asked.codebook)
-        prepared = self._prepared[question.name]
-        guard = _Guard(prepared, ask)
-        rows = self._blocks(prepared.design, guard) if prepared.of_blocks else self._rows(prepared.design, guard)
         try:
-            numbers = prepared.answer(ask, rows)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, MemoryError) as cause:
+            if question.name not in self._prepared:
+                self._prepared[question.name] = prepare(question, asked.codebook)
+            prepared = self._prepared[question.name]
+            prepared.check(ask)
+            guard = _Guard(prepared, ask)
+            rows = self._blocks(prepared.design, guard) if prepared.of_blocks else self._rows(prepared.design, guard)
+            numbers = np.clip(prepared.answer(ask, rows), -_MOST, _MOST)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, MemoryError) as cause:
             if isinstance(cause, FedrankError):
                 raise
             raise DataError(f"the ask of question {question.name!r} is none of its analysis: {cause!r}.") from cause
-        rule = self._limits(question, asked) or guard.broken_rule(asked.codebook) or self._differs(question, guard.mask)
+        key = asked.codebook.sha, question.name
+        own = _RowSet(guard.mask, guard.values.hexdigest())
+        rule = self._limits(question, asked) or guard.broken_rule(asked.codebook) or self._differs(key, own)
         if not rule and prepared.cells is not None and (small := prepared.cells(numbers)).size:
             least = asked.codebook.rules.smallest_cell
             if ((small > 0) & (small < least)).any():
                 rule = f"smallest cell: the rows of a pattern of levels are fewer than {least}"
         if rule:
             return Reply(np.full(len(numbers), np.nan), refused=rule)
+        self._seen[key] = own
         if asked.codebook.rules.secure_sum and not prepared.by_silo:
             return Reply(self._mask(numbers, question.name, asked), guard.n, guard.all - guard.n)
         return Reply(numbers, guard.n, guard.all - guard.n)
@@ -238,41 +289,33 @@ class Node:
     def _rows(self, design: Design, guard: _Guard) -> Iterator[Rows]:
         for block in self.table.blocks(design.columns):
             rows, complete = design.rows(block, self.table.silo)
-            guard.see(rows, complete)
+            guard.see(rows, complete, block)
             yield rows
 
     def _blocks(self, design: Design, guard: _Guard) -> Iterator[Block]:
         for block in self.table.blocks(design.columns):
-            guard.count(design.complete(block))
+            guard.count(design.complete(block), block)
             yield block
 
     def _limits(self, question: Question, asked: Round) -> str:
-        before = {one["round"] for one in self._book if one["question"] == question.name}
-        if len(before - {asked.number}) >= MOST_ROUNDS:
+        before = {one["asked"] for one in self._book if one["question"] == question.name}
+        if len(before - {asked.sha}) >= MOST_ROUNDS:
             return f"plan: a question is answered for {MOST_ROUNDS} rounds"
         silos = asked.of(question.name)
         if self.table.silo not in silos or len(silos) < asked.codebook.fewest_silos:
             return f"fewest silos: the sum is of {', '.join(silos)}"
         return ""
 
-    def _differs(self, question: Question, mask: Bool[np.ndarray, " rows"]) -> str:
-        """The rule that the rows of this question break beside those of earlier ones; keeps them."""
+    def _differs(self, key: tuple[str, str], own: _RowSet) -> str:
+        """The rule that the rows of a question break beside those of earlier ones."""
         least = self.table.codebook.rules.smallest_cell
-        for name, other in self._used.items():
-            if len(other) != len(mask):
+        for (codebook, name), other in {**self._used, **self._seen}.items():
+            if len(other.mask) != len(own.mask):
                 return "same table: the table has other rows than when the study began"
-            apart = int((other != mask).sum())
-            if name == question.name and apart:
-                return "same table: other rows have values than when the question was asked first"
-            if _is_small(apart, least):
+            if (codebook, name) == key and other.values != own.values:
+                return "same table: values have changed since the question was asked first"
+            if _is_small(int((other.mask != own.mask).sum()), least):
                 return f"differencing: the rows of question {name!r} differ by fewer than {least}"
-        if question.name not in self._used:
-            self._used[question.name] = mask
-            if self.folder is not None:
-                key = hashlib.sha256(question.name.encode()).hexdigest()[:16]
-                np.savez_compressed(
-                    self.folder / f"rows-{key}.npz", mask=np.packbits(mask), rows=len(mask), question=question.name
-                )
         return ""
 
     def _write(self, asked: Round, question: str, reply: Reply, size: int) -> None:
@@ -293,9 +336,11 @@ class Node:
             "words": _in_words(asked, question, reply),
         }
         self._book.append(line)
-        if self.folder is not None:
-            lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in self._book)
-            write_atomically(self.folder / _BOOK, lines.encode())
+        if self.folder is not None:  # appended, so that two processes lose no line of each other
+            with open(self.folder / _BOOK, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
 
     @property
     def book(self) -> tuple[Mapping[str, Any], ...]:

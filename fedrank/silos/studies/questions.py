@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.silos.studies import meta, survival
 from fedrank.silos.studies.codebook import MODELS, Codebook, Question
 from fedrank.silos.studies.families import family_of
@@ -18,6 +19,10 @@ from fedrank.silos.studies.protocol import Analysis, Ask, Rows
 from fedrank.silos.studies.regression import answer, fit, fit_patterns
 from fedrank.silos.studies.table_one import count_columns, table_one
 
+#: Most exact times of events that a silo may have.
+MOST_TIMES = 4096
+#: Most numbers of one name that an ask may hold.
+MOST_NUMBERS = 2_000_000
 #: Most patterns of levels whose counts are asked for.
 MOST_PATTERNS = 1024
 
@@ -37,7 +42,10 @@ class Prepared:
         labels: Names of the coefficients; empty of what has none.
         bins: Ends of the bins of time by which sums leave a silo; None where none do, or exact times may.
         cells: Finds the counts of rows in an answer, of one that holds counts of single cells.
-        weigh: Finds how much each row weighs at coefficients, of a model of one linear predictor.
+        weigh: Finds how much each row weighs in the information and in the gradient at coefficients, of a model of
+            one linear predictor.
+        steps: The steps of the analysis, each with the numbers of its asks: those that follow from the codebook, and
+            None of those that the server chooses.
         of_blocks: Whether answers are made of columns, with rows that lack values.
         by_silo: Whether the analysis needs each silo's own answer; else their sum.
     """
@@ -51,9 +59,28 @@ class Prepared:
     labels: tuple[str, ...] = ()
     bins: Float[np.ndarray, " times"] | None = None
     cells: Callable[[Float[np.ndarray, " numbers"]], Float[np.ndarray, " counts"]] | None = None
-    weigh: Callable[[Float[np.ndarray, " p"], Rows], Float[np.ndarray, " rows"]] | None = None
+    weigh: Callable[[Float[np.ndarray, " p"], Rows], tuple[np.ndarray, np.ndarray]] | None = None
     of_blocks: bool = False
     by_silo: bool = False
+    steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def check(self, ask: Ask) -> None:
+        """Refuse an ask that the question's analysis does not make.
+
+        Raises:
+            DataError: Says what is not of the analysis.
+        """
+        if ask.step not in self.steps:
+            raise DataError(f"question {self.question.name!r} has no step {ask.step!r}.")
+        known = self.steps[ask.step]
+        wrong = sorted(set(known) ^ set(ask.numbers))
+        wrong += [
+            name
+            for name, own in known.items()
+            if own is not None and name in ask.numbers and not np.array_equal(np.asarray(own, float), ask.numbers[name])
+        ]
+        if wrong or any(value.size > MOST_NUMBERS for value in ask.numbers.values()):
+            raise DataError(f"the ask of question {self.question.name!r} has other {', '.join(wrong) or 'sizes'}.")
 
 
 def prepare(question: Question, codebook: Codebook) -> Prepared:
@@ -74,6 +101,8 @@ def prepare(question: Question, codebook: Codebook) -> Prepared:
         raise _refusal(question, "groups after | are for a table")
     if question.errors == "cluster" and not design.cluster:
         raise _refusal(question, "errors by cluster need cluster(column) in the formula")
+    if question.pool == "silos" and (question.one_round or question.penalty):
+        raise _refusal(question, "two stages are without a penalty, and already take one round")
     if question.pool == "silos" and codebook.site in (*design.strata, *design.factors, *_sites(design)):
         raise _refusal(question, "in two stages each silo fits its model alone, so that site is no term")
     made = _MAKERS.get(question.model, _regression)(question, design)
@@ -83,7 +112,7 @@ def prepare(question: Question, codebook: Codebook) -> Prepared:
 
 
 def _sites(design: Design) -> list[str]:
-    return [design.codebook.site for one in design.fields if one.name.startswith(f"{design.codebook.site}=")]
+    return [design.codebook.site for one in design.fields if one.name.startswith("site=")]
 
 
 def _table(question: Question, design: Design) -> Prepared:
@@ -91,7 +120,7 @@ def _table(question: Question, design: Design) -> Prepared:
         raise _refusal(question, "a table has no outcome: ~ age + sex | treatment")
     return Prepared(
         question, design, 0, (), lambda: table_one(design), lambda ask, blocks: count_columns(design, blocks),
-        of_blocks=True, by_silo=True,
+        of_blocks=True, by_silo=True, steps={"counts": {}},
     )  # fmt: skip
 
 
@@ -106,12 +135,28 @@ def _cox(question: Question, design: Design) -> Prepared:
     def analysis() -> Analysis[Any]:
         return survival.fit_cox(
             design.names, _times_list(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
-            robust=robust,
+            robust=robust, most_times=MOST_TIMES,
         )  # fmt: skip
 
-    levels = design.codebook.column(design.outcome).levels
-    bins = None if by_silo else _times(design)
-    return Prepared(question, design, len(design.names), levels, analysis, survival.answer, design.names, bins=bins)
+    levels, times = design.codebook.column(design.outcome).levels, _times(design)
+    flags = {**_grid(design, by_silo), "efron": float(question.ties == "efron"), "by_silo": float(by_silo)}
+    steps: dict[str, dict[str, Any]] = {"sums": {"theta": None, **flags}}
+    if robust:
+        steps["meat"] = {"theta": None, **flags, "hazards": None, "clusters": float(robust == "CR0")}
+    if times is None and not by_silo:
+        steps["times"] = {"most": float(MOST_TIMES)}
+    return Prepared(
+        question, design, len(design.names), levels, analysis, survival.answer, design.names,
+        bins=None if by_silo else times, steps=steps,
+    )  # fmt: skip
+
+
+def _grid(design: Design, by_silo: bool = False) -> dict[str, Any]:
+    """Numbers of an ask that say by which times sums are made; exact times that were asked for are the server's."""
+    times = _times(design)
+    exact = times is None
+    given = (np.zeros(0) if by_silo else None) if exact else times
+    return {"times": given, "exact": float(exact), "strata": float(design.n_strata())}
 
 
 def _curves(question: Question, design: Design) -> Prepared:
@@ -124,10 +169,13 @@ def _curves(question: Question, design: Design) -> Prepared:
         return survival.answer(ask, (_with_groups(rows) for rows in blocks))
 
     def analysis() -> Analysis[Any]:
-        return survival.compare_groups(groups, _times_list(design), strata=design.n_strata())
+        return survival.compare_groups(groups, _times_list(design), strata=design.n_strata(), most_times=MOST_TIMES)
 
-    levels = design.codebook.column(design.outcome).levels
-    return Prepared(question, design, 0, levels, analysis, answers, bins=_times(design))
+    levels, times = design.codebook.column(design.outcome).levels, _times(design)
+    steps: dict[str, dict[str, Any]] = {"counts": {**_grid(design), "groups": float(len(groups))}}
+    if times is None:
+        steps["times"] = {"most": float(MOST_TIMES)}
+    return Prepared(question, design, 0, levels, analysis, answers, bins=times, steps=steps)
 
 
 def _with_groups(rows: Rows) -> Rows:
@@ -153,7 +201,10 @@ def _two_stages(made: Prepared) -> Prepared:
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return meta.answer(made.analysis, made.answer, len(made.labels), blocks)
 
-    return replace(made, analysis=lambda: meta.fit(made.labels), answer=answers, by_silo=True, bins=None)
+    return replace(
+        made, analysis=lambda: meta.fit(made.labels), answer=answers, by_silo=True, bins=None, cells=None,
+        steps={"own": {}},
+    )  # fmt: skip
 
 
 def _regression(question: Question, design: Design) -> Prepared:
@@ -188,11 +239,17 @@ def _regression(question: Question, design: Design) -> Prepared:
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return answer(family, ask, blocks)
 
-    def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> Float[np.ndarray, " rows"]:
-        return rows.weight * family.terms(rows.x @ theta + rows.offset, rows.y)[2]
+    def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        _, slope, curvature = family.terms(rows.x @ theta + rows.offset, rows.y)
+        return rows.weight * curvature, rows.weight * np.abs(slope)
 
     labels = family.labels(design.names, about.levels)
-    made = Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels))
+    steps: dict[str, dict[str, Any]] = {"moments": {}, "sums": {"theta": None}}
+    if robust:
+        steps["meat"] = {"theta": None, "clusters": float(robust.startswith("CR"))}
+    if question.firth:
+        steps["firth"] = {"theta": None, "inverse": None}
+    made = Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels), steps=steps)
     if model in ("logistic", "poisson"):
         made = replace(made, weigh=weigh)
     if not question.one_round:
@@ -203,7 +260,10 @@ def _regression(question: Question, design: Design) -> Prepared:
         table = numbers[:-2].reshape(len(patterns), -1)
         return np.delete(table, 1, axis=1).ravel() if of_levels else table[:, 0]
 
-    return replace(made, analysis=lambda: fit_patterns(family, patterns, analysis()), cells=counts)
+    return replace(
+        made, analysis=lambda: fit_patterns(family, patterns, analysis()), cells=counts,
+        steps={"patterns": {"patterns": patterns}},
+    )  # fmt: skip
 
 
 def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns p"]:
@@ -211,10 +271,10 @@ def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns
     book = design.codebook
     if design.offset or design.weights or not all(one.is_level for one in design.fields):
         raise _refusal(question, "counts by pattern are of columns of levels, without offset and weights")
-    levels = {name: len(book.column(name).levels) for name in design.factors}
-    if any(one.name.startswith(f"{book.site}=") for one in design.fields):
+    levels = {name: len(book.column(name).levels) for name in design.factors if name != book.site}
+    if _sites(design):
         levels[book.site] = len(book.silos)
-    if np.prod(list(levels.values())) > MOST_PATTERNS:
+    if math.prod(levels.values()) > MOST_PATTERNS:
         raise _refusal(question, f"there are more than {MOST_PATTERNS} patterns of levels")
     grid = np.array(np.meshgrid(*(np.arange(float(n)) for n in levels.values()), indexing="ij")).reshape(
         len(levels), -1

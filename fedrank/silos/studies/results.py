@@ -80,6 +80,7 @@ class Answered:
         effects: Coefficients; empty of a table and of curves.
         notes: Sentences that a reader must know.
         more: What else the result says, by name: numbers.
+        log_rank: p-value of a log-rank test, corrected with the plan's other tests; NaN without one.
     """
 
     question: Question
@@ -87,19 +88,25 @@ class Answered:
     effects: tuple[Effect, ...] = ()
     notes: tuple[str, ...] = ()
     more: Mapping[str, float] = field(default_factory=dict)
+    log_rank: float = np.nan
 
     @property
     def ratio(self) -> str:
         """Name of exp of a coefficient; empty where it means nothing."""
         return RATIOS.get(self.question.model, "")
 
-    def frame(self) -> Frame:
-        """The result as a table, for CSV."""
+    @property
+    def n_tests(self) -> int:
+        """Number of tests with a p-value."""
+        return sum(effect.tested and effect.p == effect.p for effect in self.effects) + (self.log_rank == self.log_rank)
+
+    def frame(self, level: float = 0.95) -> Frame:
+        """The result as a table, for CSV, with intervals of a level."""
         result = self.progress.result
         if isinstance(result, TableOne):
             return result.frame()
         if isinstance(result, Survival):
-            return _frame_of_curves(result)
+            return _frame_of_curves(result, level)
         rows: list[dict[str, Any]] = []
         for one in self.effects:
             row = {
@@ -147,7 +154,7 @@ class Answered:
         if isinstance(result, TableOne):
             return {**out, **result.as_json()}
         if isinstance(result, Survival):
-            return {**out, "curves": self.frame().dicts()}
+            return {**out, "curves": self.frame(book.level).dicts()}
         keys = ("name", "estimate", "error", "low", "high", "p", "corrected", "tested")
         told = [{key: finite(getattr(effect, key)) for key in keys} for effect in self.effects]
         for row, effect in zip(told, self.effects, strict=True):
@@ -162,12 +169,15 @@ def results_of(made: Coordinator) -> list[Answered]:
     book = made.codebook
     found = [_result_of(book, book.question(name), one) for name, one in made.progress.items()]
     tested = [(k, j) for k, one in enumerate(found) for j, effect in enumerate(one.effects) if effect.tested]
-    p = np.array([found[k].effects[j].p for k, j in tested])
-    corrected = correct(p, book.correction)
-    for (k, j), value in zip(tested, corrected, strict=True):
+    ranked = [k for k, one in enumerate(found) if one.log_rank == one.log_rank]
+    p = [*(found[k].effects[j].p for k, j in tested), *(found[k].log_rank for k in ranked)]
+    corrected = correct(np.array(p), book.correction).tolist()
+    for (k, j), value in zip(tested, corrected, strict=False):
         effects = list(found[k].effects)
-        effects[j] = replace(effects[j], corrected=float(value))
+        effects[j] = replace(effects[j], corrected=value)
         found[k] = replace(found[k], effects=tuple(effects))
+    for k, value in zip(ranked, corrected[len(tested) :], strict=True):
+        found[k] = replace(found[k], log_rank=value, more={**found[k].more, "p, corrected": value})
     return found
 
 
@@ -197,7 +207,10 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
         notes.append(f"Rows that lack a value and were left out: {of}.")
     if isinstance(result, Survival):
         more = {"log-rank χ²": result.statistic, "degrees of freedom": result.degrees, "p": result.p}
-        return Answered(question, one, notes=tuple(notes), more=more if len(result.curves) > 1 else {})
+        several = len(result.curves) > 1
+        return Answered(
+            question, one, notes=tuple(notes), more=more if several else {}, log_rank=result.p if several else np.nan
+        )
     if isinstance(result, MetaFit):
         return Answered(question, one, _effects_of(book, question, result), (*notes, *_notes_of_meta(result)))
     if not isinstance(result, Estimates):
@@ -241,10 +254,10 @@ def _numbers(result: Estimates) -> dict[str, float]:
     return out
 
 
-def _frame_of_curves(result: Survival) -> Frame:
+def _frame_of_curves(result: Survival, level: float) -> Frame:
     rows: list[tuple[Any, ...]] = []
     for one in result.curves:
-        low, high = one.interval()
+        low, high = one.interval(level)
         columns = (one.time, one.at_risk, one.events, one.survival, one.error, low, high)
         rows += [(one.group, *map(float, values)) for values in zip(*columns, strict=True)]
     names = ("time", "at_risk", "events", "survival", "error", "low", "high")
@@ -254,6 +267,7 @@ def _frame_of_curves(result: Survival) -> Frame:
 def _is_tested(question: Question, name: str) -> bool:
     if question.tests:
         return name in question.tests
+    name = name.partition(": ")[2] or name if question.model == "multinomial" else name
     return name != INTERCEPT and not name.startswith("site=") and "|" not in name and not name.startswith("log(theta)")
 
 
@@ -271,10 +285,12 @@ def headline(one: Answered, book: Codebook) -> Sentence:
         many = len(result.curves)
         if many == 1:
             return name + say("the survival of all rows", where)
-        apart = "tells them apart" if result.p < 1 - book.level else "does not tell them apart"
+        apart = "tells them apart" if one.log_rank < 1 - book.level else "does not tell them apart"
         return name + say(
-            Named(f"curves of {many} groups"), f"; the log-rank test {apart}, ", Named(p_is(result.p)), where
+            Named(f"curves of {many} groups"), f"; the log-rank test {apart}, ", Named(p_is(one.log_rank)), where
         )
+    if isinstance(result, Estimates) and not result.converged and not result.separated:
+        return name + say("the search for an estimate did not come to an end; its numbers must not be used", where)
     tested = [effect for effect in one.effects if effect.tested and effect.corrected == effect.corrected]
     told = [effect for effect in tested if effect.corrected < 1 - book.level]
     if not tested:
@@ -299,13 +315,16 @@ def methods(made: Coordinator) -> str:
     """A paragraph on methods that says what was run, and nothing else."""
     book, found = made.codebook, results_of(made)
     said = [
-        f"Rows stayed at the {len(book.silos)} silos ({', '.join(book.silos)}). Each answered questions of a plan that "
-        f"all had agreed on before (codebook SHA-256 {book.sha[:16]}…) with sums over its rows, in double precision."
+        f"Rows stayed at the {len(book.silos)} silos ({', '.join(book.silos)}), which answered questions of a plan "
+        f"agreed on before (codebook SHA-256 {book.sha[:16]}…) with sums over their rows, in double precision"
+        + (", by secure sums." if book.rules.secure_sum else ".")
     ]
     for one in found:
         if one.progress.result is not None:
-            said.append(_method(one))
-    tests = sum(effect.tested for one in found for effect in one.effects)
+            said.append(_method(one, book))
+            missing = [silo for silo in book.silos if silo not in one.progress.rows]
+            said += [f"Not in it: {', '.join(missing)}."] if missing else []
+    tests = sum(one.n_tests for one in found)
     if tests:
         how = {"holm": "Holm’s method", "bonferroni": "Bonferroni’s method"}.get(book.correction)
         said.append(
@@ -319,15 +338,17 @@ def methods(made: Coordinator) -> str:
     return " ".join(filter(None, said))
 
 
-def _method(one: Answered) -> str:
+def _method(one: Answered, book: Codebook) -> str:
     question, result = one.question, one.progress.result
     rows = sum(count or 0 for count in one.progress.rows.values())
     what = f"“{question.formula}” ({rows:,} rows, {rounds_of(one)})"
     if isinstance(result, TableOne):
         return f"Columns were described by {what}; quantiles are interpolated in bins."
+    exact = book.rules.exact_times or f"strata({book.site})" in question.formula.replace(" ", "")
+    bins = "" if exact else " over bins of time"
     if isinstance(result, Survival):
         compared = " and compared by the log-rank test" if len(result.curves) > 1 else ""
-        return f"Survival was estimated by Kaplan and Meier’s method{compared}: {what}."
+        return f"Survival was estimated by Kaplan and Meier’s method{bins}{compared}: {what}."
     if isinstance(result, MetaFit):
         return (
             f"Each silo’s own {question.model} model was pooled by random effects (restricted maximum likelihood; "
@@ -337,9 +358,11 @@ def _method(one: Answered) -> str:
     errors |= dict.fromkeys(("CR0", "CR1"), f"errors robust to {result.clusters:,} clusters ({result.robust})")
     if isinstance(result, CoxFit):
         ties = {"efron": "Efron’s", "breslow": "Breslow’s"}[result.ties]
-        return f"Cox’s model with {ties} treatment of ties, {errors[result.robust]}: {what}."
+        return f"Cox’s model{bins} with {ties} treatment of ties, {errors[result.robust]}: {what}."
     if result.profile is not None:
         return f"A logistic model with Firth’s penalty, intervals and tests by profile likelihood: {what}."
+    if question.penalty:
+        return f"A {question.model} model with an L2 penalty of {question.penalty:g} on columns of deviation 1: {what}."
     return f"A {question.model} model by maximum likelihood, {errors[result.robust]}: {what}."
 
 

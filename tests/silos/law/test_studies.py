@@ -135,10 +135,13 @@ def test_rules_of_the_codebook():
     few = {name: values[:4] for name, values in part.items()}
     rare = {**part, "sex": np.array([1.0] * 3 + [0.0] * 97)}
     cell = {**part, "sex": np.repeat([0.0, 1.0], 50), "ill": np.array([0.0] * 40 + [1.0] * 56 + [0.0] * 4)}
+    other_cell = {**part, "sex": np.repeat([0.0, 1.0], 50), "ill": np.array([1.0] * 3 + [0.0] * 72 + [1.0] * 25)}
+    reference = {**part, "stage": np.array([0.0] * 2 + [1.0] * 49 + [2.0] * 49)}
     many = Rules(rows_per_parameter=30.0)
     events = Rules(events_per_parameter=12.0)
     for rule, columns, rules in (
         ("smallest cell", few, Rules()), ("smallest cell", rare, Rules()), ("smallest cell", cell, Rules()),
+        ("smallest cell", other_cell, Rules()), ("smallest cell", reference, Rules()),
         ("rows for each", part, many), ("events for each", part, events),
     ):  # fmt: skip
         found = reply(columns, RISK, rules=rules)
@@ -173,11 +176,19 @@ def test_a_table_that_changes_and_too_many_rounds_are_refused(tmp_path):
         csv(change, tmp_path / "b.csv")
         found = open_node(tmp_path / "b.csv", book, "a", tmp_path / "node", book.sha).answer(asked)
         assert found.replies["risk"].refused.startswith("same table")
+    flipped = {**part, "ill": np.append(1 - part["ill"][0], part["ill"][1:])}
+    csv(flipped, tmp_path / "b.csv")
+    found = open_node(tmp_path / "b.csv", book, "a", tmp_path / "node", book.sha).answer(asked)
+    assert found.replies["risk"].refused.startswith("same table")
     own = node(book, "a", part)
-    for number in range(1, MOST_ROUNDS + 3):
-        found = own.answer(Round(book, number, asked.asks)).replies["risk"]
+    for number in range(1, MOST_ROUNDS + 3):  # other asks under one number count, too
+        asks = {"risk": Ask("sums", {"theta": np.full((1, 5), number / 1000)})}
+        found = own.answer(Round(book, 1, asks)).replies["risk"]
         assert bool(found.refused) == (number > MOST_ROUNDS)
-    (tmp_path / "node" / "book.jsonl").write_text("{")
+    (tmp_path / "node" / "book.jsonl").write_text("{}\n{")  # a killed process's half a line is not read
+    with pytest.raises(KeyError):
+        open_node(tmp_path / "a.csv", book, "a", tmp_path / "node", book.sha).answer(asked)
+    (tmp_path / "node" / "book.jsonl").write_text("{\n")
     with pytest.raises(FormatError):
         open_node(tmp_path / "a.csv", book, "a", tmp_path / "node", book.sha)
     with pytest.raises(ConfigError):
@@ -289,6 +300,54 @@ def test_coefficients_at_which_a_few_rows_carry_the_sums_are_refused():
     low, high = 0.0, 110.0
     victim = (part["age"][0] - (low + high) / 2) / ((high - low) / 2)
     own = node(book, "a", part)
-    for theta, refused in (([0.0, 0.0], False), ([0.5, 1.0], False), ([-1e5 * victim, 1e5], True)):
+    ages = np.unique(part["age"])
+    between = ((ages[40] + ages[41]) / 2 - (low + high) / 2) / ((high - low) / 2)
+    for theta, refused in (
+        ([0.0, 0.0], False), ([0.5, 1.0], False), ([-1e5 * victim, 1e5], True), ([-1e9 * between, 1e9], True),
+    ):  # fmt: skip
         reply = own.answer(Round(book, 1, {"q": Ask("sums", {"theta": np.array([theta])})})).replies["q"]
         assert bool(reply.refused) == refused, reply.refused
+
+
+def test_settings_of_an_ask_are_those_of_the_codebook():
+    by_site = Question(name="q", model="cox", formula="Surv(days, ill) ~ age + strata(site)")
+    bins = Question(name="q", model="cox", formula="Surv(days, ill) ~ age")
+    given = {"theta": np.zeros(1), "exact": np.array(0.0), "strata": np.array(1.0), "efron": np.array(1.0)}
+    ends = codebook(bins).column("days").grid()
+    cases = (
+        (by_site, "times", {"most": np.array(300.0)}), (bins, "times", {"most": np.array(4096.0)}),
+        (by_site, "sums", {**given, "times": ends, "by_silo": np.array(0.0)}),
+        (bins, "sums", {**given, "times": np.linspace(0.1, 365, 300), "by_silo": np.array(0.0)}),
+        (RISK, "patterns", {"patterns": np.ones((1, 5))}),
+        (RISK, "meat", {"theta": np.zeros(5), "clusters": np.array(0.0)}),
+    )  # fmt: skip
+    for question, step, numbers in cases:
+        book = codebook(question)
+        with pytest.raises(DataError):
+            node(book, "a", PARTS["a"]).answer(Round(book, 1, {question.name: Ask(step, numbers)}))
+    good = {**given, "times": ends, "by_silo": np.array(0.0)}
+    book = codebook(bins)
+    assert not node(book, "a", PARTS["a"]).answer(Round(book, 1, {"q": Ask("sums", good)})).replies["q"].refused
+
+
+def test_plans_and_names_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError):
+        Coordinator(codebook())
+    for silos in (("a", "A", "b"), ("a/b", "c"), ("..", "c"), (".a", "c"), ("a\\b", "c")):
+        with pytest.raises(ConfigError):
+            dataclasses.replace(codebook(RISK), silos=silos)
+    for formula in ("ill ~ I(age^-1)", "ill ~ " + "offset(" * 3000 + "age", "ill ~ age + " + "age + " * 3000 + "age"):
+        with pytest.raises(ConfigError):
+            Coordinator(codebook(Question(name="q", formula=formula)))
+    two = Question(name="q", formula="ill ~ sex", pool="silos", one_round=True)
+    with pytest.raises(ConfigError):
+        Coordinator(codebook(two))
+
+
+def test_rows_of_a_silo_that_fell_away_are_not_counted():
+    book = codebook(RISK)
+    nodes = {silo: node(book, silo, part) for silo, part in PARTS.items()}
+    made = Coordinator(book)
+    while (asked := made.open) is not None:
+        made.take([nodes[silo].answer(asked) for silo in ("abc" if made.number < 2 else "ac")], asked)
+    assert made.progress["risk"].rows == {"a": 120, "c": 200}

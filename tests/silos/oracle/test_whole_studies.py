@@ -85,12 +85,9 @@ def test_counts_by_pattern_give_in_one_round_what_sums_give(results):
 
 
 def test_tests_are_corrected_together(results):
-    p = np.array(
-        [effect.p for one in results.values() for effect in one.effects if effect.tested and one.question.name != "cox"]
-    )
-    corrected = [
-        e.corrected for one in results.values() for e in one.effects if e.tested and one.question.name != "cox"
-    ]
+    tested = [e for name, one in results.items() if name != "cox" for e in one.effects if e.tested]
+    p = np.array([*(effect.p for effect in tested), results["curves"].progress.result.p])
+    corrected = [*(effect.corrected for effect in tested), results["curves"].log_rank]
     order = np.argsort(p)
     # Holm (Scandinavian Journal of Statistics 1979), written out.
     expected, largest = np.empty(len(p)), 0.0

@@ -14,6 +14,7 @@ NEW_NAMES = {
     "cite": "report --cite",
     "clicks": "data clicks",
     "clicks replay": "reproduce aol4foltr",
+    "data clicks replay": "reproduce aol4foltr",
     "coordinate": "slates coordinate",
     "coordinate platforms": "slates coordinate",
     "leaderboard": "reproduce leaderboard",

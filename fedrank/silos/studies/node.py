@@ -111,7 +111,7 @@ class _Guard:
         self.all += len(complete)
         self.masks.append(complete)
         for name in sorted(block):
-            self.values.update(memoryview(np.ascontiguousarray(block[name])))
+            self.values.update(np.ascontiguousarray(block[name]).data)
 
     def broken_rule(self, book: Codebook) -> str:
         """The rule that forbids the answer, in words; empty where none does."""

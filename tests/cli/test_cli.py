@@ -316,7 +316,6 @@ def test_warnings_are_a_line_without_a_place_in_the_program(tmp_path, capsys):
     [
         ["data", "list"],
         ["run", "--list"],
-        ["privacy", "table"],
         ["privacy", "sketch"],
         ["privacy", "epsilon", "--p", "1"],
     ],

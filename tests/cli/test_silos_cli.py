@@ -32,51 +32,54 @@ def columns_of(path):
 
 
 FLAGS = ("--silo", "hospital", "--drop", "id")
+STUDY = ("--site", "hospital", "--identifier", "id")
 
 
 def test_a_logistic_model_of_a_file(patients, capsys):
-    assert call(["silos", "glm", str(patients), *FLAGS, "days", "--label", "ill", "--secure", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    words = ("silos", "analyse", str(patients), *STUDY, "--formula", "ill ~ age + sex + ward")
+    assert call([*words, "--json"]) == 0
+    (made,) = json.loads(capsys.readouterr().out)["questions"]
     _, _, age, sex, ward, ill, _ = columns_of(patients)
     x = np.column_stack([
         np.ones(240), np.array(age, float), np.array(sex) == "m", np.array(ward) == "y", np.array(ward) == "z"
     ])  # fmt: skip
     theirs = sm.GLM(np.array(ill) == "yes", x, family=sm.families.Binomial()).fit(tol=1e-14, maxiter=100)
-    assert [one["name"] for one in made["coefficients"]] == ["(intercept)", "age", "sex=m", "ward=y", "ward=z"]
+    assert [one["name"] for one in made["coefficients"]] == ["(Intercept)", "age", "sex=m", "ward=y", "ward=z"]
     np.testing.assert_allclose([one["estimate"] for one in made["coefficients"]], theirs.params, rtol=1e-8)
-    np.testing.assert_allclose([one["p"] for one in made["coefficients"]], theirs.pvalues, rtol=1e-8)
-    assert made["secure"] and made["rows"] == {"a": 80, "b": 80, "c": 80}
+    np.testing.assert_allclose([one["p"] for one in made["coefficients"]], theirs.pvalues, rtol=1e-7)
+    assert made["rows"] == {"a": 80, "b": 80, "c": 80}
+    assert call(list(words)) == 0
+    out = " ".join(capsys.readouterr().out.split())  # wherever lines end
+    assert "95% interval" in out and "read in one place" in out
 
 
-def test_a_linear_model_of_a_file(patients, capsys):
-    flags = ("--label", "days", "--family", "linear", "--columns", "age", "ill")
-    assert call(["silos", "glm", str(patients), *FLAGS, *flags, "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+def test_a_linear_model_and_a_penalty_of_a_file(patients, capsys):
+    words = ("silos", "analyse", str(patients), *STUDY, "--formula", "days ~ age + ill", "--model", "linear", "--json")
+    assert call(list(words)) == 0
+    (made,) = json.loads(capsys.readouterr().out)["questions"]
     *_, ill, days = columns_of(patients)
     x = np.column_stack([np.ones(240), np.array(columns_of(patients)[2], float), np.array(ill) == "yes"])
     theirs = sm.OLS(np.array(days, float), x).fit()
     np.testing.assert_allclose([one["estimate"] for one in made["coefficients"]], theirs.params, rtol=1e-8)
     np.testing.assert_allclose([one["p"] for one in made["coefficients"]], theirs.pvalues, rtol=1e-6)
-
-
-def test_the_table_says_rows_and_what_was_sent(patients, capsys):
-    assert call(["silos", "glm", str(patients), *FLAGS, "days", "--label", "ill"]) == 0
-    out = " ".join(capsys.readouterr().out.split())  # wherever lines end
-    assert "95% interval" in out and "240 rows: a 80, b 80, c 80" in out
-    assert "read the rows of all silos" in out and "sent" not in out
+    assert call([*words, "--penalty", "50"]) == 0
+    (pulled,) = json.loads(capsys.readouterr().out)["questions"]
+    assert abs(pulled["coefficients"][1]["estimate"]) < abs(made["coefficients"][1]["estimate"])
+    assert pulled["coefficients"][1]["p"] is None
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--label", "sick"), "sick"),
-        (("--label", "ill", "--columns", "agee"), "Did you mean 'age'"),
-        (("--label", "sex", "--family", "linear"), "needs a number"),
-        (("--label", "ill", "--level", "95"), "between 0 and 1"),
+        (("--formula", "sick ~ age"), "sick"),
+        (("--formula", "ill ~ agee"), "Did you mean 'age'"),
+        (("--formula", "sex ~ age", "--model", "linear"), "must be a number"),
+        ((), "--formula"),
+        (("--formula", "ill ~ age", "--identifier", "nr"), "nr"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(patients, capsys, flags, said):
-    assert call(["silos", "glm", str(patients), *FLAGS, *flags]) == 1
+    assert call(["silos", "analyse", str(patients), "--site", "hospital", *flags]) == 1
     assert said in capsys.readouterr().err
 
 
@@ -106,20 +109,15 @@ def test_survival_of_a_file(lung, capsys):
     from lifelines.statistics import logrank_test
 
     path, frame = lung
-    flags = ("--silo", "site", "--event", "status")
-    assert call(["silos", "survival", str(path), *flags, "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
+    words = ("silos", "analyse", str(path), "--formula")
+    assert call([*words, "Surv(time, status) ~ age + sex", "--model", "cox", "--categorical", "sex", "--json"]) == 0
+    (made,) = json.loads(capsys.readouterr().out)["questions"]
     theirs = CoxPHFitter().fit(frame, "time", "status", fit_options={"precision": 1e-12})
-    assert [one["name"] for one in made["coefficients"]] == ["age", "sex"]
-    np.testing.assert_allclose([one["log_hazard_ratio"] for one in made["coefficients"]], theirs.params_, rtol=1e-6)
+    np.testing.assert_allclose([one["estimate"] for one in made["coefficients"]], theirs.params_, rtol=1e-6)
     assert made["rows"] == {"s0": 76, "s1": 76, "s2": 76}
-    assert call(["silos", "survival", str(path), *flags]) == 0
-    assert "All silos would learn the times of events" in " ".join(capsys.readouterr().out.split())
-    assert call(["silos", "survival", str(path), *flags, "--by", "sex", "--json"]) == 0
+    assert call([*words, "Surv(time, status) ~ sex", "--model", "curves", "--json"]) == 0
     men = frame.sex == 1
     expected = logrank_test(frame.time[men], frame.time[~men], frame.status[men], frame.status[~men])
-    assert json.loads(capsys.readouterr().out)["p"] == pytest.approx(expected.p_value, rel=1e-8)
-    assert call(["silos", "survival", str(path), *flags, "--by", "sex"]) == 0
-    assert "Log-rank" in capsys.readouterr().out
-    assert call(["silos", "survival", str(path), *flags, "--time", "tme"]) == 1
+    assert json.loads(capsys.readouterr().out)["questions"][0]["p"] == pytest.approx(expected.p_value, rel=1e-8)
+    assert call([*words, "Surv(tme, status) ~ sex", "--model", "curves"]) == 1
     assert "Did you mean 'time'" in capsys.readouterr().err

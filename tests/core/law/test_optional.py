@@ -85,7 +85,6 @@ def test_each_wings_recommended_protocol_runs_without_any_extra(tmp_path):
         ["data", "check", "letor.txt"],
         ["rank", "foltr-pdgd", "generated", "--out", "ranked.txt"],
         ["export", "foltr-es", "ranker.safetensors"],
-        ["privacy", "table"],
         ["privacy", "overview", "foltr-es", "bandit-fedavg"],
         ["audit", "randomised-response", "--trials", "2000"],
         ["compare", "foltr-es", "foltr-pdgd"],

@@ -314,7 +314,7 @@ _NO_KEY = bytes(32)
 
 
 def to_text(octets: bytes) -> str:
-    """Bytes as base64."""
+    """Bytes, such as a key, as text in base64."""
     return base64.b64encode(octets).decode()
 
 

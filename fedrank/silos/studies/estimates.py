@@ -70,7 +70,7 @@ class Estimates:
 
     @property
     def aic(self) -> float:
-        """Akaike's criterion."""
+        """Akaike's information criterion, 2 · parameters − 2 · log-likelihood; smaller is better."""
         return 2 * self.parameters - 2 * self.log_likelihood
 
     def notes(self) -> tuple[str, ...]:

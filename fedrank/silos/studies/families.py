@@ -6,6 +6,7 @@ outcome; cut points and then coefficients of an ordinal one; coefficients and th
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -61,8 +62,8 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
-    """A family, and here what those of one linear predictor share.
+class Family(abc.ABC):
+    """A distribution of the outcome given the columns: its likelihood, its parameters θ [m], and where a fit starts.
 
     Attributes:
         levels: Number of the outcome's levels; 0: it is a number.
@@ -73,12 +74,6 @@ class Family:
     #: Whether θ has a constant beside the coefficients of the columns.
     has_cuts: ClassVar[bool] = False
 
-    def terms(
-        self, eta: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]
-    ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
-        """Log-likelihood of each row, its derivative by the linear predictor, and the negative second one."""
-        raise NotImplementedError
-
     def parameters(self, p: int) -> int:
         """Length of θ for p columns."""
         return p
@@ -88,7 +83,7 @@ class Family:
         return columns
 
     def labels(self, names: Sequence[str], levels: Sequence[str]) -> list[str]:
-        """Names of the parameters."""
+        """Names of the parameters, in the order of θ, from those of the columns and of the outcome's levels."""
         return list(names)
 
     def in_own_units(self, own: Float[np.ndarray, "q q"], intercept: bool) -> Float[np.ndarray, "m m"]:
@@ -107,6 +102,33 @@ class Family:
         yy = np.asarray(wy[:, 0] @ y[:, 0])
         return Moments(w.sum(), v.sum(), v @ rows.x, _gram(rows.x, v), wy.sum(axis=0), rows.x.T @ wy, yy)
 
+    def expected_information(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "m m"] | None:
+        """Information that R's standard errors come from, where it is not the observed one."""
+        return None
+
+    @abc.abstractmethod
+    def starts(self, at: Moments, columns: Bool[np.ndarray, " p"], intercept: bool) -> Float[np.ndarray, "points m"]:
+        """Points θ at which a search begins; the best of them is its start."""
+
+    @abc.abstractmethod
+    def sums(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Sums:
+        """Log-likelihood of the rows at θ and its derivatives; the information is the observed one."""
+
+    @abc.abstractmethod
+    def scores(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "rows m"]:
+        """Gradient of each row's log-likelihood at θ, times its weight."""
+
+
+@dataclass(frozen=True)
+class OnePredictor(Family):
+    """A family whose rows depend on θ by one linear predictor xθ + offset."""
+
+    @abc.abstractmethod
+    def terms(
+        self, eta: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]
+    ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+        """Log-likelihood of each row, its derivative by the linear predictor, and the negative second one."""
+
     def starts(self, at: Moments, columns: Bool[np.ndarray, " p"], intercept: bool) -> Float[np.ndarray, "points m"]:
         """Points to begin at: one step of Newton's method, or parts of it, from a model without columns."""
         constant, mean, curvature = self._null(float(at.y[0] / at.exposure) if intercept else None)
@@ -117,19 +139,15 @@ class Family:
 
     _parts: ClassVar[tuple[float, ...]] = (1.0,)
 
+    @abc.abstractmethod
     def _null(self, mean: float | None) -> tuple[float, float, float]:
         """Linear predictor, mean and curvature of a row in a model of the intercept alone, or of nothing."""
-        raise NotImplementedError
 
     def sums(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Sums:
         """Log-likelihood of the rows and its derivatives; the information is the observed one."""
         value, slope, curvature = self.terms(rows.x @ theta + rows.offset, rows.y)
         w = rows.weight
         return Sums(float(w @ value), (w * slope) @ rows.x, _gram(rows.x, w * curvature))
-
-    def expected_information(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "m m"] | None:
-        """Information that R's standard errors come from, where it is not the observed one."""
-        return None
 
     def scores(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "rows m"]:
         """Gradient of each row's log-likelihood, times its weight."""
@@ -153,7 +171,7 @@ def _solve_within(
 
 
 @dataclass(frozen=True)
-class Linear(Family):
+class Linear(OnePredictor):
     """A number with errors of one normal distribution; the value is −½ Σ w (y − η)², the deviation being unknown."""
 
     name: ClassVar[str] = "linear"
@@ -172,8 +190,8 @@ class Linear(Family):
 
 
 @dataclass(frozen=True)
-class Logistic(Family):
-    """An outcome of 0 or 1."""
+class Logistic(OnePredictor):
+    """An outcome of 0 or 1, whose log-odds are the linear predictor."""
 
     name: ClassVar[str] = "logistic"
 
@@ -188,7 +206,7 @@ class Logistic(Family):
 
 
 @dataclass(frozen=True)
-class Poisson(Family):
+class Poisson(OnePredictor):
     """A count whose logarithm of the mean is linear."""
 
     name: ClassVar[str] = "poisson"

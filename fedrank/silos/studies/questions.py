@@ -13,7 +13,7 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.silos.studies import meta, survival
 from fedrank.silos.studies.codebook import MODELS, Codebook, Question
-from fedrank.silos.studies.families import family_of
+from fedrank.silos.studies.families import OnePredictor, family_of
 from fedrank.silos.studies.formula import Design, design_of
 from fedrank.silos.studies.protocol import Analysis, Ask, Rows
 from fedrank.silos.studies.regression import answer, fit, fit_patterns
@@ -240,6 +240,7 @@ def _regression(question: Question, design: Design) -> Prepared:
         return answer(family, ask, blocks)
 
     def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        assert isinstance(family, OnePredictor)  # of the two models below
         _, slope, curvature = family.terms(rows.x @ theta + rows.offset, rows.y)
         return rows.weight * curvature, rows.weight * np.abs(slope)
 

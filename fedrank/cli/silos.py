@@ -96,15 +96,12 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
 
     shown: list[Any] = [headline(made["sentence"])] if len(answers) > 1 else []
     for one in answers:
-        nested = one.nested
         shown += [
             headline(one.headline()),
             *(in_style(f"! {warning}", "red") for warning in one.warnings()),
             drawn(ways_table(one), ("way", "auc", "gain")),
             drawn(verdicts_table(one), ("silo", "verdict", "gain", "visible", "like")),
             calibration_words(one),
-            "The way to use was chosen on all of these rows, which flatters it; chosen anew in each fold: AUC "
-            f"{nested.value:.3f} ({ends_of(nested)}).",
         ]
     say(
         *shown,

@@ -288,7 +288,7 @@ def _inversion(
 
 
 #: Ways that choose by cross-validation; trees are fitted once.
-_CHOSEN = ("alone", "as-they-are", "averaged", "fedavg", "federated", "shrunk", "ditto", "stacked")
+_CHOSEN = ("alone", "as-they-are", "averaged", "fedavg", "federated", "shrunk")
 #: Most silos for which it is done: with hundreds it would take longer than the run.
 MOST_SILOS = 16
 #: Fewest training rows of the rarer label.

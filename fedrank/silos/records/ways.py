@@ -22,7 +22,7 @@ from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.compare import compare_aucs
 from fedrank.silos.sceptic.learners import PENALTIES, Own, Scorer, fit_alone, folds
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdict_of
-from fedrank.silos.sceptic.ways import Stacked, calibrated_log_loss, recommend, stack
+from fedrank.silos.sceptic.ways import calibrated_log_loss, recommend
 
 #: Ways by name, and what a table calls them.
 WAYS = {
@@ -32,6 +32,8 @@ WAYS = {
     "federated": "own rows, and others' by noisy messages",
     "stacked": "stacked",
 }
+#: Ways that are recommended by the smallest loss: few and different, so that the luck of the rows chooses little.
+_CONTENDERS = ("alone", "federated", "stacked")
 #: Weights of the others' likelihood, and penalties beside it.
 _SHARES, _PENALTIES = (0.03, 0.1, 0.3, 1.0), (0.3, 3.0, 30.0)
 
@@ -121,6 +123,44 @@ def _fit(
     return Newton(40)(ask, centre, penalty, centre).beta
 
 
+def stack(scores: Float[np.ndarray, "rows models"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " models+1"]:
+    """Weights of models, none below 0, and an intercept: the smallest log-loss of the weighted sum of log-odds.
+
+    A penalty pulls the weights to equal parts of 1, which is what they are where few rows say otherwise.
+    """
+    from scipy.optimize import minimize  # takes a third of a second to load, and a page does not need it
+
+    models = scores.shape[1]
+    equal = np.full(models, 1 / models)
+    x = np.column_stack([np.clip(scores, -12, 12), np.ones(len(y))])
+
+    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+        eta = x @ w
+        mean = 1 / (1 + np.exp(-eta))
+        pull = np.append(w[:-1] - equal, 0.0)
+        return float(np.logaddexp(0, eta).sum() - y @ eta + 2 * pull @ pull), x.T @ (mean - y) + 4 * pull
+
+    bounds = [*[(0.0, None)] * models, (None, None)]
+    return minimize(loss, np.append(equal, 0.0), jac=True, bounds=bounds, method="L-BFGS-B").x
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """A weighted sum of the log-odds of models.
+
+    Attributes:
+        parts: The models.
+        weights: A weight each, and an intercept.
+    """
+
+    parts: tuple[Scorer, ...]
+    weights: Float[np.ndarray, " weights"]
+
+    def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
+        """Log-odds of rows."""
+        return np.column_stack([part(x) for part in self.parts]) @ self.weights[:-1] + self.weights[-1]
+
+
 @dataclass(frozen=True, eq=False)
 class ChosenPrivately:
     """Models of one silo, with what was chosen on its training rows.
@@ -166,7 +206,8 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
         w = stack(level[~test], own.y[~test])
         out[test] = level[test] @ w[:-1] + w[-1]
     models["stacked"], scores["stacked"] = Stacked(tuple(models[n] for n in parts), stack(level, own.y)), out
-    return ChosenPrivately(models, recommend(scores, own.y, fold), fold)
+    usual = min(_CONTENDERS, key=lambda name: calibrated_log_loss(scores[name], own.y))
+    return ChosenPrivately(models, recommend(scores, usual, own.y, fold), fold)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,13 +19,13 @@ from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_is
 from fedrank.report.tables import Column, Table
 from fedrank.report.wording import in_words
-from fedrank.silos.sceptic.compare import Answer, compare_aucs
+from fedrank.silos.sceptic.compare import RECOMMENDED, Answer, Row, compare_aucs
 from fedrank.silos.sceptic.verdicts import Verdict
 from fedrank.silos.sceptic.ways import WAYS
 
 _DIGITS = 3
 #: Publications that a paragraph of methods names.
-_CITED = ("delong1988auc", "ledell2015auc", "mcmahan2017fedavg")
+_CITED = ("delong1988auc", "ledell2015auc", "mcmahan2017fedavg", "hoeting1999bma")
 #: Colours of verdicts: what is significant has one, the rest has not.
 _MARK = {"helps": "▲ ", "harms": "▼ ", "no evidence": "· "}
 
@@ -76,8 +76,8 @@ def answers_sentence(answers: Sequence[Answer]) -> Sentence:
     """The headline of a target; of several, what to use and who helps whom."""
     if len(answers) == 1:
         return answers[0].headline()
-    own = [one.name for one in answers if one.use == "alone"]
-    rest = [one.name for one in answers if one.use != "alone"]
+    own = [one.name for one in answers if not one.uses_others]
+    rest = [one.name for one in answers if one.uses_others]
     said = Sentence(())
     if own:
         said += say("Use your own model: ", Named(in_words(own)), ". ")
@@ -138,8 +138,10 @@ def methods(one: Answer) -> str:
         f"Models for {one.name} were compared on rows of {one.table.n_silos} silos: {silos}. All rows were "
         "read in one place. Logistic models had an L2 penalty on standardised columns; missing values were set to the "
         f"mean of the rows that train. All rows of {one.name} were scored by models that had not seen them (5-fold "
-        "cross-fitting, stratified by label); penalties were chosen by 5-fold cross-validation inside the training "
-        "folds, the recommended model by 5-fold cross-validation of all rows. AUCs and paired differences have "
+        "cross-fitting, stratified by label); penalties and the recommended model were chosen inside the training "
+        "folds. The shrunk model is the mean over sets of silos, spreads between their coefficients and ridge penalties, each "
+        "weighed by its posterior probability (Hoeting et al. 1999), with a normal prior from the other silos’ models "
+        "and Laplace’s approximation. AUCs and paired differences have "
         "DeLong's standard errors (DeLong et al. 1988), with placements within folds (LeDell et al. 2015). A silo was "
         f"said to help or to harm where the AUC of a model of the rows of {one.name} and its own differed from that of "
         f"{one.name} alone at p < 0.05 after Bonferroni's correction for {one.table.n_silos - 1} silos; harms that "
@@ -178,18 +180,17 @@ def _of(one: Answer, several: bool) -> list[Html]:
 
 
 def _numbers(one: Answer) -> list[Number]:
-    low, high = one.recommended_auc.interval()
+    low, high = one.auc.interval()
     rows, all_rows = (
         one.table.silos[one.target].n_rows,
         f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count",
     )
-    nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold: {one.nested.value:.3f}"
+    nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold"
     first = f"Over the best tried first ({WAYS[one.rival].title})"
-    over = [] if one.use == one.rival else [Number(first, compare_aucs(one.gain, first))]
     return [
         Number(f"Rows of {one.name}", Named(f"{rows:,}"), all_rows),
-        Number("AUC of what to use", Measured(one.recommended_auc.value, "AUC"), nested),
-        *over,
+        Number("AUC of what to use", Measured(one.auc.value, "AUC"), nested),
+        Number(first, compare_aucs(one.gain, first)),
         Number(
             "Brier score",
             Measured(one.calibration.brier, "Brier score"),
@@ -204,25 +205,25 @@ def _chart(one: Answer) -> Any:
         low, high = (max(0.0, min(1.0, end)) for end in row.auc.interval())
         known = row.auc.error == row.auc.error
         ends = (low, high) if known else (None, None)
-        levels.append(Level(_title(row.way), row.auc.value, *ends, ours=row.way == one.use))
+        levels.append(Level(_title(row), row.auc.value, *ends, ours=row.way == RECOMMENDED))
     said = [f"{one.table.silos[one.target].n_rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
     return levels_figure(levels, f"AUC at {one.name}", said, _DIGITS)
 
 
-def _title(way: str) -> str:
-    return WAYS[way].title + (" (simulation only)" if WAYS[way].kind == "simulation" else "")
+def _title(row: Row) -> str:
+    return row.about.title + (" (simulation only)" if row.about.kind == "simulation" else "")
 
 
 def ways_table(one: Answer) -> Table:
     """The table of ways to a model for a silo."""
     rows = tuple(
         {
-            "way": _title(row.way) + (" ←" if row.way == one.use else ""),
+            "way": _title(row) + (" ←" if row.way == one.recommended else ""),
             "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
             "gain": "–"
             if row.way == "alone"
             else f"{_sign(row.over_alone.value)} ({_ends(row.over_alone.interval())})",
-            "what": WAYS[row.way].says,
+            "what": row.about.says,
         }
         for row in one.rows
     )
@@ -230,7 +231,9 @@ def ways_table(one: Answer) -> Table:
         Column("way", "way"), Column("auc", "AUC", numeric=True), Column("gain", "over alone", numeric=True),
         Column("what", "what it is"),
     )  # fmt: skip
-    return Table(f"Every way to a model for {one.name}", columns, rows, ("←: what to use.",))
+    return Table(
+        f"Every way to a model for {one.name}", columns, rows, ("←: the way that is recommended by all rows.",)
+    )
 
 
 def verdicts_table(one: Answer) -> Table:
@@ -239,6 +242,7 @@ def verdicts_table(one: Answer) -> Table:
     columns = (
         Column("silo", "silo"), Column("verdict", "verdict"), Column("gain", "AUC with its rows", numeric=True),
         Column("visible", "harm that would have been seen", numeric=True, digits=3),
+        Column("partner", "probability to be like it", numeric=True, digits=2),
         Column("as", "AUC of its model as it is", numeric=True, digits=3), Column("like", "not told apart from"),
     )  # fmt: skip
     rows = tuple(
@@ -247,6 +251,7 @@ def verdicts_table(one: Answer) -> Table:
             "verdict": _MARK[v.word] + v.word,
             "gain": _gain(v),
             "visible": v.visible if v.visible == v.visible else None,
+            "partner": one.partners.get(names[v.silo]),
             "as": one.probes.scores[v.silo].value,
             "like": ", ".join(names[k] for k in one.probes.together[v.silo]) or "none",
         }

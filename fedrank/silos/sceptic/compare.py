@@ -15,13 +15,14 @@ from fedrank.core.trees import Json
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
 from fedrank.report.claims import Verdict as Reading
 from fedrank.report.statistics import Interval
+from fedrank.report.wording import in_words
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
-from fedrank.silos.sceptic.learners import Own, folds, rows_of
+from fedrank.silos.sceptic.learners import Glm, Own, folds, rows_of
 from fedrank.silos.sceptic.probes import Probes, probe
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
-from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, choose, ways_here
+from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, Way, choose, ways_here
 
 #: Fewest rows of the rarer label that a target needs: two in each of two folds.
 FEWEST = 4
@@ -33,12 +34,22 @@ def compare_aucs(gain: Estimate, other: str) -> Comparison:
     return Comparison(Interval(gain.value, *ends), other, ways=("AUC above", "AUC below"), than="", unit="rows")
 
 
+#: Name of the row of what is recommended: the way is chosen anew in each fold.
+RECOMMENDED = "recommended"
+#: A way that the table has beside those of :data:`~fedrank.silos.sceptic.ways.WAYS`.
+_NESTED = Way(
+    "recommended", "What is recommended inside the training rows of each fold: an estimate without choice.", "method"
+)
+#: Probability from which a silo counts as a partner, and slope of calibration from which nothing is warned of.
+_PARTNER, _SLOPE = 0.5, 0.8
+
+
 @dataclass(frozen=True, eq=False)
 class Row:
     """One way to a model for the target.
 
     Attributes:
-        way: Its name in :data:`~fedrank.silos.sceptic.ways.WAYS`.
+        way: Its name in :data:`~fedrank.silos.sceptic.ways.WAYS`, or :data:`RECOMMENDED`.
         auc: On all of the target's rows, by models that have not seen them.
         over_alone: The same minus that of the silo alone.
     """
@@ -47,14 +58,18 @@ class Row:
     auc: Estimate
     over_alone: Estimate
 
+    @property
+    def about(self) -> Way:
+        """Title and description."""
+        return WAYS.get(self.way, _NESTED)
+
     def as_json(self) -> dict[str, Json]:
         """As it stands in a file."""
-        about = WAYS[self.way]
         return {
             "way": self.way,
-            "title": about.title,
-            "says": about.says,
-            "kind": about.kind,
+            "title": self.about.title,
+            "says": self.about.says,
+            "kind": self.about.kind,
             "auc": _numbers(self.auc),
             "over_alone": _numbers(self.over_alone),
         }
@@ -67,21 +82,19 @@ class Answer:
     Attributes:
         table: The silos.
         target: The silo's number.
-        rows: Every way, sceptic's rows first.
-        nested: AUC of choosing anew inside the training rows of each fold: what the choice is worth before it is known.
-        recommended: What cross-validation inside all rows recommends.
+        rows: What is recommended, chosen anew inside the training rows of each fold; then every way.
+        recommended: The way to use: what is recommended by all rows.
         rival: The best of what a sceptic tries first, by these same rows: an estimate that flatters it.
         verdicts: Who helps and who harms.
         probes: What probes say.
         chosen: The models, of all of the target's rows.
-        scores: Cross-fitted log-odds of each row of the target, by way.
+        scores: Cross-fitted log-odds of each row of the target, by way; what is recommended among them.
         fold: Fold of each row of the target.
     """
 
     table: SiloTable
     target: int
     rows: tuple[Row, ...]
-    nested: Estimate
     recommended: str
     rival: str
     verdicts: tuple[Verdict, ...]
@@ -97,43 +110,31 @@ class Answer:
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Calibration of the probabilities of the model to use."""
-        return calibration(self.scores[self.use][self.own.first], self.own.y[self.own.first])
+        """Calibration of the probabilities of what is recommended."""
+        return calibration(self.scores[RECOMMENDED][self.own.first], self.own.y[self.own.first])
 
     @cached_property
     def sets(self) -> Sets:
-        """Conformal sets of what to use."""
-        return conformal(self.scores[self.use][self.own.first], self.own.y[self.own.first])
+        """Conformal sets of what is recommended."""
+        return conformal(self.scores[RECOMMENDED][self.own.first], self.own.y[self.own.first])
 
     @property
-    def use(self) -> str:
-        """Model to use: the recommended one, but the silo's own where that did no better on its rows.
-
-        Where what was tried first did better by more than chance, that.
-        """
-        use = "alone" if self.row(self.recommended).over_alone.value <= 0 else self.recommended
-        return self.rival if self._against_rival(use).interval()[1] < 0 else use
+    def auc(self) -> Estimate:
+        """AUC of what is recommended, chosen anew in each fold: its row in the table."""
+        return self.row(RECOMMENDED).auc
 
     @property
-    def recommended_auc(self) -> Estimate:
-        """AUC of what to use: the number of its row in the table."""
-        return self.row(self.use).auc
-
-    @property
-    def over_own(self) -> Estimate:
+    def over_alone(self) -> Estimate:
         """The same minus that of the silo alone."""
-        return self.row(self.use).over_alone
+        return self.row(RECOMMENDED).over_alone
 
     @cached_property
     def gain(self) -> Estimate:
         """The same minus that of the rival."""
-        return self._against_rival(self.use)
-
-    def _against_rival(self, way: str) -> Estimate:
-        return _difference(self.scores[way], self.scores[self.rival], self.own, self.fold)
+        return _difference(self.scores[RECOMMENDED], self.scores[self.rival], self.own, self.fold)
 
     def row(self, way: str) -> Row:
-        """The row of the table about one way, such as ``"alone, logistic regression"``."""
+        """The row of the table about one way, such as ``"alone"``."""
         return next(row for row in self.rows if row.way == way)
 
     @property
@@ -141,31 +142,55 @@ class Answer:
         """The target's name."""
         return self.table.names[self.target]
 
+    @property
+    def partners(self) -> dict[str, float]:
+        """Name of each other silo -> probability that its model is like the target's, of a shrunk model."""
+        model = self.chosen.models.get("shrunk")
+        if not isinstance(model, Glm) or model.partners is None:
+            return {}
+        others = [name for name in self.table.names if name != self.name]
+        return dict(zip(others, model.partners.tolist(), strict=True))
+
+    @property
+    def uses_others(self) -> bool:
+        """Whether the model to use takes something from at least one other silo."""
+        if self.recommended == "shrunk":
+            return any(probability >= _PARTNER for probability in self.partners.values())
+        return self.recommended not in ("alone", "trees")
+
     def headline(self) -> Sentence:
         """Sentence on the model to use, beside the best simple baseline."""
-        use = "your own model" if self.use == "alone" else f"the model “{WAYS[self.use].title}”"
-        reached, first = self.recommended_auc, f"the best of what one tries first ({WAYS[self.rival].title})"
+        first = f"what was best afterwards of all that one tries first ({WAYS[self.rival].title})"
+        sure = say("it is ", compare_aucs(self.gain, first))
         if not np.isfinite(self.gain.error):
             sure = say("no interval can be given: there are too few rows of one label")
-        elif self.use == "alone" != self.recommended:
-            lost = compare_aucs(self.row(self.recommended).over_alone, "it")
-            sure = say("others’ models bring nothing: what cross-validation chose is ", lost)
-        elif self.use == self.rival:
-            sure = say("it is itself the best of what one tries first")
-        else:
-            sure = say("it is ", compare_aucs(self.gain, first))
+        near = [name for name, probability in self.partners.items() if probability >= _PARTNER]
+        use = f"the model “{WAYS[self.recommended].title}”"
+        if self.recommended == "shrunk":
+            use = (
+                f"a model of its rows, shrunk to {in_words(near)}"
+                if near
+                else "a model of its rows alone, as none is like it"
+            )
         of = say(Named(self.name), f" ({self.table.silos[self.target].n_rows:,} rows): use ", Named(use))
-        said = say(of, ", AUC ", Measured(reached.value, "AUC"), "; ", sure, ".")
-        guessed = compare_aucs(Estimate(reached.value - 0.5, reached.error), "guessing")
+        said = say(of, ", AUC ", Measured(self.auc.value, "AUC"), "; ", sure, ".")
+        guessed = compare_aucs(Estimate(self.auc.value - 0.5, self.auc.error), "guessing")
         if guessed.verdict is not Reading.BETTER:
             said += say(" Its AUC is ", guessed, ": do not use any of them yet.")
         return said
 
     def warnings(self) -> list[str]:
-        """Alarms and harms, a sentence each."""
-        names = self.table.names
+        """Alarms and harms, and probabilities that are too extreme, a sentence each."""
+        names, slope = self.table.names, self.calibration.slope
         out = [f"{names[alarm.silo]}: {alarm.text}." for alarm in self.probes.alarms]
-        return out + [f"{names[v.silo]} {v.text}." for v in self.verdicts if v.word == "harms"]
+        out += [f"{names[v.silo]} {v.text}." for v in self.verdicts if v.word == "harms"]
+        low, high = slope.interval()
+        if slope.value < _SLOPE and (high < 1 or not np.isfinite(slope.error)):
+            out.append(
+                f"Its probabilities are too extreme: calibration slope {slope.value:.2f} ({low:.2f} to {high:.2f}), "
+                "where 1 is right. Use the order of rows, not the probabilities."
+            )
+        return out
 
     def as_json(self) -> dict[str, Json]:
         """As it stands in a file."""
@@ -173,11 +198,10 @@ class Answer:
         return {
             "target": self.name,
             "headline": str(self.headline()),
-            "use": self.use,
             "recommended": self.recommended,
-            "auc": _numbers(self.recommended_auc),
-            "over_alone": _numbers(self.over_own),
-            "nested_auc": _numbers(self.nested),
+            "partners": self.partners,
+            "auc": _numbers(self.auc),
+            "over_alone": _numbers(self.over_alone),
             "rival": self.rival,
             "gain": _numbers(self.gain),
             "warnings": list(self.warnings()),
@@ -231,19 +255,18 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
     ways = tuple(name for name in WAYS if name in {"alone", *ways})
     fold = folds(mine, FOLDS, rng)
     scores: dict[str, np.ndarray] = {}
-    reached = np.empty(mine.rows)
     for one in np.unique(fold):
         test = fold == one
         chosen = choose(mine[~test], others, rng, ways)
         for way, model in chosen.models.items():
             scores.setdefault(way, np.full(mine.rows, np.nan))[test] = model(mine.x[test])
-        reached[test] = chosen.models[chosen.best](mine.x[test])
+        scores.setdefault(RECOMMENDED, np.empty(mine.rows))[test] = chosen.models[chosen.best](mine.x[test])
     rows = tuple(
         Row(way, _auc(scores[way], mine, fold), _difference(scores[way], scores["alone"], mine, fold))
-        for way in ways
+        for way in (RECOMMENDED, *ways)
         if way in scores
     )
-    baselines = [row for row in rows if WAYS[row.way].kind == "baseline"]
+    baselines = [row for row in rows if row.about.kind == "baseline"]
     rival = max(baselines, key=lambda row: row.auc.value).way
     final = choose(mine, others, rng, ways)
     penalties = list(others.penalties)
@@ -252,7 +275,6 @@ def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> An
         table=table,
         target=number,
         rows=rows,
-        nested=_auc(reached, mine, fold),
         recommended=final.best,
         rival=rival,
         verdicts=tuple(verdicts(silos, number, draw_of(seed, number))),

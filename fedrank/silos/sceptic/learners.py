@@ -113,10 +113,12 @@ class Glm:
     Attributes:
         beta: Coefficients of standardised columns, the intercept first.
         moments: What standardises.
+        partners: Of a model that is shrunk to others', the probability of each of them to be like the silo; else None.
     """
 
     beta: Float[np.ndarray, " p"]
     moments: Moments
+    partners: Float[np.ndarray, " others"] | None = None
 
     def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
         """Log-odds of rows."""

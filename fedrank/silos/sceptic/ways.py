@@ -22,7 +22,6 @@ from fedrank.silos.glm.newton import ridge
 from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.auc import difference
 from fedrank.silos.sceptic.learners import (
-    DEFAULT_PENALTY,
     PENALTIES,
     Glm,
     Own,
@@ -35,6 +34,7 @@ from fedrank.silos.sceptic.learners import (
     folds,
     log_loss,
 )
+from fedrank.silos.sceptic.shrinkage import Quadratic, shrink
 
 
 class Way(NamedTuple):
@@ -60,10 +60,7 @@ WAYS: dict[str, Way] = {
     "averaged": Way("averaged once", "One average of all silos' coefficients, weighted by rows.", "baseline"),
     "fedavg": Way("FedAvg", "Rounds of local steps and averages of the same model.", "baseline"),
     "federated": Way("all rows, by sums", "The model that all rows at one place would give, from sums.", "method"),
-    "pair": Way("averaged with one", "One average of the silo's model with one other's, chosen on own rows.", "method"),
-    "shrunk": Way("shrunk to the others", "Own rows, with a prior that the others' rows give.", "method"),
-    "ditto": Way("Ditto", "Own rows, pulled to the model of all.", "method"),
-    "stacked": Way("stacked", "A weighted sum of the models above, weights chosen on own rows.", "method"),
+    "shrunk": Way("shrunk to the others", "Own rows, with a prior from one message of each other silo.", "method"),
     "trees-pooled": Way("boosted trees of all rows", "Trees of all silos' rows at one place.", "simulation"),
 }
 
@@ -87,12 +84,6 @@ def ways_here() -> tuple[str, ...]:
 
 #: Penalties of models of many silos' rows.
 _MANY = (1.0, 10.0, 100.0)
-#: Variances of what tells a silo's coefficients from the others', for a prior.
-_SPREADS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-#: That of the intercept: silos have other shares of label 1.
-_INTERCEPT = 4.0
-#: How strongly Ditto pulls.
-_PULLS = (3.0, 10.0, 30.0, 100.0, 300.0)
 #: Rounds of federated averaging, and local steps in each, as in the thesis.
 ROUNDS, STEPS = 15, 6
 
@@ -131,9 +122,9 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
     moments = moments_of([own.x, *(one.x for one in others.silos)])
     mine = design(own.x, moments), own.y
     theirs = [(design(one.x, moments), one.y) for one in others.silos]
-    models = [fit_glm([one], penalty).beta for one, penalty in zip(theirs, others.penalties, strict=True)]
+    fits = [fit_glm([one], penalty) for one, penalty in zip(theirs, others.penalties, strict=True)]
+    models = [fit.beta for fit in fits]
     sizes = np.array([one.rows for one in others.silos], float)
-    p = mine[0].shape[1]
     if "alone" in ways:
         for penalty in PENALTIES:
             out["alone", penalty] = fit_alone(own, penalty)
@@ -142,39 +133,24 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
     if "as-they-are" in ways:
         for number, beta in enumerate(models):
             out["as-they-are", float(number)] = Glm(beta, moments)
-    if {"averaged", "pair"} & set(ways):
+    if "averaged" in ways and models:
         start = None
         for penalty in (1.0, 10.0, 30.0):
             start = fit_glm([mine], penalty, start=start).beta
-            if "averaged" in ways and len(models):
-                total = own.rows * start + sizes @ np.array(models)
-                out["averaged", penalty] = Glm(total / (own.rows + sizes.sum()), moments)
-            if "pair" in ways and penalty == DEFAULT_PENALTY:
-                for number, beta in enumerate(models):
-                    both = (own.rows * start + sizes[number] * beta) / (own.rows + sizes[number])
-                    out["pair", float(number)] = Glm(both, moments)
+            total = own.rows * start + sizes @ np.array(models)
+            out["averaged", penalty] = Glm(total / (own.rows + sizes.sum()), moments)
     all_silos = [mine, *theirs]
-    together: dict[float, np.ndarray] = {}
-    if {"federated", "ditto"} & set(ways):
+    if "federated" in ways:
         start = None
         for penalty in _MANY:
             start = fit_glm(all_silos, penalty, start=start).beta
-            together[penalty] = start
-    if "federated" in ways:
-        out |= {("federated", penalty): Glm(beta, moments) for penalty, beta in together.items()}
+            out["federated", penalty] = Glm(start, moments)
     if "fedavg" in ways:
         for penalty in (1.0, 10.0):
             out["fedavg", penalty] = Glm(fedavg(all_silos, penalty), moments)
-    if "ditto" in ways:
-        for pull in _PULLS:
-            out["ditto", pull] = Glm(fit_glm([mine], ridge(p, pull), together[1.0], together[1.0]).beta, moments)
-    if "shrunk" in ways and theirs:
-        prior = fit_glm(theirs, 1.0)
-        sure = prior.covariance
-        for spread in _SPREADS:
-            variance = sure + np.diag([_INTERCEPT, *[spread] * (p - 1)])
-            fitted = fit_glm([mine], np.linalg.inv(variance), prior.beta, prior.beta)
-            out["shrunk", spread] = Glm(fitted.beta, moments)
+    if "shrunk" in ways:
+        beta, partners = shrink(*mine, [Quadratic.of(fit) for fit in fits])
+        out["shrunk", 0.0] = Glm(beta, moments, partners)
     if "trees-pooled" in ways:
         x = np.concatenate([own.x, *(one.x for one in others.silos)])
         y = np.concatenate([own.y, *(one.y for one in others.silos)])
@@ -207,44 +183,6 @@ def fedavg(
     return beta
 
 
-def stack(scores: Float[np.ndarray, "rows models"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " models+1"]:
-    """Weights of models, none below 0, and an intercept: the smallest log-loss of the weighted sum of log-odds.
-
-    A penalty pulls the weights to equal parts of 1, which is what they are where few rows say otherwise.
-    """
-    from scipy.optimize import minimize  # takes a third of a second to load, and a page does not need it
-
-    models = scores.shape[1]
-    equal = np.full(models, 1 / models)
-    x = np.column_stack([np.clip(scores, -12, 12), np.ones(len(y))])
-
-    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
-        eta = x @ w
-        mean = 1 / (1 + np.exp(-eta))
-        pull = np.append(w[:-1] - equal, 0.0)
-        return float(np.logaddexp(0, eta).sum() - y @ eta + 2 * pull @ pull), x.T @ (mean - y) + 4 * pull
-
-    bounds = [*[(0.0, None)] * models, (None, None)]
-    return minimize(loss, np.append(equal, 0.0), jac=True, bounds=bounds, method="L-BFGS-B").x
-
-
-@dataclass(frozen=True, eq=False)
-class Stacked:
-    """A weighted sum of the log-odds of models.
-
-    Attributes:
-        parts: The models.
-        weights: A weight each, and an intercept.
-    """
-
-    parts: tuple[Scorer, ...]
-    weights: Float[np.ndarray, " weights"]
-
-    def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
-        """Log-odds of rows."""
-        return np.column_stack([part(x) for part in self.parts]) @ self.weights[:-1] + self.weights[-1]
-
-
 @dataclass(frozen=True, eq=False)
 class Chosen:
     """Models of one silo, with what was chosen on its training rows.
@@ -264,12 +202,10 @@ class Chosen:
     best: str
 
 
-#: What stacking weighs.
-_STACKED = ("alone", "federated", "shrunk", "as-they-are")
-#: Ways that are recommended by the smallest loss: few and different, so that the luck of the rows chooses little.
-_CONTENDERS = ("alone", "federated", "shrunk", "ditto", "stacked")
-#: Standard errors by which the AUC of another way must be above theirs before it is recommended.
-_CLEARLY = 2.0
+#: Fewest rows by which another way than the shrunk model is chosen: below, choosing costs more than it brings.
+_ENOUGH = 100
+#: Probability with which chance alone puts another way above it.
+_CHANCE = 0.05
 
 
 def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[str] | None = None) -> Chosen:
@@ -282,7 +218,10 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
         ways: Names of :data:`WAYS`; None: all but those of simulations.
     """
     ways = tuple(name for name, way in WAYS.items() if way.kind != "simulation") if ways is None else tuple(ways)
-    inside = tuple(name for name in ways if WAYS[name].kind != "simulation")  # nothing is chosen of the others
+    # Nothing is chosen of simulations, and nothing by trees of few rows.
+    inside = tuple(
+        name for name in ways if WAYS[name].kind != "simulation" and (name != "trees" or own.rows >= _ENOUGH)
+    )
     fold = folds(own, 5, rng)
     found: dict[tuple[str, float], np.ndarray] = {}
     for number in np.unique(fold):
@@ -298,18 +237,8 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
             scores[name] = mine[picked[name]]
     made = candidates(own, others, ways)
     models = {way: score for (way, value), score in made.items() if picked.get(way, value) == value}
-    stacked = [name for name in _STACKED if name in scores]
-    if "stacked" in ways and len(stacked) > 1:
-        level = np.column_stack([scores[name] for name in stacked])
-        out = np.empty(own.rows)
-        for number in np.unique(fold):
-            test = fold == number
-            w = stack(level[~test], own.y[~test])
-            out[test] = level[test] @ w[:-1] + w[-1]
-        w = stack(level, own.y)
-        models["stacked"] = Stacked(tuple(models[name] for name in stacked), w)
-        scores["stacked"], picked["stacked"] = out, 0.0
-    return Chosen(models, picked, scores, fold, recommend(scores, own.y, fold))
+    usual = "shrunk" if "shrunk" in scores else "alone"
+    return Chosen(models, picked, scores, fold, recommend(scores, usual, own.y, fold))
 
 
 def calibrated_log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
@@ -323,17 +252,18 @@ def calibrated_log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray,
 
 
 def recommend(
-    scores: Mapping[str, Float[np.ndarray, " rows"]], y: Float[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]
+    scores: Mapping[str, Float[np.ndarray, " rows"]],
+    usual: str,
+    y: Float[np.ndarray, " rows"],
+    fold: Int[np.ndarray, " rows"],
 ) -> str:
     """The way that is recommended, by cross-validated scores of training rows.
 
-    The smallest loss among a few ways that differ; another one only where its AUC is above that one's by two standard
-    errors of the difference, since the best of many is often the luckiest.
+    The usual one; another way only of :data:`_ENOUGH` rows, where its AUC is above that one's with a p-value that is
+    small for the best of so many.
     """
-    among = [name for name in _CONTENDERS if name in scores] or list(scores)
-    best = min(among, key=lambda name: calibrated_log_loss(scores[name], y))
-    for name in scores:
-        gain = difference(scores[name], scores[best], y, fold)
-        if gain.value > _CLEARLY * gain.error:  # never of an error that does not exist
-            best = name
-    return best
+    if len(y) < _ENOUGH:
+        return usual
+    gains = {name: difference(scores[name], scores[usual], y, fold) for name in scores if name != usual}
+    better = [name for name, gain in gains.items() if gain.value > 0 and gain.p * len(gains) < _CHANCE]
+    return max(better, key=lambda name: gains[name].value, default=usual)

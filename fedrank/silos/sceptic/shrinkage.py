@@ -158,8 +158,8 @@ def shrink(x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], others
         if not some:
             break
         without = [[j for j in some if j != one] for one in some]
-        evidence = [float(logsumexp(grid.priors(rest).posterior(own)[0])) for rest in without]
-        some = without[evidence.index(max(evidence))]
+        evidence = np.array([np.logaddexp.reduce(grid.priors(rest).posterior(own)[0]) for rest in without])
+        some = without[int(evidence.argmax())]
     between = (1 - _ALL - _NONE) / max(1, len(sets) - 2)
     prior_of = [_ALL, *[between] * (len(sets) - 2), _NONE][-len(sets) :]
     total = np.array(scores) + np.log(prior_of)[:, None]

@@ -235,7 +235,9 @@ class FedAvg(PersonalisedProtocol):
 class FedPer(PersonalisedProtocol):
     """Silos: the average of all silos, but for the last layer."""
 
-    network: LocalNetwork = field(default_factory=LocalNetwork)  # type: ignore[assignment] - what crosses is no setting
+    network: LocalNetwork = field(  # type: ignore[assignment] - what crosses is no setting
+        default_factory=lambda: LocalNetwork(widths=(64, 32, 16))  # of a regression nothing would cross
+    )
 
     name, paper, always_crossing = "fedper", "arivazhagan2019fedper", "head-local"
     published = "Arivazhagan et al.: Federated Learning with Personalization Layers, 2019"

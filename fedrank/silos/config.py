@@ -14,6 +14,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.engine.config import Evaluation, RunConfig
+from fedrank.silos.network import TabularNetwork
 
 #: What a target is compared with.
 SILO_BASELINES = ("alone", "everyone")
@@ -71,21 +72,41 @@ class Silos:
             raise ConfigError(f"silos.vali must be a share between 0 and 1, got {self.vali:g}.")
 
 
+#: λ of the L2 penalty of a regression, of the mean loss of a row.
+_DECAY = 0.3
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalNetwork:
-    """The network that silos train, and how they train it."""
+    """The model that silos train, a logistic regression or a network, and how they train it."""
 
-    widths: tuple[int, ...] = setting((64, 32, 16), "Units of the hidden layers.")
-    norm: Literal["batch", "layer", "none"] = setting("batch", "Normalisation between them.")
+    widths: tuple[int, ...] = setting((), "Units of the hidden layers; none is a logistic regression.")
+    norm: Literal["batch", "layer", "none"] | None = setting(
+        None, "Normalisation between hidden layers; by default batch, and none without hidden layers."
+    )
     momentum: float = setting(0.1, "Part of a batch in the running statistics of batch norm.")
     epochs: int = setting(6, "E, epochs of local training in a round.")
     batch: int = setting(16, "Largest number of rows of a mini-batch; batches of a silo are nearly equal.")
-    weight_decay: float = setting(0.0, "λ of an L2 penalty λ/2·‖θ‖².")
+    weight_decay: float | None = setting(
+        None, "λ of an L2 penalty λ/2·‖θ‖²; by default 0.3 for a regression, 0 for a network."
+    )
+
+    def build(self, n_features: int) -> TabularNetwork:
+        """The network on a number of features."""
+        norm = self.norm or ("batch" if self.widths else "none")
+        return TabularNetwork(n_features, self.widths, norm, self.momentum)
+
+    @property
+    def penalty(self) -> float:
+        """λ of the L2 penalty."""
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return 0.0 if self.widths else _DECAY
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network(LocalNetwork):
-    """The network that silos train, and which of its numbers cross."""
+    """The model that silos train, and which of its numbers cross."""
 
     crossing: Literal["average", "local", "recalibrate", "head-local"] = setting(
         "average",

@@ -175,7 +175,15 @@ class SiloProtocol(Protocol):
             if value not in options:
                 raise ConfigError(f"{what} must be one of {', '.join(options)}, got {value!r}.")
         if CROSSINGS[self.crossing].of_batch_norm and self.net.norm != "batch":
-            raise ConfigError(f"crossing = {self.crossing!r} is about batch norm; this network's norm is another.")
+            raise ConfigError(
+                f"network.crossing = {self.crossing!r} is about batch norm, and this model has none; give it hidden "
+                "layers, as network.widths = [64, 32, 16], and network.norm = 'batch'."
+            )
+        if CROSSINGS[self.crossing].stays == "head" and not self.net.widths:
+            raise ConfigError(
+                f"network.crossing = {self.crossing!r} keeps the last layer at the silo, and of a regression nothing "
+                "else is left to cross; give it hidden layers, as network.widths = [64, 32, 16]."
+            )
 
     def hold(self, held: Held) -> Held:
         """The rows of a run as this method's parties hold them, from those of all silos.
@@ -196,11 +204,11 @@ class SiloProtocol(Protocol):
         """
         net = self.network
         sgd = LocalSgd(
-            TabularNetwork(parts.n_features, net.widths, net.norm, net.momentum),
+            net.build(parts.n_features),
             net.epochs,
             net.batch,
             self.learning_rate,
-            net.weight_decay,
+            net.penalty,
         )
         if self.record_privacy is not None:  # one training is before the first round
             trainings = parts.config.rounds + 1

@@ -15,7 +15,9 @@ from fedrank.silos.config import LocalNetwork
 class FedBn(PersonalisedProtocol):
     """Silos: the average of all silos, but for the normalisations."""
 
-    network: LocalNetwork = field(default_factory=LocalNetwork)  # type: ignore[assignment] - what crosses is no setting
+    network: LocalNetwork = field(  # type: ignore[assignment] - what crosses is no setting
+        default_factory=lambda: LocalNetwork(widths=(64, 32, 16))  # a regression has no normalisation
+    )
 
     name, paper, always_crossing = "fedbn", "li2021fedbn", "local"
     published = "Li et al.: FedBN, ICLR 2021"

@@ -291,8 +291,9 @@ def _inversion(
 _CHOSEN = ("alone", "as-they-are", "averaged", "fedavg", "federated", "shrunk")
 #: Most silos for which it is done: with hundreds it would take longer than the run.
 MOST_SILOS = 16
-#: Fewest training rows of the rarer label.
-_FEWEST = 2
+#: Fewest training rows of the rarer label, and fewest of both from which trees are tried: of fewer they are worse than
+#: a regression of the same rows at every target of the benchmark of answers, and scikit-learn takes seconds to load.
+_FEWEST, _ENOUGH_FOR_TREES = 2, 400
 
 
 def sceptics_rows(experiment: SiloExperiment) -> dict[str, Json]:
@@ -308,9 +309,13 @@ def sceptics_rows(experiment: SiloExperiment) -> dict[str, Json]:
     """
     if not 2 <= experiment.n_parties <= MOST_SILOS:
         return {}
-    here = ways_here()
+    parts = (experiment.arrays.train, experiment.arrays.vali)
+    rows = {target: int(sum(np.asarray(part.n)[0, target] for part in parts)) for target in experiment.targets}
+    trees = {target for target, count in rows.items() if count >= _ENOUGH_FOR_TREES}
+    if trees and "trees" not in ways_here():
+        trees = set()
     with threadpool_limits(1):
-        made = {experiment.names[target]: _of(experiment, target, "trees" in here) for target in experiment.targets}
+        made = {experiment.names[target]: _of(experiment, target, target in trees) for target in experiment.targets}
     return {name: about for name, about in made.items() if about}
 
 

@@ -133,6 +133,23 @@ def result_table(one: Answered, made: Coordinator) -> Table:
     return Table(title, tuple(columns), tuple(rows), (f"Intervals are those of the {one.ratio}.",) if one.ratio else ())
 
 
+def _joint_table(one: Answered) -> Table:
+    linear = one.question.model == "linear"
+    columns = (
+        Column("term", "term"), Column("statistic", "F" if linear else "χ²", numeric=True),
+        Column("degrees", "coefficients", numeric=True), Column("p", "p", numeric=True),
+        Column("corrected", "corrected", numeric=True),
+    )  # fmt: skip
+    rows = tuple(
+        {
+            "term": test.term, "statistic": _number(test.statistic), "degrees": test.degrees, "p": p_value(test.p),
+            "corrected": p_value(test.corrected) if test.corrected == test.corrected else "",
+        }
+        for test in one.joint
+    )  # fmt: skip
+    return Table("All coefficients of a term together", columns, rows, ("Wald’s tests that all of them are 0.",))
+
+
 def _ends(effect: Effect, ratio: str) -> str:
     low, high = np.exp(effect.prediction) if ratio else effect.prediction
     return "–" if low != low else f"{_number(low)} to {_number(high)}"
@@ -143,6 +160,8 @@ def _section(one: Answered, made: Coordinator) -> Html:
     parts: list[Any] = [h("p", str(headline(one, made.codebook)))]
     if one.progress.result is not None:
         parts.append(tables.to_html(result_table(one, made)))
+    if one.joint:
+        parts.append(tables.to_html(_joint_table(one)))
     if one.more:
         parts.append(h("p", "; ".join(f"{key} {_number(value)}" for key, value in one.more.items()) + "."))
     if one.notes:

@@ -74,6 +74,7 @@ class Design:
         cluster: Column of clusters, or empty.
         strata: Columns whose levels make strata; ``site`` stands for the silo.
         by: Column of groups after ``|``, of Table 1.
+        terms: Term of the formula that each column of the design belongs to, such as ``ns(crp, 3)`` or ``age:sex``.
         needed: Columns of which a row must have all values; None: those of the formula.
     """
 
@@ -89,6 +90,7 @@ class Design:
     cluster: str = ""
     strata: tuple[str, ...] = ()
     by: str = ""
+    terms: tuple[str, ...] = ()
     needed: tuple[str, ...] | None = None
 
     @cached_property
@@ -227,7 +229,8 @@ class _Parser:
             self._levels_of(by)
         if self._peek():
             raise self._wrong(f"{self._peek()!r} is not expected here")
-        columns = [one for term in sorted(self.fields.items(), key=lambda item: len(item[0])) for one in term[1]]
+        in_order = sorted(self.fields.items(), key=lambda item: len(item[0]))
+        columns = [one for _, fields in in_order for one in fields]
         for key in self.fields:
             for name in key if len(key) > 1 else ():
                 if key - {name} not in self.fields:
@@ -250,6 +253,7 @@ class _Parser:
             cluster=clusters[0] if clusters else "",
             strata=tuple(dict.fromkeys(name for name, _ in self.special["strata"])),
             by=by,
+            terms=tuple(":".join(sorted(key)) for key, fields in in_order for _ in fields),
         )
 
     def _outcome(self) -> tuple[str, str]:

@@ -7,7 +7,7 @@ tests of all questions that were answered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.coordinator import Coordinator, Progress
 from fedrank.silos.studies.estimates import Estimates
-from fedrank.silos.studies.formula import INTERCEPT
+from fedrank.silos.studies.formula import INTERCEPT, Design
 from fedrank.silos.studies.meta import MetaFit
+from fedrank.silos.studies.questions import prepare
 from fedrank.silos.studies.regression import RegressionFit
 from fedrank.silos.studies.survival import CoxFit, Survival
 from fedrank.silos.studies.table_one import TableOne, finite
@@ -71,6 +72,25 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class JointTest:
+    """Wald's test that all coefficients of a term are 0: of a spline, of levels, of an interaction.
+
+    Attributes:
+        term: The term of the formula.
+        statistic: b'V⁻¹b, a χ²; of a linear model by its degrees of freedom, an F.
+        degrees: Number of coefficients.
+        p: p-value.
+        corrected: The same, corrected for the plan's tests; NaN where it is not among them.
+    """
+
+    term: str
+    statistic: float
+    degrees: int
+    p: float
+    corrected: float = np.nan
+
+
+@dataclass(frozen=True)
 class Answered:
     """One question with its result.
 
@@ -81,6 +101,7 @@ class Answered:
         notes: Sentences that a reader must know.
         more: What else the result says, by name: numbers.
         log_rank: p-value of a log-rank test, corrected with the plan's other tests; NaN without one.
+        joint: Tests of terms with several coefficients.
     """
 
     question: Question
@@ -89,6 +110,7 @@ class Answered:
     notes: tuple[str, ...] = ()
     more: Mapping[str, float] = field(default_factory=dict)
     log_rank: float = np.nan
+    joint: tuple[JointTest, ...] = ()
 
     @property
     def ratio(self) -> str:
@@ -98,7 +120,8 @@ class Answered:
     @property
     def n_tests(self) -> int:
         """Number of tests with a p-value."""
-        return sum(effect.tested and effect.p == effect.p for effect in self.effects) + (self.log_rank == self.log_rank)
+        coefficients = sum(effect.tested and effect.p == effect.p for effect in self.effects)
+        return coefficients + len(self.joint) * (not self.question.tests) + (self.log_rank == self.log_rank)
 
     def frame(self, level: float = 0.95) -> Frame:
         """The result as a table, for CSV, with intervals of a level."""
@@ -161,7 +184,8 @@ class Answered:
             if effect.own:
                 row |= {"i2": effect.i2, "tau2": effect.tau2, "prediction": [finite(end) for end in effect.prediction]}
                 row["silos"] = {silo: {"estimate": b, "error": e} for silo, (b, e) in effect.own.items()}
-        return {**out, "coefficients": told}
+        joint = [{**asdict(one), "corrected": finite(one.corrected)} for one in self.joint]
+        return {**out, "coefficients": told, "terms": joint}
 
 
 def results_of(made: Coordinator) -> list[Answered]:
@@ -169,14 +193,19 @@ def results_of(made: Coordinator) -> list[Answered]:
     book = made.codebook
     found = [_result_of(book, book.question(name), one) for name, one in made.progress.items()]
     tested = [(k, j) for k, one in enumerate(found) for j, effect in enumerate(one.effects) if effect.tested]
+    jointly = [(k, j) for k, one in enumerate(found) if not one.question.tests for j in range(len(one.joint))]
     ranked = [k for k, one in enumerate(found) if one.log_rank == one.log_rank]
-    p = [*(found[k].effects[j].p for k, j in tested), *(found[k].log_rank for k in ranked)]
-    corrected = correct(np.array(p), book.correction).tolist()
+    p = [found[k].effects[j].p for k, j in tested] + [found[k].joint[j].p for k, j in jointly]
+    corrected = correct(np.array([*p, *(found[k].log_rank for k in ranked)]), book.correction).tolist()
     for (k, j), value in zip(tested, corrected, strict=False):
         effects = list(found[k].effects)
         effects[j] = replace(effects[j], corrected=value)
         found[k] = replace(found[k], effects=tuple(effects))
-    for k, value in zip(ranked, corrected[len(tested) :], strict=True):
+    for (k, j), value in zip(jointly, corrected[len(tested) :], strict=False):
+        joint = list(found[k].joint)
+        joint[j] = replace(joint[j], corrected=value)
+        found[k] = replace(found[k], joint=tuple(joint))
+    for k, value in zip(ranked, corrected[len(p) :], strict=True):
         found[k] = replace(found[k], log_rank=value, more={**found[k].more, "p, corrected": value})
     return found
 
@@ -220,7 +249,32 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
         Effect(name, *map(float, values), tested=_is_tested(question, name))
         for name, *values in zip(result.names, result.estimate, result.error, low, high, result.p, strict=True)
     )
-    return Answered(question, one, effects, (*notes, *result.notes()), _numbers(result))
+    joint = _joint_tests(result, prepare(question, book).design)
+    return Answered(question, one, effects, (*notes, *result.notes()), _numbers(result), joint=joint)
+
+
+def _joint_tests(result: Estimates, design: Design) -> tuple[JointTest, ...]:
+    """Wald's tests of the terms with several coefficients that have an estimate."""
+    from scipy import stats
+
+    term_of = dict(zip((one.name for one in design.fields), design.terms, strict=True))
+    terms = [term_of.get(name, term_of.get(name.partition(": ")[2], "")) for name in result.names]
+    out = []
+    for term in dict.fromkeys(filter(None, terms)):
+        of = [k for k, one in enumerate(terms) if one == term and np.isfinite(result.estimate[k])]
+        if len(of) < 2 or term == design.codebook.site:
+            continue
+        b, v = result.estimate[of], result.covariance[np.ix_(of, of)]
+        if not np.isfinite(v).all() or np.linalg.matrix_rank(v) < len(of):  # fewer clusters than coefficients
+            continue
+        statistic = float(b @ np.linalg.solve(v, b))
+        if np.isfinite(result.degrees):
+            statistic /= len(of)
+            p = float(stats.f.sf(statistic, len(of), result.degrees))
+        else:
+            p = float(stats.chi2.sf(statistic, len(of)))
+        out.append(JointTest(term, statistic, len(of), p))
+    return tuple(out)
 
 
 def _effects_of(book: Codebook, question: Question, result: MetaFit) -> tuple[Effect, ...]:

@@ -21,8 +21,18 @@ d$event <- d$y
 add("cox", coxph(Surv(days, event) ~ age + sex + strata(site), d, ties = "efron", control = cc))
 add("cox of bins", coxph(Surv(bin, event) ~ age + sex, d, ties = "efron", control = cc))
 add("cox breslow", coxph(Surv(bin, event) ~ age + sex + strata(stage), d, ties = "breslow", robust = TRUE, control = cc))
+# Terms with several coefficients: R's own drop1 of a linear model, b'V^-1b of vcov() of others.
+wald <- function(m, i, b = coef(m), v = vcov(m)) c(drop(b[i] %*% solve(v[i, i]) %*% b[i]), length(i))
+f <- drop1(lm(crp ~ age + stage, d), test = "F")["stage", ]
+g <- glm(y ~ age + crp + sex * stage + ns(crp, knots = c(5, 20), Boundary.knots = c(0.1, 100)) - crp + site, binomial, d, control = tight)
+at <- function(pattern) grep(pattern, names(coef(g)))
+p_of <- function(w) c(w, pchisq(w[1], w[2], lower.tail = FALSE))
+joint <- list("linear stage" = c(f[["F value"]], f[["Df"]], f[["Pr(>F)"]]),
+  "logistic ns(crp, 3)" = p_of(wald(g, at("^ns"))), "logistic stage" = p_of(wald(g, at("^stage"))),
+  "logistic sex:stage" = p_of(wald(g, at("sexm:stage"))))
+joint <- paste0("{", paste(sprintf("\"%s\": [%.17g, %.17g, %.17g]", names(joint), sapply(joint, `[`, 1), sapply(joint, `[`, 2), sapply(joint, `[`, 3)), collapse = ", "), "}")
 fit <- survfit(Surv(bin, event) ~ sex, d); s <- summary(fit, times = ends, extend = TRUE)
 curves <- paste0("[", paste(sprintf("[%.17g, %.17g]", s$surv, s$std.err), collapse = ", "), "]")
 lr <- survdiff(Surv(bin, event) ~ sex, d)
 cat("{", paste(sprintf("\"%s\": %s", names(out), unlist(out)), collapse = ",\n"), ",\n\"curves\": ", curves,
-  sprintf(",\n\"log-rank\": %.17g", lr$chisq), "}\n", sep = "")
+  ",\n\"terms\": ", joint, sprintf(",\n\"log-rank\": %.17g", lr$chisq), "}\n", sep = "")

@@ -31,7 +31,7 @@ class ConnectProxy:
         await asyncio.gather(self._pump(reader, inner, 0), self._pump(inner_reader, writer, 1))
 
     async def _pump(self, source, sink, way):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
             while data := await source.read(65536):
                 self.bytes[way] += len(data)
                 sink.write(data)

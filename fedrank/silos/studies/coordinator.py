@@ -143,7 +143,7 @@ class Coordinator:
             elif np.isnan(reply.numbers).any() and not self._may_lack(name, one):
                 fallen[silo] = "its answer lacks numbers"
         one.rounds += 1
-        one.numbers += sum(len(told[silo].replies[name].numbers) for silo in taking if silo in told)
+        one.numbers += sum(told[silo].replies[name].length for silo in taking if silo in told)
         one.left |= fallen
         for silo in fallen:  # its rows may be in earlier sums, not in the result
             one.rows.pop(silo, None)

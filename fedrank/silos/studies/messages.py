@@ -23,6 +23,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import COORDINATOR, Codebook, from_text, to_text
 from fedrank.silos.studies.keys import Key, canonical, is_signed
+from fedrank.silos.studies.masks import WORDS
 from fedrank.silos.studies.protocol import Ask
 
 _ROUND, _ANSWER, _VERSION = "fedrank-study-round", "fedrank-study-answer", 1
@@ -132,6 +133,11 @@ class Reply:
     rows: int | None = None
     left_out: int | None = None
     refused: str = ""
+
+    @property
+    def length(self) -> int:
+        """Number of numbers of the answer, masked or not."""
+        return len(self.numbers) // (WORDS if self.numbers.dtype == np.uint32 else 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -371,7 +371,7 @@ class Node:
             "round": asked.number,
             "asked": asked.sha,
             "step": asked.asks[question].step,
-            "numbers": len(reply.numbers) if not reply.refused else 0,
+            "numbers": reply.length if not reply.refused else 0,
             "message_bytes": size,
             "refused": reply.refused,
             "words": _in_words(asked, question, reply),
@@ -431,4 +431,4 @@ def _in_words(asked: Round, question: str, reply: Reply) -> str:
     about = asked.codebook.question(question)
     if reply.refused:
         return f"Nothing of {about.formula} left: {reply.refused}."
-    return f"{len(reply.numbers)} sums over {reply.rows} rows left for a {about.model} model {about.formula}."
+    return f"{reply.length} sums over {reply.rows} rows left for a {about.model} model {about.formula}."

@@ -212,7 +212,8 @@ def test_secure_sums_give_the_same_and_no_silos_own_answer():
     parts = {**PARTS, "d": rows(90, 7)}
     book, nodes = secure(silos, (RISK, COUNT), parts)
     clear = dataclasses.replace(codebook(RISK, COUNT), silos=silos)
-    expected = estimates(run(clear, [node(clear, silo, part) for silo, part in parts.items()]))
+    in_clear = run(clear, [node(clear, silo, part) for silo, part in parts.items()])
+    expected = estimates(in_clear)
     made, rounds = Coordinator(book), []
     while (asked := made.open) is not None:
         answers = [Answer.from_json(json.loads(json.dumps(one.answer(asked).as_json()))) for one in nodes.values()]
@@ -220,6 +221,7 @@ def test_secure_sums_give_the_same_and_no_silos_own_answer():
         made.take(answers, asked)
     for name, value in estimates(made.progress).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-11)
+        assert made.progress[name].numbers == in_clear[name].numbers
     for asked, answers in rounds:
         for name in asked.asks:
             words = [one.replies[name].numbers for one in answers]

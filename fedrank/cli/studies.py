@@ -135,15 +135,18 @@ def _ask_person(words: list[str]) -> None:
 
 
 def key(*, folder: Path) -> None:
-    """Make a silo's key for secure sums: the private half stays in its folder, the public half goes into the codebook.
+    """Make a silo's key, where it has none, and print its public line, which goes into the codebook under [keys].
+
+    By it the silo signs its answers, and agrees with the others on the masks of secure sums. The private half stays in
+    the folder. A coordinator that signs its rounds makes one in the study's folder.
 
     Args:
         folder: The silo's folder, which also keeps the book of what left it.
     """
-    from fedrank.silos.studies.masks import make_key
-    from fedrank.silos.studies.node import KEY
+    from fedrank.silos.studies.keys import KEY, make_key, read_key
 
-    print(make_key(folder / KEY))
+    path = folder / KEY
+    print((read_key(path) if path.exists() else make_key(path)).public)
 
 
 def combine(
@@ -163,18 +166,18 @@ def combine(
         without: Silos that are not waited for any longer.
     """
     from fedrank.silos.report.study import write_results
-    from fedrank.silos.studies.folder import StudyFolder
+    from fedrank.silos.studies.folder import open_study
     from fedrank.silos.studies.messages import Answer, read_message
     from fedrank.silos.studies.results import headline as headline_of
     from fedrank.silos.studies.results import results_of
 
-    study = StudyFolder(folder, codebook)
-    for path in answers:
-        study.receive(read_message(path, Answer))
-    asked = study.round
-    if asked is not None and (without or not study.waiting):
-        study.close(without)
+    with open_study(folder, codebook) as study:
+        for path in answers:
+            study.receive(read_message(path, Answer))
+        if study.round is not None and (without or not study.waiting):
+            study.close(without)
         asked = study.round
+        written = [] if asked is not None else write_results(study.coordinator, folder / "results")
     if asked is not None:
         if as_json:
             print_json({"round": asked.number, "file": str(study.round_file), "waiting": study.waiting})
@@ -185,7 +188,6 @@ def combine(
             f"--silo NAME --agreed {study.codebook.sha[:12]} --folder BOOK",
         )
         return
-    written = write_results(study.coordinator, folder / "results")
     if as_json:
         print_json({"round": None, "files": [str(path) for path in written]})
         return
@@ -228,9 +230,12 @@ def analyse(
         identifier: Columns that name a person or a record; of cluster(id): the clusters.
         out: Also write the page, tables and a paragraph on methods to this folder.
     """
+    from dataclasses import replace
+
     from fedrank.silos.report.study import write_results
     from fedrank.silos.studies.coordinator import run_study
     from fedrank.silos.studies.draft import draft_codebook
+    from fedrank.silos.studies.keys import Key
     from fedrank.silos.studies.node import Node
     from fedrank.silos.studies.results import as_jsons
     from fedrank.silos.studies.table import pooled_tables
@@ -239,8 +244,6 @@ def analyse(
     about |= {"firth": firth, "penalty": penalty}
     question = Question(name="question", **about) if formula else None
     if codebook is not None:
-        from dataclasses import replace
-
         book = read_codebook(codebook)
         book = replace(book, questions=(question,)) if question else book
     elif question is None:
@@ -251,13 +254,16 @@ def analyse(
             data, study=data.name.split(".")[0], site=site, categorical=categorical, missing=missing,
             identifiers=identifier, questions=[question], rules=rules,
         )  # fmt: skip
-    nodes = [Node(table) for table in pooled_tables(data, book)]
+    sha = book.sha
+    keys = {silo: Key() for silo in book.silos} if book.keys else {}  # the silos' own are not here
+    book = replace(book, keys={silo: key.public for silo, key in keys.items()})
+    nodes = [Node(table, key=keys.get(table.silo)) for table in pooled_tables(data, book)]
     made = run_study(book, lambda asked: [node.answer(asked) for node in nodes])
     written: list[Any] = [] if out is None else write_results(made, out)
     if as_json:
         told = as_jsons(made)
         print_json({
-            "sentence": told[0]["sentence"], "data": str(data), "codebook_sha256": book.sha, "questions": told,
+            "sentence": told[0]["sentence"], "data": str(data), "codebook_sha256": sha, "questions": told,
         })  # fmt: skip
         return
     say(*_sections(made), *(f"written: {path}" for path in written))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from fedrank.core.errors import ConfigError, FedrankError, MissingExtraError, Ru
 from fedrank.deploy.flower.messages import RECORD
 from fedrank.deploy.flower.server_app import show_log
 from fedrank.silos.report.study import write_results
-from fedrank.silos.studies.folder import StudyFolder
+from fedrank.silos.studies.folder import StudyFolder, open_study
 from fedrank.silos.studies.messages import Answer, Round
 from fedrank.silos.studies.node import open_node
 
@@ -40,68 +41,97 @@ def serve_study(values: Mapping[str, Any], grid: Any) -> None:
 
     Raises:
         FedrankError: The folder or the codebook cannot be used.
-        RunError: Silos did not answer in time.
+        RunError: Silos did not answer in time; says what nodes said instead. Or another process runs the study.
     """
     codebook = str(values.get("codebook", ""))
     place = Path(str(values.get("study-dir", "fedrank-study"))).expanduser().absolute()
-    folder = StudyFolder(place, Path(codebook).expanduser() if codebook else None)
     seconds = float(values.get("round-timeout", 600.0))
-    while (asked := folder.round) is not None:
-        began = time.monotonic()
-        for answer in _ask(grid, asked, seconds, lambda: folder.waiting):
-            try:
-                folder.receive(answer)
-            except FedrankError as error:
-                log.warning("an answer of %s is left out: %s", answer.silo, error)
-        if late := folder.waiting:
-            if not values.get("go-on-without", False):
-                raise RunError(
-                    f"no answer of {', '.join(late)} to round {asked.number} within {seconds:g} s; start the run again "
-                    "when they are there, or set go-on-without = true."
-                )
-            log.warning("round %d goes on without %s", asked.number, ", ".join(late))
-        folder.close(late)
-        log.info("round %d is done, %.1f s", asked.number, time.monotonic() - began)
-    for path in write_results(folder.coordinator, place / "results"):
-        log.info("written: %s", path)
+    with open_study(place, Path(codebook).expanduser() if codebook else None) as folder:
+        while (asked := folder.round) is not None:
+            _carry(grid, folder, asked, seconds, bool(values.get("go-on-without", False)))
+        for path in write_results(folder.coordinator, place / "results"):
+            log.info("written: %s", path)
 
 
-def _ask(grid: Any, asked: Round, seconds: float, still: Callable[[], Sequence[str]]) -> Iterable[Answer]:
-    """Answers of nodes as they come, until all silos that are ``still`` waited for have answered or time is over."""
+def _carry(grid: Any, folder: StudyFolder, asked: Round, seconds: float, go_on: bool) -> None:
+    """Carry one round to the nodes and their answers back, and close it."""
+    began, wrong = time.monotonic(), []
+    for answer in _ask(grid, asked, seconds, lambda: folder.waiting, wrong):
+        try:
+            folder.receive(answer)
+        except FedrankError as error:
+            _note(wrong, f"an answer is left out: {error}")
+    if late := folder.waiting:
+        if not go_on:
+            why = f" ({'; '.join(dict.fromkeys(wrong))})" if wrong else ""
+            raise RunError(
+                f"no answer of {', '.join(late)} to round {asked.number} within {seconds:g} s{why}; start the run "
+                "again when they are there, or set go-on-without = true."
+            )
+        log.warning("round %d goes on without %s", asked.number, ", ".join(late))
+    before = {name: dict(one.left) for name, one in folder.coordinator.progress.items()}
+    folder.close(late)
+    for name, one in folder.coordinator.progress.items():
+        for silo in one.left.keys() - before[name].keys():
+            log.warning("question %r goes on without %s: %s", name, silo, one.left[silo])
+        if one.failed and name in asked.asks:
+            log.warning("question %r has no result: %s", name, one.failed)
+    log.info("round %d is done, %.1f s", asked.number, time.monotonic() - began)
+
+
+def _note(wrong: list[str], text: str) -> None:
+    """Log what went wrong, and keep it for the error of a round that is not answered in time."""
+    log.warning("%s", text)
+    wrong.append(text)
+
+
+def _ask(
+    grid: Any, asked: Round, seconds: float, still: Callable[[], Sequence[str]], wrong: list[str]
+) -> Iterable[Answer]:
+    """Answers of nodes as they come, until all silos that are ``still`` waited for have answered or time is over.
+
+    A node that has not answered after half of the time is asked once more: it may have been started again, and Flower
+    hands a message out once.
+    """
     from flwr.app import ConfigRecord, Message, MessageType, RecordDict  # pyright: ignore[reportMissingImports]
 
     content = json.dumps(asked.as_json()).encode()
     waiting = set(still())
-    sent: set[int] = set()
-    open_: set[str] = set()
+    due: dict[int, float] = {}  # when a node is asked next
+    asked_of: dict[str, int] = {}
     end = time.monotonic() + seconds
-    while waiting and time.monotonic() < end:
-        if new := [node for node in sorted(grid.get_node_ids()) if node not in sent]:  # also nodes that come late
+    while waiting and (now := time.monotonic()) < end:
+        nodes = sorted(grid.get_node_ids())  # also those that come late
+        if new := [node for node in nodes if due.setdefault(node, now) <= now]:
             messages = [
                 Message(
                     RecordDict({RECORD: ConfigRecord({"round": content})}),
                     dst_node_id=node,
                     message_type=MessageType.QUERY,
-                    ttl=seconds + _SKEW,
+                    ttl=end - now + _SKEW,
                     group_id=str(asked.number),
                 )
                 for node in new
             ]
-            open_ |= {number for number in grid.push_messages(messages) if number}
-            sent |= set(new)
-        for message in grid.pull_messages(list(open_)) if open_ else ():
-            open_.discard(message.metadata.reply_to_message_id)
+            for node, number in zip(new, grid.push_messages(messages), strict=True):
+                due[node] = now + seconds / 2
+                if number:
+                    asked_of[number] = node
+        for message in grid.pull_messages(list(asked_of)) if asked_of else ():
+            node = asked_of.pop(message.metadata.reply_to_message_id, 0)
             if message.has_error():
-                log.warning("a node cannot answer: %s", message.error.reason)
+                _note(wrong, f"a node cannot answer: {message.error.reason}")
                 continue
             try:
                 record = message.content.config_records.get(RECORD) or {}
                 answer = Answer.from_json(json.loads(record["answer"]))
             except (FedrankError, KeyError, ValueError, TypeError, RecursionError) as error:
-                log.warning("a node's answer cannot be read: %s", error)
+                _note(wrong, f"a node's answer cannot be read: {error}")
                 continue
             yield answer
             waiting &= set(still())
+            if answer.silo not in waiting:
+                due[node] = math.inf
         time.sleep(_LOOK)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from fedrank import __version__
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.checkpoint import lock_folder, write_atomically
 from fedrank.engine.executors.base import Executor
 
 
@@ -89,20 +89,15 @@ def run_cells(
     Raises:
         RunError: Another process is at work in the folder, or a cell failed.
     """
-    from filelock import FileLock, Timeout
-
     home = Path(folder)
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{home}: cannot be made ({error.strerror}). Choose another folder.") from error
-    try:
-        with FileLock(home / ".lock", timeout=0):
-            for left in home.glob("*.partial"):  # of a process that was killed while it wrote
-                left.unlink(missing_ok=True)
-            _run(list({cell.key: cell for cell in cells}.values()), home, function, executor, heard)
-    except Timeout as error:
-        raise RunError(f"{home}: another process is at work here. Wait until it has ended.") from error
+    with lock_folder(home, "is at work here"):
+        for left in home.glob("*.partial"):  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
+        _run(list({cell.key: cell for cell in cells}.values()), home, function, executor, heard)
 
 
 def _run(cells, home, function, executor, heard) -> None:

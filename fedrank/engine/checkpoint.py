@@ -13,7 +13,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,34 @@ def _settle(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, doing: str, *, wait: float = 0.0) -> Iterator[None]:
+    """Use a folder exclusively; the lock of a process that was killed is free again.
+
+    Args:
+        folder: The folder, which is there.
+        doing: What another process is doing there, for the error.
+        wait: Seconds to wait for it.
+
+    Raises:
+        RunError: Another process has the folder for longer, or its lock cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock", timeout=wait)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        waited = f" for more than {wait:g} s" if wait else ""
+        raise RunError(f"{folder}: another process {doing}{waited}. Wait until it has ended, or end it.") from error
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be locked ({error.strerror or error}). Mend the permissions.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def save(path: Path, tree: PyTree, about: dict[str, Json]) -> None:

@@ -42,7 +42,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.optional import is_installed
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json, flat
-from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.checkpoint import lock_folder, write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model
 from fedrank.engine.settings import as_dict, from_dict, given_toml, read_toml
@@ -183,15 +183,10 @@ class RunFolder:
         Raises:
             RunError: Another process is at work here.
         """
-        from filelock import FileLock, Timeout
-
-        try:
-            with FileLock(self.path / ".lock", timeout=0):
-                for left in self.path.rglob("*.partial"):  # of a process that was killed while it wrote
-                    left.unlink(missing_ok=True)
-                yield
-        except Timeout as error:
-            raise RunError(f"{self.path}: another process is at work on this run. Wait until it has ended.") from error
+        with lock_folder(self.path, "is at work on this run"):
+            for left in self.path.rglob("*.partial"):  # of a process that was killed while it wrote
+                left.unlink(missing_ok=True)
+            yield
 
     def finish(self, rounds: int, seconds: float) -> None:
         """Say that the run is done, and drop what it could have been resumed from."""

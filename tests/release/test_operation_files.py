@@ -151,3 +151,19 @@ def test_a_services_command_is_one_of_ours(name):
         assert Key.parse(given["logs"][0], LOG) and all(map(HttpClient, given["peers"]))
         assert [f"witness:{given['folder']}"] == SERVICES[name]["volumes"]
         assert str(given["folder"]) in (ROOT / "docker" / "hub.Dockerfile").read_text()  # made for the user who writes
+
+
+def test_a_silos_container_opens_no_port_and_its_command_is_flowers():
+    (service,) = yaml.safe_load((COMPOSE / "silo.yml").read_text())["services"].values()
+    assert "ports" not in service and "expose" not in service and service["read_only"]
+    assert service["cap_drop"] == ["ALL"] and re.search(r":\d+\.\d+", service["image"])
+    flower = pytest.importorskip("flwr.supernode.cli.flower_supernode", reason="needs flwr: the extra flower")
+    parsed = flower._parse_args_run_supernode().parse_args(service["command"])
+    from flwr.common.config import parse_config_args
+
+    table = parse_config_args([re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", parsed.node_config)])
+    assert set(table) == {"silo", "data", "state-dir", "codebook-sha256"}
+    files = {parsed.root_certificates, parsed.auth_supernode_private_key, parsed.ssl_certfile, parsed.ssl_keyfile}
+    assert files == {f"/run/secrets/{name}" for name in service["secrets"]}
+    assert f"silo:{table['state-dir']}" in service["volumes"]
+    assert str(table["state-dir"]) in (ROOT / "docker" / "silo.Dockerfile").read_text()  # made for the user who writes

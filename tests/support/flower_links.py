@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -58,13 +59,90 @@ def stop(processes):
     assert not left, f"processes {sorted(left)} did not end when they were asked to"
 
 
+class Link:
+    """A running link; to call it runs the app: settings -> what the run printed.
+
+    Attributes:
+        nodes: The process of each node, by the number of its table.
+    """
+
+    def __init__(self, folder, app, env, port):
+        self.folder, self.app, self.env, self.port = folder, app, env, port
+        self.processes, self.nodes = [], {}
+
+    def start(self, name, *arguments, **more):
+        """Start a program, whose log is appended to a file of that name."""
+        with open(self.folder / f"{name}.log", "a") as log:
+            command = [PROGRAMS / arguments[0], *arguments[1:]]
+            own = subprocess.Popen(command, env={**self.env, **more}, stdout=log, stderr=log, cwd=self.folder)
+        self.processes.append(own)
+        return own
+
+    def start_node(self, number, told):
+        """Start a node with this table."""
+        (own,) = free_ports(1)
+        link = ("--insecure", "--superlink", f"127.0.0.1:{self.port}", "--port", str(own))
+        self.nodes[number] = self.start(f"node{number}", "flower-supernode", *link, "--node-config", told)
+
+    def kill_node(self, number):
+        """Kill a node and all that it has started, as a power cut does."""
+        node = self.nodes.pop(number)
+        self.processes.remove(node)
+        kill_all([node.pid])
+        node.wait(30)
+
+    def flwr(self, *arguments):
+        """Run a command of Flower's to its end."""
+        command = [PROGRAMS / "flwr", *arguments]
+        done = subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=120, cwd=self.folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def begin(self, **settings):
+        """Begin a run, whose process is returned; what it prints comes through its pipe."""
+        table = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
+        command = [PROGRAMS / "flwr", "run", APPS / self.app, "lo", "--stream", "-c", table]
+        return subprocess.Popen(
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder
+        )
+
+    def __call__(self, **settings):
+        return self.end(self.begin(**settings))
+
+    def end(self, run, *, fails=False):
+        """What a run printed, once it has ended."""
+        said, _ = run.communicate(timeout=LIMIT)
+        assert fails or run.returncode == 0, said
+        return said
+
+
+def kill_all(pids):
+    """Kill processes and all that they have started."""
+    for pid in below(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def make_certificates(folder, *hosts):
+    """An authority ``ca.crt``, and a certificate ``server.pem`` of a link with these names, as on Flower's page."""
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384", "-nodes")
+    (folder / "names").write_text(f"subjectAltName={','.join(f'DNS:{host}' for host in hosts)},IP:127.0.0.1")
+    signing = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30", "-extfile", "names")
+    for command in (
+        ("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.crt", "-days", "30", "-subj", "/CN=our CA"),
+        ("req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server"),
+        ("x509", "-req", "-in", "server.csr", *signing, "-out", "server.pem"),
+    ):
+        subprocess.run(["openssl", *command], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
 @contextlib.contextmanager
-def linked(folder, app, tables):
-    """A link and a node for each of these tables (``--node-config``); runs the app: settings -> what it printed."""
-    port, *local = free_ports(1 + len(tables))
+def linked(folder, app, tables, *, secure=False):
+    """A link and a node for each table (``--node-config``), as :class:`Link`; secure: TLS, and only known nodes."""
+    (port,) = free_ports(1)
     home = folder / "flower"
     home.mkdir()
-    (home / "config.toml").write_text(f'[superlink.lo]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
+    trust = f'root-certificates = "{folder}/ca.crt"' if secure else "insecure = true"
+    (home / "config.toml").write_text(f'[superlink.lo]\naddress = "127.0.0.1:{port}"\n{trust}\n')
     env = {
         **os.environ,
         "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
@@ -77,35 +155,26 @@ def linked(folder, app, tables):
         "XDG_CACHE_HOME": str(folder / "cache"),
         "JAX_ENABLE_COMPILATION_CACHE": "1",
     }
-    processes = []
-
-    def start(name, *arguments):
-        with open(folder / f"{name}.log", "w") as log:
-            processes.append(
-                subprocess.Popen([PROGRAMS / arguments[0], *arguments[1:]], env=env, stdout=log, stderr=log, cwd=folder)
-            )
-
-    def run(**settings):
-        table = " ".join(f"{name}={json.dumps(value)}" for name, value in settings.items())
-        command = [PROGRAMS / "flwr", "run", APPS / app, "lo", "--stream", "-c", table]
-        ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT, cwd=folder)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
-
+    link = Link(folder, app, env, port)
     try:
-        start("link", "flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(port))
-        wait_for(f"http://127.0.0.1:{port}/health", folder / "link.log")
-        for i, (own, told) in enumerate(zip(local, tables, strict=True)):
-            link = ("--superlink", f"127.0.0.1:{port}", "--port", str(own))
-            start(f"node{i}", "flower-supernode", "--insecure", *link, "--node-config", told)
-        yield run
+        served = ("--insecure",)
+        if secure:
+            served = ("--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.pem", "--ssl-keyfile", "server.key",
+                      "--enable-supernode-auth")  # fmt: skip
+        link.start("link", "flower-superlink", *served, "--host", "127.0.0.1", "--port", str(port))
+        health = f"{'https' if secure else 'http'}://127.0.0.1:{port}/health"
+        wait_for(health, folder / "link.log", folder / "ca.crt" if secure else None)
+        for number, told in enumerate(tables):
+            link.start_node(number, told)
+        yield link
     finally:
-        stop(processes)
+        stop(link.processes)
 
 
-def wait_for(url, log):
+def wait_for(url, log, authority=None):
+    context = ssl.create_default_context(cafile=authority) if authority else None
     for _ in range(300):
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=1) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=1, context=context) as answer:
             if answer.status == 200:
                 return
         time.sleep(0.2)

@@ -183,7 +183,8 @@ class Codebook:
         level: Of the confidence intervals.
         correction: How p-values of the plan's tests are corrected, all together: one of :data:`CORRECTIONS`.
         site: Column with the silo's name in a file that holds the rows of several.
-        keys: Silo -> its public key (X25519, base64), for secure sums.
+        keys: Silo -> the public line of its key, which signs its answers and masks secure sums; of all or of none.
+            Under :data:`COORDINATOR` that of the coordinator, who then signs rounds.
 
     Raises:
         ConfigError: Something is missing or contradicts something else; says what.
@@ -218,18 +219,28 @@ class Codebook:
             raise ConfigError(f"the level of intervals must be between 0 and 1, got {self.level:g}.")
         if self.correction not in CORRECTIONS:
             raise UnknownNameError("correction of a plan", self.correction, CORRECTIONS)
-        if unknown := sorted(set(self.keys) - set(self.silos)):
-            raise UnknownNameError("silo with a key", unknown[0], self.silos)
-        if self.rules.secure_sum and (len(self.silos) < FEWEST or set(self.keys) != set(self.silos)):
-            raise ConfigError(f"secure sums need {FEWEST} silos or more, and a key of each under [keys].")
-        for silo, key in self.keys.items():
-            if len(from_text(key)) != len(_NO_KEY) or from_text(key) == _NO_KEY:
-                raise ConfigError(f"the key of {silo} is none: it has 32 bytes, as base64.")
-        if len(set(self.keys.values())) < len(self.keys):
-            raise ConfigError("two silos have one key; each makes its own (fedrank silos key).")
+        self._check_keys()
         names = [one.name for one in self.questions]
         if twice := [name for name in names if names.count(name) > 1 or not name]:
             raise ConfigError(f"each question needs a name that no other has, got {twice[0]!r} twice or empty.")
+
+    def _check_keys(self) -> None:
+        if COORDINATOR in self.silos:
+            raise ConfigError(f"{COORDINATOR!r} names the coordinator under [keys]; give that silo another name.")
+        if unknown := sorted(set(self.keys) - {*self.silos, COORDINATOR}):
+            raise UnknownNameError("silo with a key", unknown[0], (*self.silos, COORDINATOR))
+        if self.keys and (lacking := sorted(set(self.silos) - set(self.keys))):
+            raise ConfigError(f"[keys] has no line for {', '.join(lacking)}; all silos have keys, or none.")
+        if self.rules.secure_sum and (len(self.silos) < FEWEST or not self.keys):
+            raise ConfigError(f"secure sums need {FEWEST} silos or more, and a key of each under [keys].")
+        halves = []
+        for name, key in self.keys.items():
+            both = from_text(key)
+            if len(both) != 2 * HALF_KEY or bytes(HALF_KEY) in (both[:HALF_KEY], both[HALF_KEY:]):
+                raise ConfigError(f"the key of {name} is none: it is the line that fedrank silos key prints.")
+            halves += [both[:HALF_KEY], both[HALF_KEY:]]
+        if len(set(halves)) < len(halves):
+            raise ConfigError("two of [keys] are one; each silo makes its own (fedrank silos key).")
 
     @property
     def fewest_silos(self) -> int:
@@ -310,7 +321,10 @@ class Codebook:
 _FORMAT, _VERSION = "fedrank-codebook", 1
 #: Fewest silos of a secure sum: of two each can subtract its own.
 FEWEST = 3
-_NO_KEY = bytes(32)
+#: Name of the coordinator among the keys.
+COORDINATOR = "coordinator"
+#: Bytes of each of the two public keys of a line, Ed25519's and X25519's, and of the seed of both private ones.
+HALF_KEY = 32
 
 
 def to_text(octets: bytes) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.studies.codebook import Codebook
+from fedrank.silos.studies.keys import is_signed
 from fedrank.silos.studies.masks import unmask
 from fedrank.silos.studies.messages import Answer, Round
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask
@@ -88,23 +89,47 @@ class Coordinator:
             asked: The round as it was sent, where it was written to a file.
 
         Raises:
-            DataError: An answer is of another round, codebook or silo, or has another number of numbers.
+            DataError: An answer is none to the round (:meth:`check`), is one of two of its silo, or has another number
+                of numbers than the others.
         """
         opened = asked or self.open
         if opened is None:
             raise DataError("the study has ended; no answers are expected.")
         told: dict[str, Answer] = {}
         for one in answers:
-            if one.silo not in self.codebook.silos or one.silo in told:
-                raise DataError(f"there is an answer of {one.silo!r}, which the codebook does not name, or two of it.")
-            if (one.codebook, one.round, one.asked) != (self.codebook.sha, opened.number, opened.sha):
-                raise DataError(f"the answer of {one.silo} is to another round or of another codebook; ask it again.")
-            if set(one.replies) != set(opened.asks):
-                raise DataError(f"the answer of {one.silo} is to other questions than this round has.")
+            self.check(one, opened)
+            if one.silo in told:
+                raise DataError(f"there are two answers of {one.silo}.")
             told[one.silo] = one
         self.number = opened.number
         for name in opened.asks:
             self._hear(name, told)
+
+    def check(self, answer: Answer, asked: Round) -> None:
+        """Refuse an answer that is none to a round of the study.
+
+        Args:
+            answer: The answer.
+            asked: The round.
+
+        Raises:
+            DataError: It is of no silo of the codebook, to another round, of another codebook, to other questions, or
+                not signed by its silo.
+        """
+        if answer.silo not in self.codebook.silos:
+            raise DataError(f"there is an answer of {answer.silo!r}, and the codebook names no such silo.")
+        if (answer.codebook, answer.round, answer.asked) != (self.codebook.sha, asked.number, asked.sha):
+            raise DataError(
+                f"the answer of {answer.silo} is to round {answer.round} of codebook {answer.codebook[:12]}, or to "
+                f"another file of it; round {asked.number} of {self.codebook.sha[:12]} is open. Ask it again."
+            )
+        if set(answer.replies) != set(asked.asks):
+            raise DataError(f"the answer of {answer.silo} is to other questions than the round has.")
+        if self.codebook.keys and not is_signed(answer.content(), answer.signature, self.codebook.keys[answer.silo]):
+            raise DataError(
+                f"the answer of {answer.silo} is {'signed by another key' if answer.signature else 'not signed'}, or "
+                "was changed on the way; the codebook names the key that has to sign it. Ask that silo by another way."
+            )
 
     def _hear(self, name: str, told: Mapping[str, Answer]) -> None:
         """Take the answers to one question; where a silo falls away, begin it again without that silo."""
@@ -118,7 +143,7 @@ class Coordinator:
             elif np.isnan(reply.numbers).any() and not self._may_lack(name, one):
                 fallen[silo] = "its answer lacks numbers"
         one.rounds += 1
-        one.numbers += sum(len(told[silo].replies[name].numbers) for silo in taking if silo in told)
+        one.numbers += sum(told[silo].replies[name].length for silo in taking if silo in told)
         one.left |= fallen
         for silo in fallen:  # its rows may be in earlier sums, not in the result
             one.rows.pop(silo, None)

@@ -3,6 +3,7 @@
 ::
 
     codebook.toml                    what all agreed on
+    key                              the coordinator's private key, where the codebook names its public one
     rounds/001/round.json            the asks of a round, to be sent to all silos
     rounds/001/answers/SILO.json     what came back
     rounds/001/closed.json           whose answers were taken, once the round is over
@@ -13,15 +14,36 @@ stopped goes on where it was.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, RunError
-from fedrank.engine.checkpoint import write_atomically
-from fedrank.silos.studies.codebook import Codebook, read_codebook
+from fedrank.engine.checkpoint import lock_folder, write_atomically
+from fedrank.silos.studies.codebook import COORDINATOR, Codebook, read_codebook
 from fedrank.silos.studies.coordinator import Coordinator
+from fedrank.silos.studies.keys import KEY, read_key
 from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
+
+
+@contextlib.contextmanager
+def open_study(path: Path, codebook: Path | None = None) -> Iterator[StudyFolder]:
+    """A study in a folder, of which no other process takes answers meanwhile.
+
+    Args:
+        path: As of :class:`StudyFolder`.
+        codebook: As of :class:`StudyFolder`.
+
+    Raises:
+        RunError: Another process is at work on it.
+        FedrankError: As of :class:`StudyFolder`.
+    """
+    if codebook is not None:
+        read_codebook(codebook)  # no folder is made for a file that is none
+        path.mkdir(parents=True, exist_ok=True)
+    with lock_folder(path, "is at work on this study") if path.is_dir() else contextlib.nullcontext():
+        yield StudyFolder(path, codebook)
 
 
 class StudyFolder:
@@ -70,8 +92,16 @@ class StudyFolder:
             return None
         file = self.round_file
         if not file.exists():
-            write_message(self.coordinator.open, file)
+            write_message(self._sign(self.coordinator.open), file)
         return read_message(file, Round)
+
+    def _sign(self, asked: Round) -> Round:
+        """A round with the coordinator's signature, where the codebook has its key."""
+        if (public := self.codebook.keys.get(COORDINATOR)) is None:
+            return asked
+        if (key := read_key(self.path / KEY)).public != public:
+            raise ConfigError(f"{self.path / KEY} is not the coordinator's key that the codebook names.")
+        return asked.sign(key)
 
     @property
     def round_file(self) -> Path:
@@ -82,21 +112,13 @@ class StudyFolder:
         """Keep an answer to the open round.
 
         Raises:
-            DataError: It is no answer to the open round, or of no silo of the study.
+            DataError: It is no answer to the open round (:meth:`.Coordinator.check`).
             RunError: The round has another answer of that silo.
         """
         asked = self.round
         if asked is None:
             raise DataError("the study has ended; no answers are expected.")
-        if (answer.codebook, answer.asked) != (self.codebook.sha, asked.sha):
-            raise DataError(
-                f"the answer of {answer.silo} is to round {answer.round} of codebook {answer.codebook[:12]}, and round "
-                f"{asked.number} of {self.codebook.sha[:12]} is open."
-            )
-        if set(answer.replies) != set(asked.asks):
-            raise DataError(f"the answer of {answer.silo} is to other questions than the round has.")
-        if answer.silo not in self.codebook.silos:
-            raise DataError(f"there is an answer of {answer.silo!r}, and the codebook names no such silo.")
+        self.coordinator.check(answer, asked)
         into = self.round_file.parent / "answers" / f"{answer.silo}.json"
         if into.exists() and read_message(into, Answer).as_json() != answer.as_json():
             raise RunError(f"{into} is another answer of {answer.silo}; a round takes one answer a silo.")

@@ -2,7 +2,8 @@
 
 A round holds one ask for each question of the plan that is still open, so that all questions advance together. Numbers
 are written so that they are read back to the last bit; a number that is not told is null. Both messages name the
-codebook by its hash, and an answer names the round's content by its own.
+codebook by its hash, and an answer names the round's content by its own. Where the codebook has keys, a silo signs its
+answers, and the coordinator, where it has one, its rounds (:mod:`fedrank.silos.studies.keys`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from jaxtyping import Float, UInt32
 from fedrank.core.errors import FormatError, MissingDataError
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.silos.studies.codebook import Codebook, from_text, to_text
+from fedrank.silos.studies.codebook import COORDINATOR, Codebook, from_text, to_text
+from fedrank.silos.studies.keys import Key, canonical, is_signed
+from fedrank.silos.studies.masks import WORDS
 from fedrank.silos.studies.protocol import Ask
 
 _ROUND, _ANSWER, _VERSION = "fedrank-study-round", "fedrank-study-answer", 1
@@ -36,6 +39,7 @@ class Round:
         asks: Question -> its ask; at most one of each.
         attempts: Question -> how often it has begun anew, as a silo fell away.
         silos: Question -> the silos whose answers are summed; of others no answer is expected.
+        signature: The coordinator's, of :meth:`content`; empty: none.
     """
 
     codebook: Codebook
@@ -43,6 +47,7 @@ class Round:
     asks: Mapping[str, Ask]
     attempts: Mapping[str, int] = field(default_factory=dict)
     silos: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    signature: str = ""
 
     def of(self, question: str) -> tuple[str, ...]:
         """The silos whose answers to a question are summed."""
@@ -50,6 +55,20 @@ class Round:
 
     def as_json(self) -> dict[str, Json]:
         """As it stands in the file."""
+        return _with(self.content(), self.signature)
+
+    def sign(self, key: Key) -> Round:
+        """The message with the signature of the coordinator."""
+        return replace(self, signature=key.sign(self.content()))
+
+    @property
+    def is_signed(self) -> bool:
+        """True if the coordinator of the codebook signed it, or the codebook has no key of the coordinator."""
+        public = self.codebook.keys.get(COORDINATOR)
+        return public is None or is_signed(self.content(), self.signature, public)
+
+    def content(self) -> dict[str, Json]:
+        """The message without its signature, which is hashed and signed."""
         return {
             "format": _ROUND,
             "version": _VERSION,
@@ -72,7 +91,7 @@ class Round:
     @property
     def sha(self) -> str:
         """SHA-256 of the content, in hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(canonical(self.content())).hexdigest()
 
     @classmethod
     def from_json(cls, content: Any) -> Round:
@@ -94,7 +113,7 @@ class Round:
                 silos[name] = tuple(map(str, one["silos"]))
                 if not set(silos[name]) <= set(book.silos) or len(set(silos[name])) < len(silos[name]):
                     raise ValueError("it sums over silos that the codebook does not name, or twice")
-            return cls(book, int(content["round"]), asks, attempts, silos)
+            return cls(book, int(content["round"]), asks, attempts, silos, str(content.get("signature", "")))
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"this is no round of a study: {_said(error)}.") from error
 
@@ -115,6 +134,11 @@ class Reply:
     left_out: int | None = None
     refused: str = ""
 
+    @property
+    def length(self) -> int:
+        """Number of numbers of the answer, masked or not."""
+        return len(self.numbers) // (WORDS if self.numbers.dtype == np.uint32 else 1)
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -126,6 +150,7 @@ class Answer:
         round: Number of the round.
         asked: Hash of the round.
         replies: Question -> its reply.
+        signature: The silo's, of :meth:`content`; empty: none.
     """
 
     silo: str
@@ -133,9 +158,18 @@ class Answer:
     round: int
     asked: str
     replies: Mapping[str, Reply]
+    signature: str = ""
 
     def as_json(self) -> dict[str, Json]:
         """As it stands in the file."""
+        return _with(self.content(), self.signature)
+
+    def sign(self, key: Key) -> Answer:
+        """The message with the signature of the silo."""
+        return replace(self, signature=key.sign(self.content()))
+
+    def content(self) -> dict[str, Json]:
+        """The message without its signature, which is signed."""
         return {
             "format": _ANSWER,
             "version": _VERSION,
@@ -175,7 +209,8 @@ class Answer:
                     raise ValueError("numbers that are no list")
                 replies[str(one["question"])] = Reply(numbers, rows, left_out, str(one["refused"]))
             silo, sha = (str(content[key]) for key in ("silo", "codebook_sha256"))
-            return cls(silo, sha, int(content["round"]), str(content["round_sha256"]), replies)
+            asked, signature = str(content["round_sha256"]), str(content.get("signature", ""))
+            return cls(silo, sha, int(content["round"]), asked, replies, signature)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"this is no answer of a silo: {_said(error)}.") from error
 
@@ -205,6 +240,10 @@ def read_message(path: Path, kind: type[Round] | type[Answer]) -> Any:
         raise FormatError(str(error), path) from error
     except (ValueError, RecursionError) as error:
         raise FormatError(f"this is no message of a study: {_said(error)}.", path) from error
+
+
+def _with(content: dict[str, Json], signature: str) -> dict[str, Json]:
+    return {**content, "signature": signature} if signature else content
 
 
 def _as_fields(numbers: np.ndarray) -> dict[str, Json]:

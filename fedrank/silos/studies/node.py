@@ -30,14 +30,14 @@ from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from jaxtyping import Bool, Float, UInt32
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError, RunError
-from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.checkpoint import lock_folder, write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
-from fedrank.silos.studies.masks import add_masks, context_of, read_key
+from fedrank.silos.studies.keys import KEY, Key, read_key
+from fedrank.silos.studies.masks import add_masks, context_of
 from fedrank.silos.studies.messages import Answer, Reply, Round
 from fedrank.silos.studies.protocol import Ask, Rows
 from fedrank.silos.studies.questions import Prepared, prepare
@@ -45,6 +45,8 @@ from fedrank.silos.studies.table import Block, Table, own_table
 
 #: Rounds of one question that a silo answers.
 MOST_ROUNDS = 60
+#: Seconds that a process waits for another one that writes into the silo's folder.
+PATIENCE = 30.0
 #: Largest number of an answer: one that is not finite cannot be written.
 _MOST = 1e300
 
@@ -163,34 +165,45 @@ class Node:
     Attributes:
         table: The silo's rows.
         folder: Where the book and the sets of rows that questions used are kept; None: in memory, for simulations.
+            Several processes may use one: each reads it anew, and checks the rules anew, before it writes.
         agreed: Hash of the codebook that the silo agreed to.
-        key: The silo's private key, for secure sums.
+        key: The silo's private key, where the codebook has keys.
     """
 
     table: Table
     folder: Path | None = None
     agreed: str = ""
-    key: X25519PrivateKey | None = None
+    key: Key | None = None
     _used: dict[tuple[str, str], _RowSet] = field(default_factory=dict, init=False)
     _seen: dict[tuple[str, str], _RowSet] = field(default_factory=dict, init=False)
     _prepared: dict[str, Prepared] = field(default_factory=dict, init=False)
     _book: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _files: set[str] = field(default_factory=set, init=False)
+    _whole: int = field(default=0, init=False)
 
     def __post_init__(self):
         self.agreed = self.agreed or self.table.codebook.sha
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._read()
+
+    def _read(self) -> None:
+        """Read the book and the sets of rows as they are in the folder now."""
+        if self.folder is None:
+            return
         path = self.folder / _BOOK
         try:
-            whole, _, _ = (
-                path.read_text().rpartition("\n") if path.exists() else ("", "", "")
-            )  # a killed process's half
-            self._book = [json.loads(line) for line in whole.splitlines()]
+            content = path.read_bytes() if path.exists() else b""
+            self._whole = content.rfind(b"\n") + 1  # after it a killed process's half
+            self._book = [json.loads(line) for line in content[: self._whole].decode().splitlines()]
             for file in sorted(self.folder.glob("rows-*.npz")):
+                if file.name in self._files:
+                    continue
                 kept = np.load(file)
                 mask = np.unpackbits(kept["mask"], count=int(kept["rows"])).astype(bool)
                 self._used[str(kept["codebook"]), str(kept["question"])] = _RowSet(mask, str(kept["values"]))
+                self._files.add(file.name)
         except (ValueError, OSError, KeyError, EOFError, BadZipFile) as cause:
             raise FormatError(f"the silo's book cannot be read ({cause}); nothing is answered.", path) from cause
 
@@ -202,8 +215,10 @@ class Node:
             record: Write it into the book; else :meth:`record` does before the answer leaves.
 
         Raises:
-            ConfigError: The round is of another codebook than the silo agreed to.
-            DataError: The round asks for what no analysis of this version asks.
+            ConfigError: The round is of another codebook than the silo agreed to, or the silo's key is not the
+                codebook's.
+            DataError: The round asks for what no analysis of this version asks, or its coordinator did not sign it.
+            RunError: As of :meth:`record`.
         """
         book = asked.codebook
         if book.sha != self.agreed:
@@ -211,9 +226,19 @@ class Node:
                 f"the round is of the codebook {book.sha[:12]}, and {self.table.silo} agreed to {self.agreed[:12]}; "
                 "agree on one codebook, and begin the study again if it changed."
             )
+        silo = self.table.silo
+        if book.keys and (self.key is None or self.key.public != book.keys[silo]):
+            raise ConfigError(
+                f"the key of this folder is not the one that the codebook names for {silo}; name the silo whose "
+                "folder it is, or agree on a codebook with its line (fedrank silos key)."
+            )
+        if not asked.is_signed:
+            raise DataError("the round is not signed by the coordinator that the codebook names; nothing is answered.")
         self._seen = {}  # rows of this round's answers, remembered when it is recorded
         replies = {name: self._reply(book.question(name), ask, asked) for name, ask in asked.asks.items()}
         made = Answer(self.table.silo, book.sha, asked.number, asked.sha, replies)
+        if book.keys and self.key is not None:
+            made = made.sign(self.key)
         if record:
             self.record(asked, made)
         return made
@@ -222,14 +247,30 @@ class Node:
         """Write an answer into the book, and remember its rows, which is done before it leaves.
 
         Raises:
-            RunError: The folder cannot be written; the answer must not leave.
+            RunError: The folder cannot be written, another process holds it for longer than :data:`PATIENCE`, or what
+                it wrote meanwhile forbids the answer; the answer must not leave.
         """
+        if self.folder is None:
+            self._record(asked, answer)
+            return
+        with lock_folder(self.folder, "holds this silo's folder", wait=PATIENCE):
+            self._read()
+            self._record(asked, answer)
+
+    def _record(self, asked: Round, answer: Answer) -> None:
         size = len(json.dumps(answer.as_json())) if self.folder is not None else 0
+        told = [name for name, reply in answer.replies.items() if not reply.refused]
+        for name in told:
+            key = asked.codebook.sha, name
+            if rule := self._limits(asked.codebook.question(name), asked) or self._differs(key, self._seen[key]):
+                raise RunError(
+                    f"{self.folder}: another process answered meanwhile; the answer to {name!r} would now break a rule "
+                    f"({rule}). Nothing was answered; answer the round again."
+                )
         try:
-            for name, reply in answer.replies.items():
-                self._write(asked, name, reply, size)
-                if not reply.refused:
-                    self._remember((asked.codebook.sha, name))
+            for name in told:  # before the lines: of a killed process there may be rows too many, not too few
+                self._remember((asked.codebook.sha, name))
+            self._write([self._line(asked, name, reply, size) for name, reply in answer.replies.items()])
         except OSError as cause:
             raise RunError(f"{self.folder}: cannot be written ({cause.strerror}); nothing was answered.") from cause
 
@@ -243,8 +284,10 @@ class Node:
                 content, mask=np.packbits(used.mask), rows=len(used.mask), values=used.values, codebook=key[0],
                 question=key[1],
             )  # fmt: skip
-            name = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
-            write_atomically(self.folder / f"rows-{name}.npz", content.getvalue())
+            digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
+            name = f"rows-{digest[:16]}.npz"
+            write_atomically(self.folder / name, content.getvalue())
+            self._files.add(name)
 
     def words(self, asked: Round, answer: Answer) -> list[str]:
         """Sentences on what an answer would tell, one for each question."""
@@ -280,8 +323,7 @@ class Node:
     def _mask(
         self, numbers: Float[np.ndarray, " numbers"], question: str, asked: Round
     ) -> UInt32[np.ndarray, " words"]:
-        if self.key is None:
-            raise ConfigError(f"{self.table.silo} has no key for secure sums; fedrank silos key makes one.")
+        assert self.key is not None  # answer() looked
         silos, book = asked.of(question), asked.codebook
         context = context_of(book.sha, question, asked.attempts.get(question, 0), asked.asks[question], silos)
         return add_masks(numbers, self.table.silo, self.key, silos, book.keys, context)
@@ -318,10 +360,9 @@ class Node:
                 return f"differencing: the rows of question {name!r} differ by fewer than {least}"
         return ""
 
-    def _write(self, asked: Round, question: str, reply: Reply, size: int) -> None:
+    def _line(self, asked: Round, question: str, reply: Reply, size: int) -> dict[str, Any]:
         """One line of the book."""
-        told = len(reply.numbers) if not reply.refused else 0
-        line = {
+        return {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "study": asked.codebook.study,
             "codebook": asked.codebook.sha,
@@ -330,17 +371,24 @@ class Node:
             "round": asked.number,
             "asked": asked.sha,
             "step": asked.asks[question].step,
-            "numbers": told,
+            "numbers": reply.length if not reply.refused else 0,
             "message_bytes": size,
             "refused": reply.refused,
             "words": _in_words(asked, question, reply),
         }
-        self._book.append(line)
-        if self.folder is not None:  # appended, so that two processes lose no line of each other
-            with open(self.folder / _BOOK, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+
+    def _write(self, lines: list[dict[str, Any]]) -> None:
+        """Append lines to the book, over what a killed process left of one."""
+        self._book += lines
+        if self.folder is None:
+            return
+        content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+        with open(self.folder / _BOOK, "ab") as file:
+            file.truncate(self._whole)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        self._whole += len(content)
 
     @property
     def book(self) -> tuple[Mapping[str, Any], ...]:
@@ -367,12 +415,12 @@ def open_node(data: Path, codebook: Codebook, silo: str, folder: Path, agreed: s
             f"the round is of the codebook {codebook.sha[:12]}, and {silo} agreed to {agreed[:12]}; agree on one "
             "codebook, and begin the study again if it changed."
         )
-    key = read_key(folder / KEY) if codebook.rules.secure_sum else None
+    key = read_key(folder / KEY) if codebook.keys else None
     return Node(own_table(data, codebook, silo), folder, codebook.sha, key)
 
 
-#: Files of a silo's folder: the book of what left it, and its private key.
-_BOOK, KEY = "book.jsonl", "key"
+#: File of the book of what left a silo, in its folder.
+_BOOK = "book.jsonl"
 
 
 def _is_small(count: float, least: int) -> bool:
@@ -383,4 +431,4 @@ def _in_words(asked: Round, question: str, reply: Reply) -> str:
     about = asked.codebook.question(question)
     if reply.refused:
         return f"Nothing of {about.formula} left: {reply.refused}."
-    return f"{len(reply.numbers)} sums over {reply.rows} rows left for a {about.model} model {about.formula}."
+    return f"{reply.length} sums over {reply.rows} rows left for a {about.model} model {about.formula}."

@@ -5,14 +5,14 @@ import json
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from studies import NO_RULES, SILOS, codebook, csv, node, rows
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, RunError
-from fedrank.silos.studies.codebook import Question, Rules, codebook_toml, from_text, to_text
+from fedrank.silos.studies.codebook import Question, Rules, codebook_toml, from_text
 from fedrank.silos.studies.coordinator import Coordinator, run_study
 from fedrank.silos.studies.folder import StudyFolder
-from fedrank.silos.studies.masks import from_words, make_key, read_key, to_words
+from fedrank.silos.studies.keys import Key, make_key, read_key
+from fedrank.silos.studies.masks import add_masks, unmask
 from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
 from fedrank.silos.studies.node import MOST_ROUNDS, Node, open_node
 from fedrank.silos.studies.protocol import Ask
@@ -200,8 +200,8 @@ def test_a_table_that_changes_and_too_many_rounds_are_refused(tmp_path):
 
 def secure(silos, questions, parts):
     """A study with secure sums, and its nodes."""
-    keys = {silo: X25519PrivateKey.generate() for silo in silos}
-    public = {silo: to_text(key.public_key().public_bytes_raw()) for silo, key in keys.items()}
+    keys = {silo: Key() for silo in silos}
+    public = {silo: key.public for silo, key in keys.items()}
     rules = dataclasses.replace(NO_RULES, secure_sum=True)
     book = dataclasses.replace(codebook(*questions), silos=silos, keys=public, rules=rules)
     return book, {silo: node(book, silo, parts[silo], key=keys[silo]) for silo in silos}
@@ -212,7 +212,8 @@ def test_secure_sums_give_the_same_and_no_silos_own_answer():
     parts = {**PARTS, "d": rows(90, 7)}
     book, nodes = secure(silos, (RISK, COUNT), parts)
     clear = dataclasses.replace(codebook(RISK, COUNT), silos=silos)
-    expected = estimates(run(clear, [node(clear, silo, part) for silo, part in parts.items()]))
+    in_clear = run(clear, [node(clear, silo, part) for silo, part in parts.items()])
+    expected = estimates(in_clear)
     made, rounds = Coordinator(book), []
     while (asked := made.open) is not None:
         answers = [Answer.from_json(json.loads(json.dumps(one.answer(asked).as_json()))) for one in nodes.values()]
@@ -220,13 +221,12 @@ def test_secure_sums_give_the_same_and_no_silos_own_answer():
         made.take(answers, asked)
     for name, value in estimates(made.progress).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-11)
+        assert made.progress[name].numbers == in_clear[name].numbers
     for asked, answers in rounds:
         for name in asked.asks:
             words = [one.replies[name].numbers for one in answers]
-            # Digits of 16 bits without masks have high halves of 0 or of 0xffff; with masks they are uniform.
-            for some in (words[:1], words[:3]):
-                high = np.sum(some, axis=0, dtype=np.uint32) >> 16
-                assert 0.3 < (high >= 2**15).mean() < 0.7 and np.isin(high, (0, 2**16 - 1)).mean() < 0.05
+            for some in (words[:1], words[:3]):  # without masks all would be far below 2¹⁴³, the largest there is
+                assert np.median(np.abs(unmask(some))) > 2.0**138
     # The masks of a round are those of that round.
     first, second = (rounds[k][1][0].replies["risk"].numbers for k in (1, 2))
     assert (first == second).mean() < 0.01
@@ -244,7 +244,7 @@ def test_secure_sums_give_the_same_and_no_silos_own_answer():
 def test_keys_that_do_not_fit_are_refused(tmp_path):
     book = secure(("a", "b", "c"), (RISK,), PARTS)[0]
     asked = Coordinator(book).open
-    for key in (None, X25519PrivateKey.generate()):
+    for key in (None, Key()):
         with pytest.raises(ConfigError):
             node(book, "a", PARTS["a"], key=key).answer(asked)
     for keys in (
@@ -256,8 +256,9 @@ def test_keys_that_do_not_fit_are_refused(tmp_path):
     ):
         with pytest.raises(ConfigError):
             dataclasses.replace(book, keys=keys)
-    public = make_key(tmp_path / "node" / "key")
-    assert (tmp_path / "node" / "key").stat().st_mode & 0o077 == 0 and len(from_text(public)) == 32
+    made = make_key(tmp_path / "node" / "key")
+    assert (tmp_path / "node" / "key").stat().st_mode & 0o077 == 0 and len(from_text(made.public)) == 64
+    assert read_key(tmp_path / "node" / "key") == made and repr(made.seed) not in repr(made)
     with pytest.raises(ConfigError):
         make_key(tmp_path / "node" / "key")
     with pytest.raises(ConfigError):
@@ -265,12 +266,33 @@ def test_keys_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "bad").write_bytes(b"short")
     with pytest.raises(FormatError):
         read_key(tmp_path / "bad")
+
+
+def masked(values):
+    """The masked answers of silos, a row each, to one sum."""
+    silos = [str(k) for k in range(len(values))]
+    keys = {silo: Key() for silo in silos}
+    public = {silo: key.public for silo, key in keys.items()}
+    return [add_masks(one, silo, keys[silo], silos, public, b"") for silo, one in zip(silos, values, strict=True)]
+
+
+def test_of_masked_numbers_only_the_sum_can_be_worked_out():
     for bad in (np.nan, np.inf, 1e40):
         with pytest.raises(DataError):
-            to_words(np.array([bad]))
-    many = np.random.default_rng(0).normal(size=(50, 40)) * 10.0 ** np.arange(-19, 21)
-    total = from_words(np.sum([to_words(one) for one in many], axis=0, dtype=np.uint32))
-    np.testing.assert_allclose(total, many.sum(axis=0), rtol=1e-12, atol=2.0**-75)
+            masked(np.full((3, 1), bad))
+    many = np.random.default_rng(0).normal(size=(12, 40)) * 10.0 ** np.arange(-19, 21)
+    answers = masked(many)
+    np.testing.assert_allclose(unmask(answers), many.sum(axis=0), rtol=1e-12, atol=2.0**-75)
+    # A silo's answer, and the sum of all but one, are uniform modulo 2²²⁴, whose half is 2¹⁴³ after the point.
+    for some in (answers[:1], answers[:11]):
+        part = unmask(some) / 2.0**143
+        assert abs(part.mean()) < 0.3 and 0.3 < np.abs(part).mean() < 0.7
+    # Parts of one sum leave one sum of words, whatever they carry: nothing of them beside it.
+    left = [
+        sum(int.from_bytes(one.tobytes(), "little") for one in masked(np.array(parts)[:, None])) % 2**224
+        for parts in ([0.5, 0.5, 0.0], [0.75, -1.0, 1.25], [2.0**-40, 1.0 - 2.0**-39, 2.0**-40])
+    ]
+    assert left == [2**80] * 3
 
 
 def test_asks_that_no_analysis_makes_are_refused():

@@ -318,8 +318,8 @@ def _performances(study: Study, played: Played, rounds: int, best: int, label: s
         f"{len(played.cells)} settings × {len(played.seeds)} experiments × {rounds} rounds in {played.seconds:.0f} s.",
         f"Choosing the round on the test rows adds {_estimate(lift.tolist())} AUC on average over all settings.",
         "± is half of a 95 % Student t interval over experiments: other rows, other first weights.",
-        "Extreme Explore takes the arm of the highest reward and here breaks ties by the increment: with continuous "
-        "and with binary rewards it takes the same arm.",
+        "Extreme Explore takes the arm of the highest reward and here breaks ties by the increment, then by the "
+        "estimate: with continuous and with binary rewards it takes the same arm unless increments are equal.",
     )
     return Table(study.title, columns, tuple(rows), notes)
 

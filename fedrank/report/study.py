@@ -192,12 +192,15 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
     seeds = sorted({len(run.seeds) for one in shown for _, run in one.runs})
     missing = sum(bool(one.missing) for one in shown)
     computed = [one_table.met for one in shown for one_table in one.tables if one_table.met is not None]
+    beside_ours = {
+        one.study.name for one in shown if one.runs or (one.tables and all(t.met is None for t in one.tables))
+    }
     if judged:
         sentence = say("Of the numbers that the paper prints and we measured, ", Share(met, len(judged)))
         sentence += say(" lie within our intervals.")
     elif gaps:
         sentence = say(f"We measured {len(gaps)} numbers that the paper prints, of too few seeds for intervals.")
-    elif beside := sum(e["study"] in {one.study.name for one in shown if one.runs} for e in paper.values):
+    elif beside := sum(e["study"] in beside_ours for e in paper.values):
         sentence = say(f"The paper prints other quantities. Numbers of it in separate tables, beside ours: {beside}.")
     else:
         sentence = say("" if computed else "None of what is shown here has a printed number to be compared with.")

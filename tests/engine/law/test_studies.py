@@ -203,6 +203,9 @@ def test_the_papers_that_come_with_it_are_in_order():
         # Every printed number has a run or a baseline to stand beside.
         for entry in paper.values:
             study = next(s for s in paper.studies if s.name == entry["study"])
+            if study.program:  # its tables look the number up themselves
+                assert expected_value(paper, study, entry["where"], entry["split"], entry["measure"]) == entry
+                continue
             # A publication's own metrics of platforms have a table of their own.
             legacy = {
                 ("legacy", f"{metric} ({platform})") for metric in ("optimal reward", "ETROR") for platform in "AB"

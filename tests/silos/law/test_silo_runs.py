@@ -171,7 +171,8 @@ def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
     marked = dataclasses.replace(one, evaluation=SilosEvaluation())
     marks = json.loads((run_experiment(marked, tmp_path / "marked") / "baselines.json").read_text())["baselines"]
     for mark, arm in zip(marks, (0, 1), strict=True):
-        fixed = dataclasses.replace(one, bandit=Bandit(rule="fixed", arms="everyone", fixed=arm))
+        method = dataclasses.replace(one.method, bandit=Bandit(rule="fixed", arms="everyone", fixed=arm))
+        fixed = dataclasses.replace(one, method=method)
         frame = pl.read_parquet(run_experiment(fixed, tmp_path / mark["name"]) / "metrics.parquet")
         last = frame.filter((pl.col("round") == 4) & (pl.col("split") == "test"))
         for said in mark["values"]:

@@ -118,6 +118,14 @@ class Family(abc.ABC):
     def scores(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "rows m"]:
         """Gradient of each row's log-likelihood at θ, times its weight."""
 
+    @abc.abstractmethod
+    def weigh(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "kinds rows"]:
+        """Weights of the rows in the gradient and the information at θ, at least 0.
+
+        NaN of a linear predictor that no search comes to, at whose end rows would be cut to one value: sums there
+        count the rows beyond a threshold.
+        """
+
 
 @dataclass(frozen=True)
 class OnePredictor(Family):
@@ -153,6 +161,19 @@ class OnePredictor(Family):
         """Gradient of each row's log-likelihood, times its weight."""
         return rows.x * (rows.weight * self.terms(rows.x @ theta + rows.offset, rows.y)[1])[:, None]
 
+    def weigh(self, theta: Float[np.ndarray, " m"], rows: Rows) -> Float[np.ndarray, "kinds rows"]:
+        """Curvatures, and slopes without their sign."""
+        eta = rows.x @ theta + rows.offset
+        _, slope, curvature = self.terms(eta, rows.y)
+        return _within(eta, rows.weight * np.array([curvature, np.abs(slope)]))
+
+
+def _within(
+    eta: Float[np.ndarray, " rows"], weights: Float[np.ndarray, "kinds rows"]
+) -> Float[np.ndarray, "kinds rows"]:
+    """Weights, NaN where a linear predictor is outside the range in which it is computed."""
+    return np.where(np.abs(eta) < _LARGEST, weights, np.nan)
+
 
 def _gram(x: Float[np.ndarray, "rows p"], w: Float[np.ndarray, " rows"]) -> Float[np.ndarray, "p p"]:
     """Σ w xx', w ≥ 0, by one product of a matrix with itself, which takes half the time."""
@@ -184,6 +205,10 @@ class Linear(OnePredictor):
         """See :meth:`Family.terms`."""
         rest = y - eta
         return -0.5 * rest**2, rest, np.ones(len(y))
+
+    def weigh(self, theta, rows):
+        """None: all weigh alike in the moments, and no sums at a θ are asked for."""
+        return np.zeros((0, len(rows.y)))
 
     def _null(self, mean):
         return 0.0, 0.0, 1.0
@@ -276,6 +301,12 @@ class NegativeBinomial(Poisson):
         w = rows.weight
         return np.column_stack([rows.x * (w * slopes[0])[:, None], w * slopes[1]])
 
+    def weigh(self, theta, rows):
+        """Of the linear predictor: curvatures, observed and expected, and slopes; without those by log θ."""
+        _, slopes, curvatures = self._terms(theta, rows)
+        eta = rows.x @ theta[:-1] + rows.offset
+        return _within(eta, rows.weight * np.abs([curvatures[0], curvatures[3], slopes[0]]))
+
     def _terms(self, theta, rows):
         """Log-likelihoods; derivatives by η and τ = log θ; negative second ones by ηη, ητ, ττ, and expected by ηη."""
         y, eta, size = rows.y, np.minimum(rows.x @ theta[:-1] + rows.offset, _LARGEST), np.exp(theta[-1])
@@ -346,6 +377,13 @@ class Multinomial(Family):
         """See :meth:`Family.scores`."""
         rest = self._terms(theta, rows)[1] * rows.weight[:, None]
         return (rest[:, :, None] * rows.x[:, None, :]).reshape(len(rows.y), len(theta))
+
+    def weigh(self, theta, rows):
+        """Products of the probabilities of two levels, of which the curvatures are sums, and slopes by level."""
+        _, rest, share = self._terms(theta, rows)
+        share = np.column_stack([1 - share.sum(axis=1), share])
+        j, k = np.triu_indices(self.levels, 1)
+        return rows.weight * np.abs(np.column_stack([share[:, j] * share[:, k], rest])).T
 
     def _terms(self, theta, rows):
         """Log-likelihoods, and level less probability and probability of the levels after the first."""
@@ -418,6 +456,12 @@ class Ordinal(Family):
         """See :meth:`Family.scores`."""
         cuts, eta = self._terms(theta, rows)[1]
         return rows.weight[:, None] * np.column_stack([cuts, rows.x * eta[:, None]])
+
+    def weigh(self, theta, rows):
+        """Curvatures and slopes by each cut point, and of the linear predictor."""
+        _, (cuts, eta), (top, bottom, _) = self._terms(theta, rows)
+        curvature = top + bottom
+        return rows.weight * np.abs(np.column_stack([curvature, cuts, curvature.sum(axis=1), eta])).T
 
     def _terms(self, theta, rows):
         """Log-likelihoods; derivatives by cut points [rows, cuts] and by η; negative second ones.

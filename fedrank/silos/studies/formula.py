@@ -48,6 +48,7 @@ class Field(NamedTuple):
         low: Smallest value that there can be.
         high: Largest value that there can be.
         is_level: Whether it is 1 for the rows of one level (or silo) and 0 for the others.
+        columns: Columns of levels that it is the product of, the silo not among them.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Field(NamedTuple):
     low: float
     high: float
     is_level: bool = False
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,7 +387,9 @@ class _Parser:
             raise self._wrong(f"{name!r} is a column of role {about.role}, and no term")
         if about.range:
             return [Field(name, lambda block: block[name], about.low, about.high)]
-        return [Field(f"{name}={level}", _is(name, k), 0.0, 1.0, True) for k, level in enumerate(about.levels) if k]
+        return [
+            Field(f"{name}={level}", _is(name, k), 0.0, 1.0, True, (name,)) for k, level in enumerate(about.levels) if k
+        ]
 
     def _levels_of(self, name: str) -> None:
         if name != self.book.site and not self.book.column(name).levels:
@@ -433,7 +437,8 @@ def _product(one: Field, two: Field) -> Field:
     def value(block: Block) -> Float[np.ndarray, " rows"]:
         return one.value(block) * two.value(block)
 
-    return Field(f"{one.name}:{two.name}", value, float(ends.min()), float(ends.max()), one.is_level and two.is_level)
+    levels, columns = one.is_level and two.is_level, one.columns + two.columns
+    return Field(f"{one.name}:{two.name}", value, float(ends.min()), float(ends.max()), levels, columns)
 
 
 def natural_spline(

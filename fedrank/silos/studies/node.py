@@ -2,12 +2,16 @@
 
 What a rule forbids is answered by as many numbers as ever, none of which is told, and the rule's name. The rules:
 
-* *smallest cell*: a count of rows of one level, of a pair of levels, or of the rows outside them, above 0 and below
-  the smallest cell, must not be worked out from an answer;
+* *smallest cell*: a count of rows of levels that follows from the answers, above 0 and below the smallest cell, is not
+  told: of pairs of columns, of interactions and their products, of bins of time with all of these, and of all columns
+  where a model has few patterns of levels; nor are sums where fewer rows than that differ from a number's commonest
+  value;
 * *few rows weigh*: coefficients at which next to all of the weight is that of fewer rows than the smallest cell are not
-  answered, of logistic and Poisson models: their sums would be those of single rows;
+  answered: their sums would be those of single rows;
 * *rows* and *events for each coefficient*: a model of nearly as many coefficients as rows tells the rows;
-* *differencing*: two questions whose rows differ by less than the smallest cell tell those rows by subtraction;
+* *differencing*: rows that some questions use and others do not are at least a smallest cell, for each choice of
+  questions: sums of the questions added and subtracted tell theirs;
+* *same bins*: counts of a column's values are by the bins of the first codebook that was answered;
 * *same table*: answers of a question come from one state of the table's values;
 * *plan*: only questions of the codebook's plan are answered, by the steps of their analyses with the settings that
   follow from the codebook, each for at most :data:`MOST_ROUNDS` rounds.
@@ -40,7 +44,7 @@ from fedrank.silos.studies.keys import KEY, Key, read_key
 from fedrank.silos.studies.masks import add_masks, context_of
 from fedrank.silos.studies.messages import Answer, Reply, Round
 from fedrank.silos.studies.protocol import Ask, Rows
-from fedrank.silos.studies.questions import Prepared, prepare
+from fedrank.silos.studies.questions import TIME, Prepared, prepare
 from fedrank.silos.studies.table import Block, Table, own_table
 
 #: Rounds of one question that a silo answers.
@@ -57,55 +61,47 @@ class _Guard:
     def __init__(self, prepared: Prepared, ask: Ask):
         self.prepared = prepared
         design = prepared.design
-        names = [*design.factors, *design.strata, *([design.outcome] if prepared.outcome_levels else [])]
-        book = design.codebook
-        levelled = [name for name in dict.fromkeys(names) if name in book.columns and book.column(name).levels]
-        self.columns = [] if prepared.of_blocks else levelled
-        self.indicators = [f"{name}={level}" for name in self.columns for level in book.column(name).levels]
-        m = len(self.indicators)
-        self.n = self.all = 0
-        self.times = np.zeros((2, 0), int)
-        self.ones, self.pairs = np.zeros(m), np.zeros((m, m))
-        self.events = 0
+        self.n = self.all = self.events = 0
+        self.cells: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in prepared.tables]
+        about = {} if prepared.of_blocks else {name: design.codebook.column(name) for name in design.all_columns}
+        self.numbers = [name for name, column in about.items() if column.range and name != design.time]
+        self.usual: dict[str, float] = {}
+        self.unusual = dict.fromkeys(self.numbers, 0)
         self.masks: list[np.ndarray] = []
         self.values = hashlib.sha256()
         self.points = np.zeros((0, 0))
         if prepared.weigh is not None and "theta" in ask.numbers:
             self.points = np.atleast_2d(ask.numbers["theta"])
-        self.weights = np.zeros((2, 2, len(self.points)))
+        self.weights = np.zeros((2, 0, 0, 1))
         self.case_weights = np.zeros(2)
 
     def see(self, rows: Rows, complete: Bool[np.ndarray, " rows"], block: Block) -> None:
         """Count a block."""
         self.count(complete, block)
-        codebook = self.prepared.design.codebook
-        levels = [np.arange(len(codebook.column(name).levels)) for name in self.columns]
-        kept = [block[name][complete][:, None] == of for name, of in zip(self.columns, levels, strict=True)]
-        seen = np.concatenate([np.zeros((len(rows.y), 0)), *kept], axis=1).astype(float)
-        self.ones += seen.sum(axis=0)
-        self.pairs += seen.T @ seen
+        design, bins, n = self.prepared.design, self.prepared.bins, len(rows.y)
+        place, cells = np.zeros(n, int), 1
+        if bins is not None:
+            place = rows.stratum * (len(bins) + 1) + np.searchsorted(bins, rows.y, side="left")
+            cells = design.n_strata() * (len(bins) + 1)
+        for number, table in enumerate(self.prepared.tables):
+            code = np.zeros(n, int)
+            for name in table:
+                if name == TIME:
+                    code = code * (len(bins) + 1) + np.searchsorted(bins, rows.y, side="left")  # type: ignore[arg-type]
+                else:
+                    code = code * len(design.codebook.column(name).levels) + block[name][complete].astype(int)
+            self.cells[number].append(np.unique(code, return_counts=True))
+        for name in self.numbers if n else ():
+            values = block[name][complete]
+            # A value that more than half of the rows have is their median.
+            self.unusual[name] += int((values != self.usual.setdefault(name, float(np.median(values)))).sum())
         if len(self.prepared.outcome_levels) == 2:
-            self.events += int(((rows.event if self.prepared.design.time else rows.y) > 0).sum())
+            self.events += int(((rows.event if design.time else rows.y) > 0).sum())
         self.case_weights += rows.weight.sum(), rows.weight @ rows.weight
-        for k, theta in enumerate(self.points):
-            for kind, weight in enumerate(self.prepared.weigh(theta, rows)):  # type: ignore[misc] - there are points
-                self.weights[:, kind, k] += weight.sum(), weight @ weight
-        if self.prepared.bins is not None:
-            self._see_times(rows, self.prepared.bins)
-
-    def _see_times(self, rows: Rows, bins: Float[np.ndarray, " times"]) -> None:
-        """Count rows, events and censored rows by stratum, bin of time, and level of each column of levels."""
-        design = self.prepared.design
-        levels = [k + design.intercept for k, one in enumerate(design.fields) if one.is_level]
-        groups = np.column_stack([np.ones(len(rows.y)), rows.x[:, levels], 1 - rows.x[:, levels]]) > 0
-        place = rows.stratum * (len(bins) + 1) + np.searchsorted(bins, rows.y, side="left")
-        size = design.n_strata() * (len(bins) + 1)
-        counted = [
-            np.bincount(place[some & group], minlength=size)
-            for some in (rows.event >= 0, rows.event > 0, rows.event <= 0)
-            for group in groups.T
-        ]
-        self.times = np.array(counted) + (self.times if self.times.size else 0)
+        if len(self.points):
+            found = [self.prepared.weigh(theta, rows) for theta in self.points]  # type: ignore[misc] - there are points
+            added = [[[np.bincount(place, w**k, cells) for w in of] for of in found] for k in (1, 2)]
+            self.weights = np.array(added) + (self.weights if self.weights.size else 0)
 
     def count(self, complete: Bool[np.ndarray, " rows"], block: Block) -> None:
         """Count rows of which no more is looked at."""
@@ -121,20 +117,21 @@ class _Guard:
         small = f"smaller than the smallest cell, {least}"
         if self.n < max(least, 1):
             return f"smallest cell: the rows that have all values are fewer than {least}"
-        for name, count in zip(self.indicators, self.ones, strict=True):
-            if _is_small(count, least) or _is_small(self.n - count, least):
-                return f"smallest cell: the rows with or without {name} are {small}"
-        for j, k in np.argwhere(np.triu((self.pairs > 0) & (self.pairs < least), 1)):
-            return f"smallest cell: a cell of {self.indicators[j]} by {self.indicators[k]} is {small}"
+        for table, parts in zip(self.prepared.tables, self.cells, strict=True):
+            codes, counts = (np.concatenate(one) for one in zip(*parts, strict=True))
+            if (np.bincount(np.unique(codes, return_inverse=True)[1], counts) < least).any():
+                return f"smallest cell: a cell of {' by '.join(table)} is {small}"
+        for name, count in self.unusual.items():
+            if 0 < count < least:
+                return f"smallest cell: the rows without the commonest value of {name} are fewer than {least}"
         total, squares = self.case_weights
         if not self.prepared.of_blocks and total**2 <= least * squares * (1 - 1e-9):
             return f"few rows weigh: by their case weights fewer than {least} rows count"
         total, squares = self.weights
         # Rows that all but cancel leave rounding: of next to no weight at all nothing is told.
-        if ((total**2 <= least * squares * (1 - 1e-9)) | (total < 1e-6 * least)).any():
+        few = ~((total**2 > least * squares * (1 - 1e-9)) & (total >= 1e-6 * least))
+        if (few & ((squares != 0) | (self.prepared.bins is None))).any():  # a bin without rows has no weight
             return f"few rows weigh: at the coefficients that are asked for fewer than {least} rows carry the sums"
-        if ((self.times > 0) & (self.times < least)).any():
-            return f"smallest cell: the rows or events of a bin of {self.prepared.design.time} are {small}"
         parameters = self.prepared.parameters
         if parameters and self.n < rules.rows_per_parameter * parameters:
             need = rules.rows_per_parameter * parameters
@@ -152,10 +149,11 @@ class _Guard:
 
 
 class _RowSet(NamedTuple):
-    """Rows that a question used: their mask over the table, and a hash of all values of its columns."""
+    """Rows that a question used: their mask over the table, a hash of all values of its columns, and its bins."""
 
     mask: Bool[np.ndarray, " rows"]
     values: str
+    grids: Mapping[str, list[float]]
 
 
 @dataclass(eq=False)
@@ -202,7 +200,8 @@ class Node:
                     continue
                 kept = np.load(file)
                 mask = np.unpackbits(kept["mask"], count=int(kept["rows"])).astype(bool)
-                self._used[str(kept["codebook"]), str(kept["question"])] = _RowSet(mask, str(kept["values"]))
+                own = _RowSet(mask, str(kept["values"]), json.loads(str(kept["grids"])))
+                self._used[str(kept["codebook"]), str(kept["question"])] = own
                 self._files.add(file.name)
         except (ValueError, OSError, KeyError, EOFError, BadZipFile) as cause:
             raise FormatError(f"the silo's book cannot be read ({cause}); nothing is answered.", path) from cause
@@ -282,7 +281,7 @@ class Node:
             content = io.BytesIO()
             np.savez_compressed(
                 content, mask=np.packbits(used.mask), rows=len(used.mask), values=used.values, codebook=key[0],
-                question=key[1],
+                question=key[1], grids=json.dumps(used.grids),
             )  # fmt: skip
             digest = hashlib.sha256("\0".join(key).encode()).hexdigest()
             name = f"rows-{digest[:16]}.npz"
@@ -307,12 +306,8 @@ class Node:
                 raise
             raise DataError(f"the ask of question {question.name!r} is none of its analysis: {cause!r}.") from cause
         key = asked.codebook.sha, question.name
-        own = _RowSet(guard.mask, guard.values.hexdigest())
+        own = _RowSet(guard.mask, guard.values.hexdigest(), prepared.grids)
         rule = self._limits(question, asked) or guard.broken_rule(asked.codebook) or self._differs(key, own)
-        if not rule and prepared.cells is not None and (small := prepared.cells(numbers)).size:
-            least = asked.codebook.rules.smallest_cell
-            if ((small > 0) & (small < least)).any():
-                rule = f"smallest cell: the rows of a pattern of levels are fewer than {least}"
         if rule:
             return Reply(np.full(len(numbers), np.nan), refused=rule)
         self._seen[key] = own
@@ -350,14 +345,23 @@ class Node:
 
     def _differs(self, key: tuple[str, str], own: _RowSet) -> str:
         """The rule that the rows of a question break beside those of earlier ones."""
-        least = self.table.codebook.rules.smallest_cell
+        least, masks = self.table.codebook.rules.smallest_cell, [own.mask]
         for (codebook, name), other in {**self._used, **self._seen}.items():
             if len(other.mask) != len(own.mask):
                 return "same table: the table has other rows than when the study began"
             if (codebook, name) == key and other.values != own.values:
                 return "same table: values have changed since the question was asked first"
-            if _is_small(int((other.mask != own.mask).sum()), least):
-                return f"differencing: the rows of question {name!r} differ by fewer than {least}"
+            if moved := [column for column, grid in own.grids.items() if other.grids.get(column, grid) != grid]:
+                return f"same bins: counts by other bins of {moved[0]} tell the rows between the ends of both"
+            if not any(np.array_equal(other.mask, one) for one in masks):
+                masks.append(other.mask)
+        # Rows that are in the same questions: sums and differences of the questions' sums tell no part of them.
+        together = np.zeros(len(own.mask), int)
+        for mask in masks if len(masks) > 1 else ():
+            together = np.unique(2 * together + mask, return_inverse=True)[1]
+        counts = np.bincount(together[np.any(masks, axis=0)])
+        if len(masks) > 1 and ((counts > 0) & (counts < least)).any():
+            return f"differencing: fewer than {least} rows are in some of the questions and not in the others"
         return ""
 
     def _line(self, asked: Round, question: str, reply: Reply, size: int) -> dict[str, Any]:
@@ -421,10 +425,6 @@ def open_node(data: Path, codebook: Codebook, silo: str, folder: Path, agreed: s
 
 #: File of the book of what left a silo, in its folder.
 _BOOK = "book.jsonl"
-
-
-def _is_small(count: float, least: int) -> bool:
-    return bool(0 < count < least)
 
 
 def _in_words(asked: Round, question: str, reply: Reply) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.silos.studies import meta, survival
 from fedrank.silos.studies.codebook import MODELS, Codebook, Question
-from fedrank.silos.studies.families import OnePredictor, family_of
+from fedrank.silos.studies.families import family_of
 from fedrank.silos.studies.formula import Design, design_of
 from fedrank.silos.studies.protocol import Analysis, Ask, Rows
 from fedrank.silos.studies.regression import answer, fit, fit_patterns
@@ -23,6 +24,8 @@ from fedrank.silos.studies.table_one import count_columns, table_one
 MOST_TIMES = 4096
 #: Most numbers of one name that an ask may hold.
 MOST_NUMBERS = 2_000_000
+#: Most points at which one ask may ask for sums: no search tries more at once.
+MOST_POINTS = 9
 #: Most patterns of levels whose counts are asked for.
 MOST_PATTERNS = 1024
 
@@ -41,9 +44,10 @@ class Prepared:
             columns as they are where ``of_blocks`` is true.
         labels: Names of the coefficients; empty of what has none.
         bins: Ends of the bins of time by which sums leave a silo; None where none do, or exact times may.
-        cells: Finds the counts of rows in an answer, of one that holds counts of single cells.
-        weigh: Finds how much each row weighs in the information and in the gradient at coefficients, of a model of
-            one linear predictor.
+        tables: Columns of levels, and :data:`TIME` for the bins of time: from the answers the number of rows of each
+            cell of each such table follows.
+        weigh: Finds weights of the rows in the sums at coefficients, each at least 0; None where sums are of no
+            coefficients.
         steps: The steps of the analysis, each with the numbers of its asks: those that follow from the codebook, and
             None of those that the server chooses.
         of_blocks: Whether answers are made of columns, with rows that lack values.
@@ -58,11 +62,19 @@ class Prepared:
     answer: Callable[[Ask, Iterable[Any]], Float[np.ndarray, " numbers"]]
     labels: tuple[str, ...] = ()
     bins: Float[np.ndarray, " times"] | None = None
-    cells: Callable[[Float[np.ndarray, " numbers"]], Float[np.ndarray, " counts"]] | None = None
-    weigh: Callable[[Float[np.ndarray, " p"], Rows], tuple[np.ndarray, np.ndarray]] | None = None
+    tables: tuple[tuple[str, ...], ...] = ()
+    weigh: Callable[[Float[np.ndarray, " p"], Rows], Float[np.ndarray, "kinds rows"]] | None = None
     of_blocks: bool = False
     by_silo: bool = False
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def grids(self) -> dict[str, list[float]]:
+        """Column -> ends of the bins by which its values are counted in answers."""
+        design = self.design
+        names = design.factors if self.of_blocks else [design.time] if self.bins is not None else []
+        found = [design.codebook.column(name) for name in names if name != design.codebook.site]
+        return {one.name: one.grid().tolist() for one in found if one.range}
 
     def check(self, ask: Ask) -> None:
         """Refuse an ask that the question's analysis does not make.
@@ -79,6 +91,8 @@ class Prepared:
             for name, own in known.items()
             if own is not None and name in ask.numbers and not np.array_equal(np.asarray(own, float), ask.numbers[name])
         ]
+        if ask.step == "sums" and "theta" in ask.numbers and len(np.atleast_2d(ask.numbers["theta"])) > MOST_POINTS:
+            wrong.append("points")
         if wrong or any(value.size > MOST_NUMBERS for value in ask.numbers.values()):
             raise DataError(f"the ask of question {self.question.name!r} has other {', '.join(wrong) or 'sizes'}.")
 
@@ -145,9 +159,11 @@ def _cox(question: Question, design: Design) -> Prepared:
         steps["meat"] = {"theta": None, **flags, "hazards": None, "clusters": float(robust == "CR0")}
     if times is None and not by_silo:
         steps["times"] = {"most": float(MOST_TIMES)}
+    bins = None if by_silo else times
     return Prepared(
-        question, design, len(design.names), levels, analysis, survival.answer, design.names,
-        bins=None if by_silo else times, steps=steps,
+        question, design, len(design.names), levels, analysis, survival.answer, design.names, bins=bins, steps=steps,
+        tables=_tables(design, of_times=bins is not None),
+        weigh=survival.weigh if by_silo or bins is not None else None,
     )  # fmt: skip
 
 
@@ -175,7 +191,8 @@ def _curves(question: Question, design: Design) -> Prepared:
     steps: dict[str, dict[str, Any]] = {"counts": {**_grid(design), "groups": float(len(groups))}}
     if times is None:
         steps["times"] = {"most": float(MOST_TIMES)}
-    return Prepared(question, design, 0, levels, analysis, answers, bins=times, steps=steps)
+    tables = _tables(design, of_times=times is not None)
+    return Prepared(question, design, 0, levels, analysis, answers, bins=times, steps=steps, tables=tables)
 
 
 def _with_groups(rows: Rows) -> Rows:
@@ -202,9 +219,40 @@ def _two_stages(made: Prepared) -> Prepared:
         return meta.answer(made.analysis, made.answer, len(made.labels), blocks)
 
     return replace(
-        made, analysis=lambda: meta.fit(made.labels), answer=answers, by_silo=True, bins=None, cells=None,
-        steps={"own": {}},
+        made, analysis=lambda: meta.fit(made.labels), answer=answers, by_silo=True, bins=None,
+        tables=_tables(made.design), steps={"own": {}},
     )  # fmt: skip
+
+
+#: Name of the bins of time among the columns of a table.
+TIME = "bin of time"
+
+
+def _tables(
+    design: Design, *, of_times: bool = False, by_outcome: bool = False, whole: bool = False
+) -> tuple[tuple[str, ...], ...]:
+    """Tables of levels whose cells follow from the answers: those of products of two columns of the design.
+
+    Args:
+        design: The design.
+        of_times: Whether sums leave by bin of time, stratum and event.
+        by_outcome: Whether products of two columns are told by level of the outcome too, as scores' squares are.
+        whole: Whether sums of many rounds give the count of each pattern of levels.
+    """
+    book = design.codebook
+    outcome = {design.outcome} if design.outcome and book.column(design.outcome).levels else set()
+    levels, strata = set(_own_levels(design)), set(design.strata) - {book.site}
+    terms = [set(), *(set(one.columns) for one in design.fields if one.is_level)]
+    products = [one | two for one, two in product(terms, terms)]
+    if of_times:
+        found = [one | strata | outcome | {TIME} for one in products]
+    else:
+        names = sorted(levels | strata | outcome)
+        found = [*({one} for one in names), *(set(pair) for pair in combinations(names, 2)), *products]
+        found += [one | outcome for one in (products if by_outcome else terms)]
+        found += [levels | outcome] if whole else []
+    different = {tuple(sorted(one)) for one in found if one}
+    return tuple(sorted(one for one in different if not any(set(one) < set(other) for other in different)))
 
 
 def _regression(question: Question, design: Design) -> Prepared:
@@ -239,32 +287,32 @@ def _regression(question: Question, design: Design) -> Prepared:
     def answers(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
         return answer(family, ask, blocks)
 
-    def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        assert isinstance(family, OnePredictor)  # of the two models below
-        _, slope, curvature = family.terms(rows.x @ theta + rows.offset, rows.y)
-        return rows.weight * curvature, rows.weight * np.abs(slope)
-
     labels = family.labels(design.names, about.levels)
     steps: dict[str, dict[str, Any]] = {"moments": {}, "sums": {"theta": None}}
     if robust:
         steps["meat"] = {"theta": None, "clusters": float(robust.startswith("CR"))}
     if question.firth:
         steps["firth"] = {"theta": None, "inverse": None}
-    made = Prepared(question, design, len(labels), about.levels, analysis, answers, tuple(labels), steps=steps)
-    if model in ("logistic", "poisson"):
-        made = replace(made, weigh=weigh)
+    # Sums at several coefficients are equations about the counts of patterns, of which there are fewer.
+    of_patterns = all(one.is_level for one in design.fields) and not design.offset and not design.weights
+    few = math.prod(len(design.codebook.column(name).levels) for name in _own_levels(design)) <= MOST_PATTERNS
+    whole = question.one_round or (model != "linear" and of_patterns and few)
+    made = Prepared(
+        question, design, len(labels), about.levels, analysis, answers, tuple(labels), steps=steps, weigh=family.weigh,
+        tables=_tables(design, by_outcome=bool(robust), whole=whole),
+    )  # fmt: skip
     if not question.one_round:
         return made
     patterns = _patterns(question, design)
-
-    def counts(numbers: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, " counts"]:
-        table = numbers[:-2].reshape(len(patterns), -1)
-        return np.delete(table, 1, axis=1).ravel() if of_levels else table[:, 0]
-
     return replace(
-        made, analysis=lambda: fit_patterns(family, patterns, analysis()), cells=counts,
-        steps={"patterns": {"patterns": patterns}},
-    )  # fmt: skip
+        made, analysis=lambda: fit_patterns(family, patterns, analysis()), steps={"patterns": {"patterns": patterns}}
+    )
+
+
+def _own_levels(design: Design) -> list[str]:
+    """Columns of levels on the right side, the silo not among them."""
+    book = design.codebook
+    return [name for name in design.factors if name != book.site and book.column(name).levels]
 
 
 def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns p"]:

@@ -310,6 +310,13 @@ def _meat(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     return np.append(meat[np.triu_indices(p)], count)
 
 
+def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> Float[np.ndarray, "kinds rows"]:
+    """Weights of the rows in the sums at coefficients, w e^η, and those of rows with an event; NaN where η is cut."""
+    eta = _predictor(rows, theta)
+    share = np.where(np.abs(eta) < _LARGEST, rows.weight * np.exp(eta), np.nan)
+    return np.array([share, share * (rows.event > 0)])
+
+
 def _counts(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """Rows; and of each stratum, group and time Σw of the rows until then and of the events then."""
     grid, groups, rows, total = Grid.of(ask), int(ask.numbers["groups"]), 0, 0.0

@@ -2,9 +2,11 @@
 
 One round. Of a column of levels each silo sends the rows of each level, of a number the count, the sum, the sum of
 squares and the counts up to the ends of the codebook's bins, of which quantiles are interpolated; of both the missing
-ones. A count above 0 and below the smallest cell is not told. Where one cell alone of a column and group would be
-missing, it would follow from the others and the total, so that the next smallest one is not told either; bins are
-joined until none is small. How many values are missing is told as it is.
+ones. A count above 0 and below the smallest cell is not told, and of a number nothing is told in a group where fewer
+rows have a value, or another value than the commonest one. Where one cell alone of a group, or of a level over the
+groups, would be missing, it would follow from the others and the total, which another question may tell; so the next
+smallest one is not told either. Bins are joined until none is small in any group. How many values are missing is told
+as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
@@ -116,19 +118,22 @@ def count_columns(design: Design, blocks: Iterable[Block]) -> Float[np.ndarray, 
     groups, columns = _groups(design), _columns(design)
     sizes = [_size(column) for column in columns]
     sums = [[np.zeros(size) for size in sizes] for _ in groups]
+    usual = [_Usual(len(groups)) for _ in columns]
     for block in blocks:
         used = design.complete(block)
         whose = block[design.by] if design.by else np.zeros(len(used))
         for g in range(len(groups)):
             own = whose == g
-            for column, into in zip(columns, sums[g], strict=True):
+            for column, into, alike in zip(columns, sums[g], usual, strict=True):
                 values = block[column.name]
                 into += _count(values[own & used], column)
                 into[0] += int(np.isnan(values[own]).sum())
-    least = book.rules.smallest_cell
-    return np.concatenate([
-        _suppress(numbers, column, least) for of in sums for numbers, column in zip(of, columns, strict=True)
-    ])  # fmt: skip
+                alike.see(g, values[own & used])
+    told = [
+        _suppress(np.array(of), column, alike, book.rules.smallest_cell)
+        for of, column, alike in zip(zip(*sums, strict=True), columns, usual, strict=True)
+    ]
+    return np.concatenate([numbers[g] for g in range(len(groups)) for numbers in told])
 
 
 def table_one(design: Design) -> Analysis[TableOne]:
@@ -167,42 +172,73 @@ def _count(values: Float[np.ndarray, " rows"], column: Column) -> Float[np.ndarr
     return np.concatenate([[0.0, len(known), (known - middle).sum(), ((known - middle) ** 2).sum()], bins])
 
 
-def _suppress(numbers: np.ndarray, column: Column, least: int) -> Float[np.ndarray, " numbers"]:
-    """The numbers that may be told, NaN in place of the others; a histogram as counts up to each bin's end."""
-    missing, rest = numbers[:1], numbers[1:]
+class _Usual:
+    """The commonest value of a column in each group, and the number of rows with another one."""
+
+    def __init__(self, groups: int):
+        self.value: dict[int, float] = {}
+        self.others = np.zeros(groups)
+
+    def see(self, group: int, values: Float[np.ndarray, " rows"]) -> None:
+        """Count the rows of a block; a value that more than half of the rows have is their median."""
+        known = values[~np.isnan(values)]
+        if len(known):
+            self.others[group] += (known != self.value.setdefault(group, float(np.median(known)))).sum()
+
+
+def _suppress(
+    numbers: Float[np.ndarray, "groups numbers"], column: Column, usual: _Usual, least: int
+) -> Float[np.ndarray, "groups numbers"]:
+    """The numbers of a column that may be told, NaN in place of the others; histograms as counts up to a bin's end."""
+    missing, rest = numbers[:, :1], numbers[:, 1:]
     if column.levels:
-        return np.concatenate([missing, _suppress_cells(rest, least)])
-    if 0 < rest[0] < least:
-        return np.concatenate([missing, np.full(len(rest), np.nan)])
-    return np.concatenate([missing, rest[:3], _join_bins(rest[3:], least)])
+        return np.hstack([missing, np.where(_find_hidden(rest, least), np.nan, rest)])
+    small = (rest[:, 0] > 0) & ((rest[:, 0] < least) | ((usual.others > 0) & (usual.others < least)))
+    hidden = _hide_second(small, rest[:, 0])
+    bins = rest[:, 3:]
+    # Of the groups that are hidden the sum may follow from the other groups and the total.
+    parts = np.vstack([bins[~hidden], bins[hidden].sum(axis=0)])
+    up_to = np.where(_find_ends(parts[parts.sum(axis=1) >= least], least), bins.cumsum(axis=1), np.nan)
+    return np.hstack([missing, np.where(hidden[:, None], np.nan, np.hstack([rest[:, :3], up_to]))])
 
 
-def _suppress_cells(counts: np.ndarray, least: int) -> Float[np.ndarray, " cells"]:
-    """Counts without the small ones; where that is one, the smallest of the others goes as well."""
+def _find_hidden(counts: Float[np.ndarray, "groups levels"], least: int) -> Bool[np.ndarray, "groups levels"]:
+    """The counts that are not told: small ones, and others until no row or column of the table hides one alone."""
     hidden = (counts > 0) & (counts < least)
-    if hidden.sum() == 1:
-        others = np.where(hidden | (counts == 0), np.inf, counts)
-        if np.isfinite(others).any():
-            hidden[int(np.argmin(others))] = True
-        else:
-            hidden[:] = True
-    return np.where(hidden, np.nan, counts)
+    while True:
+        before = hidden.copy()
+        for row, own in zip(hidden, counts, strict=True):
+            row[:] = _hide_second(row, own)
+            if row.sum() == 1:  # all others are 0: with them the total would be the count
+                row[:] = True
+        for level in range(counts.shape[1] if len(counts) > 1 else 0):
+            hidden[:, level] = _hide_second(hidden[:, level], counts[:, level])
+        if (hidden == before).all():
+            return hidden
 
 
-def _join_bins(bins: np.ndarray, least: int) -> Float[np.ndarray, " bins"]:
-    """Counts up to the end of each bin; NaN at an end where a bin of fewer than ``least`` rows would show."""
-    total = np.cumsum(bins).astype(float)
-    told, last, kept = np.full(len(bins), np.nan), 0.0, []
-    for k, up_to in enumerate(total):
-        if up_to == last or up_to - last >= least:
-            told[k] = last = up_to
+def _hide_second(hidden: Bool[np.ndarray, " cells"], counts: Float[np.ndarray, " cells"]) -> Bool[np.ndarray, " cells"]:
+    """Cells that are hidden; where that is one, the smallest of the others goes as well."""
+    others = np.where(hidden | (counts == 0), np.inf, counts)
+    if hidden.sum() != 1 or not np.isfinite(others).any():
+        return hidden
+    return hidden | (np.arange(len(counts)) == np.argmin(others))
+
+
+def _find_ends(bins: Float[np.ndarray, "groups bins"], least: int) -> Bool[np.ndarray, " bins"]:
+    """Bins up to whose ends counts are told: from one end to the next no group has above 0 and below ``least`` rows."""
+    total, told, last, kept = np.cumsum(bins, axis=1), np.zeros(bins.shape[1], bool), np.zeros(len(bins)), []
+
+    def is_small(step: Float[np.ndarray, " groups"]) -> bool:
+        return bool(((step > 0) & (step < least)).any())
+
+    for k, up_to in enumerate(total.T):
+        if not is_small(up_to - last):
+            last = up_to
             kept.append(k)
-    while kept and total[-1] != told[kept[-1]]:  # a small rest at the end joins the bins before it
-        told[kept.pop()] = np.nan
-        rest = total[-1] - (told[kept[-1]] if kept else 0.0)
-        if rest >= least:
-            break
-    told[-1] = total[-1]
+    while kept and is_small(total[:, -1] - total[:, kept[-1]]):  # a small rest at the end joins the bins before it
+        kept.pop()
+    told[kept] = told[-1] = True
     return told
 
 

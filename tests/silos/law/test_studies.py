@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from studies import NO_RULES, SILOS, codebook, csv, node, rows
+from studies import COLUMNS, NO_RULES, SILOS, codebook, csv, node, rows
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, RunError
-from fedrank.silos.studies.codebook import Question, Rules, codebook_toml, from_text
+from fedrank.silos.studies.codebook import Column, Question, Rules, codebook_toml, from_text
 from fedrank.silos.studies.coordinator import Coordinator, run_study
 from fedrank.silos.studies.folder import StudyFolder
 from fedrank.silos.studies.keys import Key, make_key, read_key
@@ -16,6 +16,7 @@ from fedrank.silos.studies.masks import add_masks, unmask
 from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
 from fedrank.silos.studies.node import MOST_ROUNDS, Node, open_node
 from fedrank.silos.studies.protocol import Ask
+from fedrank.silos.studies.questions import MOST_POINTS
 from fedrank.silos.studies.table import own_table
 
 RISK = Question(name="risk", formula="ill ~ age + sex + stage")
@@ -373,3 +374,152 @@ def test_rows_of_a_silo_that_fell_away_are_not_counted():
     while (asked := made.open) is not None:
         made.take([nodes[silo].answer(asked) for silo in ("abc" if made.number < 2 else "ac")], asked)
     assert made.progress["risk"].rows == {"a": 120, "c": 200}
+
+
+def cells_of(part, *names):
+    """Smallest count above 0 in a table of columns of levels, by brute force."""
+    found = {}
+    for key in zip(*(part[name].tolist() for name in names), strict=True):
+        found[key] = found.get(key, 0) + 1
+    return min(found.values())
+
+
+def test_small_cells_that_follow_from_products_of_columns_are_refused():
+    part = rows(400, 5)
+    part["arm"] = part["sex"][::-1].copy()
+    part["age"][(part["sex"] == 1) & (part["stage"] == 2) & (part["arm"] == 1)] = np.nan
+    back = np.flatnonzero((part["sex"] == 1) & (part["stage"] == 2) & (part["arm"] == 1))[:3]
+    part["age"][back] = 50.0  # three rows of these three levels
+    kept = {name: values[~np.isnan(part["age"])] for name, values in part.items()}
+    pairs = [("sex", "stage"), ("sex", "arm"), ("stage", "arm")]
+    assert cells_of(kept, "sex", "stage", "arm") == 3 and all(cells_of(kept, *pair) >= 5 for pair in pairs)
+    columns = {**COLUMNS, "arm": Column(name="arm", levels=("1", "2"))}
+    for formula, refused in (
+        ("crp ~ age + sex + stage + arm", False), ("crp ~ age + sex * stage + arm", True),
+        ("crp ~ age + sex:arm + sex + arm + stage", True), ("crp ~ age + sex * stage", False),
+    ):  # fmt: skip
+        question = Question(name="q", model="linear", formula=formula)
+        book = dataclasses.replace(codebook(question, rules=Rules()), columns=columns)
+        found = node(book, "a", part).answer(Coordinator(book).open).replies["q"]
+        assert found.refused.startswith("smallest cell") == refused, formula
+
+
+def test_a_model_of_levels_alone_is_a_table_of_counts():
+    part = rows(400, 6)
+    part["visits"] = (part["visits"] > 2) * 3.0
+    group = (part["sex"] == 1) & (part["stage"] == 2)
+    part["ill"][group] = np.where(np.cumsum(group[group]) <= 3, 1.0, 0.0)
+    assert cells_of(part, "sex", "stage", "ill") == 3
+    assert min(cells_of(part, "sex", "ill"), cells_of(part, "stage", "ill"), cells_of(part, "sex", "stage")) >= 5
+    for formula, refused in (("ill ~ sex + stage", True), ("ill ~ sex + stage + age", False), ("ill ~ sex", False)):
+        for one_round in (False, True) if "age" not in formula else (False,):
+            found = reply(part, Question(name="q", formula=formula, one_round=one_round), rules=Rules())
+            assert found.refused.startswith("smallest cell") == refused, formula
+
+
+def test_rows_of_a_time_by_two_columns_are_counted():
+    part = rows(600, 7)
+    part["days"] = np.where(part["days"] > 180, 365.0, 100.0)
+    wide = {**COLUMNS, "days": dataclasses.replace(COLUMNS["days"], bins=(180.0,))}
+    cox = Question(name="q", model="cox", formula="Surv(days, ill) ~ sex + stage")
+    book = dataclasses.replace(codebook(cox, rules=Rules()), columns=wide)
+    assert not node(book, "a", part).answer(Coordinator(book).open).replies["q"].refused
+    few = (part["days"] > 180) & (part["ill"] == 1) & (part["sex"] == 1) & (part["stage"] == 2)
+    assert few.sum() >= 5
+    part["ill"][np.flatnonzero(few)[2:]] = 0.0  # two rows of both levels have the event late
+    assert node(book, "a", part).answer(Coordinator(book).open).replies["q"].refused.startswith("smallest cell")
+
+
+def test_numbers_that_few_rows_do_not_share_are_refused():
+    part = rows(100, 8)
+    question = Question(name="q", formula="ill ~ age + visits")
+    part["visits"] = np.zeros(100)
+    assert not reply(part, question, rules=Rules()).refused  # a constant says nothing
+    part["visits"][:4] = 7.0, 9.0, 7.0, 2.0
+    assert reply(part, question, rules=Rules()).refused.startswith("smallest cell")
+    part["visits"][4] = 1.0
+    assert not reply(part, question, rules=Rules()).refused
+
+
+def test_rows_that_only_some_questions_have_are_counted_for_each_choice_of_questions():
+    """Of questions with ages, with markers, with both and with neither: two rows lack both."""
+    part = rows(100, 5)
+    part["age"][:10], part["crp"][8:18] = np.nan, np.nan
+    formulas = ("ill ~ visits", "ill ~ visits + age", "ill ~ visits + crp", "ill ~ visits + age + crp")
+    questions = [Question(name=str(k), formula=one) for k, one in enumerate(formulas)]
+    book = codebook(*questions, rules=Rules(same_rows=False))
+    answers = node(book, "a", part).answer(Coordinator(book).open).replies
+    # Any two of them differ by eight rows or more; the first, less the second and the third, with the fourth, by two.
+    assert [bool(answers[name].refused) for name in "0123"] == [False, False, True, False]
+    part["age"][:10], part["crp"][5:18] = np.nan, np.nan
+    answers = node(book, "a", part).answer(Coordinator(book).open).replies
+    assert not any(one.refused for one in answers.values())
+
+
+def test_counts_by_other_bins_are_refused(tmp_path):
+    table = Question(name="t", model="table", formula="~ age + sex")
+    first, other = (
+        dataclasses.replace(
+            codebook(table, rules=Rules()),
+            columns={**COLUMNS, "age": dataclasses.replace(COLUMNS["age"], bins=(end,))},
+        )
+        for end in (50.0, 51.0)
+    )
+    told, refused = (
+        node(book, "a", rows(100, 5), tmp_path).answer(Coordinator(book).open).replies["t"] for book in (first, other)
+    )
+    assert not told.refused and refused.refused.startswith("same bins")
+
+
+def test_asks_for_more_points_than_a_search_tries_are_refused():
+    book = codebook(RISK)
+    for points, refused in ((MOST_POINTS, False), (MOST_POINTS + 1, True)):
+        ask = Round(book, 1, {"risk": Ask("sums", {"theta": np.zeros((points, 5))})})
+        if refused:
+            with pytest.raises(DataError):
+                node(book, "a", PARTS["a"]).answer(ask)
+        else:
+            assert len(node(book, "a", PARTS["a"]).answer(ask).replies["risk"].numbers) == points * (1 + 5 + 15)
+
+
+@pytest.mark.parametrize(
+    ("model", "formula", "flat", "steep"),
+    [
+        ("poisson", "visits ~ age", [0.5, 0.1], [-200.0, 300.0]),
+        ("poisson", "visits ~ age", [0.5, 0.1], [0.0, 1e5]),
+        ("negative-binomial", "visits ~ age", [0.5, 0.1, 0.5], [-1e5, 1e5, 0.5]),
+        ("multinomial", "stage ~ age", [0.1, 0.2, 0.2, 0.1], [0.0, 0.0, -1e5, 1e5]),
+        ("ordinal", "stage ~ age", [-1.0, 1.0, 0.1], [-1e4, 1e4, 1e5]),
+        ("cox", "Surv(days, ill) ~ age", [0.1], [200.0]),
+        ("cox", "Surv(days, ill) ~ age", [0.1], [1e4]),
+        ("cox", "Surv(days, ill) ~ age + strata(site)", [0.1], [200.0]),
+    ],
+)
+def test_few_rows_weigh_in_no_model(model, formula, flat, steep):
+    part = rows(300, 5)
+    part["days"] = np.where(part["days"] > 180, 365.0, 100.0)
+    wide = {**COLUMNS, "days": dataclasses.replace(COLUMNS["days"], bins=(180.0,))}
+    question = Question(name="q", model=model, formula=formula)
+    book = dataclasses.replace(codebook(question, rules=Rules()), columns=wide)
+    own, first = node(book, "a", part), Coordinator(book).open.asks["q"]
+    for theta, refused in ((flat, False), (steep, True)):
+        values = np.array(theta) if model == "cox" else np.array([theta])
+        found = own.answer(Round(book, 1, {"q": Ask("sums", {**first.numbers, "theta": values})})).replies["q"]
+        assert found.refused.startswith("few rows weigh") == refused, found.refused
+        assert bool(found.refused) == refused
+
+
+def test_tables_hide_a_second_group():
+    """Stage 3 has 17 rows of one group and 3 of the other: a model of all rows says that there are 20."""
+    part = rows(200, 9)
+    part["sex"] = np.repeat([0.0, 1.0], 100)
+    part["stage"] = np.concatenate([np.repeat([0.0, 1.0, 2.0], [50, 33, 17]), np.repeat([0.0, 1.0, 2.0], [57, 40, 3])])
+    part["visits"] = np.concatenate([np.full(100, 3.0) + np.arange(100) % 5, [9.0, 8.0], np.full(98, np.nan)])
+    table = Question(name="t", model="table", formula="~ stage + visits | sex")
+    told = reply(part, table, rules=Rules()).numbers.reshape(2, -1)
+    stages, visits = told[:, 1:4], told[:, 5:8]
+    hidden = np.isnan(stages)
+    assert hidden.sum(axis=0).tolist() == [0, 2, 2] and hidden[:, 2].all() and np.isnan(visits).all()
+    part["visits"][100:] = part["visits"][:100]
+    told = reply(part, table, rules=Rules()).numbers.reshape(2, -1)
+    np.testing.assert_array_equal(told[:, 5], [100, 100])

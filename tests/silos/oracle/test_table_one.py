@@ -7,7 +7,7 @@ from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules
 from fedrank.silos.studies.coordinator import run_study
 from fedrank.silos.studies.node import Node
 from fedrank.silos.studies.table import Table
-from fedrank.silos.studies.table_one import QUANTILES, _join_bins, _suppress_cells
+from fedrank.silos.studies.table_one import QUANTILES, _find_ends, _find_hidden
 
 SILOS = ("a", "b", "c")
 
@@ -64,20 +64,21 @@ def test_no_small_count_is_told_or_follows():
     rng = np.random.default_rng(2)
     least = 5
     for _ in range(300):
-        counts = rng.integers(0, 12, rng.integers(2, 6))
-        told = _suppress_cells(counts.astype(float), least)
-        shown = counts[~np.isnan(told)]
+        counts = rng.integers(0, 12, (rng.integers(1, 4), rng.integers(2, 6)))
+        hidden = _find_hidden(counts.astype(float), least)
+        shown = counts[~hidden]
         assert ((shown == 0) | (shown >= least)).all()
-        hidden = counts[np.isnan(told)]
-        # The total is known: one hidden cell alone would follow from it.
-        assert len(hidden) != 1 or (counts[counts != hidden[0]] == 0).all()
-        bins = rng.integers(0, 8, 12)
-        if bins.sum() < least:
-            continue
-        up_to = _join_bins(bins.astype(float), least)
-        steps = np.diff(np.concatenate([[0], up_to[~np.isnan(up_to)]]))
-        assert ((steps == 0) | (steps >= least)).all() and up_to[-1] == bins.sum()
-        assert (up_to[~np.isnan(up_to)] == np.cumsum(bins)[~np.isnan(up_to)]).all()
+        # Totals of groups, and of levels over several groups, are known: one hidden cell alone would follow from them.
+        for own, lost in [
+            *zip(counts, hidden, strict=True),
+            *(zip(counts.T, hidden.T, strict=True) if len(counts) > 1 else ()),
+        ]:
+            assert lost.sum() != 1 or (own[~lost] == 0).all()
+        bins = rng.integers(0, 8, (rng.integers(1, 4), 12))
+        bins = bins[bins.sum(axis=1) >= least]
+        told = _find_ends(bins.astype(float), least)
+        steps = np.diff(np.cumsum(bins, axis=1)[:, told], axis=1, prepend=0)
+        assert ((steps == 0) | (steps >= least)).all() and told[-1]
 
 
 def test_the_length_of_an_answer_is_that_of_the_codebook():

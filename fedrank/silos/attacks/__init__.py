@@ -1,1 +1,1 @@
-"""Attacks on what a silo sends: was a record among the rows that a model or a sum was made of?"""
+"""Attacks on what a silo sends: was a record among the rows of a model or a sum, and does it change a message?"""

@@ -31,6 +31,9 @@ from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.records.releases import noise_of, perturb, release_sums
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own, design, fit_glm
+from fedrank.silos.studies.families import Logistic
+from fedrank.silos.studies.protocol import Ask, Rows, run
+from fedrank.silos.studies.regression import answer, fit
 
 #: Fewest rows of a silo.
 _FEWEST = 20
@@ -127,6 +130,8 @@ def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> l
                 out.append(_judge(mode, None, _all(_model(own, settings.penalty), used), used, 1.0))
             elif mode == "statistics-exact":
                 out.append(_judge(mode, None, _all(_sums(own), used), used, 1.0))
+            elif mode == "study":
+                out.append(_judge(mode, None, _all(_study(own, settings.penalty), used), used, 1.0))
             elif mode == "noisy-network" and ranges is not None:
                 for epsilon in settings.epsilon:
                     sgd = _private(own, int(used[0].sum()), epsilon, settings.delta)
@@ -168,6 +173,28 @@ def _sums(own: Own) -> Release:
 
     def release(used: np.ndarray) -> np.ndarray:
         return _match_records(features, features[used].sum(axis=0))
+
+    return release
+
+
+def _study(own: Own, penalty: float) -> Release:
+    """Answers of all rounds: the attacker asks how far they are from those without the record."""
+    u = design(own.x, moments_of([own.x]))
+    family, i, j = Logistic(), *np.triu_indices(u.shape[1])
+
+    def release(used: np.ndarray) -> np.ndarray:
+        rows, features, sent = Rows.of(u[used], own.y[used]), [], []
+
+        def carry(ask: Ask) -> dict[str, np.ndarray]:
+            told = answer(family, ask, [rows])
+            for theta in ask.numbers.get("theta", ()):
+                value, slope, curvature = family.terms(u @ theta, own.y)
+                features.append(np.column_stack([value, slope[:, None] * u, curvature[:, None] * u[:, i] * u[:, j]]))
+            sent.append(told if ask.numbers else told[:0])  # the moments are sums of the same kind
+            return {"": told}
+
+        run(fit(family, [str(k) for k in range(u.shape[1])], penalty=penalty), carry)
+        return _match_records(np.hstack(features), np.concatenate(sent))
 
     return release
 

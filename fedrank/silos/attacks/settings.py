@@ -15,6 +15,7 @@ MODES = {
     "noisy-statistics": "the sums with noise: fedrank silos send",
     "noisy-model": "a logistic model with noise on its coefficients",
     "noisy-network": "a network trained by DP-SGD, with as many epochs",
+    "study": "the answers of a study's logistic model: sums at the coefficients of each round",
 }
 
 

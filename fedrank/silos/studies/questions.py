@@ -236,7 +236,7 @@ def _tables(
     Args:
         design: The design.
         of_times: Whether sums leave by bin of time, stratum and event.
-        by_outcome: Whether products of two columns are told by level of the outcome too, as scores' squares are.
+        by_outcome: Whether products of columns are told by level of the outcome too, as by squares of scores.
         whole: Whether sums of many rounds give the count of each pattern of levels.
     """
     book = design.codebook
@@ -250,7 +250,7 @@ def _tables(
         names = sorted(levels | strata | outcome)
         found = [*({one} for one in names), *(set(pair) for pair in combinations(names, 2)), *products]
         found += [one | outcome for one in (products if by_outcome else terms)]
-        found += [levels | outcome] if whole else []
+        found += [levels | (outcome if by_outcome else set())] if whole else []
     different = {tuple(sorted(one)) for one in found if one}
     return tuple(sorted(one for one in different if not any(set(one) < set(other) for other in different)))
 
@@ -299,7 +299,7 @@ def _regression(question: Question, design: Design) -> Prepared:
     whole = question.one_round or (model != "linear" and of_patterns and few)
     made = Prepared(
         question, design, len(labels), about.levels, analysis, answers, tuple(labels), steps=steps, weigh=family.weigh,
-        tables=_tables(design, by_outcome=bool(robust), whole=whole),
+        tables=_tables(design, by_outcome=bool(robust) or model == "ordinal" or question.one_round, whole=whole),
     )  # fmt: skip
     if not question.one_round:
         return made

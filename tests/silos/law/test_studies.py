@@ -411,10 +411,23 @@ def test_a_model_of_levels_alone_is_a_table_of_counts():
     part["ill"][group] = np.where(np.cumsum(group[group]) <= 3, 1.0, 0.0)
     assert cells_of(part, "sex", "stage", "ill") == 3
     assert min(cells_of(part, "sex", "ill"), cells_of(part, "stage", "ill"), cells_of(part, "sex", "stage")) >= 5
-    for formula, refused in (("ill ~ sex + stage", True), ("ill ~ sex + stage + age", False), ("ill ~ sex", False)):
-        for one_round in (False, True) if "age" not in formula else (False,):
-            found = reply(part, Question(name="q", formula=formula, one_round=one_round), rules=Rules())
-            assert found.refused.startswith("smallest cell") == refused, formula
+    # The likelihood has an outcome's sum with each column; squares of scores and counts by pattern have all of it.
+    for formula, about, refused in (
+        ("ill ~ sex + stage", {}, False), ("ill ~ sex + stage", {"errors": "robust"}, True),
+        ("ill ~ sex + stage", {"one_round": True}, True), ("ill ~ sex", {"errors": "robust"}, False),
+    ):  # fmt: skip
+        found = reply(part, Question(name="q", formula=formula, **about), rules=Rules())
+        assert found.refused.startswith("smallest cell") == refused, (formula, about)
+    part["arm"] = part["sex"][::-1].copy()
+    few = (part["sex"] == 1) & (part["stage"] == 2) & (part["arm"] == 1)
+    part["arm"][np.flatnonzero(few)[3:]] = 0.0
+    assert cells_of(part, "sex", "stage", "arm") == 3 and cells_of(part, "stage", "arm") >= 5
+    for formula, refused in (("ill ~ sex + stage + arm", True), ("ill ~ sex + stage + arm + age", False)):
+        question = Question(name="q", formula=formula)
+        columns = {**COLUMNS, "arm": Column(name="arm", levels=("1", "2"))}
+        book = dataclasses.replace(codebook(question, rules=Rules()), columns=columns)
+        found = node(book, "a", part).answer(Coordinator(book).open).replies["q"]
+        assert found.refused.startswith("smallest cell") == refused, formula
 
 
 def test_rows_of_a_time_by_two_columns_are_counted():

@@ -335,5 +335,8 @@ def _show(folder: Path, as_json: bool) -> None:
     show(load(folder), _report(folder), as_json=as_json)
 
 
-#: The commands with the settings of the default protocol, for whoever lists commands.
-any_run, any_sweep = (command_of(name, defaults(DEFAULT_PROTOCOL)) for name in ("run", "sweep"))
+def __getattr__(name: str) -> Callable[..., None]:
+    """The commands with the settings of the default protocol, for whoever lists commands; others do not import it."""
+    if name not in ("any_run", "any_sweep"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return command_of(name.removeprefix("any_"), defaults(DEFAULT_PROTOCOL))

@@ -146,7 +146,7 @@ def looks_wrong(
             out.append(f"{name!r} has another whole number in every row, as an identifier has; drop it (drop: {name}).")
         else:
             far = _outlier(values)
-            code = _sentinel(values if far is None else values[values != far])  # an outlier hides a code
+            code = find_sentinel(values if far is None else values[values != far])  # an outlier hides a code
             if code is not None:
                 count = int((values == code).sum())
                 out.append(
@@ -175,7 +175,8 @@ def _identifies(values: Float[np.ndarray, " rows"]) -> bool:
     return bool(whole and values.max() - values.min() < 3 * len(values))
 
 
-def _sentinel(values: Float[np.ndarray, " rows"]) -> float | None:
+def find_sentinel(values: Float[np.ndarray, " rows"]) -> float | None:
+    """A value that looks like a code for a missing one, such as -9 or 999; None where there is none."""
     for code in SENTINELS:
         there = values == code
         rest = values[~there]

@@ -17,6 +17,7 @@ import numpy as np
 from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.coding import as_codes, as_number, numbers_of, without
 from fedrank.silos.data.files import read_columns
+from fedrank.silos.data.looks import find_sentinel
 from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules
 from fedrank.silos.studies.table import guess_names
 
@@ -91,8 +92,11 @@ def _column(
         numbers = found[0][~np.isnan(found[0])]
         few = len(levels) <= _CODES and np.equal(numbers, np.round(numbers)).all()
         if not few:
-            low, high = _widen(float(numbers.min()), float(numbers.max()))
             looks = " it may be an identifier" if _is_running(numbers) else ""
+            if (code := find_sentinel(numbers)) is not None:
+                numbers, gone = numbers[numbers != code], (*gone, f"{code:g}")
+                looks = f" {code:g} looks like a missing value"
+            low, high = _widen(float(numbers.min()), float(numbers.max()))
             return Column(name=name, range=(low, high), missing=gone), f"from this table; is it public?{looks}"
     if len(levels) < 2 or len(levels) > _LEVELS:
         what = "one value only" if len(levels) < 2 else f"{len(levels)} different texts"

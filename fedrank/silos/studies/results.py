@@ -27,6 +27,8 @@ from fedrank.silos.studies.regression import RegressionFit
 from fedrank.silos.studies.survival import CoxFit, Survival
 from fedrank.silos.studies.table_one import TableOne, finite
 
+#: Effects that a headline lists.
+_LISTED = 3
 #: Models whose effects are ratios: what exp of a coefficient is.
 RATIOS = {
     "logistic": "odds ratio",
@@ -244,12 +246,14 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
         return Answered(question, one, _effects_of(book, question, result), (*notes, *_notes_of_meta(result)))
     if not isinstance(result, Estimates):
         return Answered(question, one, notes=tuple(notes))
+    joint = _joint_tests(result, prepare(question, book).design)
+    # A coefficient of a spline has no meaning by itself: all of them are tested together.
+    splines = tuple(test.term for test in joint if test.term.startswith("ns(") and not question.tests)
     low, high = result.interval(book.level)
     effects = tuple(
-        Effect(name, *map(float, values), tested=_is_tested(question, name))
+        Effect(name, *map(float, values), tested=_is_tested(question, name) and not name.startswith(splines))
         for name, *values in zip(result.names, result.estimate, result.error, low, high, result.p, strict=True)
     )
-    joint = _joint_tests(result, prepare(question, book).design)
     return Answered(question, one, effects, (*notes, *result.notes()), _numbers(result), joint=joint)
 
 
@@ -346,16 +350,20 @@ def headline(one: Answered, book: Codebook) -> Sentence:
     if isinstance(result, Estimates) and not result.converged and not result.separated:
         return name + say("the search for an estimate did not come to an end; its numbers must not be used", where)
     tested = [effect for effect in one.effects if effect.tested and effect.corrected == effect.corrected]
+    joint = [test for test in one.joint if test.corrected == test.corrected]
     told = [effect for effect in tested if effect.corrected < 1 - book.level]
-    if not tested:
+    jointly = [test for test in joint if test.corrected < 1 - book.level]
+    if not tested and not joint:
         return name + say(Named(f"{len(one.effects)} coefficients"), ", none of them tested", where)
-    if not told:
-        return name + say("none of ", Named(f"{len(tested)} tests"), " tells an effect from none", where)
-    listed = Named("; ".join(f"{effect.name} {_size(one, effect)}" for effect in told[:3]))
-    more = Named(f" and {len(told) - 3} more" if len(told) > 3 else "")
-    verb = "tells" if len(told) == 1 else "tell"
+    if not told and not jointly:
+        return name + say("none of ", Named(f"{len(tested) + len(joint)} tests"), " tells an effect from none", where)
+    parts = [f"{effect.name} {_size(one, effect)}" for effect in told]
+    parts += [f"all of {test.term} ({p_is(test.corrected)})" for test in jointly]
+    many, rest = len(told) + len(jointly), len(parts) - _LISTED
+    listed, more = Named("; ".join(parts[:_LISTED])), Named(f" and {rest} more" if rest > 0 else "")
+    verb = "tells" if many == 1 else "tell"
     return name + say(
-        Named(f"{len(told)} of {len(tested)} tests"), f" {verb} an effect from none: ", listed, more, where
+        Named(f"{many} of {len(tested) + len(joint)} tests"), f" {verb} an effect from none: ", listed, more, where
     )
 
 

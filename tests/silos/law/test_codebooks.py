@@ -116,3 +116,13 @@ def test_a_draft_guesses_types_levels_and_wider_ranges(tmp_path):
     assert low <= 21 and high >= 78 and low % 5 == high % 5 == 0
     with pytest.raises(DataError):
         draft_codebook(file, study="s", site="hospital")
+
+
+def test_a_draft_takes_a_value_that_looks_like_a_code_for_a_missing_one(tmp_path):
+    rng = np.random.default_rng(0)
+    crp = np.where(np.arange(60) % 20 == 3, -9.0, rng.uniform(1, 80, 60).round(1))
+    file = tmp_path / "north.csv"
+    file.write_text("crp,age\n" + "".join(f"{a},{b:.1f}\n" for a, b in zip(crp, rng.uniform(20, 90, 60), strict=True)))
+    made, notes = draft_codebook(file, study="s", silos=("a", "b"))
+    assert made.columns["crp"].missing == ("-9",) and made.columns["crp"].range[0] >= 0 and "-9" in notes["crp"]
+    assert not made.columns["age"].missing

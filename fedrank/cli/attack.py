@@ -90,7 +90,7 @@ def records(
 
     silos = table_of(data, meaning)
     number = silos.index(of) if of else 0
-    ranges = public.of(silos.feature_names) if public.range_ else None
+    ranges = public.of(silos.feature_names) if public.is_given else None
     found = attack_records(rows_of(silos)[number], ranges, settings)
     sentence = membership_sentence(found, silos.names[number])
     if as_json:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,9 +55,9 @@ def send(
 
     if not of:
         raise ConfigError("say whose rows are sent: --of NAME; the name must not come from the rows.")
+    columns, meaning = _as_agreed(read_columns(data, meaning.drop), meaning, public, [of])
     if meaning.positive is None:
         raise ConfigError("say which value of the label counts as 1 (--positive); it must not come from the rows.")
-    columns = read_columns(data, meaning.drop)
     ranges = _public(columns, meaning, public)
     made = public_rows(
         columns, ranges, silo=meaning.silo, of=of, label=meaning.label, positive=meaning.positive,
@@ -85,6 +87,50 @@ def send(
         f"{epsilon:g} at δ = {delta:.0e}; with all that was sent before: {total:.3g} of {limit:g} ({book}).",
         *(f"- Not covered: {line}" for line in report.not_covered),
     )
+
+
+def _as_agreed(
+    columns: dict[str, list[Any]], meaning: LabelledColumns, public: Public, silos: Sequence[str] = ()
+) -> tuple[dict[str, list[Any]], LabelledColumns]:
+    """Columns as a codebook reads them, without those that it does not have, and what they mean; else both as given.
+
+    Args:
+        columns: The table's columns by name.
+        meaning: What they mean.
+        public: The codebook, or none.
+        silos: Silos that the codebook must name.
+
+    Raises:
+        UnknownNameError: The codebook does not name the label, a silo or a dropped column.
+        ConfigError: The label has not two levels.
+        DataError: The table lacks a column of the codebook.
+    """
+    if public.codebook is None:
+        return columns, meaning
+    from fedrank.silos.studies.codebook import as_text, read_codebook
+
+    book = read_codebook(public.codebook)
+    for silo in silos:
+        if silo not in book.silos:
+            raise UnknownNameError("silo of the codebook", silo, book.silos)
+    label = book.column(meaning.label)
+    if len(label.levels) != 2:
+        raise ConfigError(f"the label must be a column of two levels, and {label.name!r} is none in the codebook.")
+    out = {book.site: columns[book.site]} if book.site in columns else {}
+    for name, about in book.columns.items():
+        if about.role or name in meaning.drop:
+            continue
+        if name not in columns:
+            raise DataError(f"there is no column {name!r}, which the codebook has.")
+        texts = [None if cell is None else as_text(cell).strip() for cell in columns[name]]
+        gone = set(about.missing)
+        out[name] = [
+            None if text is None or text in gone else about.codes.get(text, cell)
+            for text, cell in zip(texts, columns[name], strict=True)
+        ]
+    known = set(label.levels)
+    out[label.name] = [cell if as_text(cell) in known else None for cell in out[label.name]]
+    return out, replace(meaning, silo=book.site, positive=meaning.positive or label.levels[1], drop=())
 
 
 def _public(columns: Any, meaning: LabelledColumns, public: Public) -> Any:
@@ -149,7 +195,7 @@ def private(
         ranges = received[0].ranges
         for one in received:
             check_ranges(one, ranges)
-        columns = read_columns(Path(data), meaning.drop)
+        columns, meaning = _as_agreed(read_columns(Path(data), meaning.drop), meaning, public)
         present = names_in(columns, meaning.silo)
         mine = target or (present[0] if present else Path(data).name.split(".")[0])
         own = _rows(columns, meaning, ranges, [mine])[mine]
@@ -218,7 +264,7 @@ def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[di
     if is_known(data, "silos"):
         table = table_of(data, meaning)
         return dict(zip(table.names, rows_of(table), strict=True)), public.of(table.feature_names)
-    columns = read_columns(Path(data), meaning.drop)
+    columns, meaning = _as_agreed(read_columns(Path(data), meaning.drop), meaning, public)
     ranges = _public(columns, meaning, public)
     names = names_in(columns, meaning.silo)
     known = [row for row, name in enumerate(columns.get(meaning.silo, ())) if name is not None]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 
 #: Public ranges of columns of numbers, and levels of columns of names.
@@ -21,12 +23,30 @@ class Public:
 
     range_: Ranges = setting((), "Public range of a column of numbers, such as age=0:110.")
     levels: Levels = setting((), "Public levels of a column of names, such as sex=f,m.")
+    codebook: Path | None = setting(None, "Codebook of a study: its ranges and levels, in place of the two above.")
     clip: float | None = setting(None, "Largest length of a row, in half ranges; the same at all silos.")
 
-    def of(self, names: Sequence[str]) -> Any:
-        """The :class:`~fedrank.silos.records.ranges.Ranges` of columns."""
-        from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
+    @property
+    def is_given(self) -> bool:
+        """Whether ranges of numbers are public knowledge."""
+        return bool(self.range_) or self.codebook is not None
 
+    def of(self, names: Sequence[str]) -> Any:
+        """The :class:`~fedrank.silos.records.ranges.Ranges` of columns.
+
+        Raises:
+            ConfigError: There are both a codebook and ranges or levels.
+        """
+        from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
+        from fedrank.silos.studies.codebook import read_codebook
+
+        if self.codebook is not None:
+            if self.range_ or self.levels:
+                raise ConfigError("ranges and levels are those of the codebook; leave --range and --levels out.")
+            about = [one for name, one in read_codebook(self.codebook).columns.items() if name in names]
+            given = {one.name: (one.low, one.high) for one in about if one.range}
+            levels = {one.name: one.levels for one in about if one.levels}
+            return ranges_of(names, given, self.clip, levels)
         return ranges_of(names, parse_ranges(self.range_), self.clip, parsed_levels(self.levels))
 
 

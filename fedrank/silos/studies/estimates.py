@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import chdtrc, stdtr, stdtrit
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +59,11 @@ class Estimates:
     @property
     def p(self) -> Float[np.ndarray, " m"]:
         """Two-sided p-values that a parameter is 0."""
-        from scipy import stats  # takes a second to load, and a silo does not need it
-
-        return 2 * stats.t.sf(np.abs(self.statistic), self.degrees)
+        return 2 * stdtr(self.degrees, -np.abs(self.statistic))
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
         """Ends of the confidence intervals."""
-        from scipy import stats
-
-        half = stats.t.ppf(0.5 + level / 2, self.degrees) * self.error
+        half = stdtrit(self.degrees, 0.5 + level / 2) * self.error
         return self.estimate - half, self.estimate + half
 
     @property
@@ -84,3 +82,8 @@ class Estimates:
         elif not self.converged:
             out.append("The search did not come to an end: do not use these numbers.")
         return tuple(out)
+
+
+def chi2_tail(statistic: Float[np.ndarray, "..."] | float, degrees: Float[np.ndarray, "..."] | int) -> Any:
+    """Probability that χ² of so many degrees of freedom exceeds a statistic, which rounding may put below 0."""
+    return chdtrc(degrees, np.maximum(statistic, 0.0))

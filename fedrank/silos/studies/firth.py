@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg import eigh, null_space
-from scipy.special import expit
+from scipy.special import chdtri, expit
 
 from fedrank.silos.glm.newton import Fit, Sums
 from fedrank.silos.studies.families import Family
@@ -295,14 +295,12 @@ def fit(
         level: Level of the intervals.
         most: Rounds after which a search gives up.
     """
-    from scipy import stats
-
     rounds: list[int] = []
     m = len(start)
     begin = Trial(start, np.linalg.inv(information))
     top, theta, converged = yield from _drive(_climb(begin, deviations, np.eye(m), most), columns, rounds)
     peak = top.value + 0.5 * float(top.gradient @ (theta - top.theta))
-    target = peak - 0.5 * float(stats.chi2.ppf(level, 1))
+    target = peak - 0.5 * float(chdtri(1, 1 - level))
     inverse = top.solve(np.eye(m), np.eye(m))
     searches: list[_Search] = []
     for along in functions:

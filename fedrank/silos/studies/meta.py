@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
+from scipy.special import stdtr, stdtrit
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.studies.estimates import Estimates
+from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answerer, Ask, Rows, run
 
 #: Ways to pool.
@@ -56,24 +57,18 @@ class Pooled:
     @property
     def p(self) -> float:
         """Two-sided p-value that the parameter is 0."""
-        from scipy import stats  # takes a second to load, and a silo does not need it
-
-        return float(2 * stats.t.sf(abs(self.estimate / self.error), self.degrees))
+        return float(2 * stdtr(self.degrees, -abs(self.estimate / self.error)))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Ends of the confidence interval of the mean over silos."""
-        from scipy import stats
-
-        half = float(stats.t.ppf(0.5 + level / 2, self.degrees)) * self.error
+        half = float(stdtrit(self.degrees, 0.5 + level / 2)) * self.error
         return self.estimate - half, self.estimate + half
 
     def prediction(self, level: float = 0.95) -> tuple[float, float]:
         """Ends of the interval in which another silo's parameter lies; NaN of fewer than three silos."""
-        from scipy import stats
-
         if len(self.silos) < 3:
             return np.nan, np.nan
-        half = float(stats.t.ppf(0.5 + level / 2, len(self.silos) - 2)) * float(np.hypot(self.error, self.tau2**0.5))
+        half = float(stdtrit(len(self.silos) - 2, 0.5 + level / 2)) * float(np.hypot(self.error, self.tau2**0.5))
         return self.estimate - half, self.estimate + half
 
 
@@ -92,8 +87,6 @@ def pool(
         ConfigError: There is no such method.
         DataError: No silo has an estimate.
     """
-    from scipy import stats
-
     if method not in METHODS or (knapp and method == "fixed"):
         raise ConfigError(
             f"estimates are pooled by {', '.join(METHODS)}, Hartung and Knapp's interval is not for a fixed effect; "
@@ -138,7 +131,7 @@ def pool(
         error=float(np.sqrt(spread)),
         degrees=degrees,
         q=q,
-        q_p=float(stats.chi2.sf(q, k - 1)) if k > 1 else np.nan,
+        q_p=float(chi2_tail(q, k - 1)) if k > 1 else np.nan,
         tau2=tau2,
         i2=float(i2),
         silos=tuple(there),

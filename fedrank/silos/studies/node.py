@@ -35,6 +35,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt32
+from threadpoolctl import threadpool_limits
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError, RunError
 from fedrank.engine.checkpoint import lock_folder, write_atomically
@@ -93,8 +94,9 @@ class _Guard:
             self.cells[number].append(np.unique(code, return_counts=True))
         for name in self.numbers if n else ():
             values = block[name][complete]
-            # A value that more than half of the rows have is their median.
-            self.unusual[name] += int((values != self.usual.setdefault(name, float(np.median(values)))).sum())
+            if name not in self.usual:  # a value that more than half of the rows have is their median
+                self.usual[name] = float(np.median(values))
+            self.unusual[name] += int((values != self.usual[name]).sum())
         if len(self.prepared.outcome_levels) == 2:
             self.events += int(((rows.event if design.time else rows.y) > 0).sum())
         self.case_weights += rows.weight.sum(), rows.weight @ rows.weight
@@ -234,7 +236,9 @@ class Node:
         if not asked.is_signed:
             raise DataError("the round is not signed by the coordinator that the codebook names; nothing is answered.")
         self._seen = {}  # rows of this round's answers, remembered when it is recorded
-        replies = {name: self._reply(book.question(name), ask, asked) for name, ask in asked.asks.items()}
+        # Products of parts of a few thousand rows: threads cost more than they bring.
+        with threadpool_limits(1, "blas"):
+            replies = {name: self._reply(book.question(name), ask, asked) for name, ask in asked.asks.items()}
         made = Answer(self.table.silo, book.sha, asked.number, asked.sha, replies)
         if book.keys and self.key is not None:
             made = made.sign(self.key)

@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.glm.newton import Fit, Sums, maximise
 from fedrank.silos.studies import firth
-from fedrank.silos.studies.estimates import Estimates
+from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows, run
 
@@ -65,10 +65,8 @@ class RegressionFit(Estimates):
     @property
     def p(self) -> Float[np.ndarray, " m"]:
         """Two-sided p-values that a parameter is 0; NaN with an L2 penalty."""
-        from scipy import stats
-
         if self.profile is not None:
-            return stats.chi2.sf(self.profile.statistic, 1)
+            return chi2_tail(self.profile.statistic, 1)
         return super().p + (np.nan if self.penalty else 0.0)
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
@@ -96,8 +94,6 @@ def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[flo
     Raises:
         DataError: The fits are of different rows or penalised, or the first has no parameter more.
     """
-    from scipy import stats
-
     degrees = larger.parameters - smaller.parameters
     penalised = any(one.penalty or one.profile is not None for one in (larger, smaller))
     if degrees < 1 or penalised or larger.rows != smaller.rows or larger.family != smaller.family:
@@ -105,7 +101,7 @@ def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[flo
             "a likelihood-ratio test needs two models without a penalty, of the same rows and family, the larger first."
         )
     statistic = 2 * (larger.log_likelihood - smaller.log_likelihood)
-    return statistic, degrees, float(stats.chi2.sf(statistic, degrees))
+    return statistic, degrees, float(chi2_tail(statistic, degrees))
 
 
 # What a silo answers.

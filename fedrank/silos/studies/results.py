@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import fdtrc
 
 from fedrank import __version__
 from fedrank.core.frame import Frame
@@ -19,7 +20,7 @@ from fedrank.report.claims import Named, Sentence, say
 from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.coordinator import Coordinator, Progress
-from fedrank.silos.studies.estimates import Estimates
+from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.formula import INTERCEPT, Design
 from fedrank.silos.studies.meta import MetaFit
 from fedrank.silos.studies.questions import prepare
@@ -259,8 +260,6 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
 
 def _joint_tests(result: Estimates, design: Design) -> tuple[JointTest, ...]:
     """Wald's tests of the terms with several coefficients that have an estimate."""
-    from scipy import stats
-
     term_of = dict(zip((one.name for one in design.fields), design.terms, strict=True))
     terms = [term_of.get(name, term_of.get(name.partition(": ")[2], "")) for name in result.names]
     out = []
@@ -274,9 +273,9 @@ def _joint_tests(result: Estimates, design: Design) -> tuple[JointTest, ...]:
         statistic = float(b @ np.linalg.solve(v, b))
         if np.isfinite(result.degrees):
             statistic /= len(of)
-            p = float(stats.f.sf(statistic, len(of), result.degrees))
+            p = float(fdtrc(len(of), result.degrees, statistic))
         else:
-            p = float(stats.chi2.sf(statistic, len(of)))
+            p = float(chi2_tail(statistic, len(of)))
         out.append(JointTest(term, statistic, len(of), p))
     return tuple(out)
 

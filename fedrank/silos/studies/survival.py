@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_matrix
+from scipy.special import ndtri
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.glm.newton import Fit, Sums, maximise
-from fedrank.silos.studies.estimates import Estimates
+from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows
 from fedrank.silos.studies.regression import add_by_cluster, endless, independent, invert
 
@@ -208,8 +209,6 @@ class _Likelihood:
         Each column times a centred function of time is one more column with coefficient 0 (Grambsch and Therneau,
         Biometrika 1994).
         """
-        from scipy import stats
-
         if transform == "km":  # 1 − Kaplan and Meier's estimate just before
             at_risk = self.risk.rows.sum(axis=0)[::-1].cumsum()[::-1]
             stay = np.cumprod(1 - self.risk.events.sum(axis=0) / np.maximum(at_risk, 1))
@@ -223,7 +222,7 @@ class _Likelihood:
         left = of_time - between @ np.linalg.solve(own, between)
         statistic = np.append(score**2 / np.diag(left), score @ np.linalg.solve(left, score))
         degrees = np.append(np.ones(self.p), self.p)
-        return np.column_stack([statistic, degrees, stats.chi2.sf(statistic, degrees)])
+        return np.column_stack([statistic, degrees, chi2_tail(statistic, degrees)])
 
 
 # What a silo answers.
@@ -507,11 +506,9 @@ class Curve(NamedTuple):
 
     def interval(self, level: float = 0.95) -> tuple[Float[np.ndarray, " times"], Float[np.ndarray, " times"]]:
         """Ends of the intervals by log(−log S); NaN where S is 0 or 1, as R's ``survfit``."""
-        from scipy import stats
-
         inside = (self.survival > 0) & (self.survival < 1)
         s = np.where(inside, self.survival, 0.5)
-        half = stats.norm.ppf(0.5 + level / 2) * self.error / (s * np.abs(np.log(s)))
+        half = ndtri(0.5 + level / 2) * self.error / (s * np.abs(np.log(s)))
         low, high = (np.exp(np.log(s) * np.exp(sign * half)) for sign in (1.0, -1.0))
         return np.where(inside, low, np.nan), np.where(inside, high, np.nan)
 
@@ -596,8 +593,6 @@ def _log_rank(
     at_risk: Float[np.ndarray, "strata groups times"], events: Float[np.ndarray, "strata groups times"]
 ) -> tuple[float, int, float]:
     """χ², degrees of freedom and p-value."""
-    from scipy import stats
-
     n, d = at_risk.sum(axis=1), events.sum(axis=1)
     share = at_risk / np.maximum(n, 1e-300)[:, None]
     apart = (events - share * d[:, None]).sum(axis=(0, 2))
@@ -608,4 +603,4 @@ def _log_rank(
     if not len(there):
         return np.nan, 0, np.nan
     statistic = float(apart[there] @ np.linalg.pinv(variance[np.ix_(there, there)], hermitian=True) @ apart[there])
-    return statistic, len(there), float(stats.chi2.sf(statistic, len(there)))
+    return statistic, len(there), float(chi2_tail(statistic, len(there)))

@@ -182,8 +182,11 @@ class _Usual:
     def see(self, group: int, values: Float[np.ndarray, " rows"]) -> None:
         """Count the rows of a block; a value that more than half of the rows have is their median."""
         known = values[~np.isnan(values)]
-        if len(known):
-            self.others[group] += (known != self.value.setdefault(group, float(np.median(known)))).sum()
+        if not len(known):
+            return
+        if group not in self.value:
+            self.value[group] = float(np.median(known))
+        self.others[group] += (known != self.value[group]).sum()
 
 
 def _suppress(

@@ -8,6 +8,8 @@ import pytest
 from short_settings import run_of
 
 from fedrank.cli.main import call
+from fedrank.cli.records import _as_agreed
+from fedrank.cli.silo_tables import LabelledColumns, Public
 from fedrank.core.errors import DataError
 from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.config import Network, RecordPrivacy, Silos
@@ -267,3 +269,61 @@ def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsy
 
 def test_levels_compare_by_value_and_by_themselves():
     assert as_each(["1", "1.0", " x", None, True]) == ["1", "1", " x", None, "True"]
+
+
+CODEBOOK = """
+format = "fedrank-codebook"
+version = 1
+study = "s"
+silos = ["north", "south"]
+site = "silo"
+[columns]
+age = {range = [18.0, 110.0]}
+sex = {levels = ["f", "m"]}
+ward = {levels = ["A", "B", "C"]}
+hiv = {range = [0.0, 1.0]}
+ill = {levels = ["no", "yes"], codes = {0 = "no", 1 = "yes"}}
+"""
+
+
+def test_with_a_codebook_columns_ranges_and_levels_are_its_own(tables, tmp_path, capsys):
+    (tmp_path / "codebook.toml").write_text(CODEBOOK)
+    agreed = ["--codebook", str(tmp_path / "codebook.toml")]
+    path = next(iter(tables.values()))
+    assert send(path, tmp_path / "flags.json", [*FLAGS, "--positive", "1"]) == 0
+    expected = json.loads((tmp_path / "flags.json").read_text())
+    for number, other in enumerate(tables.values()):
+        out = tmp_path / f"agreed-{number}.json"
+        assert send(other, out, agreed) == 0, capsys.readouterr().err
+        found = json.loads(out.read_text())
+        assert found["label"] == "ill = yes" and found["rows"] == expected["rows"] == 40
+        for key in ("levels", "clip", "sigma_first", "sigma_second"):
+            assert found[key] == expected[key]
+        assert sorted(found["columns"]) == sorted(expected["columns"])
+    header, *lines = path.read_text().splitlines()
+    more = tmp_path / "more.csv"  # a column that the codebook does not have is not read
+    more.write_text("\n".join([f"{header},extra", *(f"{line},{k}" for k, line in enumerate(lines))]) + "\n")
+    assert send(more, tmp_path / "more.json", agreed) == 0
+    less = tmp_path / "less.csv"
+    less.write_text("\n".join(line.partition(",")[2] for line in (header, *lines)) + "\n")
+    base = ["silos", "send", "--epsilon", "1", "--out", str(tmp_path / "none.json"), *agreed]
+    for file, of, label, more_flags in (
+        (less, "north", "ill", []), (path, "north", "ill", ["--range", "age=0:1"]), (path, "west", "ill", []),
+        (path, "north", "age", []), (path, "north", "nosuch", []),
+    ):  # fmt: skip
+        assert call([*base, str(file), "--of", of, "--label", label, *more_flags]) == 1
+    assert not (tmp_path / "none.json").exists()
+
+
+def test_codes_and_missing_values_are_the_codebooks(tmp_path):
+    book = CODEBOOK.replace("[18.0, 110.0]}", '[18.0, 110.0], missing = ["-9"]}')
+    (tmp_path / "codebook.toml").write_text(book)
+    cells = {"age": ["50", "-9"], "sex": ["f", "m"], "ward": ["A", "Z"], "hiv": ["0", "1"], "ill": ["1", "2"]}
+    public = Public(codebook=tmp_path / "codebook.toml")
+    columns, meaning = _as_agreed(cells, LabelledColumns(label="ill"), public, ["north"])
+    made = public_rows(
+        columns, public.of(list(cells)[:4]), silo=meaning.silo, of="north", label="ill", positive=meaning.positive
+    )
+    # age, sex=m, ward=A, ward=B, ward=C, hiv
+    np.testing.assert_array_equal(made.own.x, [[50, 0, 1, 0, 0, 0], [np.nan, 1, np.nan, np.nan, np.nan, 1]])
+    np.testing.assert_array_equal(made.own.y, [1.0, 0.5])

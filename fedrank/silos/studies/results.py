@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import special
 from scipy.special import fdtrc
 
 from fedrank import __version__

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import special
 from scipy.special import fdtrc
 
 from fedrank import __version__

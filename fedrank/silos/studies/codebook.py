@@ -15,6 +15,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -283,7 +284,7 @@ class Codebook:
             "columns": {name: _given(one) for name, one in self.columns.items()},
         }
 
-    @property
+    @cached_property
     def sha(self) -> str:
         """SHA-256 of the content, in hexadecimal digits."""
         content = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class Round:
             "codebook": self.codebook.as_json(),
         }
 
-    @property
+    @cached_property
     def sha(self) -> str:
         """SHA-256 of the content, in hexadecimal digits."""
         return hashlib.sha256(canonical(self.content())).hexdigest()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
 from fedrank.core.errors import ConfigError, DataError
@@ -87,6 +86,8 @@ def pool(
         ConfigError: There is no such method.
         DataError: No silo has an estimate.
     """
+    from scipy.optimize import brentq  # takes half a second to load, and a silo does not need it
+
     if method not in METHODS or (knapp and method == "fixed"):
         raise ConfigError(
             f"estimates are pooled by {', '.join(METHODS)}, Hartung and Knapp's interval is not for a fixed effect; "

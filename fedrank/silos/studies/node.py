@@ -22,6 +22,7 @@ hides a silo's own; a record's ε bounds what any of it tells.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -35,7 +36,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt32
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError, RunError
 from fedrank.engine.checkpoint import lock_folder, write_atomically
@@ -48,6 +49,8 @@ from fedrank.silos.studies.protocol import Ask, Rows
 from fedrank.silos.studies.questions import TIME, Prepared, prepare
 from fedrank.silos.studies.table import Block, Table, own_table
 
+#: Libraries of linear algebra that have been loaded; to find them takes milliseconds.
+_threads = functools.cache(ThreadpoolController)
 #: Rounds of one question that a silo answers.
 MOST_ROUNDS = 60
 #: Seconds that a process waits for another one that writes into the silo's folder.
@@ -237,7 +240,7 @@ class Node:
             raise DataError("the round is not signed by the coordinator that the codebook names; nothing is answered.")
         self._seen = {}  # rows of this round's answers, remembered when it is recorded
         # Products of parts of a few thousand rows: threads cost more than they bring.
-        with threadpool_limits(1, "blas"):
+        with _threads().limit(limits=1, user_api="blas"):
             replies = {name: self._reply(book.question(name), ask, asked) for name, ask in asked.asks.items()}
         made = Answer(self.table.silo, book.sha, asked.number, asked.sha, replies)
         if book.keys and self.key is not None:

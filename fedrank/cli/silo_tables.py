@@ -28,7 +28,7 @@ class Public:
 
     @property
     def is_given(self) -> bool:
-        """Whether ranges of numbers are public knowledge."""
+        """True if ranges of numbers are public knowledge."""
         return bool(self.range_) or self.codebook is not None
 
     def of(self, names: Sequence[str]) -> Any:

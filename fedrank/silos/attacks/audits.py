@@ -165,7 +165,7 @@ def study_messages(epsilon: float = 0.0, delta: float = 0.0) -> Audit:
 
     worlds = (
         f"a silo's table, or one of {found.tables} with a record changed, more or less, asked for each message of "
-        f"{found.questions} analyses: shapes. Which rule refuses a reply depends on the record too, in {found.changed} "
-        f"of {found.tables * found.replies} replies, and is told"
+        f"{found.questions} analyses: shapes. Which rule refuses a reply depends on the record too, in "
+        f"{found.differences} of {found.tables * found.replies} replies, and is told"
     )
     return Audit("study-messages", Unit.RECORD, worlds, 0.0, sample, trials=2_000)

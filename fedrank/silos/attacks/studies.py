@@ -88,12 +88,12 @@ class Neighbours:
         return len(self.refusals[0])
 
     @property
-    def told(self) -> int:
+    def answers(self) -> int:
         """Number of replies of the silo's own table that are not refused."""
         return sum(not one for one in self.refusals[0])
 
     @property
-    def changed(self) -> int:
+    def differences(self) -> int:
         """Number of replies, over all tables, that are refused by another rule than that of the silo's own table."""
         own = self.refusals[0]
         return sum(one != two for other in self.refusals[1:] for one, two in zip(own, other, strict=True))

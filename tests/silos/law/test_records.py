@@ -172,9 +172,10 @@ def test_messages_are_worth_having_at_a_small_epsilon_where_others_have_many_row
 
 
 def test_an_attack_tells_records_from_exact_sums_and_not_from_noisy_ones():
-    modes = ("statistics-exact", "noisy-statistics", "noisy-model")
+    modes = ("statistics-exact", "noisy-statistics", "noisy-model", "study")
     found = attack_records(rows(4, 100), RANGES, RecordAttack(epsilon=(1.0,), shadows=24, modes=modes))
-    exact, *noisy = found
+    exact, *noisy, study = found
+    assert study.mode == "study" and study.low > 0.6 and study.broken
     assert exact.low > 0.6 and exact.broken and exact.most == 1.0
     for one in noisy:
         assert one.low < 0.55 and not one.broken and 0.5 < one.most < 0.6

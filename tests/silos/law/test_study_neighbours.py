@@ -19,9 +19,9 @@ def test_messages_have_one_shape(rules):
     assert found.questions == 14 and {one.model for one in QUESTIONS} == set(MODELS) and found.tables == 22
     assert set(found.shapes) == {found.shapes[0]}
     if rules == NO_RULES:
-        assert found.told == found.replies and found.changed == 0
+        assert found.answers == found.replies and found.differences == 0
     else:  # five rows of the rarer sex are one record away from a small cell
-        assert 0 < found.told < found.replies and 0 < found.changed < found.tables * found.replies
+        assert 0 < found.answers < found.replies and 0 < found.differences < found.tables * found.replies
 
 
 def test_a_shape_has_lengths_and_keys_and_no_digits():

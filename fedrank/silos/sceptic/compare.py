@@ -153,7 +153,7 @@ class Answer:
 
     @property
     def uses_others(self) -> bool:
-        """Whether the model to use takes something from at least one other silo."""
+        """True if the model to use takes something from at least one other silo."""
         if self.recommended == "shrunk":
             return any(probability >= _PARTNER for probability in self.partners.values())
         return self.recommended not in ("alone", "trees")

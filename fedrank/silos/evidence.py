@@ -291,8 +291,8 @@ def _inversion(
 _CHOSEN = ("alone", "as-they-are", "averaged", "fedavg", "federated", "shrunk")
 #: Most silos for which it is done: with hundreds it would take longer than the run.
 MOST_SILOS = 16
-#: Fewest training rows of the rarer label, and fewest of both from which trees are tried: of fewer they are worse than
-#: a regression of the same rows at every target of the benchmark of answers, and scikit-learn takes seconds to load.
+#: Fewest training rows of the rarer label, and fewest of both from which trees are tried: of fewer they are the best
+#: simple way at no target of the benchmark of answers, and scikit-learn takes seconds to load.
 _FEWEST, _ENOUGH_FOR_TREES = 2, 400
 
 

@@ -339,4 +339,5 @@ def __getattr__(name: str) -> Callable[..., None]:
     """The commands with the settings of the default protocol, for whoever lists commands; others do not import it."""
     if name not in ("any_run", "any_sweep"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return command_of(name.removeprefix("any_"), defaults(DEFAULT_PROTOCOL))
+    made = globals()[name] = command_of(name.removeprefix("any_"), defaults(DEFAULT_PROTOCOL))  # made once
+    return made

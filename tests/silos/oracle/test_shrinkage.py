@@ -74,7 +74,7 @@ def test_silos_with_other_coefficients_are_told_and_their_models_left_out():
         others = [rows_of(rng, b, 300) for b in (beta, -beta, beta)]
         found.append(shrink(*mine, [Quadratic.of(fit_glm([one], 1.0)) for one in others]).partners)
     like = np.mean(found, axis=0)
-    assert like[0] > 0.5 and like[2] > 0.5 and like[1] < 0.05  # a half makes a partner
+    assert like[0] > 0.5 and like[2] > 0.5 and like[1] < 0.1  # a half makes a partner
 
 
 def test_shrinking_is_above_the_silo_alone_and_near_all_rows_where_silos_are_alike():

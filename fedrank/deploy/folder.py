@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
-from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.checkpoint import lock_folder, write_atomically
 
 
 class ServedFolder:
@@ -102,20 +102,12 @@ class ServedFolder:
         Raises:
             RunError: Another process uses it, or it cannot be made.
         """
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.path / self.lock_name, timeout=0)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock.acquire()
-        except Timeout as error:
-            raise RunError(f"{self.path}: another process uses this folder. Stop it, or choose another.") from error
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error}). Choose another folder.") from error
-        try:
+        with lock_folder(self.path, "uses this folder", name=self.lock_name):
             yield
-        finally:
-            lock.release()
 
 
 def read_token(path: Path, shortest: int = 1) -> str:

@@ -70,20 +70,21 @@ def _settle(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, doing: str, *, wait: float = 0.0) -> Iterator[None]:
+def lock_folder(folder: Path, doing: str, *, wait: float = 0.0, name: str = ".lock") -> Iterator[None]:
     """Use a folder exclusively; the lock of a process that was killed is free again.
 
     Args:
         folder: The folder, which is there.
         doing: What another process is doing there, for the error.
         wait: Seconds to wait for it.
+        name: File of the lock.
 
     Raises:
         RunError: Another process has the folder for longer, or its lock cannot be made.
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / ".lock", timeout=wait)
+    lock = FileLock(folder / name, timeout=wait)
     try:
         lock.acquire()
     except Timeout as error:

@@ -98,7 +98,7 @@ class LocalNetwork:
 
     @property
     def penalty(self) -> float:
-        """λ of the L2 penalty."""
+        """λ of the L2 penalty λ/2·‖θ‖² on the mean loss of a row: the setting, or the default of the kind of model."""
         if self.weight_decay is not None:
             return self.weight_decay
         return 0.0 if self.widths else _DECAY

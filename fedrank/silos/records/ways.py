@@ -51,7 +51,7 @@ class Linear:
     ranges: Ranges
 
     def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
-        """Log-odds of rows."""
+        """Log-odds of label 1 [rows], of rows in the columns' own units; NaN is a missing value."""
         return self.ranges.rows(x) @ self.beta
 
 
@@ -157,7 +157,7 @@ class Stacked:
     weights: Float[np.ndarray, " weights"]
 
     def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
-        """Log-odds of rows."""
+        """Log-odds of label 1 [rows], of rows in the columns' own units; NaN is a missing value."""
         return np.column_stack([part(x) for part in self.parts]) @ self.weights[:-1] + self.weights[-1]
 
 

@@ -242,7 +242,7 @@ def verdicts_table(one: Answer) -> Table:
     columns = (
         Column("silo", "silo"), Column("verdict", "verdict"), Column("gain", "AUC with its rows", numeric=True),
         Column("visible", "harm that would have been seen", numeric=True, digits=3),
-        Column("partner", "probability to be like it", numeric=True, digits=2),
+        Column("partner", "weight in the shrunk model", numeric=True, digits=2),
         Column("as", "AUC of its model as it is", numeric=True, digits=3), Column("like", "not told apart from"),
     )  # fmt: skip
     rows = tuple(

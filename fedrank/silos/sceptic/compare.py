@@ -40,8 +40,10 @@ RECOMMENDED = "recommended"
 _NESTED = Way(
     "recommended", "What is recommended inside the training rows of each fold: an estimate without choice.", "method"
 )
-#: Probability from which a silo counts as a partner, and slope of calibration from which nothing is warned of.
+#: Weight from which a silo is named as one that the model is shrunk to; slope of calibration below which is a warning.
 _PARTNER, _SLOPE = 0.5, 0.8
+#: Probability with which the best of what one tries first is above what is recommended by luck alone.
+_CHANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,7 @@ class Row:
 
     @property
     def about(self) -> Way:
-        """Title and description."""
+        """Title, description and kind of the way, as tables show them."""
         return WAYS.get(self.way, _NESTED)
 
     def as_json(self) -> dict[str, Json]:
@@ -144,7 +146,7 @@ class Answer:
 
     @property
     def partners(self) -> dict[str, float]:
-        """Name of each other silo -> probability that its model is like the target's, of a shrunk model."""
+        """Name of each other silo -> posterior weight, 0 to 1, of the sets with it that the model is shrunk to."""
         model = self.chosen.models.get("shrunk")
         if not isinstance(model, Glm) or model.partners is None:
             return {}
@@ -174,6 +176,9 @@ class Answer:
             )
         of = say(Named(self.name), f" ({self.table.silos[self.target].n_rows:,} rows): use ", Named(use))
         said = say(of, ", AUC ", Measured(self.auc.value, "AUC"), "; ", sure, ".")
+        tried = sum(row.about.kind == "baseline" for row in self.rows)
+        if self.gain.value < 0 and self.gain.p * tried < _CHANCE:
+            said += say(" That is more than the luck of the best of ", Named(f"{tried}"), " explains: use that one.")
         guessed = compare_aucs(Estimate(self.auc.value - 0.5, self.auc.error), "guessing")
         if guessed.verdict is not Reading.BETTER:
             said += say(" Its AUC is ", guessed, ": do not use any of them yet.")

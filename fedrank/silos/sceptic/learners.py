@@ -113,7 +113,7 @@ class Glm:
     Attributes:
         beta: Coefficients of standardised columns, the intercept first.
         moments: What standardises.
-        partners: Of a model that is shrunk to others', the probability of each of them to be like the silo; else None.
+        partners: Of a model that is shrunk to others', the posterior weight of the sets with each of them; else None.
     """
 
     beta: Float[np.ndarray, " p"]
@@ -121,7 +121,7 @@ class Glm:
     partners: Float[np.ndarray, " others"] | None = None
 
     def __call__(self, x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " rows"]:
-        """Log-odds of rows."""
+        """Log-odds of label 1 [rows], of rows in the columns' own units; NaN is a missing value."""
         return design(x, self.moments) @ self.beta
 
 

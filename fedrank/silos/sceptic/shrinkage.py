@@ -64,7 +64,8 @@ class Shrunk(NamedTuple):
 
     Attributes:
         beta: Coefficients of standardised columns, the intercept first.
-        partners: Posterior probability of each other silo that its coefficients are like the silo's.
+        partners: Posterior weight of the sets that each other silo is in, 0 to 1. A low one does not say that the silo
+            is unlike: of two that tell the same, one may do.
     """
 
     beta: Float[np.ndarray, " p"]

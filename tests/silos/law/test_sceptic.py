@@ -392,3 +392,15 @@ def test_the_recommended_model_scores_from_its_file_what_it_scored_here(answered
     np.testing.assert_allclose(
         loaded.score(gaps), answered.chosen.models[way](gaps.astype(float)), rtol=1e-4, atol=1e-5
     )
+
+
+def test_the_headline_names_a_simple_way_that_is_better_by_more_than_luck(answered):
+    import dataclasses
+
+    rng = np.random.default_rng(0)
+    truth = np.where(answered.own.y > 0, 1.0, -1.0)
+    noise = rng.standard_normal(len(truth))
+    for strength, named in ((3.0, True), (0.0, False)):  # far better, and as good by chance
+        scores = {"recommended": noise, "alone": strength * truth + rng.standard_normal(len(truth))}
+        made = dataclasses.replace(answered, scores=scores, rival="alone")
+        assert ("use that one" in str(made.headline())) is named

@@ -29,7 +29,7 @@ def with_keys(**more):
 
 
 def sent(message):
-    """A message as it arrives."""
+    """A message written as JSON and read again, as it arrives at the other side."""
     return type(message).from_json(json.loads(json.dumps(message.as_json())))
 
 

@@ -58,7 +58,7 @@ def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any]
     for rows in sizes:
         x = rng.standard_normal((rows, COLUMNS))
         silos.append(Own(x, (rng.random(rows) < 1 / (1 + np.exp(-(x @ beta)))).astype(float)))
-    x, y = silos[1]
+    x, y, _ = silos[1]
     if wrong:
         silos[1] = Own(x, 1 - y if wrong == "inverted" else rng.permutation(y))
     return silos, rng
@@ -67,13 +67,15 @@ def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any]
 def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, int]:
     """What one division says about one federation: 1 for yes."""
     from fedrank.silos.sceptic.learners import choose_penalty
-    from fedrank.silos.sceptic.probes import probe
+    from fedrank.silos.sceptic.probes import probe, score_models
+    from fedrank.silos.sceptic.summary import Summary
     from fedrank.silos.sceptic.verdicts import verdicts
 
     silos, rng = federation(seed, sizes, wrong)
-    penalties = [choose_penalty(own, rng) for own in silos]
-    probes = probe(silos, penalties, 0, [f"x{k}" for k in range(COLUMNS)])
-    words = {verdict.silo: verdict.word for verdict in verdicts(silos, 0, rng)}
+    told = [Summary.of(own, choose_penalty(own, rng)) for own in silos]
+    others = {silo: one for silo, one in enumerate(told) if silo}
+    probes = probe(told, score_models(silos[0], others), 0, [f"x{k}" for k in range(COLUMNS)])
+    words = {verdict.silo: verdict.word for verdict in verdicts(silos[0], others, rng)}
     honest = [silo for silo in words if not (wrong and silo == 1)]
     found = {
         "false harm": any(words[silo] == "harms" for silo in honest),
@@ -132,10 +134,10 @@ def divided(silos: list[Any], target: int, rows: int, seed: int) -> dict[str, An
     mine = silos[target]
     order = rng.permutation(mine.rows)
     train, test = mine[order[:rows]], mine[order[rows:]]
-    others = [own[rng.permutation(own.rows)[:OTHERS]] for k, own in enumerate(silos) if k != target]
+    others = {k: own[rng.permutation(own.rows)[:OTHERS]] for k, own in enumerate(silos) if k != target}
     if train.rarer < 4 or test.rarer < 5:
         return {}
-    chosen = choose(train, Others.of(others, rng), rng)
+    chosen = choose(train, Others.of(others, DIVISIONS + seed), rng)
     found = {way: round(auc(model(test.x), test.y).value, 5) for way, model in chosen.models.items()}
     simple = [way for way in chosen.scores if WAYS[way].kind == "baseline"]
     first = min(simple, key=lambda way: calibrated_log_loss(chosen.scores[way], train.y))

@@ -68,16 +68,17 @@ class LabelledColumns(Columns):
     positive: str | None = setting(None, "Value of the label that counts as 1.")
 
 
-def table_of(data: str, columns: LabelledColumns) -> Any:
+def table_of(data: str, columns: LabelledColumns, **more: Any) -> Any:
     """The silos of a file or of a set's name; gaps stay gaps.
 
     Args:
         data: The file, or the name of a set.
         columns: What its columns mean.
+        more: Further settings of :func:`fedrank.data.load`.
 
     Raises:
         FedrankError: There is no such data, or no such column.
     """
     from fedrank.data import load
 
-    return load(data, "silos", gaps="impute", **asdict(columns))
+    return load(data, "silos", gaps="impute", **asdict(columns), **more)

@@ -23,6 +23,7 @@ def compare(
     *,
     target: Names = (),
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
+    person: str = "",
     without: Names = (),
     seed: int = 0,
     out: Path | None = None,
@@ -35,6 +36,7 @@ def compare(
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
         target: Silos that ask, by name; without it each in turn.
         meaning: What the columns mean.
+        person: Column of persons who may have several rows, which stay in one fold.
         without: Silos that are left out.
         seed: Draws the folds.
         out: Also write everything there: a page (.html), or JSON.
@@ -43,7 +45,7 @@ def compare(
     from fedrank.silos.report.answer import answers_sentence
     from fedrank.silos.sceptic.compare import answer, targets_of
 
-    table = table_of(data, meaning)
+    table = table_of(data, meaning, **({"person": person} if person else {}))
     for name in [table.names[table.index(name)] for name in without]:
         table = table.without(name)
     wanted, left = targets_of(table, target)

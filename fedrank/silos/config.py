@@ -25,7 +25,7 @@ TRAIN, TRAIN_GENERATED = 0.6, 40.0
 #: Data that is no file of one's own.
 _SETS = ("generated", "heart-disease", "health-insurance")
 #: Settings of a file of one's own.
-OWN_FILE = ("silo", "label", "positive", "drop", "categorical", "missing")
+OWN_FILE = ("silo", "label", "positive", "drop", "categorical", "missing", "person")
 
 #: Validation rows to test rows of the thesis (Lundahl 2021, Section 7): 40 % and 59 %.
 VALIDATION = 40 / 99
@@ -62,6 +62,7 @@ class Silos:
     drop: tuple[str, ...] = setting((), "Own file: columns that are no features, such as an id.")
     categorical: tuple[str, ...] = setting((), "Own file: columns of numbers that are names, one feature a value.")
     missing: tuple[str, ...] = setting((), "Own file: values that mean a missing one, such as -9 or 999.")
+    person: str = setting("", "Own file: the column of persons who may have several rows, which stay together.")
     count: int = setting(4, "Generated data: number of silos.", needs=("data", ("generated", "own")))
     rows: int = setting(400, "Generated data: rows of a silo.", needs=("data", ("generated",)))
 
@@ -204,6 +205,11 @@ class SiloRun(RunConfig):
             raise ConfigError(
                 "silos.stratified divides rows by their labels, so that one record moves others; leave it out where a "
                 "record has an ε (privacy.epsilon)."
+            )
+        if self.silos.person:
+            raise ConfigError(
+                "silos.person keeps rows of a person together, so that one record moves others; leave it out where a "
+                "record has an ε (privacy.epsilon), which is of a row and not of a person."
             )
         if self.silos.first_look:
             raise ConfigError(

@@ -35,7 +35,7 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.silos.build import SiloExperiment, build_silos, public_standards, sizes
 from fedrank.silos.config import SiloRun, Silos
 from fedrank.silos.data.coding import LARGEST, Coding, as_codes, cell_number, numbers_of, refuse_spellings, without
-from fedrank.silos.data.files import read_columns, table_of
+from fedrank.silos.data.files import number_persons, read_columns, table_of
 from fedrank.silos.data.looks import looks_wrong
 from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -106,8 +106,12 @@ def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[S
         raise DataError(
             f"there is no column {settings.label!r} with the label; the columns are {', '.join(columns)}.", path
         )
+    if settings.person and settings.person not in columns:
+        raise DataError(
+            f"there is no column {settings.person!r} of persons; the columns are {', '.join(columns)}.", path
+        )
     label = columns[settings.label]
-    names = tuple(sorted(set(columns) - {settings.label, settings.silo, *settings.drop}))
+    names = tuple(sorted(set(columns) - {settings.label, settings.silo, settings.person, *settings.drop}))
     known = np.array([private or value is not None for value in label])
     if not names or not known.any():
         raise DataError("there are no features or no rows with a label; nothing to learn from.", path)
@@ -119,7 +123,8 @@ def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[S
         labels = _labels([value for value in label if value is not None], settings, path)
     for said in looks_wrong(features, labels, names):
         _log.warning("%s: %s", path.name, said)
-    return Silo(path.name.split(".")[0], features, labels), names
+    persons = number_persons(columns[settings.person])[known] if settings.person else None
+    return Silo(path.name.split(".")[0], features, labels, person=persons), names
 
 
 def _each_cell(name: str, values: Sequence[Any], settings: Silos, path: Path) -> Float[np.ndarray, " rows"]:

@@ -331,8 +331,9 @@ def _of(experiment: SiloExperiment, target: int, trees: bool) -> dict[str, Json]
         test = _own(experiment.arrays.test, division, target)
         if mine.rarer < _FEWEST:
             return {}
-        rest = [_own(experiment.arrays.train, division, k) for k in range(experiment.n_parties) if k != target]
-        chosen = choose(mine, Others.of(rest, rng), rng, _CHOSEN)
+        others = [k for k in range(experiment.n_parties) if k != target]
+        rest = {k: _own(experiment.arrays.train, division, k) for k in others}
+        chosen = choose(mine, Others.of(rest, seed), rng, _CHOSEN)
         models = {**chosen.models, **({"trees": fit_trees(mine)} if trees else {})}
         for way in ways:
             values[way].append(_measure(experiment, models[way](test.x), test.y) if way in models else None)

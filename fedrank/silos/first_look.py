@@ -1,17 +1,14 @@
-"""Before the first round: who helps and who harms the target, and whose labels look inverted, as messages.
+"""Before the first round: who helps and who harms the target, what looks wrong at a silo, and a model shrunk to others.
 
-The verdicts of :mod:`fedrank.silos.sceptic.verdicts`, from sums that cross instead of rows. Each other silo is an arm,
-and so is the target alone; of each arm there is a model for every fold of the target's rows::
+The answer of ``fedrank silos compare`` (:mod:`fedrank.silos.sceptic.compare`) where each silo has its own rows::
 
-    totals     server asks; silos send counts and totals of their columns, and their own model      → means
-    squares    server sends means; silos send squares around them                                   → deviations
-    newton …   server sends β of every arm and fold; a silo sends derivatives for its arm, the target for all of
-               them, its own penalty included; β ← β + H⁻¹g                                          a few times
-    judge      server sends the models to the target alone; it sends AUC differences with their errors
+    summaries  server asks; each silo sends its message (:mod:`fedrank.silos.sceptic.summary`)
+    judge      server sends all messages to the target alone; it sends AUCs and differences of AUCs with their errors,
+               and the weight of each silo in the shrunk model
 
-Everything crosses as double precision, and a verdict is that of the rows at one place. Which rows are in which fold
-stays at the target, and so do all scores. A setup of a run (:attr:`fedrank.core.protocol.Protocol.setup`): it runs in a
-simulator and over Flower.
+Everything crosses as double precision, and what is found is what the rows at one place give. Which rows are in which
+fold stays at the target, and so do all scores. A setup of a run (:attr:`fedrank.core.protocol.Protocol.setup`): it runs
+in a simulator and over Flower.
 """
 
 from __future__ import annotations
@@ -31,15 +28,21 @@ from fedrank.core.messages import Array, field, message, u1, u4
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.trees import Json
+from fedrank.data.sources import is_known
 from fedrank.engine.setup import run_setup
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.config import SiloRun
-from fedrank.silos.glm.newton import Sums, ridge, sums
-from fedrank.silos.glm.sums import Moments, moments_of
-from fedrank.silos.sceptic.auc import Estimate, auc, difference
-from fedrank.silos.sceptic.learners import Own, choose_penalty, design, fit_alone, folds, rows_of
-from fedrank.silos.sceptic.probes import LEVEL, below_half
-from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdict_of
+from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.sceptic.auc import Estimate
+from fedrank.silos.sceptic.compare import FEWEST, answer_by_messages
+from fedrank.silos.sceptic.learners import Own, rows_of
+from fedrank.silos.sceptic.probes import Probes, probe
+from fedrank.silos.sceptic.summary import Summary, length, summary_of
+from fedrank.silos.sceptic.verdicts import Verdict, verdict_of
+from fedrank.silos.sceptic.ways import WAYS
+
+#: Ways that a first look compares.
+_WAYS = ("alone", "as-they-are", "averaged", "shrunk")
 
 
 def pack(values: Float[np.ndarray, "*axes"]) -> UInt8[np.ndarray, "*axes bytes"]:
@@ -60,58 +63,31 @@ class Begin:
 
 
 @message(kind=2)
-class Totals:
-    """Silo to server: counts, totals and squares of its columns, by fold for the target, and its own model.
+class Told:
+    """Silo to server: its message."""
 
-    Squares are around the silo's own means, so that no digits are lost, and are brought to common means by the server.
-    """
-
-    totals: Array = field(u1["models", "cells":"thrice", "bytes":8], "values of a column, their sum, and squares")
-    model: Array = field(u1["parameters", "bytes":8], "coefficients of the silo's own model, in the columns' units")
+    numbers: Array = field(u1["statistics", "bytes":8], "moments of columns, model, log-likelihood to second order")
 
 
 @message(kind=3)
-class Models:
-    """Server to silos: a model of each arm and fold, and what its columns are standardised by."""
+class Shown:
+    """Server to the target: the messages of all silos."""
 
-    means: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "means of columns")
-    deviations: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "deviations of columns")
-    weights: Array = field(u1["silos", "models", "parameters", "bytes":8], "coefficients of standardised columns")
+    numbers: Array = field(u1["silos", "statistics", "bytes":8], "each silo's message")
 
 
 @message(kind=4)
-class Derivatives:
-    """Silo to server: log-likelihood, gradient and information at the models, summed over its rows."""
-
-    sums: Array = field(u1["silos", "models", "cells":"numbers", "bytes":8], "sums over the silo's rows")
-
-
-@message(kind=5)
-class Shown:
-    """Server to the target: the models of all arms, and each silo's own."""
-
-    means: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "means of columns")
-    deviations: Array = field(u1["silos", "models", "cells":"columns", "bytes":8], "deviations of columns")
-    weights: Array = field(u1["silos", "models", "parameters", "bytes":8], "coefficients of standardised columns")
-    own: Array = field(u1["silos", "parameters", "bytes":8], "each silo's own model, in the columns' units")
-
-
-@message(kind=6)
 class Judged:
-    """Target to server: what each arm's models are worth on its rows."""
+    """Target to server: what each silo's rows and model are worth on its rows."""
 
-    gains: Array = field(u1["silos", "bytes":8], "AUC of the arm minus that of the target alone")
+    gains: Array = field(u1["silos", "bytes":8], "AUC with the silo's rows minus that of the target alone")
     errors: Array = field(u1["silos", "bytes":8], "standard errors of these")
     scores: Array = field(u1["silos", "bytes":8], "AUC of each silo's own model as it is")
     score_errors: Array = field(u1["silos", "bytes":8], "standard errors of these")
-
-
-#: Rounds of Newton's method; penalised models take five to seven.
-_STEPS = 7
-#: Where no coefficient moves by more, the next step moves them by rounding errors: Newton's method squares its error.
-_CONVERGED = 1e-7
-#: A column is constant where its deviation is below this share of its mean, as in :mod:`fedrank.silos.glm.sums`.
-_CONSTANT = 1e-12
+    weights: Array = field(u1["silos", "bytes":8], "weight of each silo in the shrunk model")
+    reached: Array = field(
+        u1["cells":5, "bytes":8], "what is recommended, its AUC, the same minus that of the target alone; errors"
+    )
 
 
 class Looked(NamedTuple):
@@ -120,31 +96,40 @@ class Looked(NamedTuple):
     Attributes:
         target: Its number.
         verdicts: Who helps and who harms.
-        scores: AUC of each silo's own model on the target's rows, by silo; that of the target is not there.
-        inverted: Silos whose labels look inverted, with the corrected p-value.
+        probes: What looks wrong at a silo.
+        weights: Weight of each other silo in the shrunk model, 0 to 1, by silo.
+        recommended: The way to a model that is recommended, one of :data:`~fedrank.silos.sceptic.ways.WAYS`.
+        auc: Its AUC on the target's rows, chosen anew in each fold.
+        over_alone: The same minus that of the target's own model.
     """
 
     target: int
     verdicts: tuple[Verdict, ...]
-    scores: dict[int, Estimate]
-    inverted: dict[int, float]
+    probes: Probes
+    weights: dict[int, float]
+    recommended: str
+    auc: Estimate
+    over_alone: Estimate
 
     def as_json(self, names: Sequence[str]) -> dict[str, Any]:
         """As it stands in ``first_look.json``, silos by name."""
-        said = [
-            f"{names[silo]}: its model orders the rows of {names[self.target]} the wrong way round (AUC "
-            f"{self.scores[silo].value:.2f}): labels look inverted."
-            for silo in self.inverted
-        ]
+        said = [f"{names[alarm.silo]}: {alarm.text}." for alarm in self.probes.alarms]
         said += [f"{names[one.silo]} {one.text}." for one in self.verdicts if one.word == "harms"]
+        kinds = {silo: [one.kind for one in self.probes.alarms if one.silo == silo] for silo in self.weights}
         return {
             "target": names[self.target],
             "warnings": said,
+            "recommended": self.recommended,
+            "title": WAYS[self.recommended].title,
+            "auc": _numbers(self.auc),
+            "over_alone": _numbers(self.over_alone),
             "silos": {
                 names[one.silo]: {
                     **one.as_json(),
-                    "auc_as_it_is": _finite(self.scores[one.silo].value),
-                    "labels_look_inverted": one.silo in self.inverted,
+                    "auc_as_it_is": _finite(self.probes.scores[one.silo].value),
+                    "weight": self.weights[one.silo],
+                    "alarms": kinds[one.silo],
+                    "labels_look_inverted": "inverted" in kinds[one.silo],
                 }
                 for one in self.verdicts
             },
@@ -153,26 +138,14 @@ class Looked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LookState:
-    """State of the server; axes: arms, folds, and columns or coefficients.
+    """State of the server.
 
     Attributes:
-        own: Each silo's own model.
-        means: Means of columns.
-        deviations: Their deviations.
-        beta: Coefficients at which silos are asked next.
-        before: Those of the step before.
-        value: Penalised log-likelihood at ``before``.
-        step: What was added to ``before``; infinite before the first.
+        numbers: Each silo's message.
         looked: The end.
     """
 
-    own: Float[np.ndarray, "silos coefficients"]
-    means: Float[np.ndarray, "arms folds columns"]
-    deviations: Float[np.ndarray, "arms folds columns"]
-    beta: Float[np.ndarray, "arms folds coefficients"]
-    before: Float[np.ndarray, "arms folds coefficients"]
-    value: Float[np.ndarray, "arms folds"]
-    step: Float[np.ndarray, "arms folds coefficients"]
+    numbers: Float[np.ndarray, "silos numbers"]
     looked: Looked | None = None
 
 
@@ -184,13 +157,17 @@ class FirstLook(Protocol):
         silos: Number of silos.
         columns: Number of columns.
         target: Number of the silo that asks.
-        seed: Draws the folds at the target.
+        seed: Draws the folds at the silos.
+        column_names: Names of the columns, where the server knows them; else they are numbered from 1.
+        names: Names of the silos, for the sentences; empty: they are numbered.
     """
 
     silos: int
     columns: int
     target: int
     seed: int = 0
+    column_names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     name = "first-look"
 
@@ -198,31 +175,17 @@ class FirstLook(Protocol):
     @override
     def sizes(self) -> dict[str, int]:  # type: ignore[override]
         """Lengths of the messages' axes and largest values, by name."""
-        c = self.columns
-        return {
-            "silos": self.silos,
-            "models": FOLDS,
-            "columns": c,
-            "thrice": 3 * c,
-            "parameters": c + 1,
-            "numbers": 2 + c + (c + 1) * (c + 2) // 2,
-            "largest_silo": max(1, self.silos - 1),
-        }
+        return {"silos": self.silos, "statistics": length(self.columns), "largest_silo": max(1, self.silos - 1)}
 
     @cached_property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        return (SendTotals(self), *(Step(self, number) for number in range(_STEPS)), Judge(self))
+        return (SendSummaries(self), Judge(self))
 
     @override
     def init(self, key: Any) -> LookState:
         del key
-        shape = (self.silos, FOLDS)
-        at, whole = np.zeros((*shape, self.columns)), np.zeros((*shape, self.columns + 1))
-        return LookState(
-            np.zeros((self.silos, self.columns + 1)), at, at, whole, whole, np.full(shape, -np.inf),
-            np.full_like(whole, np.inf),
-        )  # fmt: skip
+        return LookState(np.zeros((self.silos, length(self.columns))))
 
     @override
     def weights(self, state: LookState) -> None:
@@ -231,22 +194,22 @@ class FirstLook(Protocol):
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
         return PrivacyReport.none(
-            rounds, "Sums over each silo's rows cross, and its own model; the server sees each silo's as they are."
+            rounds,
+            "Sums over each silo's rows cross, and its own model; server and target see each as they are.",
         )
 
     def party(self, own: Own, number: int) -> Party:
         """The party of one silo."""
         return Party(own, {"number": np.array(number, np.int64)})
 
-    def arms(self, number: int) -> list[int]:
-        """Arms to whose sums a silo adds: the target to all, another one to its own."""
-        return list(range(self.silos)) if number == self.target else [number]
+    def told(self, numbers: Float[np.ndarray, "silos numbers"]) -> list[Summary]:
+        """The silos' messages."""
+        return [Summary.from_flat(one, self.columns) for one in numbers]
 
-    def members(self) -> Bool[np.ndarray, "arms silos"]:
-        """Silos whose sums make an arm."""
-        made = np.eye(self.silos, dtype=bool)
-        made[:, self.target] = True
-        return made
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.column_names or tuple(f"column {k + 1}" for k in range(self.columns))
 
 
 @dataclass(frozen=True)
@@ -263,17 +226,6 @@ class _HostExchange(Exchange):
     def draw_from_os(self) -> PyTree:
         return None
 
-    def number(self, party: Party) -> int:
-        """Number of the silo."""
-        return int(party.own["number"])
-
-    def parts(self, party: Party) -> list[Own]:
-        """The rows that count in each fold: of the target those that are not in it, of others all."""
-        own: Own = party.shared
-        if "fold" not in party.own:
-            return [own] * FOLDS
-        return [own[party.own["fold"] != fold] for fold in range(FOLDS)]
-
     def require(self, arrived: Bool[np.ndarray, " silos"], asked: list[int]) -> None:
         """Refuse to go on without a silo: a verdict about the others would be another one."""
         missing = [silo for silo in asked if not arrived[silo]]
@@ -282,117 +234,29 @@ class _HostExchange(Exchange):
 
 
 @dataclass(frozen=True)
-class SendTotals(_HostExchange, request=Begin, reply=Totals):
-    """Counts, totals and squares of columns, and each silo's own model."""
+class SendSummaries(_HostExchange, request=Begin, reply=Told):
+    """Each silo's message."""
 
-    name = "look-totals"
+    name = "look-summaries"
 
     @override
     def ask(self, state: LookState) -> Begin:
         return Begin(np.uint32(self.settings.target))
 
     @override
-    def respond(self, request: Begin, party: Party, draws: PyTree) -> tuple[Party, Totals]:
-        s, own, number = self.settings, party.shared, self.number(party)
-        rng = draw_of(s.seed, number)
-        kept = dict(party.own)
-        if number == s.target:
-            fold = folds(own, FOLDS, rng)
-            # In the order in which the folds are judged, so that chance falls alike.
-            penalties = [choose_penalty(own[fold != one], rng) for one in np.unique(fold)]
-            kept |= {"fold": fold, "penalty": np.array(penalties + [1.0] * (FOLDS - len(penalties)))}
-        party = party._replace(own=kept)
-        totals = np.array([_totals(one.x) for one in self.parts(party)])
-        made = fit_alone(own, choose_penalty(own, draw_of(s.seed, number, "own model")))
-        varies = made.moments.deviation > 0
-        slopes = np.where(varies, made.beta[1:] / np.where(varies, made.moments.deviation, 1.0), 0.0)
-        model = np.append(made.beta[0] - slopes @ made.moments.mean, slopes)
-        return party, Totals(pack(totals), pack(model))
+    def respond(self, request: Begin, party: Party, draws: PyTree) -> tuple[Party, Told]:
+        made = summary_of(party.shared, self.settings.seed, int(party.own["number"]))
+        return party, Told(pack(made.flat()))
 
     @override
-    def tell(self, state: LookState, replies: Totals, arrived: Bool[np.ndarray, " silos"]) -> LookState:
+    def tell(self, state: LookState, replies: Told, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         self.require(arrived, list(range(self.settings.silos)))
-        each = unpack(replies.totals)
-        members = self.settings.members()
-        count, total, squares = np.split(each, 3, axis=-1)
-        there = np.maximum(np.einsum("as,sfc->afc", members, count), 1)
-        means = np.einsum("as,sfc->afc", members, total) / there
-        # Squares around a common mean: those around each silo's own, and those of its mean (Chan et al. 1983).
-        apart = total / np.maximum(count, 1) - means[:, None]
-        around = np.einsum("as,asfc->afc", members, squares + count * apart**2)
-        deviation = np.sqrt(around / there)
-        return replace(
-            state,
-            own=unpack(replies.model),
-            means=means,
-            deviations=np.where(deviation > _CONSTANT * np.abs(means), deviation, 0.0),
-        )
-
-
-@dataclass(frozen=True)
-class Step(_HostExchange, request=Models, reply=Derivatives):
-    """One step of Newton's method of every arm and fold at once, halved where the one before lost.
-
-    Attributes:
-        step: Number of the step, from 0.
-    """
-
-    step: int = 0
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the step."""
-        return f"look-newton-{self.step + 1}"
-
-    def has_converged(self, state: LookState) -> bool:
-        """True if all models are those of the largest penalised likelihood."""
-        return bool((np.abs(state.step) <= _CONVERGED).all())
-
-    @override
-    def asked(self, state: LookState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return np.full(parties, not self.has_converged(state))  # who is not asked starts no process
-
-    @override
-    def ask(self, state: LookState) -> Models:
-        return Models(pack(state.means), pack(state.deviations), pack(state.beta))
-
-    @override
-    def respond(self, request: Models, party: Party, draws: PyTree) -> tuple[Party, Derivatives]:
-        s, number = self.settings, self.number(party)
-        means, deviations, beta = (unpack(one) for one in (request.means, request.deviations, request.weights))
-        out = np.zeros((s.silos, FOLDS, s.sizes["numbers"]))
-        parts = self.parts(party)
-        for arm in s.arms(number):
-            for fold, part in enumerate(parts):
-                at = beta[arm, fold]
-                got = sums("logistic", at, _design(part.x, means[arm, fold], deviations[arm, fold]), part.y)
-                if number == s.target:
-                    pull = ridge(len(at), float(party.own["penalty"][fold]))
-                    got = got + Sums(-0.5 * float(at @ pull @ at), -pull @ at, pull)
-                out[arm, fold] = got.flat()
-        return party, Derivatives(pack(out))
-
-    @override
-    def tell(self, state: LookState, replies: Derivatives, arrived: Bool[np.ndarray, " silos"]) -> LookState:
-        if self.has_converged(state):
-            return state
-        self.require(arrived, list(range(self.settings.silos)))
-        total = unpack(replies.sums).sum(axis=0)
-        beta, before, value, step = (one.copy() for one in (state.beta, state.before, state.value, state.step))
-        for arm, fold in np.ndindex(*value.shape):
-            got = Sums.of(total[arm, fold], beta.shape[-1])
-            if got.value < value[arm, fold] - 1e-9 * abs(value[arm, fold]):
-                step[arm, fold] /= 2
-            else:
-                before[arm, fold], value[arm, fold] = beta[arm, fold], got.value
-                step[arm, fold] = np.linalg.lstsq(got.information, got.gradient, rcond=1e-14)[0]
-            beta[arm, fold] = before[arm, fold] + step[arm, fold]
-        return replace(state, beta=beta, before=before, value=value, step=step)
+        return replace(state, numbers=unpack(replies.numbers))
 
 
 @dataclass(frozen=True)
 class Judge(_HostExchange, request=Shown, reply=Judged):
-    """The target judges the models of every arm on the rows that they have not seen."""
+    """The target judges the others' models, and models with the others' rows, on its own rows."""
 
     name = "look-judge"
 
@@ -402,64 +266,50 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
 
     @override
     def ask(self, state: LookState) -> Shown:
-        return Shown(pack(state.means), pack(state.deviations), pack(state.beta), pack(state.own))
+        return Shown(pack(state.numbers))
 
     @override
     def respond(self, request: Shown, party: Party, draws: PyTree) -> tuple[Party, Judged]:
-        s, own, fold = self.settings, party.shared, party.own["fold"]
-        means, deviations, beta = (unpack(one) for one in (request.means, request.deviations, request.weights))
-        scores = np.empty((s.silos, own.rows))
-        for arm, number in np.ndindex(s.silos, FOLDS):
-            test = fold == number
-            x = _design(own.x[test], means[arm, number], deviations[arm, number])
-            scores[arm, test] = x @ beta[arm, number]
-        first = own.first
-        gains = [difference(one[first], scores[s.target, first], own.y[first], fold[first]) for one in scores]
-        own_moments = moments_of([own.x])
-        known = np.where(np.isnan(own.x), own_moments.mean, own.x)
-        as_they_are = [auc((known @ model[1:] + model[0])[first], own.y[first]) for model in unpack(request.own)]
-        values = (
-            [one.value for one in gains],
-            [one.error for one in gains],
-            [one.value for one in as_they_are],
-            [one.error for one in as_they_are],
-        )
-        return party, Judged(*(pack(np.array(one, float)) for one in values))
+        s, own = self.settings, party.shared
+        told = {str(k): one for k, one in enumerate(s.told(unpack(request.numbers)))}
+        rows = Silo(str(s.target), own.x, own.y.astype(np.int8), person=own.person)
+        table = SiloTable("own", (rows,), s.features, "label")
+        found = answer_by_messages(table, list(told), str(s.target), told, seed=s.seed, ways=_WAYS)
+        gains, scores = np.zeros((s.silos, 2)), np.zeros((s.silos, 2))
+        for one in found.verdicts:
+            gains[one.silo], scores[one.silo] = one.gain, found.probes.scores[one.silo]
+        weights = np.array([found.partners.get(name, 0.0) for name in told])
+        reached = np.array([_WAYS.index(found.recommended), *found.auc, *found.over_alone])
+        return party, Judged(*map(pack, (gains[:, 0], gains[:, 1], scores[:, 0], scores[:, 1], weights, reached)))
 
     @override
     def tell(self, state: LookState, replies: Judged, arrived: Bool[np.ndarray, " silos"]) -> LookState:
         s = self.settings
         self.require(arrived, [s.target])
-        told = (replies.gains, replies.errors, replies.scores, replies.score_errors)
-        gains, errors, scores, score_errors = (unpack(one[s.target]) for one in told)
+        told = (replies.gains, replies.errors, replies.scores, replies.score_errors, replies.weights, replies.reached)
+        gains, errors, scores, score_errors, weights, reached = (unpack(one[s.target]).tolist() for one in told)
         others = [silo for silo in range(s.silos) if silo != s.target]
         many = max(1, len(others))
-        judged = tuple(verdict_of(silo, Estimate(float(gains[silo]), float(errors[silo])), many) for silo in others)
-        seen = {silo: Estimate(float(scores[silo]), float(score_errors[silo])) for silo in others}
-        below = {silo: below_half(one, many) for silo, one in seen.items()}
-        inverted = {silo: p for silo, p in below.items() if p < LEVEL}
-        return replace(state, looked=Looked(s.target, judged, seen, inverted))
+        seen = {silo: Estimate(scores[silo], score_errors[silo]) for silo in others}
+        looked = Looked(
+            target=s.target,
+            verdicts=tuple(verdict_of(silo, Estimate(gains[silo], errors[silo]), many) for silo in others),
+            probes=probe(s.told(state.numbers), seen, s.target, s.features, s.names),
+            weights={silo: weights[silo] for silo in others},
+            recommended=_WAYS[int(np.clip(np.nan_to_num(reached[0]), 0, len(_WAYS) - 1))],
+            auc=Estimate(*reached[1:3]),
+            over_alone=Estimate(*reached[3:]),
+        )
+        return replace(state, looked=looked)
 
 
 def _finite(value: float) -> Json:
-    return value if np.isfinite(value) else None
+    return float(value) if np.isfinite(value) else None
 
 
-def _totals(x: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, " thrice"]:
-    there = ~np.isnan(x)
-    count, total = there.sum(axis=0), np.where(there, x, 0.0).sum(axis=0)
-    apart = np.where(there, x - total / np.maximum(count, 1), 0.0)
-    return np.concatenate([count, total, (apart**2).sum(axis=0)])
-
-
-def _design(
-    x: Float[np.ndarray, "rows columns"], mean: Float[np.ndarray, " columns"], deviation: Float[np.ndarray, " columns"]
-) -> Float[np.ndarray, "rows p"]:
-    return design(x, Moments(np.ones_like(mean), mean, deviation))
-
-
-#: Fewest rows of the rarer label at the target.
-_FEWEST = 4
+def _numbers(found: Estimate) -> dict[str, Json]:
+    low, high = found.interval()
+    return {"value": _finite(found.value), "low": _finite(low), "high": _finite(high)}
 
 
 def look_of(config: SiloRun, experiment: SiloExperiment, target: int | None = None) -> FirstLook:
@@ -471,7 +321,9 @@ def look_of(config: SiloRun, experiment: SiloExperiment, target: int | None = No
         target: Number of the silo that asks; None: the run's first.
     """
     first = experiment.targets[0] if target is None else target
-    return FirstLook(experiment.n_parties, experiment.table.n_features, first, config.seed)
+    table = experiment.table
+    known = table.feature_names if is_known(config.data, config.task) else ()
+    return FirstLook(experiment.n_parties, table.n_features, first, config.seed, known, tuple(experiment.names))
 
 
 def first_looks(experiment: SiloExperiment) -> dict[str, Any]:
@@ -482,10 +334,10 @@ def first_looks(experiment: SiloExperiment) -> dict[str, Any]:
     """
     rows, out = rows_of(experiment.table), {}
     for target in experiment.targets:
-        if rows[target].rarer < _FEWEST:
+        if rows[target].rarer < FEWEST:
             raise DataError(
                 f"silos.first_look: {experiment.names[target]} has {rows[target].rarer} rows of the rarer label, and "
-                f"{_FEWEST} are needed; take another target, or leave it out."
+                f"{FEWEST} are needed; take another target, or leave it out."
             )
         look = look_of(experiment.config, experiment, target)
         parties = [look.party(own, number) for number, own in enumerate(rows)]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.frame import Frame, to_list
@@ -46,6 +46,7 @@ def read_silos(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     missing: Sequence[str] = (),
+    person: str = "",
     fewest: int = 2,
 ) -> SiloTable:
     """A table of silos from a file: one row a line, with a column for the silo and one for the label.
@@ -62,6 +63,7 @@ def read_silos(
         drop: Columns to leave out.
         categorical: Columns whose numbers are codes, to be treated like text.
         missing: Values that mean a missing one in every column, such as −9.
+        person: Column that says which person a row is of, where persons have several; it is no feature.
         fewest: Fewest silos; with 1 the file of one silo may lack the column, too.
 
     Raises:
@@ -72,7 +74,8 @@ def read_silos(
             too many levels.
     """
     columns = read_columns(path, drop)
-    return table_of(columns, path.name.split(".")[0], silo, label, positive, drop, categorical, missing, fewest, path)
+    name = path.name.split(".")[0]
+    return table_of(columns, name, silo, label, positive, drop, categorical, missing, person, fewest, path)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -115,6 +118,7 @@ def table_of(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     missing: Sequence[str] = (),
+    person: str = "",
     fewest: int = 2,
     path: Path | None = None,
 ) -> SiloTable:
@@ -129,6 +133,7 @@ def table_of(
         drop: Columns to leave out.
         categorical: Columns of codes.
         missing: Values that mean a missing one in every feature.
+        person: Column that says which person a row is of, where persons have several; it is no feature.
         fewest: Fewest silos; with 1 the column of the silo may be missing.
         path: The file that they are from, for errors.
 
@@ -139,13 +144,14 @@ def table_of(
     columns = dict(columns)
     notes = []
     alone = fewest < 2 and silo not in columns
-    for one in (*([] if alone else [silo]), label, *drop, *categorical):
+    for one in (*([] if alone else [silo]), label, *drop, *categorical, *filter(None, [person])):
         if one not in columns:
             raise UnknownNameError(f"column of {'the data frame' if path is None else path.name}", one, columns)
-    if silo == label or {silo, label} & set(drop):
+    if silo == label or {silo, label} & {*drop, person}:
         raise DataError(
             f"the silo {silo!r} and the label {label!r} must be two columns, neither of them dropped.", path
         )
+    persons = number_persons(columns.pop(person)) if person else None
     if alone:
         columns[silo] = [name] * len(columns[label])
         notes.append(f"There is no column {silo!r}: all rows were taken as those of one silo.")
@@ -162,7 +168,7 @@ def table_of(
     silos = []
     for owner in _in_order({s for s, k in zip(whose, known, strict=True) if k}):
         own = known & (owners == owner)
-        silos.append(Silo(owner, found.matrix[own], labels[own]))
+        silos.append(Silo(owner, found.matrix[own], labels[own], person=None if persons is None else persons[own]))
     if len(silos) < fewest:
         got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
         raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
@@ -242,6 +248,14 @@ def features_of(
     if not features:
         raise DataError("there is no column besides the silo and the label; nothing to learn from.", path)
     return Features(tuple(names), np.stack(features, axis=1), levels, notes)
+
+
+def number_persons(values: Sequence[Any]) -> Int[np.ndarray, " rows"]:
+    """The number of each row's person, from 0; a row without one is another person's."""
+    names = as_codes(values)
+    own = [("row", row) if name is None else ("name", name) for row, name in enumerate(names)]
+    seen: dict[tuple[str, Any], int] = {}
+    return np.array([seen.setdefault(one, len(seen)) for one in own], int)
 
 
 def silo_names(values: Sequence[Any], silo: str, path: Path | None = None) -> list[str | None]:
@@ -417,7 +431,7 @@ def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | Non
     if len(levels) > MOST_LEVELS:
         raise DataError(
             f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. Drop it (drop={name!r}) or "
-            "group its levels.",
+            f"group its levels; if it names persons with several rows each, say so (person={name!r}).",
             path,
         )
     if not categorical:

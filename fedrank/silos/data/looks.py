@@ -44,7 +44,12 @@ class Copies(NamedTuple):
     @property
     def text(self) -> str:
         """The finding, to follow a silo's name and "has"."""
-        return f"{self.share:.0%} of its rows more than once, where chance would give {self.chance:.1%}"
+        return copies_text(self.share, self.chance)
+
+
+def copies_text(share: float, chance: float) -> str:
+    """Words on a share of rows that stand more than once, and on the one that chance would give."""
+    return f"{share:.0%} of its rows more than once, where chance would give {chance:.1%}"
 
 
 def copies(x: Float[np.ndarray, "rows columns"]) -> Copies | None:
@@ -79,6 +84,33 @@ def copies(x: Float[np.ndarray, "rows columns"]) -> Copies | None:
         return None
     by_chance = elsewhere * (among[most] - equal + _FEW) / (pairs - elsewhere)
     return Copies(group, share, min(1.0, 2 * by_chance / n)) if equal > _TIMES * by_chance else None
+
+
+def group_rows(
+    x: Float[np.ndarray, "rows columns"], person: Int[np.ndarray, " rows"] | None
+) -> Int[np.ndarray, " rows"] | None:
+    """A number for each row, from 0 in order of first rows, the same for copies and for rows of one person.
+
+    Args:
+        x: Features.
+        person: Number of each row's person; None: rows are of different persons.
+
+    Returns:
+        The numbers; None where each row stands by itself.
+    """
+    found = copies(x)
+    if found is None and person is None:
+        return None
+    group = np.arange(len(x))
+    several = [one for one in (found and found.group, person) if one is not None]
+    while True:  # a copy may be under another person's number: groups that share a row are one
+        before = group
+        for one in several:
+            least = np.full(int(one.max(initial=0)) + 1, len(x))
+            np.minimum.at(least, one, group)
+            group = least[one]
+        if np.array_equal(before, group):
+            return np.unique(group, return_inverse=True)[1]
 
 
 def _repeats(values: Float[np.ndarray, " values"], counts: Int[np.ndarray, " values"]) -> bool:
@@ -144,6 +176,11 @@ def looks_wrong(
             )
         elif _identifies(values):
             out.append(f"{name!r} has another whole number in every row, as an identifier has; drop it (drop: {name}).")
+        elif same := _persons(column, np.delete(x, k, axis=1), [one for one in names if one != name]):
+            out.append(
+                f"rows with one value of {name!r} agree in {', '.join(same[:3])}, as rows of one person do; if they "
+                f"are, say so (person: {name}), and they stay in one fold."
+            )
         else:
             far = _outlier(values)
             code = find_sentinel(values if far is None else values[values != far])  # an outlier hides a code
@@ -173,6 +210,29 @@ def _identifies(values: Float[np.ndarray, " rows"]) -> bool:
     whole = np.all(values == np.round(values)) and len(np.unique(values)) == len(values)
     # Counted through: few numbers are left out between the smallest and the largest.
     return bool(whole and values.max() - values.min() < 3 * len(values))
+
+
+#: Of rows of one person: fewest that follow a first one; share that agree with it in a column that does not change from
+#: visit to visit; share of all pairs of rows that may agree in that column, and in all such columns, by chance.
+_FOLLOW, _AGREE, _USUAL, _BY_CHANCE = 20, 0.98, 0.8, 0.2
+
+
+def _persons(
+    column: Float[np.ndarray, " rows"], others: Float[np.ndarray, "rows others"], names: Sequence[str]
+) -> list[str]:
+    """Columns in which rows agree that have one value of a column of whole numbers, where these look like persons."""
+    known = np.flatnonzero(~np.isnan(column))
+    values = column[known]
+    different, first, whose = np.unique(values, return_index=True, return_inverse=True)
+    follow = np.flatnonzero(first[whose] != np.arange(len(values)))
+    if len(different) < _FEWEST or len(follow) < _FOLLOW or (values != np.round(values)).any():
+        return []
+    one, other = others[known[follow]], others[known[first[whose[follow]]]]
+    agree = ((one == other) | (np.isnan(one) & np.isnan(other))).mean(axis=0)
+    pairs = _pairs(np.array([len(others)]))
+    usual = np.array([_pairs(np.unique(of, return_counts=True)[1]) for of in others.T]) / pairs
+    same = np.flatnonzero((agree >= _AGREE) & (usual <= _USUAL))
+    return [names[k] for k in same.tolist()] if len(same) > 1 and usual[same].prod() <= _BY_CHANCE else []
 
 
 def find_sentinel(values: Float[np.ndarray, " rows"]) -> float | None:

@@ -56,8 +56,8 @@ class SiloReader(Reader[SiloTable]):
     Attributes:
         settings: Settings of a run's silos, of which those count that say how a table is read or made up: ``count``
             (in :func:`fedrank.data.load`: ``silos``), ``rows``, ``gaps`` (see :func:`heart_disease`), and of a file
-            or a data frame ``silo``, ``label``, ``positive``, ``drop``, ``categorical`` and ``missing`` (see
-            :func:`~fedrank.silos.data.files.read_silos`).
+            or a data frame ``silo``, ``label``, ``positive``, ``drop``, ``categorical``, ``missing`` and ``person``
+            (see :func:`~fedrank.silos.data.files.read_silos`).
         seed: Seed of the generated table.
         fewest: Fewest silos of a file; with 1 that of one silo is read, with or without its column.
     """
@@ -113,7 +113,7 @@ class SiloReader(Reader[SiloTable]):
     def _columns(self) -> tuple[Any, ...]:
         """Arguments of :func:`~fedrank.silos.data.files.read_silos` that say what columns mean."""
         s = self.settings
-        return s.silo, s.label, s.positive, s.drop, s.categorical, s.missing
+        return s.silo, s.label, s.positive, s.drop, s.categorical, s.missing, s.person
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:

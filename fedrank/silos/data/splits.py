@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.data.looks import copies
+from fedrank.silos.data.looks import group_rows
 from fedrank.silos.data.tables import Silo, SiloTable
 
 
@@ -197,7 +197,7 @@ def split(
     for silo, taken in zip(table.silos, numbers, strict=True):
         order = _order(silo, seed, stratified)
         if public is None:  # else which rows train would depend on what records hold
-            order = _copies_together(silo, order)
+            order = _groups_together(silo, order)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
         x = standardise_rows(silo.features, *(moments(silo.features[train]) if public is None else public))
         y = silo.labels.astype(np.float32)
@@ -306,14 +306,14 @@ def _order(silo: Silo, seed: int, stratified: bool) -> Int[np.ndarray, " rows"]:
     return order[np.argsort(turn, kind="stable")]
 
 
-def _copies_together(silo: Silo, order: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """The order with copies of a row behind its first one, so that parts have no copies of each other's rows.
+def _groups_together(silo: Silo, order: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """The order with copies of a row, and rows of one person, behind the first one: parts have none of each other's.
 
     A group that lies across the end of a part is cut there, as parts have fixed sizes.
     """
-    if (found := copies(silo.features)) is None:
+    if (found := group_rows(silo.features, silo.person)) is None:
         return order
-    group = found.group[order]
+    group = found[order]
     first = np.unique(group, return_index=True)[1]
     return order[np.argsort(first[group], kind="stable")]
 
@@ -332,7 +332,7 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
         Mean and deviation (divisor n) of the training rows; the deviation of a constant column is 0.
     """
     mine = table.silos[silo]
-    train = _copies_together(mine, _order(mine, seed, stratified))[: sizes.of(mine.n_rows, mine.name)[0]]
+    train = _groups_together(mine, _order(mine, seed, stratified))[: sizes.of(mine.n_rows, mine.name)[0]]
     return moments(mine.features[train])
 
 

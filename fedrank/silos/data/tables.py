@@ -21,6 +21,7 @@ class Silo:
         features: NaN where a value is missing.
         labels: 8-bit integers, 0 or 1.
         drawn_as: Name by which the division of its rows is drawn; empty: its own.
+        person: Number of each row's person, where a person may have several rows; None: each row is another's.
 
     Raises:
         DataError: The arrays do not fit each other, a feature is infinite, or a label is neither 0 nor 1.
@@ -30,6 +31,7 @@ class Silo:
     features: Float[np.ndarray, "rows features"]
     labels: Int[np.ndarray, " labels"]  # as many as rows, which is checked with words for whoever made the table
     drawn_as: str = ""
+    person: Int[np.ndarray, " rows"] | None = None
 
     def __post_init__(self):
         if self.features.ndim != 2 or self.labels.shape != self.features.shape[:1]:
@@ -178,7 +180,8 @@ class SiloTable:
             empty = np.isnan(silo.features).all(axis=1)
             if empty.any():
                 notes.append(f"{_count(int(empty.sum()), 'row')} of silo {silo.name} had no value at all and went.")
-            kept.append(replace(silo, features=silo.features[~empty], labels=silo.labels[~empty]))
+            person = None if silo.person is None else silo.person[~empty]
+            kept.append(replace(silo, features=silo.features[~empty], labels=silo.labels[~empty], person=person))
         everything = np.concatenate([silo.features for silo in kept])
         # fmin and fmax pass over NaN; a column without any value compares as False.
         low, high = np.fmin.reduce(everything, initial=np.nan), np.fmax.reduce(everything, initial=np.nan)

@@ -47,3 +47,13 @@ def moments_of(silos: Sequence[Float[np.ndarray, "_ columns"]]) -> Moments:
     )
     deviation = np.sqrt(squares / np.maximum(count, 1))
     return Moments(count, mean, np.where(deviation > _CONSTANT * np.abs(mean), deviation, 0.0))
+
+
+def combine_moments(silos: Sequence[Moments]) -> Moments:
+    """Moments of all rows, from those of each silo's own (Chan, Golub and LeVeque, The American Statistician 1983)."""
+    count, mean, deviation = (np.array(one) for one in zip(*silos, strict=True))
+    total = count.sum(axis=0)
+    middle = (count * mean).sum(axis=0) / np.maximum(total, 1)
+    squares = (count * (deviation**2 + (mean - middle) ** 2)).sum(axis=0)
+    spread = np.sqrt(squares / np.maximum(total, 1))
+    return Moments(total, middle, np.where(spread > _CONSTANT * np.abs(middle), spread, 0.0))

@@ -18,7 +18,7 @@ from fedrank.report.claims import Measured, Named, Sentence, say
 from fedrank.silos.glm.newton import Newton, Sums, ridge, sums
 from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.records.releases import Perturbed, Statistics
-from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.compare import compare_aucs
 from fedrank.silos.sceptic.learners import PENALTIES, Own, Scorer, fit_alone, folds
 from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdict_of
@@ -207,7 +207,7 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
         out[test] = level[test] @ w[:-1] + w[-1]
     models["stacked"], scores["stacked"] = Stacked(tuple(models[n] for n in parts), stack(level, own.y)), out
     usual = min(_CONTENDERS, key=lambda name: calibrated_log_loss(scores[name], own.y))
-    return ChosenPrivately(models, recommend(scores, usual, own.y, fold), fold)
+    return ChosenPrivately(models, recommend(scores, usual, own, fold), fold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,17 +287,14 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
                 model = candidates(train, [one], ranges, fully=True)["federated", 0.0]
                 each[k, test] = model(own.x[test])
         final = choose_privately(own, sent, ranges, rng)
-    one, many = own.first, len(sent)  # copies are no further evidence
-    y, fold, alone = own.y[one], fold[one], scores["alone"][one]
-    verdicts = [verdict_of(k, difference(each[k, one], alone, y, fold), many) for k in range(many)]
+    many, alone = len(sent), scores["alone"]
+    verdicts = [verdict_of(k, own.difference(each[k], alone, fold), many) for k in range(many)]
     rows = {
-        way: (auc(scores[way][one], y, fold), difference(scores[way][one], alone, y, fold))
-        for way in WAYS
-        if way in scores
+        way: (own.auc(scores[way], fold), own.difference(scores[way], alone, fold)) for way in WAYS if way in scores
     }
     return PrivateAnswer(
         rows=rows,
-        nested=auc(reached[one], y, fold),
+        nested=own.auc(reached, fold),
         recommended=final.best if rows[final.best][1].value > 0 else "alone",
         verdicts=tuple(verdicts),
         chosen=final,

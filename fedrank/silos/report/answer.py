@@ -92,14 +92,14 @@ def answers_sentence(answers: Sequence[Answer]) -> Sentence:
 
 def _overview(answers: Sequence[Answer]) -> list[Html]:
     """Recommendations and verdicts of several targets."""
-    names = answers[0].table.names
+    names = answers[0].names
     use = Table(
         "What to use",
         (Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("said", "in a sentence")),
         tuple(
             {
                 "silo": one.name,
-                "rows": one.table.silos[one.target].n_rows,
+                "rows": one.own.rows,
                 "said": str(one.headline()).partition(": ")[2].replace("use ", "Use ", 1),
             }
             for one in answers
@@ -133,18 +133,18 @@ def _cell(verdict: Verdict) -> str:
 
 def methods(one: Answer) -> str:
     """A paragraph of methods for one target, ready for a paper."""
-    silos = ", ".join(f"{silo.name} (n = {silo.n_rows:,})" for silo in one.table.silos)
+    silos = ", ".join(f"{name} (n = {told.rows:,.0f})" for name, told in zip(one.names, one.told, strict=True))
     return (
-        f"Models for {one.name} were compared on rows of {one.table.n_silos} silos: {silos}. All rows were "
-        "read in one place. Logistic models had an L2 penalty on standardised columns; missing values were set to the "
-        f"mean of the rows that train. All rows of {one.name} were scored by models that had not seen them (5-fold "
+        f"Models for {one.name} were compared on rows of {len(one.names)} silos: {silos}. {_where(one)} Logistic "
+        "models had an L2 penalty on standardised columns; missing values were set to a mean. "
+        f"All rows of {one.name} were scored by models that had not seen them (5-fold "
         "cross-fitting, stratified by label); penalties and the recommended model were chosen inside the training "
         "folds. The shrunk model is the mean over sets of silos, spreads between their coefficients and ridge "
         "penalties, each weighed by its posterior probability (Hoeting et al. 1999), with a normal prior from the "
         "other silos’ models and Laplace’s approximation. AUCs and paired differences have "
         "DeLong's standard errors (DeLong et al. 1988), with placements within folds (LeDell et al. 2015). A silo was "
         f"said to help or to harm where the AUC of a model of the rows of {one.name} and its own differed from that of "
-        f"{one.name} alone at p < 0.05 after Bonferroni's correction for {one.table.n_silos - 1} silos; harms that "
+        f"{one.name} alone at p < 0.05 after Bonferroni's correction for {len(one.names) - 1} silos; harms that "
         f"would have been detected with a power of 0.8 are given. Computed with fedrank {__version__}."
     )
 
@@ -182,8 +182,8 @@ def _of(one: Answer, several: bool) -> list[Html]:
 def _numbers(one: Answer) -> list[Number]:
     low, high = one.auc.interval()
     rows, all_rows = (
-        one.table.silos[one.target].n_rows,
-        f"of {one.table.n_rows:,} in {one.table.n_silos} silos; all count",
+        one.own.rows,
+        f"of {sum(told.rows for told in one.told):,.0f} in {len(one.names)} silos; all count",
     )
     nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold"
     first = f"Over the best tried first ({WAYS[one.rival].title})"
@@ -206,7 +206,7 @@ def _chart(one: Answer) -> Any:
         known = row.auc.error == row.auc.error
         ends = (low, high) if known else (None, None)
         levels.append(Level(_title(row), row.auc.value, *ends, ours=row.way == RECOMMENDED))
-    said = [f"{one.table.silos[one.target].n_rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
+    said = [f"{one.own.rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
     return levels_figure(levels, f"AUC at {one.name}", said, _DIGITS)
 
 
@@ -238,7 +238,7 @@ def ways_table(one: Answer) -> Table:
 
 def verdicts_table(one: Answer) -> Table:
     """The table of what each other silo's rows do for a silo."""
-    names = one.table.names
+    names = one.names
     columns = (
         Column("silo", "silo"), Column("verdict", "verdict"), Column("gain", "AUC with its rows", numeric=True),
         Column("visible", "harm that would have been seen", numeric=True, digits=3),
@@ -289,20 +289,28 @@ def calibration_words(one: Answer) -> str:
     )
 
 
+def _where(one: Answer) -> str:
+    """A sentence on where rows were."""
+    if one.table.n_silos > 1:
+        return "All rows were read in one place."
+    return f"Rows of {one.name} stayed there; of each other silo one message came."
+
+
 def _flow(one: Answer) -> Table:
+    gaps = {silo.name: int((silo.features != silo.features).any(axis=1).sum()) for silo in one.table.silos}
     columns = (
         Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("positive", "label 1", numeric=True),
         Column("gaps", "rows with a gap, kept", numeric=True), Column("role", "what for"),
     )  # fmt: skip
     rows = tuple(
         {
-            "silo": silo.name,
-            "rows": silo.n_rows,
-            "positive": silo.positive,
-            "gaps": int((silo.features != silo.features).any(axis=1).sum()),
-            "role": "trains and judges" if number == one.target else "trains",
+            "silo": name,
+            "rows": round(told.rows),
+            "positive": round(told.positive),
+            "gaps": gaps.get(name),
+            "role": "trains and judges" if name == one.name else "trains",
         }
-        for number, silo in enumerate(one.table.silos)
+        for name, told in zip(one.names, one.told, strict=True)
     )
     return Table("Rows", columns, rows)
 

@@ -35,8 +35,8 @@ _AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)
 #: How a first look was made.
 _LOOKED = h(
     "p",
-    "Logistic models of all rows, from one division: with the silo's rows minus without, cross-fitted; DeLong's error, "
-    "p corrected for the number of silos. Made of sums that crossed before the first round.",
+    "Logistic models of all rows of the target, from one division: with the silo's rows minus without, cross-fitted; "
+    "DeLong's error, p corrected for the number of silos. Made of one message of each silo before the first round.",
     class_="note",
 )
 

@@ -152,9 +152,10 @@ def look_table(run: Run, target: str) -> Table | None:
     rows = [
         {
             "silo": name,
-            "verdict": one["text"] + ("; labels look inverted" if one["labels_look_inverted"] else ""),
+            "verdict": "; ".join([one["text"], *(_ALARMS[kind] for kind in one["alarms"])]),
             "gain": None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
             "p": p_value(one["p"]),
+            "weight": one["weight"],
             "as": one["auc_as_it_is"],
         }
         for name, one in about["silos"].items()
@@ -164,9 +165,27 @@ def look_table(run: Run, target: str) -> Table | None:
         Column("verdict", "verdict"),
         Column("gain", "AUC with its rows", numeric=True, signed=True, digits=DIGITS),
         Column("p", "p", numeric=True),
+        Column("weight", "weight in the shrunk model", numeric=True, digits=2),
         Column("as", "AUC of its model as it is", numeric=True, digits=DIGITS),
     )
-    return Table(f"A first look for {target}", columns, tuple(rows))
+    reached = {name: about[name] for name in ("auc", "over_alone")}
+    auc, gain = (Interval(one["value"], one["low"], one["high"]) for one in reached.values())
+    notes = (
+        f"Recommended: {about['title']}, AUC {wording.format_value(auc, digits=DIGITS)}, over alone "
+        f"{wording.format_value(gain, signed=True, digits=DIGITS)}, chosen anew in each fold of the rows of {target}.",
+    )
+    return Table(f"A first look for {target}", columns, tuple(rows), notes)
+
+
+#: What a first look calls what looks wrong at a silo.
+_ALARMS = {
+    "inverted": "labels look inverted",
+    "permuted": "labels look permuted",
+    "constant": "one label only",
+    "copy": "the rows of another silo",
+    "twice": "rows more than once",
+    "units": "another unit",
+}
 
 
 def difference_of(one: Any) -> Interval:

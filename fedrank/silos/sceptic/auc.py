@@ -99,11 +99,21 @@ def placements(
 
 
 def auc(
-    scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"] | None = None
+    scores: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    fold: Int[np.ndarray, " rows"] | None = None,
+    person: Int[np.ndarray, " rows"] | None = None,
 ) -> Estimate:
-    """AUC of one model; NaN where no fold has both labels."""
+    """AUC of one model; NaN where no fold has both labels.
+
+    Args:
+        scores: Higher means that label 1 is more likely.
+        y: Labels.
+        fold: Fold of each row; None: all are of one.
+        person: Number of each row's person, over whom the error is; None: each row is another's.
+    """
     found = placements(scores, y, fold)
-    return Estimate(found.value, _error(found.share - found.centre, found))
+    return Estimate(found.value, _error(found.share - found.centre, found, person))
 
 
 def difference(
@@ -111,19 +121,27 @@ def difference(
     second: Float[np.ndarray, " rows"],
     y: Float[np.ndarray, " rows"],
     fold: Int[np.ndarray, " rows"] | None = None,
+    person: Int[np.ndarray, " rows"] | None = None,
 ) -> Estimate:
-    """AUC of the first model minus that of the second, on the same rows."""
+    """AUC of the first model minus that of the second, on the same rows; arguments as of :func:`auc`."""
     a, b = placements(first, y, fold), placements(second, y, fold)
-    return Estimate(a.value - b.value, _error((a.share - a.centre) - (b.share - b.centre), a))
+    return Estimate(a.value - b.value, _error((a.share - a.centre) - (b.share - b.centre), a, person))
 
 
-def _error(deviation: Float[np.ndarray, " rows"], found: Placements) -> float:
-    """Standard error of a mean of placements from deviations from their fold's mean."""
-    variance = 0.0
+def _error(
+    deviation: Float[np.ndarray, " rows"], found: Placements, person: Int[np.ndarray, " rows"] | None = None
+) -> float:
+    """Standard error of a mean of placements from deviations from their fold's mean.
+
+    Deviations of one person's rows, of both labels, are added before they are squared (Obuchowski, Biometrics 1997).
+    """
+    part = np.zeros(len(deviation))
     for label in (1.0, 0.0):
-        own = deviation[(found.positive == label) & np.isfinite(deviation)]
-        free = len(own) - found.folds
+        own = (found.positive == label) & np.isfinite(deviation)
+        free = int(own.sum()) - found.folds
         if free < 1:
             return float("nan")
-        variance += float(own @ own) / free / len(own)
-    return variance**0.5
+        part[own] = deviation[own] / (free * own.sum()) ** 0.5
+    if person is not None:
+        part = np.bincount(np.unique(person, return_inverse=True)[1], part)
+    return float(part @ part) ** 0.5

@@ -17,11 +17,12 @@ from fedrank.report.claims import Verdict as Reading
 from fedrank.report.statistics import Interval
 from fedrank.report.wording import in_words
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.sceptic.auc import Estimate, auc, difference
+from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.calibration import Calibration, Sets, calibration, conformal
 from fedrank.silos.sceptic.learners import Glm, Own, folds, rows_of
-from fedrank.silos.sceptic.probes import Probes, probe
-from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, draw_of, verdicts
+from fedrank.silos.sceptic.probes import Probes, probe, score_models
+from fedrank.silos.sceptic.summary import Summary, draw_of, summary_of
+from fedrank.silos.sceptic.verdicts import FOLDS, Verdict, verdicts
 from fedrank.silos.sceptic.ways import WAYS, Chosen, Others, Way, choose, ways_here
 
 #: Fewest rows of the rarer label that a target needs: two in each of two folds.
@@ -82,8 +83,11 @@ class Answer:
     """Result of a comparison for one silo.
 
     Attributes:
-        table: The silos.
-        target: The silo's number.
+        table: The target's rows, and those of the others where they are at one place.
+        names: Names of all silos.
+        target: The target's number among them.
+        own: The target's rows.
+        told: The message of each silo, the target's among them.
         rows: What is recommended, chosen anew inside the training rows of each fold; then every way.
         recommended: The way to use: what is recommended by all rows.
         rival: The best of what a sceptic tries first, by these same rows: an estimate that flatters it.
@@ -95,7 +99,10 @@ class Answer:
     """
 
     table: SiloTable
+    names: tuple[str, ...]
     target: int
+    own: Own = field(repr=False)
+    told: tuple[Summary, ...] = field(repr=False)
     rows: tuple[Row, ...]
     recommended: str
     rival: str
@@ -104,11 +111,6 @@ class Answer:
     chosen: Chosen = field(repr=False)
     scores: Mapping[str, Float[np.ndarray, " rows"]] = field(repr=False)
     fold: Int[np.ndarray, " rows"] = field(repr=False)
-
-    @cached_property
-    def own(self) -> Own:
-        """Features and labels of the target's own rows, float64 [rows, features] and [rows]."""
-        return rows_of(self.table)[self.target]
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -133,7 +135,7 @@ class Answer:
     @cached_property
     def gain(self) -> Estimate:
         """The same minus that of the rival."""
-        return _difference(self.scores[RECOMMENDED], self.scores[self.rival], self.own, self.fold)
+        return self.own.difference(self.scores[RECOMMENDED], self.scores[self.rival], self.fold)
 
     def row(self, way: str) -> Row:
         """The row of the table about one way, such as ``"alone"``."""
@@ -142,7 +144,7 @@ class Answer:
     @property
     def name(self) -> str:
         """The target's name."""
-        return self.table.names[self.target]
+        return self.names[self.target]
 
     @property
     def partners(self) -> dict[str, float]:
@@ -150,7 +152,7 @@ class Answer:
         model = self.chosen.models.get("shrunk")
         if not isinstance(model, Glm) or model.partners is None:
             return {}
-        others = [name for name in self.table.names if name != self.name]
+        others = [name for name in self.names if name != self.name]
         return dict(zip(others, model.partners.tolist(), strict=True))
 
     @property
@@ -174,7 +176,7 @@ class Answer:
                 if near
                 else "a model of its rows alone, as none is like it"
             )
-        of = say(Named(self.name), f" ({self.table.silos[self.target].n_rows:,} rows): use ", Named(use))
+        of = say(Named(self.name), f" ({self.own.rows:,} rows): use ", Named(use))
         said = say(of, ", AUC ", Measured(self.auc.value, "AUC"), "; ", sure, ".")
         tried = sum(row.about.kind == "baseline" for row in self.rows)
         if self.gain.value < 0 and self.gain.p * tried < _CHANCE:
@@ -186,7 +188,7 @@ class Answer:
 
     def warnings(self) -> list[str]:
         """Alarms and harms, and probabilities that are too extreme, a sentence each."""
-        names, slope = self.table.names, self.calibration.slope
+        names, slope = self.names, self.calibration.slope
         out = [f"{names[alarm.silo]}: {alarm.text}." for alarm in self.probes.alarms]
         out += [f"{names[v.silo]} {v.text}." for v in self.verdicts if v.word == "harms"]
         low, high = slope.interval()
@@ -199,7 +201,7 @@ class Answer:
 
     def as_json(self) -> dict[str, Json]:
         """As it stands in a file."""
-        names = self.table.names
+        names = self.names
         return {
             "target": self.name,
             "headline": str(self.headline()),
@@ -210,8 +212,8 @@ class Answer:
             "rival": self.rival,
             "gain": _numbers(self.gain),
             "warnings": list(self.warnings()),
-            "rows": {silo.name: silo.n_rows for silo in self.table.silos},
-            "positive": {silo.name: silo.positive for silo in self.table.silos},
+            "rows": {name: round(one.rows) for name, one in zip(names, self.told, strict=True)},
+            "positive": {name: round(one.positive) for name, one in zip(names, self.told, strict=True)},
             "ways": [row.as_json() for row in self.rows],
             "calibration": self.calibration.as_json(),
             "conformal": self.sets.as_json(),
@@ -221,7 +223,7 @@ class Answer:
 
 
 def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence[str] | None = None) -> Answer:
-    """Compare every way for one silo, on all of its rows.
+    """Compare every way for one silo, on all of its rows, where all silos' rows are at one place.
 
     Args:
         table: The silos.
@@ -236,71 +238,100 @@ def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence
         DataError: The target has too few rows of one label.
     """
     number = table.index(target)
-    mine = rows_of(table)[number]
-    if table.n_silos < 2 or seed < 0:
-        raise ConfigError(f"comparing needs two silos and a seed of at least 0, got {table.n_silos} and {seed}.")
+    silos = rows_of(table)
+    if seed < 0:
+        raise ConfigError(f"a seed is at least 0, got {seed}.")
+    with threadpool_limits(1):
+        others = Others.of({k: own for k, own in enumerate(silos) if k != number}, seed)
+    return _answer(table, table.names, number, silos[number], others, seed, ways)
+
+
+def answer_by_messages(
+    table: SiloTable,
+    names: Sequence[str],
+    target: str,
+    told: Mapping[str, Summary],
+    *,
+    seed: int = 0,
+    ways: Sequence[str] | None = None,
+) -> Answer:
+    """Compare the ways that need one message of each other silo, at the silo that asks.
+
+    Args:
+        table: The target's rows alone.
+        names: Names of the silos whose messages came, and the target's.
+        target: The target's name.
+        told: The messages of the other silos, by name.
+        seed: Draws the folds.
+        ways: As of :func:`answer`; those that need rows of others are left out.
+
+    Raises:
+        UnknownNameError: There is no such way.
+        ConfigError: There is no message.
+        DataError: The target has too few rows of one label.
+    """
+    others = Others([told[name] for name in names if name != target])
+    (mine,) = rows_of(table)
+    return _answer(table, tuple(names), list(names).index(target), mine, others, seed, ways)
+
+
+def _answer(
+    table: SiloTable,
+    names: tuple[str, ...],
+    number: int,
+    mine: Own,
+    others: Others,
+    seed: int,
+    ways: Sequence[str] | None,
+) -> Answer:
+    if len(names) < 2:
+        raise ConfigError(f"comparing needs two silos, got {', '.join(names)} alone.")
     if mine.rarer < FEWEST:
         raise DataError(
-            f"silo {table.names[number]} has {mine.rarer} rows of the rarer label, where {FEWEST} are needed to judge "
+            f"silo {names[number]} has {mine.rarer} rows of the rarer label, where {FEWEST} are needed to judge "
             "models on its own rows; take another target."
         )
     ways = ways_here() if ways is None else ways
-    with threadpool_limits(1):  # arrays are small: threads cost more than they bring
-        return _answer(table, number, seed, ways)
-
-
-def _answer(table: SiloTable, number: int, seed: int, ways: Sequence[str]) -> Answer:
-    rng = np.random.Generator(np.random.PCG64([seed, number]))
-    silos = rows_of(table)
-    mine = silos[number]
-    others = Others.of([own for k, own in enumerate(silos) if k != number], rng)
     for name in ways:
         if name not in WAYS:
             raise UnknownNameError("way to a model", name, tuple(WAYS))
     ways = tuple(name for name in WAYS if name in {"alone", *ways})
-    fold = folds(mine, FOLDS, rng)
-    scores: dict[str, np.ndarray] = {}
-    for one in np.unique(fold):
-        test = fold == one
-        chosen = choose(mine[~test], others, rng, ways)
-        for way, model in chosen.models.items():
-            scores.setdefault(way, np.full(mine.rows, np.nan))[test] = model(mine.x[test])
-        scores.setdefault(RECOMMENDED, np.empty(mine.rows))[test] = chosen.models[chosen.best](mine.x[test])
-    rows = tuple(
-        Row(way, _auc(scores[way], mine, fold), _difference(scores[way], scores["alone"], mine, fold))
-        for way in (RECOMMENDED, *ways)
-        if way in scores
-    )
-    baselines = [row for row in rows if row.about.kind == "baseline"]
-    rival = max(baselines, key=lambda row: row.auc.value).way
-    final = choose(mine, others, rng, ways)
-    penalties = list(others.penalties)
-    penalties.insert(number, final.picked["alone"])
-    return Answer(
-        table=table,
-        target=number,
-        rows=rows,
-        recommended=final.best,
-        rival=rival,
-        verdicts=tuple(verdicts(silos, number, draw_of(seed, number))),
-        probes=probe(silos, penalties, number, table.feature_names, table.names),
-        chosen=final,
-        scores=scores,
-        fold=fold,
-    )
-
-
-def _auc(scores: Float[np.ndarray, " rows"], own: Own, fold: Int[np.ndarray, " rows"]) -> Estimate:
-    """AUC on a silo's rows, one of each group of copies, as copies are no further evidence."""
-    one = own.first
-    return auc(scores[one], own.y[one], fold[one])
-
-
-def _difference(
-    first: Float[np.ndarray, " rows"], second: Float[np.ndarray, " rows"], own: Own, fold: Int[np.ndarray, " rows"]
-) -> Estimate:
-    one = own.first
-    return difference(first[one], second[one], own.y[one], fold[one])
+    with threadpool_limits(1):  # arrays are small: threads cost more than they bring
+        rng = np.random.Generator(np.random.PCG64([seed, number]))
+        fold = folds(mine, FOLDS, rng)
+        scores: dict[str, np.ndarray] = {}
+        for one in np.unique(fold):
+            test = fold == one
+            chosen = choose(mine[~test], others, rng, ways)
+            for way, model in chosen.models.items():
+                scores.setdefault(way, np.full(mine.rows, np.nan))[test] = model(mine.x[test])
+            scores.setdefault(RECOMMENDED, np.empty(mine.rows))[test] = chosen.models[chosen.best](mine.x[test])
+        rows = tuple(
+            Row(way, mine.auc(scores[way], fold), mine.difference(scores[way], scores["alone"], fold))
+            for way in (RECOMMENDED, *ways)
+            if way in scores
+        )
+        baselines = [row for row in rows if row.about.kind == "baseline"]
+        rival = max(baselines, key=lambda row: row.auc.value).way
+        final = choose(mine, others, rng, ways)
+        told = list(others.told)
+        told.insert(number, summary_of(mine, seed, number))
+        rest = {k: one for k, one in enumerate(told) if k != number}
+        return Answer(
+            table=table,
+            names=names,
+            target=number,
+            own=mine,
+            told=tuple(told),
+            rows=rows,
+            recommended=final.best,
+            rival=rival,
+            verdicts=tuple(verdicts(mine, rest, draw_of(seed, number))),
+            probes=probe(told, score_models(mine, rest), number, table.feature_names, names),
+            chosen=final,
+            scores=scores,
+            fold=fold,
+        )
 
 
 def targets_of(table: SiloTable, asked: Sequence[str]) -> tuple[list[int], list[str]]:

@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.optional import require
-from fedrank.silos.data.looks import copies
+from fedrank.silos.data.looks import copies, group_rows
 from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.glm.newton import Fit, Newton, Sums, ridge, sums
 from fedrank.silos.glm.sums import Moments, moments_of
+from fedrank.silos.sceptic.auc import Estimate, auc, difference
 
 
 class Own(NamedTuple):
@@ -26,13 +27,15 @@ class Own(NamedTuple):
     Attributes:
         x: Features; NaN where a value is missing.
         y: Labels, 0 or 1.
+        person: Number of the person whose row it is, where a person may have several; None: each row is another's.
     """
 
     x: Float[np.ndarray, "rows columns"]
     y: Float[np.ndarray, " rows"]
+    person: Int[np.ndarray, " rows"] | None = None
 
     def __getitem__(self, which) -> Own:  # type: ignore[override]
-        return Own(self.x[which], self.y[which])
+        return Own(self.x[which], self.y[which], None if self.person is None else self.person[which])
 
     @property
     def rows(self) -> int:
@@ -40,11 +43,17 @@ class Own(NamedTuple):
         return len(self.y)
 
     @property
+    def group(self) -> Int[np.ndarray, " rows"]:
+        """Number of each row's group, from 0: rows that are copies, or of one person."""
+        found = group_rows(self.x, self.person)
+        return np.arange(self.rows) if found is None else found
+
+    @property
     def rarer(self) -> int:
-        """Rows of the rarer label; of copies one counts."""
-        first = self.first
-        positive = int(self.y[first].sum())
-        return min(positive, len(first) - positive)
+        """Groups of rows of the rarer label; a group with both counts as 1."""
+        group = self.group
+        positive = int((np.bincount(group, self.y) > 0).sum())
+        return min(positive, int(group.max(initial=-1)) + 1 - positive)
 
     @property
     def first(self) -> Int[np.ndarray, " rows"]:
@@ -52,35 +61,44 @@ class Own(NamedTuple):
         found = copies(self.x)
         return np.arange(self.rows) if found is None else found.first
 
+    def auc(self, scores: Float[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"] | None = None) -> Estimate:
+        """AUC of scores on these rows, one of each group of copies, with an error over persons."""
+        one = self[self.first]
+        return auc(scores[self.first], one.y, None if fold is None else fold[self.first], one.person)
+
+    def difference(
+        self, first: Float[np.ndarray, " rows"], second: Float[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]
+    ) -> Estimate:
+        """AUC of the first scores minus that of the second, like :meth:`auc`."""
+        judge = self.first
+        one = self[judge]
+        return difference(first[judge], second[judge], one.y, fold[judge], one.person)
+
 
 def rows_of(table: SiloTable) -> list[Own]:
     """The rows of every silo, double precision."""
-    return [Own(silo.features.astype(float), silo.labels.astype(float)) for silo in table.silos]
+    return [Own(silo.features.astype(float), silo.labels.astype(float), silo.person) for silo in table.silos]
 
 
 def folds(own: Own, count: int, rng: np.random.Generator) -> Int[np.ndarray, " rows"]:
-    """A fold for each row, in which each label has its share up to one row; copies of a row are in one fold.
+    """A fold for each row, in which each label has its share of groups up to one; a group of rows is in one fold.
 
     Args:
         own: The rows.
-        count: Number of folds; there are as many as rows of the rarer label if these are fewer, and at least 2.
+        count: Number of folds; there are as many as groups of the rarer label if these are fewer, and at least 2.
         rng: Draws the order.
     """
-    found = copies(own.x)
-    first = np.arange(own.rows) if found is None else found.first
-    positive = int(own.y[first].sum())
-    count = max(2, min(count, positive, len(first) - positive))
-    out = np.empty(own.rows, int)
+    group = own.group
+    label = np.bincount(group, own.y) > 0
+    positive = int(label.sum())
+    count = max(2, min(count, positive, len(label) - positive))
+    out = np.empty(len(label), int)
     start = 0
-    for label in (1.0, 0.0):
-        some = rng.permutation(first[own.y[first] == label])
+    for of in (True, False):
+        some = rng.permutation(np.flatnonzero(label == of))
         out[some] = (np.arange(len(some)) + start) % count
         start += len(some)  # the next label begins where this one ended, so that folds are of one size
-    if found is not None:
-        of_group = np.empty(len(first), int)
-        of_group[found.group[first]] = out[first]
-        out = of_group[found.group]
-    return out
+    return out[group]
 
 
 def split(y: Float[np.ndarray, " rows"], share: float, rng: np.random.Generator) -> Bool[np.ndarray, " rows"]:

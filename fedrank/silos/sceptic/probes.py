@@ -1,17 +1,19 @@
 """Probes of other silos before anything is averaged: inverted or permuted labels, copies, constant models, other units.
 
-Each costs a silo one message: its own model, sums of derivatives at a model that it is sent, or moments of its columns.
+They need one message of each silo (:class:`~fedrank.silos.sceptic.summary.Summary`), and the AUCs of the others' models
+on the target's rows.
 
 Whether two silos have the same coefficients is told by the score test at the model that fits both best, each with
 its own intercept: with U the derivatives of one silo's log-likelihood there, and I₁, I₂ the information of the two
 about what is not the intercept, U'(I₁ − I₁(I₁ + I₂)⁻¹I₁)⁻U is χ² with as many degrees of freedom as there are
-coefficients, if the two are one population. It holds the error of both silos' rows, so that silos of one kind are told
-apart as seldom as its level says, however many rows there are.
+coefficients, if the two are one population. Both log-likelihoods are taken to second order at each silo's own model.
+The test holds the error of both silos' rows, so that silos of one kind are told apart as seldom as its level says,
+however many rows there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +21,12 @@ from jaxtyping import Float
 from scipy import special
 
 from fedrank.core.trees import Json
-from fedrank.silos.data.looks import copies
-from fedrank.silos.glm.newton import sums
-from fedrank.silos.glm.sums import moments_of
-from fedrank.silos.sceptic.auc import Estimate, auc
-from fedrank.silos.sceptic.learners import Own, design, fit_glm
+from fedrank.silos.data.looks import copies_text
+from fedrank.silos.glm.sums import Moments, combine_moments
+from fedrank.silos.sceptic.auc import Estimate
+from fedrank.silos.sceptic.learners import Own
+from fedrank.silos.sceptic.shrinkage import Quadratic
+from fedrank.silos.sceptic.summary import Summary
 
 #: Largest probability of one false alarm of a kind about any silo.
 LEVEL = 0.05
@@ -33,8 +36,6 @@ _COPIES = 1e-6
 _ROWS_EACH = 3
 #: Means that differ by more deviations, or deviations that differ by a larger factor, look like another unit.
 _UNIT = 5.0
-#: A pull that keeps coefficients finite where labels are separated; it moves others by less than their error.
-_SLIGHT = 0.01
 
 
 class Alarm(NamedTuple):
@@ -75,52 +76,27 @@ class Alike(NamedTuple):
         return float(special.chdtr(self.degrees, self.statistic)) if self.degrees else 1.0
 
 
-def alike(first: Own, second: Own) -> Alike:
+def alike(first: Summary, second: Summary) -> Alike:
     """The score test that two silos have the same coefficients, each with its own intercept."""
     if not first.rarer or not second.rarer:
         return Alike(0.0, 0)
-    moments = moments_of([first.x, second.x])
-    both = [moments.standardise(first.x), moments.standardise(second.x)]
-    rows = [
-        (np.column_stack([np.full(len(y), k == 0), np.full(len(y), k == 1), x]).astype(float), y)
-        for k, (x, y) in enumerate(zip(both, (first.y, second.y), strict=True))
-    ]
-    penalty = np.full(both[0].shape[1] + 2, _SLIGHT)
-    beta = fit_glm(rows, np.diag(penalty)).beta
-    scores, informations = zip(*(_about_slopes(beta, x, y, k) for k, (x, y) in enumerate(rows)), strict=True)
-    total = informations[0] + informations[1]
-    # The slight pull moves the derivatives' sum off 0: half of the difference is what the first has more.
-    weight = informations[0] @ np.linalg.pinv(total, hermitian=True)
-    score = scores[0] - weight @ (scores[0] + scores[1])
-    variance = informations[0] - weight @ informations[0]
-    return _test(score, (variance + variance.T) / 2)
+    moments = combine_moments([first.moments, second.moments])
+    (score, own), (other_score, other) = (_about_slopes(one.quadratic(moments)) for one in (first, second))
+    weight = own @ np.linalg.pinv(own + other, hermitian=True)
+    variance = own - weight @ own
+    return _test(score - weight @ (score + other_score), (variance + variance.T) / 2)
 
 
-def association(own: Own) -> Alike:
+def association(own: Summary) -> Alike:
     """The score test that a silo's columns say nothing about its labels."""
-    if not own.rarer:
-        return Alike(0.0, 0)
-    moments = moments_of([own.x])
-    x = np.column_stack([np.ones(own.rows), moments.standardise(own.x)])
-    share = own.y.mean()
-    beta = np.zeros(x.shape[1])
-    beta[0] = np.log(share / (1 - share))
-    got = sums("logistic", beta, x, own.y)
-    information = (
-        got.information[1:, 1:] - np.outer(got.information[1:, 0], got.information[0, 1:]) / (got.information[0, 0])
-    )
-    return _test(got.gradient[1:], information)
+    return _test(own.score, own.information) if own.rarer else Alike(0.0, 0)
 
 
-def _about_slopes(
-    beta: Float[np.ndarray, " p"], x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], intercept: int
-) -> tuple[Float[np.ndarray, " slopes"], Float[np.ndarray, "slopes slopes"]]:
-    """A silo's derivatives by the slopes, and its information about them once its own intercept is fitted."""
-    got = sums("logistic", beta, x, y)
-    own = got.information[intercept, intercept]
-    across = got.information[2:, intercept]
+def _about_slopes(of: Quadratic) -> tuple[Float[np.ndarray, " slopes"], Float[np.ndarray, "slopes slopes"]]:
+    """Linear term and information of a silo's log-likelihood about the slopes, its own intercept fitted."""
+    own, across = of.precision[0, 0], of.precision[1:, 0]
     share = across / own if own > 0 else np.zeros_like(across)
-    return got.gradient[2:] - share * got.gradient[intercept], got.information[2:, 2:] - np.outer(share, across)
+    return of.linear[1:] - share * of.linear[0], of.precision[1:, 1:] - np.outer(share, across)
 
 
 def _test(score: Float[np.ndarray, " slopes"], variance: Float[np.ndarray, "slopes slopes"]) -> Alike:
@@ -162,8 +138,8 @@ class Probes(NamedTuple):
 
 
 def probe(
-    silos: Sequence[Own],
-    penalties: Sequence[float],
+    silos: Sequence[Summary],
+    scores: Mapping[int, Estimate],
     target: int,
     columns: Sequence[str],
     names: Sequence[str] = (),
@@ -171,8 +147,8 @@ def probe(
     """Probe every silo for a target.
 
     Args:
-        silos: Rows of all silos.
-        penalties: Penalty of each silo's own model.
+        silos: The messages of all silos, the target's among them.
+        scores: AUC of each other silo's own model on the target's rows (:func:`score_models`).
         target: The target's number.
         columns: Names of the columns.
         names: Names of the silos, for the sentences; without them they are numbered.
@@ -183,28 +159,23 @@ def probe(
 
     alarms: list[Alarm] = []
     for silo, own in enumerate(silos):
-        if (found := copies(own.x)) is not None:
-            kept = "; copies are kept in one fold, and one of them judges" if silo == target else ""
-            alarms.append(Alarm(silo, "twice", f"it has {found.text}{kept}"))
-    silos = [own[own.first] for own in silos]  # copies are no further evidence
-    mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
-    many = max(1, len(helpers))
-    scores, unlike, shifted = {}, {}, {}
+        if own.twice:
+            said = f"it has {copies_text(own.twice, own.by_chance)}; of copies one counts"
+            alarms.append(Alarm(silo, "twice", said))
+    mine = silos[target]
+    many = max(1, len(scores))
+    unlike, shifted = {}, {}
     signal = association(mine).p < LEVEL
     pairs = len(silos) * (len(silos) - 1) / 2
     same = {(j, k): alike(silos[j], silos[k]) for j in range(len(silos)) for k in range(j)}
-    for silo in helpers:
+    for silo, found in scores.items():
         own = silos[silo]
-        moments = moments_of([own.x])
-        fitted = fit_glm([(design(own.x, moments), own.y)], penalties[silo])
-        scores[silo] = auc(design(mine.x, moments) @ fitted.beta, mine.y)
         different = same[max(silo, target), min(silo, target)]
         unlike[silo] = min(1.0, different.p * many)
-        shifted[silo] = _test_shift(mine, own, columns, many)
+        shifted[silo] = _test_shift(mine.moments, own.moments, columns, many)
         if not own.rarer:
-            alarms.append(Alarm(silo, "constant", f"all its labels are {int(own.y.max(initial=0.0))}: it has no model"))
+            alarms.append(Alarm(silo, "constant", f"all its labels are {int(own.positive > 0)}: it has no model"))
             continue
-        found = scores[silo]
         below = below_half(found, many)
         if below < LEVEL:
             said = f"its model orders the target's rows the wrong way round (AUC {found.value:.2f})"
@@ -212,7 +183,7 @@ def probe(
         elif signal and unlike[silo] < LEVEL and association(own).p > LEVEL:
             said = "its labels have nothing to do with its columns, where the target's have"
             alarms.append(Alarm(silo, "permuted", f"{said}: labels look permuted", unlike[silo]))
-        if units := _units(mine, own, columns):
+        if units := _units(mine.moments, own.moments, columns):
             alarms.append(Alarm(silo, "units", f"{', '.join(units)} may be in another unit"))
     for (j, k), pair in same.items():
         enough = min(silos[j].rows, silos[k].rows) > _ROWS_EACH * pair.degrees
@@ -229,9 +200,14 @@ def probe(
                     )
     level = LEVEL / pairs
     together = {
-        j: tuple(k for k in range(len(silos)) if k != j and same[max(j, k), min(j, k)].p >= level) for j in helpers
+        j: tuple(k for k in range(len(silos)) if k != j and same[max(j, k), min(j, k)].p >= level) for j in scores
     }
-    return Probes(tuple(alarms), scores, unlike, together, shifted)
+    return Probes(tuple(alarms), dict(scores), unlike, together, shifted)
+
+
+def score_models(mine: Own, others: Mapping[int, Summary]) -> dict[int, Estimate]:
+    """AUC of each other silo's own model, as it is, on a silo's rows."""
+    return {silo: mine.auc(one.model(mine.x)) for silo, one in others.items()}
 
 
 def below_half(score: Estimate, many: int) -> float:
@@ -241,9 +217,8 @@ def below_half(score: Estimate, many: int) -> float:
     return min(1.0, float(special.ndtr((score.value - 0.5) / score.error)) * many)
 
 
-def _test_shift(mine: Own, other: Own, columns: Sequence[str], many: int) -> tuple[str, ...]:
+def _test_shift(a: Moments, b: Moments, columns: Sequence[str], many: int) -> tuple[str, ...]:
     """Columns whose means differ by half a deviation and by more than chance."""
-    a, b = moments_of([mine.x]), moments_of([other.x])
     spread = np.sqrt((a.deviation**2 + b.deviation**2) / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(a.mean - b.mean) / spread
@@ -253,9 +228,8 @@ def _test_shift(mine: Own, other: Own, columns: Sequence[str], many: int) -> tup
     return tuple(columns[k] for k in np.flatnonzero(there).tolist())
 
 
-def _units(mine: Own, other: Own, columns: Sequence[str]) -> list[str]:
+def _units(a: Moments, b: Moments, columns: Sequence[str]) -> list[str]:
     """Columns of numbers that lie where another unit would put them."""
-    a, b = moments_of([mine.x]), moments_of([other.x])
     out = []
     for k, name in enumerate(columns):
         if "=" in name or min(a.count[k], b.count[k]) < 10 or min(a.deviation[k], b.deviation[k]) <= 0:

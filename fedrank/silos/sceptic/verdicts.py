@@ -1,24 +1,25 @@
 """Verdicts on help and harm to a silo, from one division of its rows, with the smallest visible effect.
 
 For each other silo: the AUC of a logistic model of the target's rows and the other's, minus that of the target's alone,
-on all of the target's rows by cross-fitting, with DeLong's error of a paired difference. p-values are multiplied by the
+on all of the target's rows by cross-fitting, with DeLong's error of a paired difference. Of the other silo's rows the
+model has their log-likelihood to second order, from one message. p-values are multiplied by the
 number of silos (Bonferroni), so that a verdict about any of them is wrong with a probability of at most 5 %. Where
 nothing is found, what would have been seen is said: a harm that a test of this size finds in four of five cases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
 from fedrank.core.trees import Json
-from fedrank.silos.glm.sums import moments_of
-from fedrank.silos.sceptic.auc import Estimate, difference
-from fedrank.silos.sceptic.learners import Own, choose_penalty, design, fit_alone, fit_glm, folds
+from fedrank.silos.sceptic.auc import Estimate
+from fedrank.silos.sceptic.learners import Own, choose_penalty, fit_alone, folds
 from fedrank.silos.sceptic.probes import LEVEL
+from fedrank.silos.sceptic.summary import Summary, fit_with
 
 #: Probability with which a harm that is said to be visible would have been seen.
 POWER = 0.8
@@ -64,11 +65,6 @@ class Verdict(NamedTuple):
         }
 
 
-def draw_of(seed: int, silo: int, what: str = "verdicts") -> np.random.Generator:
-    """The generator of one silo's folds, the same wherever its rows are."""
-    return np.random.default_rng([seed, silo, *what.encode()])
-
-
 def verdict_of(silo: int, gain: Estimate, many: int) -> Verdict:
     """The verdict that a difference of AUCs gives.
 
@@ -81,29 +77,24 @@ def verdict_of(silo: int, gain: Estimate, many: int) -> Verdict:
     return Verdict(silo, gain, min(1.0, gain.p * many), seen * gain.error)
 
 
-def verdicts(silos: Sequence[Own], target: int, rng: np.random.Generator) -> list[Verdict]:
+def verdicts(mine: Own, others: Mapping[int, Summary], rng: np.random.Generator) -> list[Verdict]:
     """A verdict about every other silo.
 
     Args:
-        silos: Rows of all silos.
-        target: The target's number.
+        mine: The target's rows.
+        others: The messages of the other silos, by number.
         rng: Draws the folds, and those by which penalties are chosen.
     """
-    mine, helpers = silos[target], [k for k in range(len(silos)) if k != target]
     if mine.rarer < 2:
-        return [Verdict(k, Estimate(float("nan"), float("nan")), 1.0, float("nan")) for k in helpers]
+        return [Verdict(silo, Estimate(float("nan"), float("nan")), 1.0, float("nan")) for silo in others]
     fold = folds(mine, FOLDS, rng)
-    alone, together = np.empty(mine.rows), {silo: np.empty(mine.rows) for silo in helpers}
+    alone, together = np.empty(mine.rows), {silo: np.empty(mine.rows) for silo in others}
     for number in np.unique(fold):
         test = fold == number
         own = mine[~test]
         penalty = choose_penalty(own, rng)
         alone[test] = fit_alone(own, penalty)(mine.x[test])
-        for silo in helpers:
-            other = silos[silo]
-            moments = moments_of([own.x, other.x])
-            both = [(design(own.x, moments), own.y), (design(other.x, moments), other.y)]
-            together[silo][test] = design(mine.x[test], moments) @ fit_glm(both, penalty).beta
-    many, one = max(1, len(helpers)), mine.first
-    gains = {silo: difference(together[silo][one], alone[one], mine.y[one], fold[one]) for silo in helpers}
-    return [verdict_of(silo, gain, many) for silo, gain in gains.items()]
+        for silo, one in others.items():
+            together[silo][test] = fit_with(own, [one], penalty)(mine.x[test])
+    many = max(1, len(others))
+    return [verdict_of(silo, mine.difference(scores, alone, fold), many) for silo, scores in together.items()]

@@ -1,7 +1,8 @@
 """Ways for one silo to get a model, each with what it leaves to be chosen on the silo's own training rows.
 
-Each but *trees of all rows* can be had from one message of the others or from sums. What is here computes them from
-rows that are all in one place.
+*Another silo's model*, *averaged once* and *shrunk to the others* take one message of each other silo
+(:class:`~fedrank.silos.sceptic.summary.Summary`). *FedAvg* and *all rows, by sums* take rounds, and *trees of all rows*
+cannot be had in a federation: they are computed here where the others' rows are at one place.
 """
 
 from __future__ import annotations
@@ -19,14 +20,11 @@ from scipy.special import expit
 from fedrank.core.errors import FedrankWarning
 from fedrank.core.optional import is_installed
 from fedrank.silos.glm.newton import ridge
-from fedrank.silos.glm.sums import moments_of
-from fedrank.silos.sceptic.auc import difference
 from fedrank.silos.sceptic.learners import (
     PENALTIES,
     Glm,
     Own,
     Scorer,
-    choose_penalty,
     design,
     fit_alone,
     fit_glm,
@@ -34,7 +32,8 @@ from fedrank.silos.sceptic.learners import (
     folds,
     log_loss,
 )
-from fedrank.silos.sceptic.shrinkage import Quadratic, shrink
+from fedrank.silos.sceptic.shrinkage import shrink
+from fedrank.silos.sceptic.summary import Summary, common_moments, summary_of
 
 
 class Way(NamedTuple):
@@ -88,22 +87,22 @@ _MANY = (1.0, 10.0, 100.0)
 ROUNDS, STEPS = 15, 6
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Others:
-    """Parts that do not depend on the target: the other silos' rows, and the penalty that each chose by itself.
+    """What is known of the other silos.
 
     Attributes:
-        silos: Rows of each other silo.
-        penalties: Penalty of each one's own model.
+        told: The message of each.
+        silos: Rows of each, where they are at one place; None: they are not, and ways that need them are not tried.
     """
 
-    silos: Sequence[Own]
-    penalties: Sequence[float]
+    told: Sequence[Summary]
+    silos: Sequence[Own] | None = None
 
     @classmethod
-    def of(cls, silos: Sequence[Own], rng: np.random.Generator) -> Others:
-        """Let every other silo choose its penalty."""
-        return cls(silos, [choose_penalty(own, rng) for own in silos])
+    def of(cls, silos: Mapping[int, Own], seed: int) -> Others:
+        """The messages of silos whose rows are here, by number."""
+        return cls([summary_of(own, seed, number) for number, own in silos.items()], list(silos.values()))
 
 
 #: Models by way and by what is to be chosen.
@@ -119,27 +118,29 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
         ways: Names of :data:`WAYS`; those without a model are not among the results.
     """
     out: Candidates = {}
-    moments = moments_of([own.x, *(one.x for one in others.silos)])
+    moments = common_moments(own.x, others.told)
     mine = design(own.x, moments), own.y
-    theirs = [(design(one.x, moments), one.y) for one in others.silos]
-    fits = [fit_glm([one], penalty) for one, penalty in zip(theirs, others.penalties, strict=True)]
-    models = [fit.beta for fit in fits]
-    sizes = np.array([one.rows for one in others.silos], float)
     if "alone" in ways:
         for penalty in PENALTIES:
             out["alone", penalty] = fit_alone(own, penalty)
     if "trees" in ways:
         out["trees", 0.0] = fit_trees(own)
     if "as-they-are" in ways:
-        for number, beta in enumerate(models):
-            out["as-they-are", float(number)] = Glm(beta, moments)
-    if "averaged" in ways and models:
+        for number, one in enumerate(others.told):
+            out["as-they-are", float(number)] = one.model
+    if "averaged" in ways and others.told:
         start = None
+        theirs = np.sum([one.rows * one.coefficients(moments) for one in others.told], axis=0)
+        rows = own.rows + sum(one.rows for one in others.told)
         for penalty in (1.0, 10.0, 30.0):
             start = fit_glm([mine], penalty, start=start).beta
-            total = own.rows * start + sizes @ np.array(models)
-            out["averaged", penalty] = Glm(total / (own.rows + sizes.sum()), moments)
-    all_silos = [mine, *theirs]
+            out["averaged", penalty] = Glm((own.rows * start + theirs) / rows, moments)
+    if "shrunk" in ways:
+        beta, partners = shrink(*mine, [one.quadratic(moments) for one in others.told])
+        out["shrunk", 0.0] = Glm(beta, moments, partners)
+    if others.silos is None:
+        return out
+    all_silos = [mine, *((design(one.x, moments), one.y) for one in others.silos)]
     if "federated" in ways:
         start = None
         for penalty in _MANY:
@@ -148,9 +149,6 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
     if "fedavg" in ways:
         for penalty in (1.0, 10.0):
             out["fedavg", penalty] = Glm(fedavg(all_silos, penalty), moments)
-    if "shrunk" in ways:
-        beta, partners = shrink(*mine, [Quadratic.of(fit) for fit in fits])
-        out["shrunk", 0.0] = Glm(beta, moments, partners)
     if "trees-pooled" in ways:
         x = np.concatenate([own.x, *(one.x for one in others.silos)])
         y = np.concatenate([own.y, *(one.y for one in others.silos)])
@@ -238,7 +236,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
     made = candidates(own, others, ways)
     models = {way: score for (way, value), score in made.items() if picked.get(way, value) == value}
     usual = "shrunk" if "shrunk" in scores else "alone"
-    return Chosen(models, picked, scores, fold, recommend(scores, usual, own.y, fold))
+    return Chosen(models, picked, scores, fold, recommend(scores, usual, own, fold))
 
 
 def calibrated_log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
@@ -254,7 +252,7 @@ def calibrated_log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray,
 def recommend(
     scores: Mapping[str, Float[np.ndarray, " rows"]],
     usual: str,
-    y: Float[np.ndarray, " rows"],
+    own: Own,
     fold: Int[np.ndarray, " rows"],
 ) -> str:
     """The way that is recommended, by cross-validated scores of training rows.
@@ -262,8 +260,8 @@ def recommend(
     The usual one; another way only of :data:`_ENOUGH` rows, where its AUC is above that one's with a p-value that is
     small for the best of so many.
     """
-    if len(y) < _ENOUGH:
+    if own.rows < _ENOUGH:
         return usual
-    gains = {name: difference(scores[name], scores[usual], y, fold) for name in scores if name != usual}
+    gains = {name: own.difference(scores[name], scores[usual], fold) for name in scores if name != usual}
     better = [name for name, gain in gains.items() if gain.value > 0 and gain.p * len(gains) < _CHANCE]
     return max(better, key=lambda name: gains[name].value, default=usual)

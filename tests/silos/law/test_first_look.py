@@ -1,4 +1,4 @@
-"""The first look: verdicts of messages are those of the rows at one place, in a simulator and over a network."""
+"""The first look: what messages find is what the rows at one place give, in a simulator and over a network."""
 
 import json
 
@@ -11,19 +11,20 @@ from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.setup import run_setup
-from fedrank.silos import first_look as protocol
 from fedrank.silos.build import build_silos
+from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.first_look import FirstLook, pack, unpack
-from fedrank.silos.sceptic import verdicts as verdict_module
-from fedrank.silos.sceptic.learners import Own, rows_of
-from fedrank.silos.sceptic.verdicts import draw_of, verdicts
+from fedrank.silos.sceptic import summary
+from fedrank.silos.sceptic.compare import answer
+from fedrank.silos.sceptic.learners import Own
+
+WAYS = ("alone", "as-they-are", "averaged", "shrunk")
 
 
 @pytest.fixture(autouse=True)
 def one_penalty(monkeypatch):
     """Choosing a penalty takes most of the time, and is the same function everywhere."""
-    for module in (protocol, verdict_module):
-        monkeypatch.setattr(module, "choose_penalty", lambda own, rng: 3.0)
+    monkeypatch.setattr(summary, "choose_penalty", lambda own, rng: 3.0)
 
 
 def federation(seed=0, sizes=(60, 50, 70, 40), columns=4):
@@ -43,24 +44,46 @@ def looked(silos, target, **how):
     return run_setup(look, parties, np.random.default_rng(0), **how)
 
 
-@pytest.mark.parametrize("target", [0, 3])
-def test_verdicts_of_messages_are_those_of_the_rows_at_one_place(target):
+def at_one_place(silos, target):
+    rows = tuple(Silo(f"s{k}", own.x, own.y.astype(np.int8), person=own.person) for k, own in enumerate(silos))
+    columns = tuple(f"column {k + 1}" for k in range(silos[0].x.shape[1]))
+    return answer(SiloTable("made", rows, columns, "y"), target, seed=7, ways=WAYS)
+
+
+def spoilt(kind):
     silos = federation()
-    silos[1] = Own(silos[1].x, 1 - silos[1].y)
+    x, y, _ = silos[1]
+    silos[1] = {
+        "inverted": lambda: Own(x, 1 - y),
+        "constant": lambda: Own(x, np.ones(len(y))),
+        "twice": lambda: Own(np.concatenate([x, x]), np.concatenate([y, y])),
+        "units": lambda: Own(x * [1, 39.37, 1, 1], y),
+        "visits": lambda: Own(x, y, np.arange(len(y)) // 2),
+    }[kind]()
+    return silos
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"), [(0, "inverted"), (3, "units"), (0, "twice"), (3, "constant"), (1, "visits")]
+)
+def test_what_messages_find_is_what_the_rows_at_one_place_give(target, kind):
+    silos = spoilt(kind)
     state, _, ledger = looked(silos, target, through_bytes=True)
-    expected = verdicts(silos, target, draw_of(7, target))
-    for mine, theirs in zip(state.looked.verdicts, expected, strict=True):
+    expected, found = at_one_place(silos, target), state.looked
+    for mine, theirs in zip(found.verdicts, expected.verdicts, strict=True):
         assert mine.silo == theirs.silo and mine.word == theirs.word
-        np.testing.assert_allclose([*mine.gain, mine.p, mine.visible], [*theirs.gain, theirs.p, theirs.visible], 1e-9)
-    assert 1 in state.looked.inverted
+        np.testing.assert_allclose([*mine.gain, mine.p, mine.visible], [*theirs.gain, theirs.p, theirs.visible], 1e-12)
+    assert [(one.silo, one.kind) for one in found.probes.alarms] == [
+        (one.silo, one.kind) for one in expected.probes.alarms
+    ]
+    assert kind == "visits" or (1, kind) in [(one.silo, one.kind) for one in found.probes.alarms]
+    np.testing.assert_allclose([*found.auc, *found.over_alone], [*expected.auc, *expected.over_alone], 1e-12)
+    assert list(found.weights.values()) == pytest.approx(list(expected.partners.values()))
     names = [f"s{k}" for k in range(4)]
-    told = state.looked.as_json(names)
+    told = found.as_json(names)
     assert told["target"] == names[target] and set(told["silos"]) == set(names) - {names[target]}
-    assert any("inverted" in said for said in told["warnings"])
     sent = {entry.exchange: entry.messages for entry in ledger if entry.sender == "parties"}
-    asked = [sent[f"look-newton-{number + 1}"] for number in range(7)]
-    assert sent["look-judge"] == 1 and sent["look-totals"] == 4
-    assert set(asked) == {0, 4} and asked == sorted(asked, reverse=True), "nobody is asked once models stand still"
+    assert sent == {"look-summaries": 4, "look-judge": 1}
 
 
 def test_numbers_cross_as_they_are():
@@ -70,15 +93,16 @@ def test_numbers_cross_as_they_are():
 
 def test_without_a_silo_there_is_no_look():
     with pytest.raises(RunError, match="not heard"):
-        looked(federation(), 0, absent=[("look-newton-2", 2)])
+        looked(federation(), 0, absent=[("look-summaries", 2)])
 
 
 def test_few_rows_of_one_label_leave_folds_empty():
     silos = federation(3)
-    silos[0] = Own(silos[0].x, (np.arange(60) < 3).astype(float))
+    silos[0] = Own(silos[0].x, (np.arange(60) < 4).astype(float))
     state, _, _ = looked(silos, 0)
-    expected = verdicts(silos, 0, draw_of(7, 0))
-    np.testing.assert_allclose([v.gain.value for v in state.looked.verdicts], [v.gain.value for v in expected], 1e-9)
+    expected = at_one_place(silos, 0)
+    gains = [v.gain.value for v in expected.verdicts]
+    np.testing.assert_allclose([v.gain.value for v in state.looked.verdicts], gains, 1e-12)
 
 
 def test_a_network_of_four_nodes_finds_what_the_rows_say(tmp_path):
@@ -101,10 +125,12 @@ def test_a_network_of_four_nodes_finds_what_the_rows_say(tmp_path):
     (told,) = json.loads((tmp_path / "kept" / "first_look.json").read_text()).values()
     config, _ = read_run(values)
     table = build_silos(config).table
-    expected = verdicts(rows_of(table), 1, draw_of(config.seed, 1))
+    expected = answer(table, 1, seed=config.seed, ways=WAYS)
     assert set(told["silos"]) == {table.names[k] for k in (0, 2, 3)}
-    for one in expected:
+    assert told["auc"]["value"] == pytest.approx(expected.auc.value, abs=1e-12)
+    for one in expected.verdicts:
         mine = told["silos"][table.names[one.silo]]
         assert mine["verdict"] == one.word
         assert mine["gain"] == pytest.approx(one.gain.value, abs=1e-12)
         assert mine["p"] == pytest.approx(one.p, rel=1e-9)
+        assert mine["weight"] == pytest.approx(expected.partners[table.names[one.silo]])

@@ -12,7 +12,8 @@ from fedrank.silos.sceptic import ways
 from fedrank.silos.sceptic.auc import ranks
 from fedrank.silos.sceptic.compare import answer, targets_of
 from fedrank.silos.sceptic.learners import PENALTIES, Own, choose_penalty, fit_alone, fit_glm, fit_trees, folds, split
-from fedrank.silos.sceptic.probes import alike, association, probe
+from fedrank.silos.sceptic.probes import alike, association, probe, score_models
+from fedrank.silos.sceptic.summary import Summary
 from fedrank.silos.sceptic.verdicts import verdicts
 
 P = 5
@@ -32,8 +33,23 @@ def federation(seed=0, sizes=(100, 100, 100, 100), strength=1.5):
 
 
 def table_of(silos):
-    made = tuple(Silo(f"s{k}", x.astype(np.float32), y.astype(np.int8)) for k, (x, y) in enumerate(silos))
+    made = tuple(Silo(f"s{k}", x.astype(np.float32), y.astype(np.int8)) for k, (x, y, _) in enumerate(silos))
     return SiloTable("made", made, tuple(f"x{k}" for k in range(P)), "y = 1")
+
+
+def told(silos, penalty=3.0):
+    return [Summary.of(own, penalty) for own in silos]
+
+
+def probed(silos, penalty=3.0):
+    messages = told(silos, penalty)
+    others = {k: one for k, one in enumerate(messages) if k}
+    columns = [f"x{k}" for k in range(silos[0].x.shape[1])]
+    return probe(messages, score_models(silos[0], others), 0, columns)
+
+
+def judged(silos, rng):
+    return verdicts(silos[0], {k: one for k, one in enumerate(told(silos)) if k}, rng)
 
 
 def named(probes, silo):
@@ -113,26 +129,26 @@ def test_folds_and_splits_keep_the_labels_shares():
 
 
 def test_the_score_test_of_two_silos_keeps_its_level_and_finds_other_coefficients():
-    p = [alike(*federation(seed, (80, 120))[0]).p for seed in range(60)]
+    p = [alike(*told(federation(seed, (80, 120))[0])).p for seed in range(60)]
     assert np.mean(np.array(p) < 0.05) <= 0.15 and 0.35 < np.mean(p) < 0.65
     (a, b), _ = federation(0, (80, 120))
-    assert alike(a, Own(b.x, 1 - b.y)).p < 1e-6
+    assert alike(*told([a, Own(b.x, 1 - b.y)])).p < 1e-6
     # Another share of label 1 is no other population, and neither are other units of a column where both have them.
     rng, beta = np.random.default_rng(0), np.full(P, 0.7)
-    assert alike(own(rng, 200, beta), own(rng, 200, beta, share=-1.5)).p > 0.01
+    assert alike(*told([own(rng, 200, beta), own(rng, 200, beta, share=-1.5)])).p > 0.01
 
 
 def test_association_is_told_from_none():
     (mine, *_), rng = federation(5)
-    assert association(mine).p < 1e-4
-    assert np.mean([association(Own(mine.x, rng.permutation(mine.y))).p < 0.05 for _ in range(60)]) < 0.15
-    assert association(Own(mine.x, np.ones(100))).degrees == 0
+    assert association(*told([mine])).p < 1e-4
+    assert np.mean([association(*told([Own(mine.x, rng.permutation(mine.y))])).p < 0.05 for _ in range(60)]) < 0.15
+    assert association(*told([Own(mine.x, np.ones(100))])).degrees == 0
 
 
 @pytest.mark.parametrize("kind", ["inverted", "permuted", "constant", "copy", "twice", "units"])
 def test_each_probe_finds_what_it_looks_for_and_accuses_nobody_else(kind):
     silos, rng = federation(6, (150, 300, 150, 150))
-    x, y = silos[1]
+    x, y, _ = silos[1]
     silos[1] = {
         "inverted": lambda: Own(x, 1 - y),
         "permuted": lambda: Own(x, rng.permutation(y)),
@@ -141,7 +157,7 @@ def test_each_probe_finds_what_it_looks_for_and_accuses_nobody_else(kind):
         "twice": lambda: Own(np.concatenate([x, x]), np.concatenate([y, y])),
         "units": lambda: Own(x * [1, 1, 39.37, 1, 1], y),
     }[kind]()
-    found = probe(silos, [3.0] * 4, 0, [f"x{k}" for k in range(P)])
+    found = probed(silos)
     assert kind in named(found, 1)
     assert not named(found, 3) and (kind == "copy" or not named(found, 2))
     if kind == "units":
@@ -151,7 +167,7 @@ def test_each_probe_finds_what_it_looks_for_and_accuses_nobody_else(kind):
 def test_silos_of_one_kind_raise_no_alarm_and_are_seldom_told_apart():
     apart = 0
     for seed in range(20, 30):
-        found = probe(federation(seed)[0], [3.0] * 4, 0, [f"x{k}" for k in range(P)])
+        found = probed(federation(seed)[0])
         assert not found.alarms
         apart += any(len(others) < 3 for others in found.together.values())
     assert apart <= 1
@@ -163,7 +179,7 @@ def test_silos_of_one_kind_raise_no_alarm_and_are_seldom_told_apart():
 def test_an_inverted_silo_harms_and_others_do_not():
     silos, rng = federation(8)
     silos[2] = Own(silos[2].x, 1 - silos[2].y)
-    found = {v.silo: v for v in verdicts(silos, 0, rng)}
+    found = {v.silo: v for v in judged(silos, rng)}
     assert found[2].word == "harms" and found[2].text.startswith("harms: −")
     assert "harms" not in (found[1].word, found[3].word)
     quiet = next(v for v in (found[1], found[3]) if v.word == "no evidence")
@@ -171,9 +187,7 @@ def test_an_inverted_silo_harms_and_others_do_not():
 
 
 def test_a_large_silo_of_the_same_kind_helps_a_small_one():
-    found = [
-        verdicts(*(lambda silos, rng: (silos, 0, rng))(*federation(seed, (60, 2000), 0.8)))[0] for seed in range(8)
-    ]
+    found = [judged(*federation(seed, (60, 2000), 0.8))[0] for seed in range(8)]
     assert np.mean([one.gain.value for one in found]) > 0.02
     assert "helps" in [one.word for one in found] and "harms" not in [one.word for one in found]
 
@@ -215,7 +229,7 @@ def test_the_answer_repeats(answered):
 def test_labels_of_test_rows_do_not_reach_the_model_that_scores_them():
     """Turning a fold's labels leaves its rows' scores as they are, once the folds are given."""
     silos, _ = federation(11)
-    mine, others = silos[0], ways.Others(silos[1:], [3.0] * 3)
+    mine, others = silos[0], ways.Others(told(silos[1:]), silos[1:])
     test = np.arange(100) % 5 == 0
     first = ways.choose(mine[~test], others, np.random.default_rng(0), ("alone", "federated", "shrunk"))
     turned = Own(mine.x, np.where(test, 1 - mine.y, mine.y))
@@ -257,7 +271,7 @@ def test_a_silo_of_hardly_any_rows_stops_nobody(rows):
 def test_more_columns_than_rows_are_no_copies_and_what_is_guessed_is_said():
     rng = np.random.default_rng(0)
     silos = [Own(rng.standard_normal((30, 60)), np.arange(30) % 2.0) for _ in range(2)]
-    assert not probe(silos, [10.0] * 2, 0, [f"x{k}" for k in range(60)]).alarms
+    assert not probed(silos, 10.0).alarms
     noise = [Own(rng.standard_normal((60, P)), rng.permutation(np.arange(60) % 2.0)) for _ in range(2)]
     assert "not told apart from guessing" in str(answer(table_of(noise), 0, ways=("federated",)).headline())
 

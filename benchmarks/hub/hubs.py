@@ -32,7 +32,7 @@ def make_hub(folder: Path, devices: int, **settings) -> tuple[HubFolder, Terms, 
     home.prepare(HubSettings(**{"mechanism": "randomised-response", **settings}))
     told, store = home.open()
     tokens = [secrets.token_urlsafe(32) for _ in range(devices)]
-    store.write([(i + 1, hashlib.sha256(t.encode()).digest()) for i, t in enumerate(tokens)], [], [])
+    store.write([hashlib.sha256(t.encode()).digest() for t in tokens], [], [])
     terms = told.terms(store.name)
     store.close()
     return home, terms, tokens

@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 
 from benchmarks.hub.faults import _free_port, _hub
-from fedrank.deploy.hub.audit import replay_log
+from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings
 
@@ -44,7 +44,7 @@ def _homes(folder: Path, processes: int, url: str) -> list[HubFolder]:
         home = HubFolder(folder / f"hub{number}")
         if number:
             home.path.mkdir(parents=True)
-            for name in ("enrolment.token", "admin.token"):
+            for name in ("enrolment.token", "admin.token", "log.key"):
                 shutil.copy(homes[0].path / name, home.path / name)
         home.prepare(
             HubSettings(
@@ -145,7 +145,7 @@ def measure(kills: int, minutes: float, processes: int, url: str) -> dict:
             devices.wait()
         told = [json.loads(line) for line in notes.read_text().splitlines() if line.endswith("}")]
         log, models, double = _log(homes[0], url)
-        found = replay_log(homes[0].path)
+        found, audited = replay_log(homes[0].path), audit_folder(homes[0].path)
     acknowledged = {(one["round"], one["report"]) for one in told if one["kind"] == "acknowledged"}
     # A report that is not drawn is emptied in the log, that it came stays: with more than the cohort, count those.
     per_round = collections.Counter(round_ for round_, _ in acknowledged)
@@ -165,7 +165,8 @@ def measure(kills: int, minutes: float, processes: int, url: str) -> dict:
         "models_that_are_not_the_logs": sum(models.get(round_) != digest for round_, digest in handed),
         "replayed_alike": f"{found.models_alike} of {found.models}",
         "replay_equals_served": found.proven,
-        "wrong": wrong + [one["what"] for one in told if one["kind"] == "wrong"],
+        "models_in_the_public_log": audited.models,
+        "wrong": wrong + audited.wrong + [one["what"] for one in told if one["kind"] == "wrong"],
         "refused": dict(collections.Counter(str(one["why"]) for one in told if one["kind"] == "refused")),
     }
 

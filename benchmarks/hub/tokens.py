@@ -43,7 +43,7 @@ def _seconds(pid: int) -> float:
 
 def _tokens(folder: Path, hub: str, count: int) -> list[bytes]:
     """Tokens of epoch 0, signed with the hub's key."""
-    with sqlite3.connect(folder / "tokens.db") as db:
+    with sqlite3.connect(folder / "hub.db") as db:
         public, private = db.execute("SELECT public, private FROM issuer WHERE epoch = 0").fetchone()
     key, pss = load_der_private_key(private, None), padding.PSS(padding.MGF1(hashes.SHA384()), 48)
     made = []
@@ -71,7 +71,7 @@ def measure(kind: str, count: int, connections: int) -> dict:
             if kind == "simple":
                 requests = [_post("/v1/report/0", f"Bearer {t}", r) for t, r in zip(devices, replies, strict=True)]
             elif kind == "purchase":
-                with sqlite3.connect(home.path / "tokens.db") as db:
+                with sqlite3.connect(home.path / "hub.db") as db:
                     ((public,),) = db.execute("SELECT public FROM issuer WHERE epoch = 0").fetchall()
                 asked = [ask_for(public, epoch_challenge(terms.hub, 0)).request for _ in devices]
                 requests = [_post("/v1/token/0", f"Bearer {t}", r) for t, r in zip(devices, asked, strict=True)]

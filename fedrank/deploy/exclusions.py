@@ -44,7 +44,6 @@ _DUE, _SEEDS = _case("due below 1", lambda s: s.due < 1), _case("drawn_seeds", l
 _CHECKS = _case("checks", lambda s: s.checks)
 _RELAY = _case("relay", lambda s: s.relay)
 _ATTESTATION = _case("attestation", lambda s: s.attestation)
-_DATABASE = _case("database", lambda s: s.database)
 
 #: Those of what is agreed on with devices, which a device refuses too.
 OF_TERMS: tuple[Exclusion, ...] = (
@@ -80,32 +79,6 @@ OF_HUBS: tuple[Exclusion, ...] = (
         _case("witnesses", lambda s: s.witnesses),
         (_case("log = no", lambda s: s.log == "no"),),
         "witnesses cosign the heads of a log",
-    ),
-    Exclusion(
-        _DATABASE,
-        (_RELAY,),
-        "a coordinator's question and the replies to it are in one process, and several share the database",
-    ),
-    Exclusion(
-        _DATABASE,
-        (_TOKENS,),
-        "which device bought which token has one writer, and several processes share the database",
-    ),
-    Exclusion(
-        _DATABASE,
-        (_DUE, _SEEDS, _CHECKS),
-        "a draw needs each device's key and the first round that it could not choose its token for, which one process "
-        "has in memory",
-    ),
-    Exclusion(
-        _DATABASE,
-        (_ATTESTATION, _case("open_enrolment = false", lambda s: not s.open_enrolment)),
-        "used challenges, credentials, codes and caps are counted by one process, and several share the database",
-    ),
-    Exclusion(
-        _DATABASE,
-        (_case("log", lambda s: s.log not in ("", "no")),),
-        "the log is appended to in the transaction of one process that opens a round; set log to no",
     ),
 )
 

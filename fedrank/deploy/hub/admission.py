@@ -24,7 +24,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.draws import key_of
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Stage
-from fedrank.deploy.hub.store import Admitted, Store
+from fedrank.deploy.hub.store import Admitted, Store, StoreError
 
 _log = logging.getLogger("fedrank.hub")
 
@@ -35,6 +35,8 @@ _LONGEST = 64
 #: Largest cap, and longest window in days.
 _MOST, _LONGEST_WINDOW = 100_000_000, 36_500
 
+#: Look-ups of unknown tokens in a second: more are answered that the hub is not available.
+_LOOKUPS = 500
 _COLUMNS = "number, name, devices, days, code_minutes, revoked"
 
 
@@ -183,10 +185,6 @@ class Credentials:
             db.execute("INSERT INTO code VALUES (?, ?, ?)", (key_of(made), owner.number, until))
         return made, until
 
-    def close(self) -> None:
-        """Close the database in which credentials are kept."""
-        self._store.close()
-
     def as_json(self) -> list[dict[str, Json]]:
         """The credentials for the status page: what each allows and how much of it is used."""
         return [
@@ -207,22 +205,10 @@ def _credential(row: tuple) -> Credential:
 
 
 class Devices:
-    """Numbers and hashed tokens of the enrolled devices, in memory; about 250 bytes a device.
+    """Numbers and hashed tokens of the enrolled devices, in memory; about 250 bytes a device."""
 
-    Args:
-        known: Number and digest of the token of each device.
-        last: The highest number that any device was given.
-    """
-
-    def __init__(self, known: Iterable[tuple[int, bytes]], last: int):
-        self._tokens = dict(known)
-        self._numbers = {digest: number for number, digest in self._tokens.items()}
-        self.next = last + 1
-
-    @property
-    def highest(self) -> int:
-        """The highest number of a device that is known; 0 before the first."""
-        return max(self._tokens, default=0)
+    def __init__(self):
+        self.reset({})
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -243,21 +229,14 @@ class Devices:
         """SHA-256 of the token of a device, with which it draws; empty if it is not enrolled."""
         return self._tokens.get(number, b"")
 
-    def add(self, digests: Iterable[bytes]) -> None:
-        """Add new devices, which get the next numbers."""
-        for digest in digests:
-            self._tokens[self.next] = digest
-            self._numbers[digest] = self.next
-            self.next += 1
+    def add(self, devices: Iterable[tuple[int, bytes]]) -> None:
+        """Add devices, each given by its number and the digest of its token."""
+        for number, digest in devices:
+            self._tokens[number] = digest
+            self._numbers[digest] = number
 
-    def know(self, number: int, digest: bytes) -> None:
-        """Add a device that was enrolled elsewhere."""
-        self._tokens[number] = digest
-        self._numbers[digest] = number
-
-    def reset(self, known: Iterable[tuple[int, bytes]]) -> None:
+    def reset(self, tokens: dict[int, bytes]) -> None:
         """Know these devices, and no others."""
-        tokens = dict(known)
         self._numbers = {digest: number for number, digest in tokens.items()}
         self._tokens = tokens
 
@@ -293,20 +272,65 @@ class Admission(Stage):
 
     def __init__(self, settings: HubSettings, store: Store):
         self._settings, self._store = settings, store
-        self.devices = Devices(store.devices(), store.last_device())
+        self.devices = Devices()
         self.credentials = Credentials(store)
         self._listed = self.credentials.as_json()
-        self._read: Credentials | None = None  # by the event loop, over its own connection
+        self._reader: Store | None = None  # of the event loop
         self._said_full = False
+        self._second, self._lookups = 0, 0
+        self.read_all()
+
+    def read_all(self) -> None:
+        """Know the devices that the store has, and no others."""
+        self._connections = self._store.connections
+        known = dict(self._store.devices())
+        self.devices.reset(known)
+        self._met = self._before = max(known, default=0)  # highest at the last look, and at the one before it
 
     def stop(self) -> None:
         """Close the connection of the event loop."""
-        if self._read is not None:
-            self._read.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _read(self) -> Store:
+        if self._reader is None:
+            self._reader = self._store.reader()
+        return self._reader
 
     def find(self, token: str) -> int | None:
-        """The number of the device with this token; None if there is none."""
-        return self.devices.find(token)
+        """The number of the device with this token, at whichever process it enrolled; None if there is none.
+
+        Raises:
+            StoreError: The database cannot be read, or is not asked about more unknown tokens this second.
+        """
+        found = self.devices.find(token)
+        if found is None and self._store.shared:
+            now = int(time.monotonic())
+            self._lookups = self._lookups + 1 if now == self._second else 1
+            self._second = now
+            if self._lookups > _LOOKUPS:
+                raise StoreError("database: too many unknown tokens in a second.")
+            digest = key_of(token)
+            found = self._read().find(digest)
+            if found is not None:
+                self.devices.add([(found, digest)])
+        return found
+
+    def meet(self) -> None:
+        """Know the devices that other processes enrolled, and forget those that left there.
+
+        Raises:
+            StoreError: The database cannot be read.
+        """
+        if self._connections != self._store.connections:  # what was told of devices that left may be lost
+            self.read_all()
+        found = self._store.devices(self._before)
+        self.devices.add(found)
+        # A number below the highest may be committed after it: what came since the last look is read once more.
+        self._before, self._met = self._met, max([self._met, *(number for number, _ in found)])
+        for number in self._store.take_departed():
+            if number in self.devices:
+                self.devices.remove(number)
 
     @property
     def full(self) -> bool:
@@ -335,9 +359,8 @@ class Admission(Stage):
         Raises:
             StoreError: The log cannot be read.
         """
-        if self._read is None:
-            self._read = Credentials(Store(self._store.path, read_only=True))
-        find = self._read.of_code if ticket.startswith(CODE) else self._read.of_secret
+        credentials = Credentials(self._read())
+        find = credentials.of_code if ticket.startswith(CODE) else credentials.of_secret
         return find(key_of(ticket)) is not None
 
     def code(self, secret: str) -> tuple[str, float] | None:

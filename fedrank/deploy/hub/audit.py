@@ -21,7 +21,7 @@ from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.learning import Learning, learnable, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
-from fedrank.deploy.hub.store import Store
+from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.log.note import Key, log_key
 from fedrank.deploy.log.proof import LARGEST, Answer
 from fedrank.deploy.log.tree import ISSUER_KEY, KEY_ENTRY, MODEL, TERMS, Grown, hash_of, leaf_hash, root, wrong_models
@@ -133,8 +133,8 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     check(len(rows), state)
     served = None
     if not away:
-        files = store.states(home.path / "checkpoints", fingerprint(settings, store.name))
-        found = next(files.states(state, len(rows)), None)
+        kept = States(store, "checkpoints", fingerprint(settings, store.name), home.path / "checkpoints")
+        found = next(kept.states(state, len(rows)), None)
         served = learning.weights(found[1]) if found is not None and found[0] == len(rows) else None
     return Replayed(
         rounds=len(rows),

@@ -289,12 +289,20 @@ class Comparing:
     """
 
     def __init__(self, settings: HubSettings, store: Store):
-        self._settings, self._alarm = settings, Alarm(settings.alert_command, settings.alert_url)
-        self._watch = Watch(settings.terms(store.name), settings.check_margin, settings.check_alarm, store.watch())
-        self._history = store.judgements()
-        self._halts = store.halts()
-        self._name, self._last = store.name, (-1, None)
-        if self.is_halted:
+        self._settings, self._store, self._name = settings, store, store.name
+        self._alarm = Alarm(settings.alert_command, settings.alert_url)
+        self._read()
+
+    def _read(self) -> None:
+        s, store = self._settings, self._store
+        self._watch = Watch(s.terms(store.name), s.check_margin, s.check_alarm, store.watch())
+        self._history, self._halts = store.judgements(), store.halts()
+        self._last = (-1, None)
+
+    def recover(self) -> None:
+        """Go on from what the log says."""
+        self._read()
+        if self.is_halted and self._store.leads:
             self._alarm.raise_(self._words())  # of the process before; a second alarm is better than none
 
     @property

@@ -3,11 +3,9 @@
 ::
 
     hub.toml            settings; what devices agreed to cannot change
-    hub.db              the log (SQLite, with hub.db-wal and hub.db-shm beside it while it runs)
-    checkpoints/        the newest states of the server
+    hub.db              the store (SQLite, with hub.db-wal and hub.db-shm beside it while it runs)
     enrolment.token     token that devices enrol with; replace the file to change it
     admin.token         token of the operator
-    tokens.db           with tokens: the issuer's keys, and who bought in this epoch and the next
     attestation.toml    with attestation: settings of the statements that devices need; put there by the operator
     log.key             private key of the public log of terms and models
     gateway.key         with a relay: private key of the gateway
@@ -25,7 +23,6 @@ import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.database import copy_database, sync_folder
@@ -41,8 +38,9 @@ from fedrank.deploy.hub.settings import (
     read_settings,
     write_settings,
 )
-from fedrank.deploy.hub.store import Store, StoreError
+from fedrank.deploy.hub.store import Server, Store, StoreError
 from fedrank.deploy.hub.tokens import FILE as TOKENS
+from fedrank.deploy.hub.tokens import adopt_tokens
 from fedrank.deploy.log.note import LOG, Signer, new_private_key, origin_of
 from fedrank.deploy.oblivious.encapsulation import Gateway, public_key_of
 from fedrank.deploy.oblivious.encapsulation import new_private_key as new_gateway_key
@@ -85,6 +83,8 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path}: cannot be made or read ({error.strerror}). Choose another folder.") from error
         if foreign:
             raise RunError(f"{self.path}: holds other things ({foreign[0]}, …). Choose an empty folder for a hub.")
+        if wanted.database:
+            self._check_joins(wanted)
         wanted = self._with_log(self._with_gateway(wanted))
         self._make_log(wanted)
         for name in ("enrolment", "admin"):
@@ -107,7 +107,7 @@ class HubFolder(ServedFolder):
         """The settings with the public key of the hub's log, which is made if there is none."""
         if wanted.log:
             return wanted
-        return dataclasses.replace(wanted, log=NO_LOG if wanted.database else make_key(self.path))
+        return dataclasses.replace(wanted, log=make_key(self.path))
 
     def _gateway_key(self) -> bytes:
         file = self.path / _GATEWAY
@@ -133,30 +133,57 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path / _GATEWAY}: is not the key of the hub's terms. Put it back from a copy.")
         return gateway
 
+    def _place(self, told: HubSettings) -> Path | Server:
+        """The file or the database of the hub's store."""
+        if not told.database:
+            return self.log
+        file = self.path / _PASSWORD
+        return Server(told.database, read_token(file) if file.exists() else None)
+
+    def _check_joins(self, wanted: HubSettings) -> None:
+        """Refuse to join a hub in the database without the files that all of its processes need alike.
+
+        Raises:
+            RunError: A file is missing.
+        """
+        try:
+            store = Store(self._place(wanted), read_only=True)
+        except StoreError:
+            return  # there is none yet, or the next who opens it says why it cannot be
+        with contextlib.closing(store):
+            terms = json.loads(store.settings)
+        needed = ["enrolment.token", "admin.token"]
+        needed += [KEY_FILE] if terms.get("log") else []
+        needed += [_GATEWAY] if terms.get("batch") else []
+        missing = [name for name in needed if not (self.path / name).exists()]
+        if missing:
+            raise RunError(
+                f"{self.path / missing[0]}: is not there, and the database holds a hub already. All its processes need "
+                f"the same files: copy {', '.join(missing)} from the folder that it was made with."
+            )
+
     def _join(self, wanted: HubSettings) -> None:
         """Make the hub in the database, or join the existing one."""
-        hub = new_hub()
-        store = self._shared(wanted, name=hub, settings=json.dumps(fingerprint(wanted, hub)))
-        joins, there = store.name != hub, json.loads(store.settings)
-        fits = there == fingerprint(wanted, store.name)
+        store = self._new(wanted)
+        there, ours = json.loads(store.settings), fingerprint(wanted, store.name)
         store.close()
-        if not fits:
+        if there != ours:
             raise ConfigError(
-                "database: holds a hub with other settings: "
-                f"{_differences(there, fingerprint(wanted, store.name))}. Use another database, or the hub's settings."
-            )
-        missing = [str(path) for path in map(self.token_path, ("enrolment", "admin")) if not path.exists()]
-        if joins and missing:
-            raise RunError(
-                f"{missing[0]}: is not there, and the database holds a hub already. All its processes need the same "
-                "tokens: copy enrolment.token and admin.token from the folder that it was made with."
+                f"database: holds a hub with other settings: {_differences(there, ours)}. Use another database, or the "
+                "hub's settings."
             )
 
-    def _shared(self, told: HubSettings, **options: Any) -> Store:
-        from fedrank.deploy.hub.postgres import SharedStore
-
-        file = self.path / _PASSWORD
-        return SharedStore(told.database, read_token(file) if file.exists() else None, **options)
+    def _new(self, wanted: HubSettings) -> Store:
+        """The store of a new hub; in a database, of the hub that is there."""
+        hub = new_hub()
+        terms = json.dumps(wanted.terms(hub).as_json(), sort_keys=True, separators=(",", ":")).encode()
+        return Store(
+            self._place(wanted),
+            name=hub,
+            settings=json.dumps(fingerprint(wanted, hub)),
+            relay=wanted.relay,
+            terms=b"" if wanted.log == NO_LOG else terms,
+        )
 
     def _make_log(self, wanted: HubSettings) -> None:
         if wanted.database:
@@ -164,7 +191,7 @@ class HubFolder(ServedFolder):
             return
         if self.log.exists() and self.log.stat().st_size:
             store = Store(self.log, name=new_hub())
-            used, there = store.last_device(), json.loads(store.settings)
+            used, there = store.used(), json.loads(store.settings)
             complete = there == fingerprint(wanted, store.name)
             store.close()
             if used:
@@ -175,15 +202,7 @@ class HubFolder(ServedFolder):
                 (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # SQLite gives its other files the rights of this one, and says what fails
             os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
-        hub = new_hub()
-        terms = json.dumps(wanted.terms(hub).as_json(), sort_keys=True, separators=(",", ":")).encode()
-        Store(
-            self.log,
-            name=hub,
-            settings=json.dumps(fingerprint(wanted, hub)),
-            relay=wanted.relay,
-            terms=b"" if wanted.log == NO_LOG else terms,
-        ).close()
+        self._new(wanted).close()
 
     def _change_settings(self, wanted: HubSettings) -> None:
         here = read_settings(self.settings)
@@ -210,16 +229,19 @@ class HubFolder(ServedFolder):
                 f"{self.path}: there is no hub here (no hub.toml). Make one: fedrank hub serve {self.path}"
             )
         settings = read_settings(self.settings)
-        if settings.database:
-            store = self._shared(settings, read_only=read_only)
-        else:
-            store = Store(self.log, read_only=read_only)
+        store = Store(self._place(settings), read_only=read_only)
         if json.loads(store.settings) != fingerprint(settings, store.name):
             store.close()
             raise RunError(
                 f"{self.settings}: is not what the log was made with: "
                 f"{_differences(json.loads(store.settings), fingerprint(settings, store.name))}. Put it back."
             )
+        if settings.tokens and not read_only:
+            try:
+                adopt_tokens(store, self.path / TOKENS)
+            except BaseException:
+                store.close()
+                raise
         return settings, store
 
     def back_up(self, out: str | os.PathLike[str]) -> list[str]:
@@ -252,7 +274,7 @@ class HubFolder(ServedFolder):
             out.absolute().parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.absolute().parent))
             copy_database(self.log, partial / self.log.name)
-            if (self.path / TOKENS).exists():  # after the log, which may name only keys that are in this file
+            if (self.path / TOKENS).exists():  # of an earlier version, which has keys in it that the log names
                 copy_database(self.path / TOKENS, partial / TOKENS)
             for name in _BACKED_UP:
                 if (self.path / name).exists():

@@ -54,7 +54,7 @@ class TokenApp(HubApp):
     """The application of a hub with tokens; arguments as of :class:`~fedrank.deploy.hub.app.HubApp`.
 
     Args:
-        hub: The hub.
+        hub: The hub, which sells tokens.
         *args: Of the class above.
         issuer: Sells and verifies tokens.
         gateway: Opens encapsulated requests; None: there is no gateway.
@@ -62,7 +62,7 @@ class TokenApp(HubApp):
     """
 
     def __init__(self, hub: Any, *args: Any, issuer: Issuer, gateway: Gateway | None = None, **options: Any):
-        self._issuer, self._gateway = issuer, gateway
+        self._issuer, self._gateway, self._sell = issuer, gateway, hub.sell
         super().__init__(hub, *args, **options)
         self.add_routes(
             {
@@ -116,7 +116,7 @@ class TokenApp(HubApp):
         epoch = number_of(request.tail)
         if epoch is None:
             return REFUSALS["malformed"]
-        answer = await self._issuer.sell(epoch, request.device, request.body)
+        answer = await self._sell(epoch, request.device, request.body)
         if isinstance(answer, str):
             return REFUSALS[answer]
         return HttpResponse(200, answer, NO_STORE, content_type=b"application/private-token-response")

@@ -10,6 +10,13 @@ Rounds go through three states, each step one transaction of the log (:mod:`fedr
 One thread writes. What arrives while it commits is committed together next (group commit), and no report is
 acknowledged before it has been committed. Before a round is APPLIED the new state is written to a checkpoint, so that
 a process killed anywhere in between finds the round CLOSED and applies it again, with the same outcome.
+
+**Several processes** may have one database. All of them enrol devices, sell tokens, hand out the model and take
+reports. The one that leads closes rounds when they are due and applies them; the others look at the log several times
+a second and follow. When the leader ends or loses the database, another takes over where the log is: a round that was
+closed and not applied is applied, once. A round may then take more reports than its cohort even where ``round_seconds``
+is 0: those that arrive at other processes until the leader notices, at most a moment's. Those that are used are drawn
+by lot among all that came.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import secrets
 import threading
@@ -27,45 +35,58 @@ from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.inbox import UNWRITABLE, Inbox, Job, Plan, Stopped, lost, plan_batch
+from fedrank.deploy.hub.inbox import UNWRITABLE, Inbox, Job, Stopped, lost, plan_batch
 from fedrank.deploy.hub.learning import RelayedModel
-from fedrank.deploy.hub.row import Row, row_of
+from fedrank.deploy.hub.row import row_of
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome, View
-from fedrank.deploy.hub.store import CountedError, RoundRow, Store, StoreError
+from fedrank.deploy.hub.store import (
+    ClosedError,
+    CountedError,
+    DeposedError,
+    Purchase,
+    RoundRow,
+    Store,
+    StoreError,
+)
 from fedrank.deploy.hub.tally import Tally
 
 _log = logging.getLogger("fedrank.hub")
 
 #: Seconds between tries while the log cannot be written.
 _TRY_AGAIN = 1.0
+#: Seconds between looks at a log that others write to; to look may take a tenth of that time.
+_LOOK = 0.2
 
 
 class Hub:
     """A hub over its folder: call :meth:`start` inside an event loop, and :meth:`stop` at the end.
 
     Args:
-        folder: Folder with ``hub.db`` and ``checkpoints``.
+        folder: Folder of the hub.
         store: The log, opened for writing.
         settings: Settings of the hub.
 
+    Attributes:
+        leads: This process closes rounds, and applies them.
+
     Raises:
-        RunError: The checkpoints belong to something else, or the log cannot be read.
+        RunError: The server's states belong to something else, or the log cannot be read.
     """
 
     def __init__(self, folder: Path, store: Store, settings: HubSettings):
         self.settings, self.terms, self.store = settings, settings.terms(store.name), store
         self.healthy = self.alive = True  # it can write; it goes on
-        self.row = self._make_row(Path(folder))
+        self.leads, self._look_at = store.lead(), 0.0
+        if store.shared and self.leads:
+            _log.warning("this process leads")
+        self.row = row_of(Path(folder), store, settings, self.terms)
         self.round = self.row.round
         self.tally = Tally(settings, store)
         self._inbox = Inbox()
         self._thread: threading.Thread | None = None
         self._settled = asyncio.Event()  # the hub is not between two rounds
         self._recover()
-
-    def _make_row(self, folder: Path) -> Row:
-        return row_of(folder, self.store, self.settings, self.terms)
 
     # ---------------------------------------------------------------------------------------------- where we were
 
@@ -85,12 +106,13 @@ class Hub:
             round_.before = (before, dict(self.store.reports(before)))
             self._show(number, "halted")
             return
-        if done and model.own and not 0 < self.settings.rounds <= number:  # training had been over, and goes on
+        goes_on = done and model.own and not 0 < self.settings.rounds <= number  # training had been over
+        if goes_on and self.store.leads:
             self.store.open_round(number, model.digest(), entry=publishing.entry())
             last, done = self.store.last_round() or last, False
-        elif last.model is None:
+        elif last.model is None and self.store.leads:
             self.store.set_model(number, model.digest(), publishing.entry())
-        elif not done and last.model != model.digest():
+        elif not done and last.model not in (None, model.digest()):
             _log.warning("round %d asks about another model than its log says: another machine or program?", number)
         publishing.skips = model.own and not done and publishing.differs(number)
         round_.before = (before, dict(self.store.reports(before)))
@@ -189,6 +211,41 @@ class Hub:
         """Have the writer read again what other processes may have written: the credentials."""
         self._inbox.put(self.row.admission.reread)
 
+    async def sell(self, epoch: int, device: int, request: bytes) -> bytes | str:
+        """The answer to a token request; only for a hub with tokens.
+
+        Args:
+            epoch: Number of the epoch.
+            device: Number of the device that buys.
+            request: Token request of RFC 9578.
+
+        Returns:
+            The token response; or why there is none: ``"malformed"``, ``"wrong-epoch"``, ``"other-purchase"``.
+
+        Raises:
+            StoreError: Nothing can be written.
+        """
+        issuer = self.row.issuer
+        assert issuer is not None
+        if refused := issuer.refuse(epoch, request):
+            return refused
+        digest = hashlib.sha256(request).digest()
+        if not await self._inbox.ask("buy", purchase=Purchase(epoch, device, digest)):
+            return "other-purchase"
+        return await issuer.sign(epoch, request, digest)
+
+    def use_challenge(self, digest: bytes, until: float, now: float) -> bool:
+        """Use a challenge up, once over all processes; called by another thread than the loop's and the writer's.
+
+        Arguments and value as of :meth:`fedrank.deploy.hub.store.Store.use_challenge`.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        assert self._inbox.loop is not None
+        asked = self._inbox.call(self.store.use_challenge, digest, until, now)
+        return asyncio.run_coroutine_threadsafe(asked, self._inbox.loop).result()
+
     async def leave(self, device: int) -> bool:
         """Forget a device's token; False if there is none, StoreError if it cannot be written."""
         return await self._inbox.ask("leave", device=device)
@@ -237,7 +294,8 @@ class Hub:
             Its outcome; ACCEPTED and ALREADY only after it has been committed.
         """
         early = self._judge(round_, device, reply)
-        if early is not None:
+        # Another process may have handed out a round that this one has not seen: the writer looks at the log.
+        if early is not None and not (early is Outcome.EARLY and self.store.shared):
             return early
         return await self._inbox.ask("report", round=round_, device=device, data=reply)
 
@@ -319,6 +377,8 @@ class Hub:
             raise
         if self._due():
             self._close()
+        if self.store.shared and time.monotonic() >= self._look_at:
+            self._look()
         return going_on
 
     def _probe(self) -> None:
@@ -326,14 +386,66 @@ class Hub:
             self.store.probe()
             self.healthy = True
 
+    # -------------------------------------------------------------------------------------------- several processes
+
+    def _look(self) -> None:
+        """Follow the log, or take the lead if no process has it."""
+        started = time.monotonic()
+        try:
+            led, self.leads = self.leads, self.store.lead()
+            took_over = self.leads and not led
+            if took_over:
+                _log.warning("this process leads now")
+            self.row.admission.meet()
+            self._follow(took_over)
+            if self.leads and self.view.state == "open":
+                self.row.closing.count(self.view.round)
+            elif not self.leads and not self.row.publishing.skips:
+                self.row.publishing.publish()  # the leader may have appended more
+            self.healthy = True
+        except StoreError as error:
+            self._trouble(error)
+        now = time.monotonic()
+        self._look_at = now + max(_LOOK, 10 * (now - started))
+
+    def _follow(self, took_over: bool) -> None:
+        """Come to where the log is."""
+        last = self.store.last_round()
+        if last is None:
+            return
+        own, publishing = self.row.model.own, self.row.publishing
+        here = last.number + (own and last.state == "applied")
+        state = {"open": "open", "closed": "between", "applied": "over" if own else "between"}[last.state]
+        if state == "open" and publishing.skips:
+            state = "between"
+        shown = "over" if self.view.over else self.view.state
+        if (here, state) == (self.view.round, shown) and not took_over:
+            return
+        for number in range(self.tally.rounds, here):
+            row = self.store.round(number)
+            if row is not None and row.state == "applied":
+                self.tally.add_round(row, self.store.reporters(number))
+        if here == self.view.round and not took_over and "over" not in (state, shown):
+            self.round.seconds = last.seconds or 0.0
+            self._show_state(state)
+        else:
+            self.round.opened = time.monotonic()
+            self._recover()
+        if self.leads and last.state == "closed":
+            self.round.recount(dict(self.store.reports(here)))
+            self._persist(self._apply)
+        elif self.leads and publishing.skips:
+            self._close()
+
     def _patience(self) -> float | None:
-        """Seconds until the deadline or the next try to write; None: no limit."""
-        again = None if self.healthy else _TRY_AGAIN
+        """Seconds until the deadline, the next look or the next try to write; None: no limit."""
+        waits = [] if self.healthy else [_TRY_AGAIN]
+        if self.store.shared:
+            waits.append(max(0.0, self._look_at - time.monotonic()))
         seconds = self.row.closing.seconds()
-        if self.view.state != "open" or seconds is None:
-            return again
-        left = max(0.0, seconds - self.round.age)
-        return left if again is None else min(left, again)
+        if self.view.state == "open" and seconds is not None:
+            waits.append(max(0.0, seconds - self.round.age))
+        return min(waits, default=None)
 
     def _due(self) -> bool:
         seconds = self.row.closing.seconds()
@@ -342,18 +454,30 @@ class Hub:
     def _commit(self, batch: list[Job]) -> list[tuple[Job, Any]]:
         """Write a batch in one transaction; returns the result of each job."""
         admission, number, devices = self.row.admission, self.view.round, self.row.admission.devices
-        admissions = admission.batch()
-        plan = Plan()
+        if self.store.shared and any(job.kind == "report" and job.round > number for job in batch):
+            self._look()
+            number = self.view.round
+        if self.store.shared and any(job.kind == "leave" and job.device not in devices for job in batch):
+            with contextlib.suppress(StoreError):
+                admission.read_all()
+        enrols = any(job.enrolment is not None for job in batch)
         try:
-            room = self.row.closing.room
-            plan = plan_batch(batch, self._judge, devices, room, admissions.refuse, self.terms.is_check)
-            if plan.new:
-                devices.next = self.store.reserve(devices.next, len(plan.new))
-            if plan.new or plan.gone or plan.reports:
-                new = list(enumerate(plan.new, devices.next))
-                reports = [(number, device, data) for device, data in plan.reports.items()]
-                self.store.write(new, sorted(plan.gone), reports, admissions.admitted)
-                self.healthy = True
+            # How many devices a credential has admitted must not change between the look and the write.
+            with self.store.alone("admit") if enrols else contextlib.nullcontext():
+                admissions = admission.batch()
+                room = self.row.closing.room
+                plan = plan_batch(batch, self._judge, devices, room, admissions.refuse, self.terms.is_check)
+                new, bought = [], []
+                if plan.new or plan.gone or plan.reports or plan.sales:
+                    reports = [(number, device, data) for device, data in plan.reports.items()]
+                    purchases = [job.purchase for job in plan.sales if job.purchase is not None]
+                    gone = sorted(plan.gone)
+                    new, bought = self.store.write(plan.new, gone, reports, admissions.admitted, purchases)
+                    self.healthy = True
+        except ClosedError:  # by another process
+            self._show_state("between")
+            self._look_at = 0.0
+            return self._commit(batch)
         except StoreError as error:
             logged = dict(self.store.reports(number)) if isinstance(error, CountedError) else self.round.counted
             if logged != self.round.counted:  # another process wrote into the log: it is what counts
@@ -361,15 +485,17 @@ class Hub:
                 return self._commit(batch)
             self._trouble(error)
             return [(job, lost(job)) for job in batch if job.call is None]
-        devices.add(plan.new)
+        devices.add(zip(new, plan.new, strict=True))
         for device in plan.gone:
             devices.remove(device)
         self.round.add(plan.reports)
-        return plan.answers
+        return [*plan.answers, *zip(plan.sales, bought, strict=True)]
 
     def _call(self, function: Callable[[], Any]) -> Any:
         """Call a function for an operator, a coordinator or a back end; an error is its result."""
         try:
+            if self.store.shared:
+                self._look()
             return function()
         except RunError as error:
             self._trouble(error)
@@ -410,6 +536,8 @@ class Hub:
 
     def _apply(self) -> None:
         """Apply the closed round (CLOSED → APPLIED); may be repeated after a failure at any step."""
+        if not self.leads:
+            return
         publishing, model, number = self.row.publishing, self.row.model, self.view.round
         publishing.skips = False
         learnt = model.learn(number, self.store.reports(number))
@@ -463,7 +591,11 @@ class Hub:
                 step()
                 self.healthy = True
                 return
-            except (StoreError, RunError) as error:
+            except DeposedError:
+                _log.warning("this process does not lead any more")
+                self.leads, self._look_at = False, 0.0
+                return
+            except RunError as error:
                 self._trouble(error)
                 self._inbox.refuse(_TRY_AGAIN)
 

@@ -14,7 +14,7 @@ from typing import Any
 from fedrank.core.arrays import PyTree
 from fedrank.deploy.hub.admission import Enrolment, NotAdmittedError
 from fedrank.deploy.hub.stages import Outcome
-from fedrank.deploy.hub.store import StoreError
+from fedrank.deploy.hub.store import Purchase, StoreError
 
 #: Most jobs that are committed together.
 BATCH = 8192
@@ -27,12 +27,14 @@ class Job:
     """One job for the writer, with the future of its result.
 
     Attributes:
-        kind: ``"report"``, ``"enrol"``, ``"leave"``, or ``"call"`` for an operator, a coordinator or a back end.
+        kind: ``"report"``, ``"enrol"``, ``"leave"``, ``"buy"``, or ``"call"`` for an operator, a coordinator or a back
+            end.
         waits: Future of the result.
         round: Number of the round that a report is about.
         device: Number of the device that reports or leaves.
         data: The report.
         enrolment: Of a device that enrols.
+        purchase: Of a device that buys a token.
         call: Function that is called after the batch has been committed; its value is the result.
     """
 
@@ -42,6 +44,7 @@ class Job:
     device: int = 0
     data: bytes = b""
     enrolment: Enrolment | None = None
+    purchase: Purchase | None = None
     call: Callable[[], Any] | None = None
 
 
@@ -147,12 +150,14 @@ class Plan:
         new: SHA-256 of the tokens of new devices.
         gone: Numbers of devices that leave.
         reports: New reports of the open round: device → message.
+        sales: Jobs of devices that buy; their answers are known when the plan has been written.
     """
 
     answers: list[tuple[Job, Any]] = field(default_factory=list)
     new: list[bytes] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     reports: dict[int, bytes] = field(default_factory=dict)
+    sales: list[Job] = field(default_factory=list)
 
 
 def plan_batch(
@@ -195,6 +200,7 @@ def plan_batch(
             answer = job.device in devices and job.device not in plan.gone
             plan.gone |= {job.device} if answer else set()
         else:
+            plan.sales += [] if job.purchase is None else [job]
             continue
         plan.answers.append((job, answer))
     return plan

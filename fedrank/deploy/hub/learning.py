@@ -236,7 +236,7 @@ class OwnModel(Model):
     """A model that the hub trains: every round updates it.
 
     Args:
-        folder: Folder of the checkpoints.
+        folder: Folder where earlier versions kept states.
         settings: Settings of the hub.
         terms: Terms of the hub.
         store: The log, from which the model is rebuilt where checkpoints are missing.
@@ -250,9 +250,7 @@ class OwnModel(Model):
         self._last = -1  # the last round that updated the model
 
     def _states(self, folder: Path) -> States:
-        states = self.store.states(folder, fingerprint(self.settings, self.store.name))
-        states.sweep()
-        return states
+        return States(self.store, folder.name, fingerprint(self.settings, self.store.name), folder)
 
     def recover(self, number: int) -> None:
         """Restore the model before a round from the newest checkpoint up to there, and the log from there on."""
@@ -321,6 +319,7 @@ class ComparedModel(OwnModel):
     def recover(self, number: int) -> None:
         """Restore the model and the best one."""
         super().recover(number)
+        self._checks.recover()
         self._promote(self._checks.best)
 
     def best(self) -> bytes | None:
@@ -338,7 +337,8 @@ class ComparedModel(OwnModel):
             return
         current = int(np.asarray(self._state.round)) == number
         state = self._state if current else self._before(self._bests, number)
-        self._bests.save(number, state)
+        if self.store.leads:
+            self._bests.save(number, state)
         self._best = (number, state)
 
     def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:

@@ -84,7 +84,7 @@ class Publishing(Stage):
         return False
 
     def publish(self) -> None:
-        """Show the newest model before it is handed out.
+        """Show the newest model before it is handed out; the leader appends it to the public log, if need be.
 
         Raises:
             StoreError: The log cannot be read or written.
@@ -120,7 +120,8 @@ class PublicLog(Publishing):
         witnesses: Iterable[str] = (),
     ):
         self._signer = signer
-        self._store, self._reader, self._model, self._keys = store, None, model, keys
+        self._store, self._model, self._keys = store, model, keys
+        self._reader: Store | None = None
         self._newest, self._tail = b"", frozenset[bytes]()
         self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
         self._replacing, self._reading = threading.Lock(), threading.RLock()
@@ -158,16 +159,20 @@ class PublicLog(Publishing):
             return
         size = self._store.log_size()
         sold = [key_entry(epoch, key) for epoch, key in sorted(self._keys().items())]
-        if size == self._shown.head.size and model == self._newest and self._tail.issuperset(sold):
+        whole = self._tail.issuperset(sold) or not self._store.leads
+        if size == self._shown.head.size and model == self._newest and whole:
             return
         newest = self._store.newest_model()
         if newest is None or newest[1] != model:
+            if not self._store.leads:
+                return
             self._store.append_model(model)
             newest, size = self._store.newest_model(), self._store.log_size()
         assert newest is not None  # it has just been appended
         before = newest[0] // BLOCK * BLOCK
         entries = self._store.log_entries(before, size)
-        if missing := [entry for entry in sold if entry not in entries]:
+        missing = [entry for entry in sold if entry not in entries] if self._store.leads else []
+        if missing:
             for entry in missing:
                 self._store.append_entry(ISSUER_KEY, entry[1:])
             size, entries = size + len(missing), entries + missing
@@ -197,7 +202,7 @@ class PublicLog(Publishing):
     def _open(self) -> Store:
         """A connection for reading, with the lock of reading held: that of the writer belongs to the writer."""
         if self._reader is None:
-            self._reader = Store(self._store.path, read_only=True)
+            self._reader = self._store.reader()
         return self._reader
 
     def since(self, size: int) -> HttpResponse:

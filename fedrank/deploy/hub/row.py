@@ -17,7 +17,6 @@ from fedrank.deploy.hub.publishing import PublicLog, Publishing
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.stages import OpenRound, Outcome, Stage
 from fedrank.deploy.hub.store import Store
-from fedrank.deploy.hub.tokens import FILE as TOKENS
 from fedrank.deploy.hub.tokens import Issuer, Tokens
 from fedrank.deploy.terms import Terms
 
@@ -34,6 +33,23 @@ class Closing(Stage):
 
     def __init__(self, settings: HubSettings, terms: Terms, store: Store, round_: OpenRound):
         self.settings, self.terms, self.store, self.round = settings, terms, store, round_
+        self._came = 0  # reports of the round in the log, when they were last counted
+
+    def recover(self, number: int) -> None:
+        """Count anew."""
+        self._came = 0
+
+    def begin(self, number: int, ended: OpenRound) -> None:
+        """Count anew."""
+        self._came = 0
+
+    def count(self, number: int) -> None:
+        """Count the reports of the open round that any process took and that are no checks.
+
+        Raises:
+            StoreError: The log cannot be read.
+        """
+        self._came = self.store.count_reports(number, self.terms.check.head if self.terms.check else b"")
 
     @property
     def room(self) -> int:
@@ -42,11 +58,16 @@ class Closing(Stage):
         return most - self.round.learnable
 
     def reports(self) -> int:
-        """Number of reports of the open round from which the model learns."""
-        return self.round.learnable
+        """Number of reports of the open round from which the model learns, as far as this process knows."""
+        return max(self._came, self.round.learnable)
 
     def seconds(self) -> float | None:
-        """Seconds after its opening at which the round closes with the reports that it has; None: more must come."""
+        """Seconds after its opening at which the round closes with the reports that it has.
+
+        None where more must come, or another process closes it.
+        """
+        if not self.store.leads:
+            return None
         n, s = self.reports(), self.settings
         if n >= s.cohort:
             return s.round_seconds
@@ -59,10 +80,13 @@ class Closing(Stage):
         Raises:
             StoreError: It cannot be written.
         """
-        # By lot, and not before all have come: speed brings no advantage, and the outcome cannot be foreseen.
-        of_model = sorted(d for d, message in self.round.counted.items() if not self.terms.is_check(message))
-        unused = secrets.SystemRandom().sample(of_model, max(0, len(of_model) - self.settings.cohort))
-        self.store.close_round(number, self.round.seconds, unused, self.round.checks)
+        with self.store.alone("close"):
+            if self.store.shared:  # any process took reports
+                self.round.recount(dict(self.store.reports(number)))
+            # By lot, and not before all have come: speed brings no advantage, and the outcome cannot be foreseen.
+            of_model = sorted(d for d, message in self.round.counted.items() if not self.terms.is_check(message))
+            unused = secrets.SystemRandom().sample(of_model, max(0, len(of_model) - self.settings.cohort))
+            self.store.close_round(number, self.round.seconds, unused, self.round.checks)
 
 
 class _Lots(NamedTuple):
@@ -148,7 +172,7 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
     """
     round_, admission = OpenRound(terms), Admission(settings, store)
     checks: list[Stage] = []
-    issuer = Issuer(folder / TOKENS, terms.hub, settings.tokens) if settings.tokens else None
+    issuer = Issuer(store, settings.tokens) if settings.tokens else None
     if issuer is not None:
         checks.append(Tokens(issuer, store))
     if terms.draws or terms.check is not None:

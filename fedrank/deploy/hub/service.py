@@ -12,12 +12,11 @@ from fedrank.deploy.http.guard import Guard, number_of
 from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, Authorise, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.hub.app import HubApp
-from fedrank.deploy.hub.attestation import door_of
+from fedrank.deploy.hub.attestation import Challenges, Door, door_of
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
-from fedrank.deploy.hub.store import Store
 from fedrank.deploy.hub.tally import Counters
 
 
@@ -58,7 +57,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
         raise RunError(f"{home.path}: enrolment.token and admin.token are the same; every app would be an operator.")
     settings, store = home.open()
     try:
-        hub = _hub(home, store, settings)
+        hub = Hub(home.path, store, settings)
         guard = Guard(
             device_per_minute=settings.reports_per_minute,
             enrolments_per_minute=settings.enrolments_per_minute,
@@ -79,7 +78,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             on_start=hub.start,
             on_stop=hub.stop,
             extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
-            door=door_of(home.path, settings.attestation, hub.terms.hub) if settings.attestation else None,
+            door=_door(home, settings, hub) if settings.attestation else None,
         )
         app.add_routes(hub.row.publishing.routes())
         if public and settings.status == "auto":  # no token is needed, as only this machine can ask
@@ -92,14 +91,9 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
     return hub, app
 
 
-def _hub(home: HubFolder, store: Store, settings: HubSettings) -> Hub:
-    if not settings.database:
-        return Hub(home.path, store, settings)
-    from fedrank.deploy.hub.postgres import SharedStore
-    from fedrank.deploy.hub.shared import SharedHub
-
-    assert isinstance(store, SharedStore)
-    return SharedHub(home.path, store, settings)
+def _door(home: HubFolder, settings: HubSettings, hub: Hub) -> Door:
+    challenges = Challenges(hub.store.secret("challenge"), hub.use_challenge)
+    return door_of(home.path, settings.attestation, hub.terms.hub, challenges)
 
 
 def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) -> None:

@@ -137,7 +137,7 @@ def test_a_hub_that_is_killed_sells_and_counts_once(tmp_path):
     with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
         there = {(round_, token): body for round_, token, body in db.execute("SELECT * FROM report")}
     assert len(acknowledged) >= KILLS and acknowledged.items() <= there.items(), "nothing that was acknowledged is lost"
-    with sqlite3.connect(tmp_path / "hub" / "tokens.db") as db:
+    with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
         rounds = {round_ for round_, _ in there}
         assert all(sum(round_ == n for round_, _ in there) <= DEVICES for n in rounds)
         assert max(count for (count,) in db.execute("SELECT count(*) FROM purchase GROUP BY epoch")) <= DEVICES

@@ -1,7 +1,6 @@
 """The hub's rounds: what counts, what does not, and what survives."""
 
 import asyncio
-import shutil
 import sqlite3
 
 import numpy as np
@@ -129,20 +128,21 @@ def test_a_log_that_was_tampered_with_is_found_out(tmp_path):
         replay_log(home.path)
 
 
-@pytest.mark.parametrize("lost", ["nothing", "newest checkpoint", "damaged checkpoint", "all checkpoints"])
+@pytest.mark.parametrize("lost", ["nothing", "newest state", "damaged state", "all states"])
 def test_a_hub_goes_on_where_it_was(tmp_path, lost):
     async def story(home, stop):
         async with running(home) as hub:
             await play(hub, await enrolled(hub, 4), 3)
             await hub.report(3, 1, some_messages(hub, 4, seed=3)[0])
         if stop:
-            files = sorted((home.path / "checkpoints").iterdir())
-            if lost == "newest checkpoint":
-                files[-1].unlink()
-            elif lost == "damaged checkpoint":
-                files[-1].write_bytes(files[-1].read_bytes()[:100])
-            elif lost == "all checkpoints":
-                shutil.rmtree(home.path / "checkpoints")
+            with sqlite3.connect(home.log) as db:
+                assert db.execute("SELECT round FROM state ORDER BY round").fetchall() == [(1,), (2,), (3,)]
+                if lost == "newest state":
+                    db.execute("DELETE FROM state WHERE round = 3")
+                elif lost == "damaged state":
+                    db.execute("UPDATE state SET data = substr(data, 1, 100) WHERE round = 3")
+                elif lost == "all states":
+                    db.execute("DELETE FROM state")
         async with running(home) as hub:
             assert (hub.view.round, hub.view.state, hub.status()["reports"]) == (3, "open", 1)
             sent = some_messages(hub, 4, seed=3)

@@ -1,19 +1,19 @@
 """Some devices compare the newest model with the best one; a hub whose model sinks halts and says so."""
 
 import asyncio
-import hashlib
 import json
 import logging
+import sqlite3
 import sys
 import time
 
 import numpy as np
 import pytest
+from check_rounds import one_round, pair, parts, private, until_halted
 from hub_apps import served
 from hubs import enrolled, make, opened, running
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.draws import CHECK, beacon_of, drawn
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.checks import Watch
 from fedrank.deploy.hub.settings import HubSettings
@@ -21,50 +21,6 @@ from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 
 PIECEWISE = dict(mechanism="piecewise", epsilon=4.0, checks=0.5, cohort=4, check_margin=0.0)
-
-
-def private(layout, word, report):
-    return layout.encode(layout.message(np.uint32(word), np.int32(report)))
-
-
-def parts(hub, devices):
-    """Devices that were drawn to compare in the open round, and the others."""
-    if hub.view.best[5:] == hub.view.model[5:]:
-        return [], list(devices)
-    beacon = beacon_of(hub.view.model)
-    compare = [d for d in devices if drawn(hub.row.admission.devices.key(d), CHECK, beacon, hub.terms.checks)]
-    return compare, [d for d in devices if d not in compare]
-
-
-def pair(hub):
-    """What checks of the open round say about the model that they compare with."""
-    return int.from_bytes(hashlib.sha256(hub.view.best[5:]).digest()[:4], "little")
-
-
-async def one_round(hub, devices, better):
-    """All report; checks say that the newest is better, or worse."""
-    number = hub.view.round
-    compare, learn = parts(hub, devices)
-    top = hub.terms.piecewise.reports - 1
-    check = [private(hub.terms.check, pair(hub), top if better else 0)] * len(compare)
-    sent = [private(hub.terms.reply, 1000 * number + d, d % (top + 1)) for d in learn[: hub.settings.cohort]]
-    outcomes = await asyncio.gather(*(hub.report(number, d, m) for d, m in zip(compare, check, strict=True)))
-    assert set(outcomes) <= {Outcome.ACCEPTED}
-    outcomes = await asyncio.gather(*(hub.report(number, d, m) for d, m in zip(learn, sent, strict=False)))
-    assert set(outcomes) <= {Outcome.ACCEPTED}
-    if len(sent) < hub.settings.cohort:  # nearly all were drawn to compare
-        await hub.close_round(empty=True)
-    await opened(hub, number + 1)
-    return len(compare)
-
-
-async def until_halted(hub, devices, most=60):
-    """Play rounds whose checks say that the model sinks, until the hub halts; returns how many."""
-    for played in range(most):
-        if hub.view.state == "halted":
-            return played
-        await one_round(hub, devices, better=False)
-    raise AssertionError("the hub never halted")
 
 
 def test_a_sinking_model_halts_the_hub_and_the_best_is_served(tmp_path, caplog):
@@ -122,8 +78,8 @@ def test_a_halt_outlives_the_process_and_ends_when_the_operator_says(tmp_path):
     assert resumed == view.round and after.state == "open" and status["alert"] is None
     assert [one["resumed"] is not None for one in status["checks"]["halts"]] == [True, True]
     assert replay_log(home.path).proven
-    for path in home.path.glob("checkpoints/**/*.npz"):  # everything from the log
-        path.unlink()
+    with sqlite3.connect(home.log) as db:  # everything from the log
+        db.execute("DELETE FROM state")
 
     async def third():
         async with running(home) as hub:

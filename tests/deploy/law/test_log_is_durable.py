@@ -34,10 +34,10 @@ def test_a_commit_that_fails_is_an_error_and_leaves_nothing(tmp_path):
     store = Store(tmp_path / "hub.db", name="0" * 32)
     connect_badly(store)
     with pytest.raises(StoreError):
-        store.write([(1, b"a" * 32)], [], [(0, 1, b"report")])
+        store.write([b"a" * 32], [], [(0, 1, b"report")])
     assert not store._db.in_transaction
     assert store.devices() == [] and store.reports(0) == []
-    store.write([(1, b"a" * 32)], [], [(0, 1, b"report")])  # the next one goes through
+    store.write([b"a" * 32], [], [(0, 1, b"report")])  # the next one goes through
     assert store.devices() == [(1, b"a" * 32)] and store.reports(0) == [(1, b"report")]
 
 

@@ -4,17 +4,22 @@ import asyncio
 import contextlib
 import json
 import shutil
+import time
 
 import numpy as np
 import postgres_server
 import pytest
-from hubs import enrolled, make, opened, some_messages
+from check_rounds import one_round, until_halted
+from hubs import enrolled, make, message, opened, some_messages
+from token_worlds import Buyer, token_app
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.draws import DUE, beacon_of, drawn
+from fedrank.deploy.hub.admission import Credentials, NotAdmittedError
+from fedrank.deploy.hub.attestation import Challenges, NotAttestedError
+from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.stages import Outcome
-from fedrank.deploy.hub.store import STEPS, Store, StoreError
+from fedrank.deploy.hub.store import STEPS, Admitted, ClosedError, CountedError, Purchase, Store, StoreError
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,8 +45,9 @@ def folders(tmp_path, url, count=2, **settings):
     homes = [make(tmp_path / "0", database=url, **settings)]
     for number in range(1, count):
         (tmp_path / str(number)).mkdir()
-        for name in ("enrolment.token", "admin.token"):
-            shutil.copy(tmp_path / "0" / name, tmp_path / str(number) / name)
+        for name in ("enrolment.token", "admin.token", "log.key", "gateway.key"):
+            if (tmp_path / "0" / name).exists():
+                shutil.copy(tmp_path / "0" / name, tmp_path / str(number) / name)
         homes.append(make(tmp_path / str(number), database=url, **settings))
     return homes
 
@@ -100,7 +106,7 @@ def test_reports_at_any_process_make_the_model_that_one_process_makes(tmp_path, 
                     assert await single.report(round_, device, sent) is ACCEPTED
                 for hub in (*hubs, single):
                     await opened(hub, round_ + 1)
-            assert [hub.row.closing.leads for hub in hubs] == [True, False]
+            assert [hub.leads for hub in hubs] == [True, False]
             assert hubs[0].view.model == hubs[1].view.model == single.view.model
             assert hubs[0].view.etag == hubs[1].view.etag
             status = [hub.status() for hub in hubs]
@@ -176,7 +182,7 @@ def test_when_the_leader_is_lost_another_closes_and_applies_what_is_due_once(tmp
                 assert await third.report(0, device, message) is ACCEPTED
             await opened(second, 1)
             await opened(third, 1)
-            assert second.row.closing.leads != third.row.closing.leads and second.view.model == third.view.model
+            assert second.leads != third.leads and second.view.model == third.view.model
 
     asyncio.run(story())
     assert replay_log(homes[1].path).proven
@@ -196,7 +202,7 @@ def test_a_round_that_a_leader_closed_and_did_not_apply_is_applied_by_the_next(t
             for device, message in zip(devices, some_messages(first, 4), strict=True):
                 assert await first.report(0, device, message) is ACCEPTED
             await opened(second, 1)
-            assert second.row.closing.leads
+            assert second.leads
 
     asyncio.run(story())
     found = replay_log(homes[1].path)
@@ -222,7 +228,7 @@ def test_a_leader_that_lost_its_lead_writes_nothing_and_follows(tmp_path, url):
                 assert await first.report(0, device, message) is ACCEPTED
             await opened(second, 1)
             await opened(first, 1)
-            assert (first.row.closing.leads, second.row.closing.leads) == (
+            assert (first.leads, second.leads) == (
                 False,
                 True,
             ) and first.view.model == second.view.model
@@ -290,6 +296,232 @@ def test_a_rounds_lot_falls_among_the_reports_of_all_processes(tmp_path, url):
     assert len({tuple(round_) for round_ in used}) > 1
 
 
+def test_all_processes_show_one_log_and_it_goes_on_when_the_leader_is_lost(tmp_path, url):
+    homes = folders(tmp_path, url)
+
+    def head(hub):
+        shown = hub.row.publishing._shown
+        return shown.head.size, shown.head.root, shown.line
+
+    async def story():
+        async with processes(homes) as (first, second):
+            devices = await enrolled(first, 4)
+            for round_ in range(3):
+                for device, message in zip(devices, some_messages(first, 4, round_), strict=True):
+                    assert await second.report(round_, device, message) is ACCEPTED
+                await opened(first, round_ + 1)
+                await opened(second, round_ + 1)
+                await becomes(lambda: head(first) == head(second), 2.0)
+            assert head(first)[0] == 1 + 4  # the terms, four models
+            vanish(first)
+            for device, message in zip(devices, some_messages(second, 4, 3), strict=True):
+                assert await second.report(3, device, message) is ACCEPTED
+            await opened(second, 4)
+            assert head(second)[0] == 1 + 5
+
+    asyncio.run(story())
+    found = audit_folder(homes[1].path)
+    assert not found.wrong and (found.size, found.models, found.replayed) == (6, 5, 5)
+
+
+def test_a_device_gets_one_token_an_epoch_and_spends_it_once_whichever_process_it_asks(tmp_path, url):
+    homes = folders(tmp_path, url, tokens=2, cohort=2)
+
+    async def story():
+        apps = [token_app(home) for home in homes]
+        hubs = [app._hub for app in apps]
+        for hub in hubs:
+            await hub.start()
+        try:
+            buyers = [Buyer(app) for app in apps]
+            await buyers[0].enrol()
+            buyers[1].token = buyers[0].token  # one device
+            assert await buyers[0].keys() == await buyers[1].keys()
+            asked = [await buyer.begin(0) for buyer in buyers]
+            bought = await asyncio.gather(
+                *(buyer.buy(0, one) for buyer, one in zip(buyers * 8, asked * 8, strict=True))
+            )
+            tokens = {got for got in bought if isinstance(got, bytes)}
+            refused = [got.error for got in bought if not isinstance(got, bytes)]
+            assert len(tokens) == 1 and refused == ["other-purchase"] * 8
+            (token,) = tokens
+            sent = some_messages(hubs[0], 3)
+            said = await asyncio.gather(*(buyer.report(0, token, sent[0]) for buyer in buyers * 3))
+            assert sorted(said) == [(200, "")] * 5 + [(201, "")]
+            other = Buyer(apps[1])
+            await other.enrol()
+            assert await other.report(0, await other.buy(0), sent[1]) == (201, "")
+            for hub in hubs:
+                await opened(hub, 1)
+            said = [await buyer.report(1, token, sent[2]) for buyer in buyers]
+            assert said == [(409, "spent")] * 2
+            for buyer in buyers:  # the next epoch's keys were made by the leader
+                assert sorted(await buyer.keys()) == [0, 1]
+            await hubs[1].close_round(empty=True)
+            await opened(hubs[0], 2)
+            await opened(hubs[1], 2)
+            assert [sorted(await buyer.keys()) for buyer in buyers] == [[1, 2]] * 2
+            late = [await buyer.report(number, token, sent[2]) for number in (1, 2) for buyer in buyers]
+            assert late == [(409, "stale-round")] * 2 + [(409, "wrong-epoch")] * 2
+        finally:
+            for hub in hubs:
+                await hub.stop()
+
+    asyncio.run(story())
+    assert not audit_folder(homes[0].path).wrong
+    assert table(url, "SELECT epoch, private IS NULL FROM issuer ORDER BY epoch") == [(0, True), (1, False), (2, False)]
+    assert table(url, "SELECT count(*) FROM purchase") == [(0,)]
+
+
+def test_caps_and_codes_hold_over_all_processes(tmp_path, url):
+    homes = folders(tmp_path, url, open_enrolment=False, attested_devices=2)
+
+    async def enrols(hub, *ticket):
+        try:
+            await hub.enrol(*ticket)
+        except NotAdmittedError as error:
+            return error.reason
+        return ""
+
+    async def story():
+        async with processes(homes) as hubs:
+            _, store = homes[1].open()
+            secret, back_end = Credentials(store).add("app", 7), Credentials(store).add("back", 9, code_minutes=5)
+            store.close()
+            assert all(hub.knows(secret) for hub in hubs)
+            reasons = await asyncio.gather(*(enrols(hub, secret) for hub in hubs * 10))
+            assert sorted(reasons) == [""] * 7 + ["enrolment-full"] * 13
+            code, _ = await hubs[0].code(back_end)
+            reasons = await asyncio.gather(*(enrols(hub, code) for hub in hubs * 5))
+            assert sorted(reasons) == [""] + ["unauthorised"] * 9
+            reasons = await asyncio.gather(*(enrols(hub, None, b"one phone" * 3) for hub in hubs * 5))
+            assert sorted(reasons) == [""] * 2 + ["enrolment-full"] * 8
+            assert table(url, "SELECT count(*) FROM device") == [(10,)]
+
+    asyncio.run(story())
+
+
+def test_a_challenge_of_one_process_is_taken_by_another_and_once(tmp_path, url):
+    homes = folders(tmp_path, url)
+
+    async def story():
+        async with processes(homes) as hubs:
+            made = [Challenges(hub.store.secret("challenge"), hub.use_challenge) for hub in hubs]
+            challenge, _ = made[0].new("token", time.time())
+
+            def take(challenges):
+                try:
+                    challenges.take(challenge, "token", time.time())
+                except NotAttestedError as error:
+                    return error.reason
+                return ""
+
+            with pytest.raises(NotAttestedError, match="challenge-unknown"):
+                made[1].take(challenge, "another", time.time())
+            said = await asyncio.gather(*(asyncio.to_thread(take, one) for one in made * 4))
+            assert sorted(said) == [""] + ["challenge-used"] * 7
+
+    asyncio.run(story())
+
+
+def test_all_processes_draw_alike(tmp_path, url):
+    homes = folders(tmp_path, url, due=0.5, round_seconds=3600.0, deadline=3600.0)
+
+    async def story():
+        async with processes(homes) as (one, two):
+            devices = await enrolled(one, 12) + await enrolled(two, 12)
+            assert await two.close_round(empty=True) == 0  # whoever is asked closes it, the leader applies it
+            for hub in (one, two):
+                await opened(hub, 1)
+            await becomes(lambda: len(two.row.admission.devices) == len(one.row.admission.devices) == 24, 2.0)
+            answers = []
+            for hub in (one, two):
+                beacon = beacon_of(hub.view.model)
+                keys = [hub.row.admission.devices.key(device) for device in devices]
+                due = [drawn(key, DUE, beacon, 0.5) for key in keys]
+                answers.append(due)
+            assert answers[0] == answers[1] and 3 < sum(answers[0]) < 21
+            for device, due in zip(devices, answers[0], strict=True):
+                hub = (one, two)[device % 2]
+                said = await hub.report(1, device, message(hub, device, 1, 0))
+                assert said is (ACCEPTED if due else Outcome.NOT_DUE)
+
+    asyncio.run(story())
+
+
+def test_a_hub_halts_and_is_resumed_at_any_process(tmp_path, url):
+    homes = folders(tmp_path, url, mechanism="piecewise", epsilon=4.0, checks=0.5, cohort=4, check_margin=0.0)
+
+    async def story():
+        async with processes(homes) as (one, two):
+            devices = await enrolled(one, 24)
+            await until_halted(one, devices)
+            await becomes(lambda: two.view.state == "halted", 3.0)
+            assert (two.view.model, two.view.best) == (one.view.model, one.view.best)
+            assert two.status()["alert"]["round"] == one.status()["alert"]["round"]
+            number = two.view.round
+            assert await two.resume() == number and two.view.state == "open"
+            await becomes(lambda: one.view.state == "open", 3.0)
+            assert one.status()["alert"] is None and two.status()["alert"] is None
+            for _ in range(2):  # in the first, the newest model is the best one
+                await one_round(one, devices, better=True)
+            await becomes(lambda: two.view.round == number + 2, 3.0)
+            assert two.view.etag == one.view.etag
+            assert two.status()["checks"]["checks"] == one.status()["checks"]["checks"] > 0
+
+    asyncio.run(story())
+    assert replay_log(homes[1].path).proven and not audit_folder(homes[0].path).wrong
+
+
+def test_a_coordinator_may_ask_any_process(tmp_path, url):
+    homes = folders(tmp_path, url, relay=True, cohort=2, log="no")
+
+    async def story():
+        async with processes(homes) as (one, two):
+            devices = await enrolled(one, 2)
+            request = two.terms.request
+            questions = [request.encode(request.message(np.uint32(n), np.full(5, n, np.float32))) for n in (3, 8)]
+            assert await two.ask_round(questions[0]) is ACCEPTED
+            assert await one.ask_round(questions[0]) is ALREADY
+            assert await one.ask_round(questions[1]) is Outcome.CONFLICT
+            await becomes(lambda: one.view.model == questions[0], 3.0)
+            sent = some_messages(one, 2)
+            for hub, device, message_ in zip((one, two), devices, sent, strict=True):
+                assert await hub.report(3, device, message_) is ACCEPTED
+            await becomes(lambda: one.view.state == two.view.state == "between")
+            for hub in (one, two):
+                for _ in range(500):
+                    if (got := await hub.collect(3)) is not None:
+                        break
+                    await asyncio.sleep(0.02)
+                assert got == b"".join(sent)
+            assert await one.ask_round(questions[0]) is ALREADY
+            assert await two.ask_round(questions[1]) is ACCEPTED
+            vanish(one)
+            assert await two.report(8, devices[0], sent[1]) is ACCEPTED
+
+    asyncio.run(story())
+
+
+def test_numbers_go_on_where_a_database_counted_them_beside_the_column(tmp_path, url):
+    """Version 3 kept the last number in a table of its own, and gave numbers itself."""
+    home = make(tmp_path / "hub", database=url, log="no")
+    table(url, "SELECT 1")
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name in ("issuer", "purchase", "challenge", "secret"):
+            connection.execute(f"DROP TABLE {name}")
+        connection.execute("UPDATE version SET number = 3")
+        connection.execute("CREATE TABLE last_device (number BIGINT NOT NULL)")
+        connection.execute("INSERT INTO last_device VALUES (41)")
+        connection.execute("INSERT INTO device VALUES (41, %s, 1)", (bytes(32),))
+    _, store = home.open()
+    assert store.write([b"1" * 32], [], []) == ([42], [])
+    assert [number for number, _ in store.devices()] == [41, 42]
+    store.close()
+
+
 @pytest.mark.minutes
 def test_an_outage_of_the_server_loses_nothing(tmp_path, server, url):
     homes = folders(tmp_path, url, cohort=3)
@@ -312,7 +544,7 @@ def test_an_outage_of_the_server_loses_nothing(tmp_path, server, url):
                 assert await one.report(0, device, message) is ACCEPTED
             await opened(one, 1)
             await opened(two, 1)
-            assert one.row.closing.leads != two.row.closing.leads
+            assert one.leads != two.leads
 
     asyncio.run(story())
     assert replay_log(homes[0].path).proven
@@ -331,8 +563,10 @@ def test_a_commit_waits_for_the_disk_whatever_the_database_says(tmp_path, url):
 
 def test_the_same_tokens_and_settings_are_needed_to_join(tmp_path, url):
     make(tmp_path / "0", database=url)
-    with pytest.raises(RunError, match=r"enrolment\.token: is not there.*copy"):
+    with pytest.raises(RunError, match=r"enrolment\.token: is not there.*copy enrolment.token, admin.token, log.key"):
         make(tmp_path / "1", database=url)
+    shutil.copytree(tmp_path / "0", tmp_path / "2")
+    (tmp_path / "2" / "hub.toml").unlink()
     with pytest.raises(ConfigError, match="n_features is 6, was 5"):
         make(tmp_path / "2", database=url, n_features=6)
     with pytest.raises(RunError):
@@ -350,14 +584,8 @@ def test_a_password_comes_from_a_file_and_never_from_the_url(tmp_path, url):
     store.close()
 
 
-def test_what_one_process_keeps_in_its_folder_cannot_be_shared():
-    for setting in ({"relay": True}, {"tokens": 8}):
-        with pytest.raises(ConfigError, match="cannot be had together"):
-            HubSettings(n_features=5, database="postgresql:///hub", **setting)
-
-
 def test_an_earlier_version_is_brought_to_the_present_one(tmp_path, url, monkeypatch):
-    from fedrank.deploy.hub import postgres as module
+    from fedrank.deploy.hub import store as module
 
     home = make(tmp_path / "hub", database=url)
     later = (*STEPS, "ALTER TABLE device ADD COLUMN credential INTEGER;\nCREATE TABLE more (x BLOB) STRICT")
@@ -375,7 +603,7 @@ def test_an_earlier_version_is_brought_to_the_present_one(tmp_path, url, monkeyp
 def test_a_database_without_a_hub_is_said_to_be_one(tmp_path, url):
     home = make(tmp_path / "hub", log="no")
     home.settings.write_text(home.settings.read_text().replace('database = ""', f"database = {json.dumps(url)}"))
-    with pytest.raises(StoreError, match="no hub in it"):
+    with pytest.raises(StoreError, match="no tables"):
         home.open()
 
 
@@ -383,17 +611,32 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
     """The same calls, the same rows: one SQL on two systems."""
     made = [
         Store(tmp_path / "hub.db", name="0" * 32),
-        make(tmp_path / "hub", database=url).open()[1],
+        make(tmp_path / "hub", database=url, log="no").open()[1],
     ]
-    made[1].lead()
+    assert all(store.lead() and store.leads for store in made)
     seen = []
     for store in made:
         digest = np.arange(32, dtype=np.uint8).tobytes()
         store.set_model(0, digest)
-        store.write([(store.reserve(1, 2), digest), (2, digest[::-1])], [], [(0, 2, b"two"), (0, 1, b"one")])
+        bought = [Purchase(1, 1, digest), Purchase(1, 1, digest[::-1]), Purchase(1, 2, digest), Purchase(1, 1, digest)]
+        key = Admitted(credential=None, keys=(b"key", b"other"))
+        reports = [(0, 2, b"two"), (0, 1, b"one")]
+        seen.append(store.write([digest, digest[::-1]], [], reports, [key], bought))
+        assert store.count_reports(0, b"") == 2 and store.count_reports(0, b"o") == 1
+        seen.append([store.use_challenge(digest, 9.0, now) for now in (1.0, 2.0, 9.0)])
+        store.add_issuer_key(0, b"public", b"private")
+        store.add_issuer_key(0, b"another", b"private")
+        store.add_issuer_key(1, b"more", b"private")
+        store.end_epochs(1)
+        seen.append(store.issuer_keys())
+        assert store.secret("x") == store.secret("x") != store.secret("y")
+        with pytest.raises(CountedError):
+            store.write([], [], [(0, 1, b"one")])
         store.close_round(0, 1.5, [2])
         store.apply_round(0, 0.5, None, next_model=digest)
         store.write([], [1], [(1, 2, b"more")])
+        with pytest.raises(ClosedError):
+            store.write([], [], [(0, 7, b"late")])
         rows = [(r.number, r.state, r.seconds, r.model, r.reports, r.reward, r.error) for r in store.rounds()]
         seen.append(
             (
@@ -402,7 +645,7 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
                 sorted(store.reporters(0)),
                 store.reports_of_devices(),
                 store.devices(),
-                store.last_device(),
+                (store.used(), store.find(digest[::-1]), store.find(digest), store.devices(2)),
                 store.round_before(1),
                 store.question(0),
                 store.last_round().number,
@@ -410,4 +653,7 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         )
         store.probe()
         store.close()
-    assert seen[0] == seen[1]
+    half = len(seen) // 2
+    assert seen[:half] == seen[half:]
+    assert seen[0] == ([1, 2], [True, False, True, True])
+    assert seen[1] == [True, False, True] and seen[2] == [(0, b"public", None), (1, b"more", b"private")]

@@ -10,7 +10,6 @@ from token_worlds import ADMIN, Buyer, token_app
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.hub.store import StoreError
-from fedrank.deploy.hub.tokens import Issuer
 from fedrank.deploy.oblivious.tokens import TOKEN_BYTES, content_of, header_of, spending_number
 
 
@@ -166,10 +165,9 @@ def test_an_epoch_that_is_over_leaves_no_private_key_and_no_purchase(tmp_path):
             assert (await buyer.buy(1) is not None) and len(set(keys.values())) == 2
 
     asyncio.run(story())
-    with sqlite3.connect(tmp_path / "hub" / "tokens.db") as db:
+    with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
         assert db.execute("SELECT epoch, private IS NULL FROM issuer").fetchall() == [(0, 1), (1, 0), (2, 0)]
         assert db.execute("SELECT epoch, device FROM purchase").fetchall() == [(1, 1)]
-    with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
         ((number,),) = db.execute("SELECT device FROM report").fetchall()
     assert number > 2**40, "a report stands under its token, not under the device's number"
 
@@ -253,7 +251,7 @@ def test_a_full_disk_sells_nothing_and_loses_nothing(tmp_path, monkeypatch):
                 def full(*_):
                     raise sqlite3.OperationalError("database or disk is full")
 
-                patch.setattr("fedrank.deploy.hub.tokens.transaction", full)
+                patch.setattr("fedrank.deploy.hub.store.transaction", full)
                 got = await buyer.buy(0, asked)
                 assert (got.code, got.error) == (503, "unavailable")
                 with pytest.raises(StoreError):
@@ -275,19 +273,48 @@ def test_a_wrong_answer_is_no_token(tmp_path):
             asked.token(answer)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_keys_and_purchases_of_an_earlier_version_go_on(tmp_path, version):
+    """They were in a file of their own; a device asks again for what it bought before."""
+    home = make(tmp_path / "hub", tokens=1)
+
+    async def before():
+        async with serving(home) as app:
+            (buyer,) = await buyers(app, 1)
+            asked = await buyer.begin(0)
+            return buyer.token, asked, await buyer.buy(0, asked), await buyer.keys()
+
+    token, asked, bought, keys = asyncio.run(before())
+    with contextlib.closing(sqlite3.connect(home.path / "tokens.db", isolation_level=None)) as old:
+        old.execute("ATTACH ? AS now", (str(home.log),))
+        for table in ("issuer", "purchase"):
+            old.execute(f"CREATE TABLE {table} AS SELECT * FROM now.{table}")
+            old.execute(f"DELETE FROM now.{table}")
+        if version == 2:
+            old.execute("CREATE TABLE hub AS SELECT name FROM now.hub")
+
+    async def after():
+        async with serving(home) as app:
+            buyer = Buyer(app)
+            buyer.token = token
+            other = await buyer.buy(0)
+            return await buyer.buy(0, asked), other.error, await buyer.keys()
+
+    assert "tokens.db" in home.back_up(tmp_path / "copy")
+    assert asyncio.run(after()) == (bought, "other-purchase", keys)
+    assert [path.name for path in home.path.glob("tokens.db*")] == ["tokens.db.version-2"]
+
+
 def test_a_file_of_tokens_belongs_to_one_hub(tmp_path):
     """With the purchases of another hub, whose devices have the same numbers, devices would be refused."""
-    one, other, file = "ab" * 16, "cd" * 16, tmp_path / "tokens.db"
-    Issuer(file, one, 1).stop()
-    Issuer(file, one, 1).stop()
-    with pytest.raises(StoreError, match=f"belongs to the hub {one[:8]}"):
-        Issuer(file, other, 1)
-    with contextlib.closing(sqlite3.connect(file)) as db:  # as an earlier version wrote it
-        db.execute("DROP TABLE hub")
-        db.execute("PRAGMA user_version = 1")
-    Issuer(file, one, 1).stop()
-    with pytest.raises(StoreError, match="belongs to"):
-        Issuer(file, other, 1)
+    home = make(tmp_path / "hub", tokens=1)
+    with contextlib.closing(sqlite3.connect(home.path / "tokens.db", isolation_level=None)) as old:
+        for columns in ("hub (name)", "issuer (epoch, public, private)", "purchase (epoch, device, digest)"):
+            old.execute(f"CREATE TABLE {columns}")
+        old.execute("INSERT INTO hub VALUES (?)", ("ab" * 16,))
+    with pytest.raises(StoreError, match="belongs to the hub abababab"):
+        home.open()
+    assert (home.path / "tokens.db").exists()
 
 
 def test_settings_of_tokens_are_checked(tmp_path):

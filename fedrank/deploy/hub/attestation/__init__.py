@@ -67,14 +67,21 @@ LENGTH = 48
 
 
 class Challenges:
-    """Makes challenges and takes each back once. A restart voids them: a device asks for another.
+    """Makes challenges and takes each back once.
 
     Nothing is kept of a challenge until it comes back, so that asking for many fills no memory.
+
+    Args:
+        key: Key that challenges are made with, 32 bytes: whoever has it takes back what others made. By default a new
+            one, which voids challenges of the process before.
+        use: Uses up a challenge, given by its SHA-256, its end and the time now, both in seconds since 1970; False if
+            it was used before. By default what was used is kept in memory.
     """
 
-    def __init__(self):
-        self._key = secrets.token_bytes(32)
-        self._used: dict[bytes, float] = {}  # challenge → when it ends
+    def __init__(self, key: bytes = b"", use: Callable[[bytes, float, float], bool] | None = None):
+        self._key = key or secrets.token_bytes(32)
+        self._use = use or self._remember
+        self._used: dict[bytes, float] = {}  # SHA-256 of a challenge → when it ends
         self._lock = threading.Lock()
 
     def new(self, token: str, now: float) -> tuple[bytes, float]:
@@ -95,12 +102,17 @@ class Challenges:
         (until,) = struct.unpack("<d", head[:8])
         if now >= until:
             raise NotAttestedError("challenge-expired")
+        if not self._use(hashlib.sha256(challenge).digest(), until, now):
+            raise NotAttestedError("challenge-used")
+
+    def _remember(self, digest: bytes, until: float, now: float) -> bool:
         with self._lock:
-            if challenge in self._used:
-                raise NotAttestedError("challenge-used")
+            if digest in self._used:
+                return False
             for old in [old for old, end in self._used.items() if end <= now]:
                 del self._used[old]
-            self._used[challenge] = until
+            self._used[digest] = until
+            return True
 
     def _proof(self, head: bytes, token: str) -> bytes:
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
@@ -223,11 +235,18 @@ class Door:
         attestors: By the name of their kind.
         hub: The hub's name; one identity has different hashes at different hubs.
         clock: Seconds since 1970.
+        challenges: Makes challenges; by default of this process alone.
     """
 
-    def __init__(self, attestors: dict[str, Attestor], hub: str, clock: Callable[[], float] = time.time):
+    def __init__(
+        self,
+        attestors: dict[str, Attestor],
+        hub: str,
+        clock: Callable[[], float] = time.time,
+        challenges: Challenges | None = None,
+    ):
         self._attestors, self._hub, self._clock = attestors, hub, clock
-        self._challenges = Challenges()
+        self._challenges = challenges or Challenges()
 
     def challenge(self, token: str) -> dict[str, Json]:
         """The answer to a device that asks for a challenge: the challenge, its end, and which kinds are accepted."""
@@ -272,13 +291,14 @@ class Door:
         return hashlib.sha256(f"fedrank/identity/{self._hub}/{kind}/".encode() + proven).digest()
 
 
-def door_of(folder: Path, kinds: tuple[str, ...], hub: str) -> Door:
+def door_of(folder: Path, kinds: tuple[str, ...], hub: str, challenges: Challenges | None = None) -> Door:
     """The door that a hub's folder describes.
 
     Args:
         folder: Folder with ``attestation.toml``; paths in it are relative to it.
         kinds: Names of the kinds that are accepted.
         hub: The hub's name.
+        challenges: As of :class:`Door`.
 
     Raises:
         ConfigError: A file is missing or cannot be used, or a setting is unknown or missing.
@@ -297,4 +317,4 @@ def door_of(folder: Path, kinds: tuple[str, ...], hub: str) -> Door:
             made[kind] = from_table({**table, "folder": str(folder)}, ATTESTORS.get(kind))
         except ConfigError as error:
             raise ConfigError(f"{file}: [{kind}]: {error}") from error
-    return Door(made, hub)
+    return Door(made, hub, challenges=challenges)

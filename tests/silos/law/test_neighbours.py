@@ -254,7 +254,7 @@ def test_a_target_with_labels_of_one_kind_is_neither_refused_nor_marked_with_an_
 def test_a_hospital_uses_messages_with_a_file_of_its_own(tables, tmp_path, capsys):
     path, out = tables["a level that no other has"], tmp_path / "north.json"
     ranges, made = coded(path)
-    Message("north", "ill = 1", ranges, 4.0, 1e-6, release_sums(*made.own[:2], ranges, 4.0, 1e-6)).write(out)
+    Message("north", "ill = 1", ranges, 4.0, 1e-6, release_sums(made.own.x, made.own.y, ranges, 4.0, 1e-6)).write(out)
     assert read_message(out).ranges.levels == {"sex": ("f", "m"), "ward": ("A", "B", "C")}
     own = tmp_path / "own.csv"
     with_silo = path.read_text()

@@ -33,6 +33,12 @@ NAMES = ("a", "b", "g=u")
 RANGES = ranges_of(NAMES, {"a": (-3, 3), "b": (0, 10)})
 
 
+def own_of(seed, n=60):
+    """Features and labels."""
+    own = rows(seed, n)
+    return own.x, own.y
+
+
 def rows(seed, n=60):
     rng = np.random.default_rng(seed)
     x = np.column_stack([rng.standard_normal(n) * 2, rng.normal(5, 4, n), rng.integers(0, 2, n)])
@@ -165,7 +171,7 @@ def test_an_auc_with_noise_moves_with_one_record_by_one_part_in_the_rarer_label(
 def test_messages_are_worth_having_at_a_small_epsilon_where_others_have_many_rows():
     rng = np.random.default_rng(0)
     mine, test = rows(10, 30), rows(11, 2000)
-    messages = [release_sums(*rows(20 + k, 500)[:2], RANGES, 1.0, 1e-6, rng) for k in range(3)]
+    messages = [release_sums(*own_of(20 + k, 500), RANGES, 1.0, 1e-6, rng) for k in range(3)]
     made = choose_privately(mine, messages, RANGES, rng)
     alone, best = (auc(made.models[way](test.x), test.y).value for way in ("alone", made.best))
     assert best > alone - 0.005 and auc(made.models["federated"](test.x), test.y).value > 0.85
@@ -249,7 +255,7 @@ def test_a_silo_uses_what_another_sent(table, tmp_path, capsys):
 def test_messages_that_cannot_be_are_refused(table, tmp_path, capsys):
     with pytest.raises(MissingDataError):
         read_message(tmp_path / "none.json")
-    made = Message("n", "ill", RANGES, 1.0, 1e-6, release_sums(*rows(0)[:2], RANGES, 1.0, 1e-6)).as_json()
+    made = Message("n", "ill", RANGES, 1.0, 1e-6, release_sums(*own_of(0), RANGES, 1.0, 1e-6)).as_json()
     path = tmp_path / "bad.json"
     for change in ({"format": "x"}, {"first": [1e400] * 4}, {"rows": 7}, {"second": [1.0]}, {"columns": []}):
         path.write_text(json.dumps(made | change))

@@ -2,7 +2,8 @@
 
     python -m benchmarks.silo_answers verdicts      # 200 federations of a kind; minutes
     python -m benchmarks.silo_answers tables        # 20 divisions of six public tables; an hour
-    python -m benchmarks.silo_answers               # both, and what they found
+    python -m benchmarks.silo_answers bandit        # a run of bandit-fedavg on these divisions; half an hour
+    python -m benchmarks.silo_answers               # all, and what they found
 
 Results go to ``benchmarks/silo_answers.json``; what stands there is not done again (``--again`` begins anew). Of a
 target 40, 100, 200 or 400 rows train and the rest test, where these are at least 60; the other silos have all their
@@ -33,6 +34,8 @@ COLUMNS = 10
 FIRST = 20_000
 #: First seed of the divisions of tables: the first digits of the commit that brought the shrunk model.
 DIVISIONS = 0x3EA9A1FF
+#: First seed of the divisions of runs: the first digits of the commit before the model that runs give.
+RUNS = 0xDA7BC865
 #: Rows of a target that train, least rows that test it, and most rows of another silo.
 SIZES, TEST, OTHERS = (40, 100, 200, 400), 60, 400
 
@@ -144,6 +147,83 @@ def divided(silos: list[Any], target: int, rows: int, seed: int) -> dict[str, An
     return {"recommended": chosen.best, "chosen": first, "share": round(test.rows / rows, 3), **found}
 
 
+def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> dict[int, dict[str, float]]:
+    """Test AUC of a run of ``bandit-fedavg`` with its defaults, by division, and of what it is compared with.
+
+    Of the target's own rows four in five train and the rest validate, as in a run. ``rounds`` is the model that the
+    bandit's rounds give, ``run`` the one that the run gives, ``fedavg`` the same learner averaged over all silos for as
+    many rounds as the run's bytes pay, ``alone`` the sceptic's regression of all own rows.
+    """
+    from fedrank.engine.conditions import Conditions
+    from fedrank.engine.native import NativeSimulator
+    from fedrank.silos.averaging import FedAvg
+    from fedrank.silos.bandit_fedavg import BanditFedAvg
+    from fedrank.silos.data.splits import Rows, SiloArrays, moments, standardise_rows
+    from fedrank.silos.local_sgd import LocalSgd
+    from fedrank.silos.rounds import begin_runs, models_of_runs
+    from fedrank.silos.sceptic.auc import auc
+    from fedrank.silos.sceptic.learners import choose_penalty, fit_alone, split
+
+    parts: list[list[list[Any]]] = [[], [], []]
+    alone: dict[int, float] = {}
+    for seed in seeds:
+        rng = np.random.default_rng([RUNS + seed, target, rows])
+        order = rng.permutation(silos[target].rows)
+        own, test = silos[target][order[:rows]], silos[target][order[rows:]]
+        if own.rarer < 4 or test.rarer < 5:
+            continue
+        others = [one[rng.permutation(one.rows)[:OTHERS]] for k, one in enumerate(silos) if k != target]
+        vali = split(own.y, 0.2, rng)
+        alone[seed] = round(auc(fit_alone(own, choose_penalty(own, rng))(test.x), test.y).value, 5)
+        for part, mine in zip(parts, (own[~vali], own[vali], test), strict=True):
+            of = [(mine, own[~vali]), *((one if part is parts[0] else one[:0], one) for one in others)]
+            part.append([(standardise_rows(one.x, *moments(by.x)), one.y.astype(np.float32)) for one, by in of])
+
+    def pad(part: list[list[Any]]) -> Rows:
+        most = max(len(y) for silos in part for _, y in silos)
+        x, y = (
+            np.array([[np.pad(one[k], ((0, most - len(one[k])), (0, 0))[: 2 - k]) for one in silos] for silos in part])
+            for k in (0, 1)
+        )
+        return Rows(x, y, np.array([[len(y) for _, y in silos] for silos in part], np.int32))
+
+    if not alone:
+        return {}
+    arrays, runs, k = SiloArrays(*map(pad, parts)), np.arange(len(alone)), len(silos)
+
+    def run(kind: Any, rounds: int) -> tuple[dict[str, np.ndarray], float]:
+        settings, features = kind(), arrays.train.x.shape[-1]
+        net = settings.network
+        sgd = LocalSgd(net.build(features), net.epochs, net.batch, settings.learning_rate, net.penalty)
+        made = kind(sgd, k, arrays.train.x.shape[-2])
+        targets = np.zeros((len(runs), 1), int)
+        parties, here = made.parties(arrays, runs), targets[:, 0] if made.for_one_target else targets[:, 0] - 1
+        keys, states = begin_runs(made, runs.tolist(), here)
+        simulated = NativeSimulator(made, parties, 4096, Conditions())
+        states, kept, seen = simulated.advance(keys, states, parties.shared, parties.own, 0, rounds)
+        models = models_of_runs(made, states, parties.shared, kept, targets)
+        crossed = seen.get("crossed", np.full((rounds, len(runs), len(made.exchanges), 2), k)).mean(axis=1).sum(axis=0)
+        sizes = [[one.request.nbytes, one.reply.nbytes] for one in made.exchanges]
+        reached = {}
+        for name, weights in models.items():
+            found = [made.net.scores(weights[run, 0], arrays.test.x[run, 0]) for run in runs]
+            labels, counts = arrays.test.y[:, 0], arrays.test.n[:, 0]
+            each = zip(found, labels, counts, strict=True)
+            reached[name] = np.array([auc(s[:n].astype(float), y[:n].astype(float)).value for s, y, n in each])
+        return reached, float((crossed * sizes).sum())
+
+    ours, paid = run(BanditFedAvg, 15)
+    once = run(FedAvg, 1)[1]
+    setup = 2 * once - run(FedAvg, 2)[1]
+    theirs, _ = run(FedAvg, int((paid - setup) // (once - setup)))
+    made = {"rounds": ours["best"], "run": ours["refit"], "fedavg": theirs["last"], "fedavg-best": theirs["best"]}
+    return {
+        seed: {**{way: round(float(of[i]), 5) for way, of in made.items()}, "alone": alone[seed],
+               "share": round(float(arrays.test.n[i, 0]) / rows, 3)}
+        for i, seed in enumerate(alone)
+    }  # fmt: skip
+
+
 def _interval(apart: np.ndarray, ratio: float) -> list[float]:
     """Mean, its 95 % interval and a p-value over divisions of the same rows: lower end, mean, upper end, p.
 
@@ -209,12 +289,25 @@ def summary(results: dict[str, Any]) -> dict[str, Any]:
         some = {name: one for name, one in against[way].items() if name.endswith(f", {rows} rows")}
         if len(some) > 1:
             least[rows][way] = _over_targets(some)
-    return {"verdicts": rates, "recommended minus": fixed, "by rows": least, "tables": aucs}
+    minus: dict[str, dict[str, Any]] = {}
+    means: dict[str, dict[str, float]] = {}
+    for name, runs in results["bandit"].items():
+        if len(runs) < 3:
+            continue
+        of = {way: np.array([run[way] for run in runs.values()]) for way in next(iter(runs.values()))}
+        share = of.pop("share")[0]
+        means[name] = {way: round(float(values.mean()), 4) for way, values in of.items()}
+        for way in set(of) - {"run"}:
+            minus.setdefault(way, {})[name] = _interval(of["run"] - of[way], share)
+    of_runs = {"means": means, "run minus": {way: _over_targets(found) for way, found in minus.items()}}
+    return {
+        "verdicts": rates, "recommended minus": fixed, "by rows": least, "tables": aucs, "bandit": of_runs,
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("verdicts", "tables"))
+    parser.add_argument("what", nargs="?", choices=("verdicts", "tables", "bandit"))
     parser.add_argument("--runs", type=int, default=200, help="federations of each kind")
     parser.add_argument("--seeds", type=int, default=20, help="divisions of each table")
     parser.add_argument("--again", action="store_true", help="begin anew")
@@ -224,7 +317,7 @@ def main() -> None:
     from fedrank.silos.sceptic.learners import rows_of
 
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and not asked.again else {}
-    results: dict[str, Any] = {"verdicts": kept.get("verdicts", {}), "tables": kept.get("tables", {})}
+    results: dict[str, Any] = {kind: kept.get(kind, {}) for kind in ("verdicts", "tables", "bandit")}
 
     def keep() -> None:
         """Write the summary for people, and under it every run on one line of its table for whoever goes on."""
@@ -235,7 +328,7 @@ def main() -> None:
         RESULTS.write_text("{\n" + ",\n".join(parts) + "\n}\n")
 
     with threadpool_limits(1):
-        for name, (sizes, wrong) in FEDERATIONS.items() if asked.what != "tables" else ():
+        for name, (sizes, wrong) in FEDERATIONS.items() if asked.what in (None, "verdicts") else ():
             runs = results["verdicts"].setdefault(name, {})
             for number in range(asked.runs):
                 if str(number) not in runs:
@@ -247,10 +340,14 @@ def main() -> None:
             silos = rows_of(table)
             for target, silo in enumerate(table.names):
                 for rows in [rows for rows in SIZES if silos[target].rows - rows >= TEST]:
-                    runs = results["tables"].setdefault(f"{name}: {silo}, {rows} rows", {})
-                    for seed in range(asked.seeds):
+                    which = f"{name}: {silo}, {rows} rows"
+                    runs = results["tables"].setdefault(which, {}) if asked.what != "bandit" else {}
+                    for seed in range(asked.seeds) if asked.what != "bandit" else ():
                         if str(seed) not in runs:
                             runs[str(seed)] = divided(silos, target, rows, seed)
+                    if asked.what != "tables" and which not in results["bandit"]:
+                        found = run_bandit(silos, target, rows, list(range(asked.seeds)))
+                        results["bandit"][which] = {str(seed): of for seed, of in found.items()}
                     print(f"{name}: {silo}, {rows} rows", file=sys.stderr, flush=True)
                 keep()
     print(json.dumps(summary(results), indent=1))

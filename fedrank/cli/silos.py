@@ -11,7 +11,7 @@ import cyclopts
 from fedrank.cli.report import drawn
 from fedrank.cli.silo_tables import LabelledColumns, table_of
 from fedrank.cli.terminal import AsJson, Names, headline, in_style, print_json, say
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FormatError
 
 app = cyclopts.App(name="silos", help="Statistics of tables that lie at several silos, and whose models help whom.")
 
@@ -25,6 +25,8 @@ def compare(
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
     person: str = "",
     without: Names = (),
+    messages: Path | None = None,
+    codebook: Path | None = None,
     seed: int = 0,
     out: Path | None = None,
     save_model: Path | None = None,
@@ -33,11 +35,14 @@ def compare(
     """Find the silos whose models help: from all rows, one division, and all that a sceptic tries first.
 
     Args:
-        data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list).
+        data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list). With
+            --messages the file of the silo that asks.
         target: Silos that ask, by name; without it each in turn.
         meaning: What the columns mean.
         person: Column of persons who may have several rows, which stay in one fold.
         without: Silos that are left out.
+        messages: The results.json of a study with a question of the model compare; the rows of others stay there.
+        codebook: The study's codebook, with --messages.
         seed: Draws the folds.
         out: Also write everything there: a page (.html), or JSON.
         save_model: Also write the recommended model there, for fedrank evaluate; of one target.
@@ -45,13 +50,20 @@ def compare(
     from fedrank.silos.report.answer import answers_sentence
     from fedrank.silos.sceptic.compare import answer, targets_of
 
-    table = table_of(data, meaning, **({"person": person} if person else {}))
-    for name in [table.names[table.index(name)] for name in without]:
-        table = table.without(name)
-    wanted, left = targets_of(table, target)
-    if save_model is not None and len(wanted) != 1:
-        raise ConfigError(f"a model is of one silo; name it: --target {table.names[wanted[0]]}.")
-    answers = [answer(table, number, seed=seed) for number in wanted]
+    left, coefficients = [], {}
+    if messages is not None:
+        if meaning != LabelledColumns() or person or save_model is not None:
+            raise ConfigError("with --messages columns are the codebook's, and the model is among what --out writes.")
+        made, coefficients = _by_messages(Path(data), messages, codebook, target, without, seed)
+        answers, table = [made], made.table
+    else:
+        table = table_of(data, meaning, **({"person": person} if person else {}))
+        for name in [table.names[table.index(name)] for name in without]:
+            table = table.without(name)
+        wanted, left = targets_of(table, target)
+        if save_model is not None and len(wanted) != 1:
+            raise ConfigError(f"a model is of one silo; name it: --target {table.names[wanted[0]]}.")
+        answers = [answer(table, number, seed=seed) for number in wanted]
     made = {
         "sentence": str(answers_sentence(answers)),
         "data": table.name,
@@ -60,6 +72,7 @@ def compare(
         "seed": seed,
         "notes": [*table.notes, *left],
         "answers": [one.as_json() for one in answers],
+        **({"coefficients": coefficients} if coefficients else {}),
     }
     if out is not None and out.suffix in (".html", ".htm"):
         from fedrank.silos.report.answer import write_answers
@@ -76,6 +89,35 @@ def compare(
         print_json(made)
         return
     _print(made, answers, out)
+
+
+def _by_messages(
+    data: Path, messages: Path, codebook: Path | None, target: Names, without: Names, seed: int
+) -> tuple[Any, dict[str, float]]:
+    """The answer of one silo by the messages of others, and the coefficients of the recommended model."""
+    from fedrank.silos.sceptic.learners import Glm
+    from fedrank.silos.studies.codebook import read_codebook
+    from fedrank.silos.studies.comparison import Comparison, compare_at
+    from fedrank.silos.studies.questions import prepare
+    from fedrank.silos.studies.table import own_table
+
+    if codebook is None or len(target) != 1:
+        raise ConfigError("with --messages say --codebook, and the one silo whose file it is with --target.")
+    book = read_codebook(codebook)
+    try:
+        results = json.loads(messages.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise FormatError(f"these are no results of a study ({cause}).", messages) from cause
+    if not isinstance(results, dict) or results.get("codebook_sha256") != book.sha:
+        raise ConfigError(f"{messages} is not of this codebook ({book.sha[:12]}); take that of the study.")
+    questions = [one for one in book.questions if one.model == "compare"]
+    if not questions:
+        raise ConfigError("the codebook's plan has no question of the model compare.")
+    found = Comparison.of_results(results, questions[0].name, prepare(questions[0], book).design)
+    found = Comparison({silo: one for silo, one in found.told.items() if silo not in without}, found.design)
+    made = compare_at(own_table(data, book, target[0]), book, found, seed=seed)
+    model = made.chosen.models[made.recommended]
+    return made, found.coefficients(model) if isinstance(model, Glm) else {}
 
 
 for _name, _help in (
@@ -108,7 +150,8 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
     say(
         *shown,
         "Scores are out-of-fold (5 folds); what a way has to choose is chosen inside the training rows. Intervals: "
-        f"DeLong. Verdicts: corrected for the number of silos. {READ_ALL}",
+        "DeLong. Verdicts: corrected for the number of silos. "
+        + (READ_ALL if answers[0].table.n_silos > 1 else "Of each other silo one message came; its rows stayed there."),
         *(f"- {note}" for note in made["notes"]),
         *([] if out is None else [f"written: {out}"]),
     )

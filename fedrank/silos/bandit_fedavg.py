@@ -26,6 +26,11 @@ training of a whole round and the arm before are in it as well.
 **Drop-outs.** An arm is observed only if all of its silos and the target were heard. Otherwise there is no observation,
 which is not a reward of zero, and θ is the average of who was heard. Without the target θ stays.
 
+**The model of a regression.** The rounds do not train on the rows by which they choose, and choose by few of them.
+So, once, every other silo tells the log-likelihood of its rows to second order, and the target fits all of its rows,
+shrunk to the silos that are alike (:mod:`fedrank.silos.sceptic.shrinkage`): ``refit``. The rounds remain the evidence
+on who helps and who harms. Silos are not left out by their arms: that was worse on tables of silos that are alike.
+
 **Beyond the thesis** (its Section 10): ``target_weight``; the best θ so far by validation, and a stop after
 ``patience`` rounds without a better one; arms proposed by clustering the silos' updates, for many silos; ``probe``,
 which lets the target judge every silo's own first model, to tell inverted labels.
@@ -51,20 +56,36 @@ from fedrank.core.streams import fold_words
 from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits import rules
 from fedrank.silos.config import RecordPrivacy
+from fedrank.silos.glm.newton import Sums
 from fedrank.silos.messages import (
     SEEN,
+    AllTold,
     Candidates,
     Judged,
     Model,
     ModelAndCandidates,
+    Nothing,
+    Told,
     Trained,
     TrainedAndJudged,
     decode_undefined,
     encode_undefined,
 )
-from fedrank.silos.party import Parts, Pretrain, SiloExchange, SiloProtocol, is_finite, row_count, rows_of, update_rows
+from fedrank.silos.party import (
+    Part,
+    Parts,
+    Pretrain,
+    SiloExchange,
+    SiloProtocol,
+    is_finite,
+    row_count,
+    rows_of,
+    update_rows,
+)
 from fedrank.silos.records.account import run_account
 from fedrank.silos.records.private_sgd import NoisyJudgements, PrivateSgd, os_noise, simulated_noise
+from fedrank.silos.sceptic.learners import DEFAULT_PENALTY, fit_glm
+from fedrank.silos.sceptic.shrinkage import Quadratic, shrink
 
 #: Ways to make arms: the target with one other silo; every set with the target in it; the target with each of a few
 #: clusters of silos whose updates are alike; all silos.
@@ -72,6 +93,12 @@ Arms: TypeAlias = Literal["pairs", "all", "clusters", "everyone"]
 
 #: Number of arms that a round evaluates: the one that is played, all, or either of the two.
 EVALUATES = ("one", "all", "either")
+
+#: What silos disclose where the target's model is fitted anew.
+_TOLD = (
+    "Server and target learn from every other silo, once, weighted sums of the squares and products of its columns and "
+    "labels. Of a silo with few rows for its columns they tell much of the rows."
+)
 
 #: Number of clusters where none is given, if there are more silos than that.
 _MOST_CLUSTERS = 8
@@ -98,6 +125,9 @@ class Bandit(rules.RuleSettings):
     patience: int | None = setting(None, "Rounds without a better model after which the run stops asking.")
     pretrain: bool = setting(True, "Train for E epochs before the first round.")
     probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
+    refit: bool = setting(
+        True, "Of a regression without noise: the model is fitted to all own rows, shrunk to the silos that are alike."
+    )
 
 
 @dataclass(frozen=True)
@@ -230,10 +260,12 @@ class BanditFedAvg(SiloProtocol):
         first: tuple[Exchange, ...] = (exchange(self),) if self.pretrain else ()
         if self.bandit.probe:
             first += (Probe(self),)
+        # Behind the others, whose random numbers depend on their place.
+        refit: tuple[Exchange, ...] = (Tell(self), Refit(self)) if self.refits else ()
         if self.bandit.delayed:
-            return (*first, TrainOthers(self), TrainAndJudge(self))
+            return (*first, TrainOthers(self), TrainAndJudge(self), *refit)
         judge = {"one": ("one",), "all": ("all",), "either": ("one", "all")}[str(self.evaluates)]
-        return (*first, Train(self), *(Judge(self, which, last=which == judge[-1]) for which in judge))
+        return (*first, Train(self), *(Judge(self, which, last=which == judge[-1]) for which in judge), *refit)
 
     @override
     def init(self, key: UInt32[np.ndarray, "2"] | None) -> ServerState:
@@ -283,6 +315,8 @@ class BanditFedAvg(SiloProtocol):
             compared=zero,
             explored=no,
             probe=np.full(self.silos, nan),
+            told=np.zeros((self.silos if self.refits else 0, self.sizes.get("statistics", 0)), np.float32),
+            refit=np.full(self.parameters if self.refits else 0, nan),
         )
         return self.choose_arm(state)
 
@@ -308,7 +342,7 @@ class BanditFedAvg(SiloProtocol):
         if self.judgements is not None and isinstance(self.sgd, PrivateSgd):
             judged = self.judgements.spent(self.values_judged(rounds), delta)
             return run_account(self.sgd, rounds, delta, pretrain=self.pretrain, judged=judged)
-        return PrivacyReport.none(rounds, SEEN, list_disclosures(self.measure, self.bandit.probe))
+        return PrivacyReport.none(rounds, SEEN, list_disclosures(self.measure, self.bandit.probe, self.refits))
 
     @override
     def weights(self, state: ServerState) -> Float[np.ndarray, " parameters"]:
@@ -320,7 +354,11 @@ class BanditFedAvg(SiloProtocol):
         # What does not cross belongs to the model that it was judged with.
         judged = own.best_model if state.best > -np.inf else own.model
         last, best = self.whole_model(state.weights, own.model), self.whole_model(state.best_weights, judged)
-        return {"last": self.usable(last, party), "best": self.usable(best, party)}
+        models = {"last": self.usable(last, party), "best": self.usable(best, party)}
+        if self.refits:  # a target that was not heard keeps what the rounds gave
+            there = is_finite(state.refit)
+            models["refit"] = np.where(there, np.broadcast_to(state.refit, best.shape), models["best"])
+        return models
 
     @override
     def watch(self, state: ServerState) -> dict[str, Any]:
@@ -380,6 +418,18 @@ class BanditFedAvg(SiloProtocol):
         shared = others / np.maximum(total, 1.0) * (1 - self.bandit.target_weight)
         shared = shared + is_target.astype(np.float32) * self.bandit.target_weight
         return np.where(total > 0, shared, by_rows)
+
+    @property
+    def refits(self) -> bool:
+        """True if the target's model is fitted anew to all of its rows: of a regression without noise."""
+        return self.bandit.refit and not self.net.widths and not self.sgd.draws_noise
+
+    @property
+    @override
+    def sizes(self) -> dict[str, int]:
+        p = self.net.n_features + 1
+        told = {"silos": self.silos, "statistics": 1 + p + p * (p + 1) // 2} if self.refits else {}
+        return {**super().sizes, **told}
 
     def values_judged(self, rounds: int) -> int:
         """Largest number of performances that the target reports in a number of rounds."""
@@ -544,6 +594,8 @@ class ServerState(NamedTuple):
         compared: The arm whose average was θ when the target judged; of the round before where rewards are late.
         explored: Whether the round that is over was an Extreme-Explore round.
         probe: AUC of every silo's first model on the target's validation rows; NaN where not asked.
+        told: What each silo's rows say of a regression; zeros of those that were not heard.
+        refit: The target's regression of all its rows, shrunk to the others'; NaN before.
     """
 
     round: UInt32[AnyArray, ""]
@@ -573,6 +625,8 @@ class ServerState(NamedTuple):
     compared: Int[AnyArray, ""]
     explored: Bool[AnyArray, ""]
     probe: Float[np.ndarray, " silos"]
+    told: Float[np.ndarray, "silos statistics"]
+    refit: Float[np.ndarray, " parameters"]
 
 
 def freeze_if_stopped(before: ServerState, after: ServerState) -> ServerState:
@@ -587,12 +641,13 @@ def evaluated_by(rule: rules.Rule) -> str:
     return "either" if rule.every > 0 or rule.chance > 0 else "one"
 
 
-def list_disclosures(measure: str, probe: bool) -> tuple[str, ...]:
+def list_disclosures(measure: str, probe: bool, refits: bool = False) -> tuple[str, ...]:
     """Sentences on what the server, the target and the other silos can work out.
 
     Args:
         measure: What models are judged by.
         probe: Whether the target is shown first models.
+        refits: Whether silos tell second derivatives.
     """
     judged = {"auc": "AUC", "log-loss": "log-loss"}[measure]
     shown = "; before the first round it is shown every silo's first model as it is" if probe else ""
@@ -601,6 +656,7 @@ def list_disclosures(measure: str, probe: bool) -> tuple[str, ...]:
         "The target is shown averages of models. From the average with one other silo, or from those of many sets, it "
         f"can work out the models of the silos that were averaged with it{shown}.",
         "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",
+        *((_TOLD,) if refits else ()),
     )
 
 
@@ -629,10 +685,23 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
 
 
 @dataclass(frozen=True)
-class Judging(SiloExchange):
-    """An exchange in which the target tells how good models are, with noise where the protocol has some."""
+class WithTarget(SiloExchange):
+    """An exchange with the target alone, in which nothing is trained by SGD."""
 
     trains = False
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
+        return np.arange(parties) == state.target
+
+    @override
+    def max_asked(self, parties: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Judging(WithTarget):
+    """An exchange in which the target tells how good models are, with noise where the protocol has some."""
 
     @override
     def draw(self, key: Any) -> PyTree:
@@ -657,14 +726,6 @@ class Probe(Judging, request=Candidates, reply=Judged):
     @override
     def due(self, number: Any) -> Any:
         return number == 0
-
-    @override
-    def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return np.arange(parties) == state.target
-
-    @override
-    def max_asked(self, parties: int) -> int:
-        return 1
 
     @override
     def ask(self, state: ServerState) -> Candidates:
@@ -751,10 +812,6 @@ class Judge(Judging, request=Candidates, reply=Judged):
         return target & (state.explore == (self.which == "all"))
 
     @override
-    def max_asked(self, parties: int) -> int:
-        return 1
-
-    @override
     def ask(self, state: ServerState) -> Candidates:
         if self.which == "one":
             arm = 0 if self.settings.evaluates == "one" else state.arm
@@ -776,6 +833,73 @@ class Judge(Judging, request=Candidates, reply=Judged):
             values = np.concatenate([own[None], values])
         state = s.record_judgement(state, own, values, arrived[target])
         return s.end_round(state) if self.last else state
+
+
+@dataclass(frozen=True)
+class Tell(SiloExchange, request=Nothing, reply=Told):
+    """The other silos tell, once, what their training rows say of a regression: model and second derivatives."""
+
+    name, trains = "tell", False
+
+    @override
+    def due(self, number: Any) -> Any:
+        return number == 0
+
+    @override
+    def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
+        return np.arange(parties) != state.target
+
+    @override
+    def ask(self, state: ServerState) -> Nothing:
+        return Nothing()
+
+    @override
+    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Told]:
+        told = [Quadratic.of(fit_glm([own], DEFAULT_PENALTY)) for own in designs(party, "train")]
+        return party, Told(np.stack([Sums(one.constant, one.linear, one.precision).flat() for one in told]))
+
+    @override
+    def tell(self, state: ServerState, replies: Told, arrived: Bool[np.ndarray, " silos"]) -> ServerState:
+        heard = arrived & is_finite(replies.terms)
+        return state._replace(told=np.where(heard[:, None], replies.terms, 0.0))
+
+
+@dataclass(frozen=True)
+class Refit(WithTarget, request=AllTold, reply=Trained):
+    """The target fits a regression to all of its own rows, shrunk to silos that are alike, and sends it."""
+
+    name = "refit"
+
+    @override
+    def due(self, number: Any) -> Any:
+        return number == 0
+
+    @override
+    def ask(self, state: ServerState) -> AllTold:
+        return AllTold(state.told)
+
+    @override
+    def respond(self, request: AllTold, party: Party, draws: PyTree) -> tuple[Party, Trained]:
+        s, out = self.settings, []
+        for told, (x, y) in zip(request.terms.astype(float), designs(party, "train", "vali"), strict=True):
+            others = [Sums.of(one, x.shape[1]) for one in told if one.any()]
+            beta = shrink(x, y, [Quadratic(one.information, one.gradient, one.value) for one in others]).beta
+            out.append(s.net.of_log_odds(beta))
+        return party, Trained(np.stack(out), row_count(party))
+
+    @override
+    def tell(self, state: ServerState, replies: Trained, arrived: Bool[np.ndarray, " silos"]) -> ServerState:
+        return state._replace(refit=np.where(arrived[state.target], replies.weights[state.target], state.refit))
+
+
+def designs(party: Party, *parts: Part) -> list[tuple[Float[np.ndarray, "_ p"], Float[np.ndarray, " _"]]]:
+    """Rows of these parts of each silo behind a column of ones, and their labels, in double precision."""
+    each, out = [rows_of(party, part) for part in parts], []
+    for k in range(len(each[0].n)):
+        x = np.concatenate([rows.x[k, : rows.n[k]] for rows in each]).astype(float)
+        y = np.concatenate([rows.y[k, : rows.n[k]] for rows in each]).astype(float)
+        out.append((np.column_stack([np.ones(len(y)), x]), y))
+    return out
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def _train(experiment: SiloExperiment, names: tuple[str, ...], conditions: Condi
         base.most_rows,
         base.measure,
         network=Network(crossing=base.crossing),  # type: ignore[arg-type] - one of its values
-        bandit=Bandit(rule="fixed", fixed=1, arms="everyone", pretrain=base.pretrain),
+        bandit=Bandit(rule="fixed", fixed=1, arms="everyone", pretrain=base.pretrain, refit=False),
         judgements=sgd.noise_on_judgements(2 * config.rounds) if base.measure == "auc" else None,
     )
     seeds = np.asarray(config.all_seeds)

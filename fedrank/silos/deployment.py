@@ -41,6 +41,7 @@ from fedrank.silos.data.splits import SiloArrays, split_many, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.first_look import FirstLook, look_of
 from fedrank.silos.model import SiloModel
+from fedrank.silos.party import is_finite
 from fedrank.silos.records.ranges import parse_ranges
 from fedrank.silos.sceptic.learners import Own, rows_of
 
@@ -261,6 +262,8 @@ class SilosServer(ServerSide):
         fresh = experiment.parties.own.model[experiment.targets[0]]
         weights = protocol.weights(state)
         best = getattr(state, "best_weights", weights)
+        refit = getattr(state, "refit", best[:0])
+        best = refit if len(refit) and is_finite(refit) else best
         for name, model in (("", best), (f"seed{seed}-last", weights)):
             if np.shape(model) == (protocol.parameters,):  # a method with several models has none for all silos
                 numbers = np.asarray(protocol.whole_model(model, fresh), np.float32)

@@ -102,7 +102,7 @@ def against(experiment: SiloExperiment, final: dict[str, np.ndarray], known: lis
         for baseline in known:
             for key, values in final.items():
                 part, model = key.split(": ")
-                theirs = baseline.values.get(key, baseline.values[f"{part}: last"])
+                theirs = baseline.values.get(key, baseline.values[f"{part}: {'best' if model == 'refit' else 'last'}"])
                 if part == "test":
                     mine = _by_target(experiment, values)[place]
                     about = _interval(mine - theirs[place])
@@ -122,9 +122,9 @@ def with_differences(
 
     Returns:
         Target -> ``rows``, ``recommended``, ``best`` (the best way of a sceptic, by its mean) and ``ways``: way ->
-        title, kind, mean, and ``difference`` (mean, interval): of the run's model, best on validation rows, minus it.
+        title, kind, mean, and ``difference`` (mean, interval): of the run's model minus it.
     """
-    key = "test: best" if "test: best" in final else "test: last"
+    key = next(key for key in ("test: refit", "test: best", "test: last") if key in final)
     sign = -1.0 if experiment.protocol.measure == "log-loss" else 1.0
     mine = _by_target(experiment, final[key])
     out: dict[str, Json] = {}

@@ -96,4 +96,18 @@ class TrainedAndJudged:
 
 @message(kind=8)
 class Nothing:
-    """The message of silos that train alone: it has no field."""
+    """A message without a field: that of silos that train alone, or a question that needs none."""
+
+
+@message(kind=9)
+class Told:
+    """Silo to server: what its rows say of a regression, once."""
+
+    terms: wire.Array = field(f4["statistics"], "log-likelihood to second order: constant, linear terms, curvature")
+
+
+@message(kind=10)
+class AllTold:
+    """Server to target: what each silo told; zeros of the target and of silos that were not heard."""
+
+    terms: wire.Array = field(f4["silos", "statistics"], "log-likelihood of each silo's rows to second order")

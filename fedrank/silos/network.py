@@ -97,6 +97,11 @@ class TabularNetwork:
                 constant[here] = 1.0
         return constant + scale * normals(stream(keys, self.size))
 
+    def of_log_odds(self, beta: Float[np.ndarray, " p"]) -> Float32[np.ndarray, " size"]:
+        """The numbers of a network without hidden layers that has these coefficients, the intercept first."""
+        half = np.outer(beta, (-0.5, 0.5))
+        return np.concatenate([half[1:].ravel(), half[0]]).astype(np.float32)
+
     @property
     def _shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Name and shape of every tensor of the vector, in order."""

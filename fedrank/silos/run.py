@@ -40,7 +40,7 @@ from fedrank.silos.party import CROSSINGS
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
-MODELS = {"last": "", "best": ", best so far"}
+MODELS = {"last": "", "best": ", best so far", "refit": ", refit"}
 
 #: Share of rounds without any observation up to which no note is written; late rewards are missing in the first.
 _SILENT = 0.1
@@ -206,6 +206,8 @@ class SiloRunner(Runner):
         sign = -1.0 if measure == "log-loss" else 1.0
         for key, values in self.performances(states, own).items():
             part, name = key.split(": ")
+            if (part, name) == ("vali", "refit"):  # it was fitted to these rows
+                continue
             self.frames.append(self._rows(done, part, {measure + MODELS.get(name, f", {name}"): sign * values}))
 
     @property
@@ -361,9 +363,9 @@ class SiloRunner(Runner):
         ]
 
     def _write_models(self, states: PyTree, own: PyTree) -> None:
-        """Write the model that each target would keep: the best by its validation rows, else the last."""
+        """Write the model that each target would keep: fitted to all rows, else best on validation rows, else last."""
         models = self._models(states, own)
-        kept = "best" if "best" in models else "last"
+        kept = next(name for name in ("refit", "best", "last") if name in models)
         e = self.experiment
         for run in range(self.runs):
             seed = int(e.seeds_of_runs[run])

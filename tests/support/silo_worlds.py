@@ -71,8 +71,8 @@ def make_rule(kind, **settings):
 
 
 def bandit_of(sgd, silos, rows, *, target=0, measure="auc", evaluates=None, crossing="average", **settings):
-    """MAB-FL with settings of the bandit; it is ε-greedy where nothing is said."""
-    bandit = Bandit(**{"rule": "epsilon-greedy", "epsilon": 0.1, **settings})
+    """MAB-FL with settings of the bandit; where nothing is said it is ε-greedy, and there are the rounds alone."""
+    bandit = Bandit(**{"rule": "epsilon-greedy", "epsilon": 0.1, "refit": False, **settings})
     return BanditFedAvg(
         sgd, silos, rows, measure, network=Network(crossing=crossing), bandit=bandit, target=target, evaluates=evaluates
     )

@@ -58,6 +58,7 @@ def learning_figure(run: Run, target: str) -> Chart:
     last, best = measure_name(run, measure, target), measure_name(run, f"{measure}, best so far", target)
     wanted = [
         ("test", best, "test, best so far", figures.OKABE_ITO[0]),
+        ("test", measure_name(run, f"{measure}, refit", target), "test, refit", figures.OKABE_ITO[3]),
         ("test", last, "test, last round", figures.OKABE_ITO[2]),
         ("vali", last, "validation, last round", figures.OKABE_ITO[1]),
     ]

@@ -141,7 +141,10 @@ class SilosShown(Shown):
 
     @override
     def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
-        return [measure for measure in ordered if "best so far" in measure] or list(ordered[:1])
+        for name in ("refit", "best so far"):
+            if found := [measure for measure in ordered if name in measure]:
+                return found
+        return list(ordered[:1])
 
     @override
     def same_question(self, run: Run) -> str:

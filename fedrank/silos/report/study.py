@@ -18,6 +18,7 @@ from fedrank.report.html import Html, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
+from fedrank.silos.studies.comparison import Comparison
 from fedrank.silos.studies.coordinator import Coordinator
 from fedrank.silos.studies.results import Answered, Effect, as_jsons, headline, methods, results_of, rounds_of
 from fedrank.silos.studies.survival import Survival
@@ -105,6 +106,8 @@ def result_table(one: Answered, made: Coordinator) -> Table:
         return _table_one(result)
     if isinstance(result, Survival):
         return _curves(result, made.codebook.level)
+    if isinstance(result, Comparison):
+        return _comparison(result)
     level = f"{made.codebook.level:.0%} interval"
     columns = [
         Column("name", "coefficient"),
@@ -131,6 +134,17 @@ def result_table(one: Answered, made: Coordinator) -> Table:
         })  # fmt: skip
     title = f"{one.question.name}: {one.question.formula}"
     return Table(title, tuple(columns), tuple(rows), (f"Intervals are those of the {one.ratio}.",) if one.ratio else ())
+
+
+def _comparison(result: Comparison) -> Table:
+    columns = (
+        Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("positive", "label 1", numeric=True)
+    )  # fmt: skip
+    rows = tuple(
+        {"silo": silo, "rows": round(one.rows), "positive": round(one.positive)} for silo, one in result.told.items()
+    )
+    note = "Each silo compares ways to a model by these messages and its own rows: silos compare with --messages."
+    return Table("Messages", columns, rows, (note,))
 
 
 def _joint_table(one: Answered) -> Table:

@@ -19,7 +19,7 @@ from fedrank.silos.report.files import Findings, Helper, Silos
 UNDEFINED = "Some AUCs are undefined, see the notes"
 
 #: Exchanges between silos before the first round, and what each is for.
-SETUP = ("pretrain", "probe")
+SETUP = ("pretrain", "probe", "tell", "refit")
 EXCHANGES = {
     "pretrain": "before the first round every silo trains by itself",
     "probe": "before the first round the target judges the silos' first models",
@@ -28,6 +28,8 @@ EXCHANGES = {
     "judge": "the target judges an average of models",
     "judge-all": "every average that is tried is judged",
     "train-and-judge": "the target trains, and judges averages of the round before",
+    "tell": "the other silos tell what their rows say of a regression, once",
+    "refit": "the target fits its model to all of its rows, shrunk to silos that are alike, once",
 }
 
 
@@ -239,9 +241,9 @@ def rows_table(run: Run) -> Table:
 
 
 def best_test(run: Run, target: str) -> dict[int, float]:
-    """Test AUC by seed of the model that was best on validation; of the last one where there is no such measure."""
+    """Test AUC by seed of the target's model: fitted to all rows, else the best on validation rows, else the last."""
     measure = measured_by(run)
-    for base in (f"{measure}, best so far", measure):
+    for base in (f"{measure}, refit", f"{measure}, best so far", measure):
         values = final_values(run.metrics, "test", measure_name(run, base, target))
         if values:
             return values
@@ -262,7 +264,7 @@ def against(run: Run, target: str, name: str) -> Interval | None:
     """
     found = run.details.findings.get(target)
     models = found.against.get(name, {}) if found else {}
-    paired = models.get("best", models.get("last"))
+    paired = models.get("refit", models.get("best", models.get("last")))
     if paired is not None:
         return paired
     values, constant = list(best_test(run, target).values()), baseline_values(run, target).get(name)

@@ -18,7 +18,6 @@ is taken away, down to none: one more than there are others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -108,7 +107,6 @@ class _Grid:
     def __init__(self, others: Sequence[Quadratic], p: int):
         identity = np.eye(p)
         self.within = [np.diag([_INTERCEPTS, *[spread] * (p - 1)]) for spread in SPREADS]
-        self.across = [np.diag([_VAGUE, *[penalty] * (p - 1)]) for penalty in PENALTIES]
         # ∫ exp(η'β − ½ β'Hβ) N(β; m, T) dβ = exp(constant + a'm − ½ m'Am), A = (I + HT)⁻¹H, a = (I + HT)⁻¹η.
         self.precision, self.linear = (
             np.zeros((len(SPREADS), len(others), p, p)),
@@ -128,20 +126,20 @@ class _Grid:
     def priors(self, some: Sequence[int]) -> _Priors:
         """Priors of β given a set of others."""
         which = list(some)
-        means, covariances, weights = [], [], []
-        for (k, within), across in product(enumerate(self.within), self.across):
-            precision = across + self.precision[k, which].sum(axis=0)
-            covariance = np.linalg.inv(precision)
-            linear = self.linear[k, which].sum(axis=0)
-            mean = covariance @ linear
-            means.append(mean)
-            covariances.append(covariance + within)
-            # Of no other there is nothing to learn τ and λ from.
-            told = self.constant[k, which].sum() + 0.5 * float(linear @ mean) if which else 0.0
-            told += 0.5 * (np.linalg.slogdet(across)[1] - np.linalg.slogdet(precision)[1]) if which else 0.0
-            weights.append(told - 0.5 * np.log(SPREADS[k]) * bool(which))
-        log_weight = np.array(weights)
-        return _Priors(np.array(means), np.array(covariances), log_weight - logsumexp(log_weight))
+        p = self.linear.shape[-1]
+        across = np.array([np.diag([_VAGUE, *[penalty] * (p - 1)]) for penalty in PENALTIES])
+        precision = across + self.precision[:, which].sum(axis=1)[:, None]  # by τ and λ
+        linear = np.repeat(self.linear[:, which].sum(axis=1)[:, None], len(PENALTIES), axis=1)
+        covariance = np.linalg.inv(precision)
+        mean = (covariance @ linear[..., None])[..., 0]
+        told = np.zeros(mean.shape[:2])
+        if which:  # of no other there is nothing to learn τ and λ from
+            told += self.constant[:, which].sum(axis=1)[:, None] + 0.5 * (linear * mean).sum(axis=-1)
+            told += 0.5 * (np.linalg.slogdet(across)[1] - np.linalg.slogdet(precision)[1])
+            told -= 0.5 * np.log(SPREADS)[:, None]
+        covariance = covariance + np.array(self.within)[:, None]
+        log_weight = told.ravel() - logsumexp(told)
+        return _Priors(mean.reshape(-1, p), covariance.reshape(-1, p, p), log_weight)
 
 
 def shrink(x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], others: Sequence[Quadratic]) -> Shrunk:

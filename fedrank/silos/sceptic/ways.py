@@ -20,14 +20,15 @@ from scipy.special import expit
 from fedrank.core.errors import FedrankWarning
 from fedrank.core.optional import is_installed
 from fedrank.silos.glm.newton import ridge
+from fedrank.silos.glm.sums import moments_of
 from fedrank.silos.sceptic.learners import (
     PENALTIES,
     Glm,
     Own,
     Scorer,
     design,
-    fit_alone,
     fit_glm,
+    fit_ridges,
     fit_trees,
     folds,
     log_loss,
@@ -81,8 +82,8 @@ def ways_here() -> tuple[str, ...]:
     return tuple(way for way in WAYS if way not in _TREES)
 
 
-#: Penalties of models of many silos' rows.
-_MANY = (1.0, 10.0, 100.0)
+#: Penalties of models of many silos' rows, of the own model in an average, and of federated averaging.
+_MANY, _AVERAGED, _FEDAVG = (1.0, 10.0, 100.0), (1.0, 10.0, 30.0), (1.0, 10.0)
 #: Rounds of federated averaging, and local steps in each, as in the thesis.
 ROUNDS, STEPS = 15, 6
 
@@ -121,20 +122,19 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
     moments = common_moments(own.x, others.told)
     mine = design(own.x, moments), own.y
     if "alone" in ways:
-        for penalty in PENALTIES:
-            out["alone", penalty] = fit_alone(own, penalty)
+        mine_alone = moments_of([own.x])
+        for penalty, beta in zip(PENALTIES, ridges([(design(own.x, mine_alone), own.y)], PENALTIES), strict=True):
+            out["alone", penalty] = Glm(beta, mine_alone)
     if "trees" in ways:
         out["trees", 0.0] = fit_trees(own)
     if "as-they-are" in ways:
         for number, one in enumerate(others.told):
             out["as-they-are", float(number)] = one.model
     if "averaged" in ways and others.told:
-        start = None
         theirs = np.sum([one.rows * one.coefficients(moments) for one in others.told], axis=0)
         rows = own.rows + sum(one.rows for one in others.told)
-        for penalty in (1.0, 10.0, 30.0):
-            start = fit_glm([mine], penalty, start=start).beta
-            out["averaged", penalty] = Glm((own.rows * start + theirs) / rows, moments)
+        for penalty, beta in zip(_AVERAGED, ridges([mine], _AVERAGED), strict=True):
+            out["averaged", penalty] = Glm((own.rows * beta + theirs) / rows, moments)
     if "shrunk" in ways:
         beta, partners = shrink(*mine, [one.quadratic(moments) for one in others.told])
         out["shrunk", 0.0] = Glm(beta, moments, partners)
@@ -142,13 +142,13 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
         return out
     all_silos = [mine, *((design(one.x, moments), one.y) for one in others.silos)]
     if "federated" in ways:
-        start = None
-        for penalty in _MANY:
-            start = fit_glm(all_silos, penalty, start=start).beta
-            out["federated", penalty] = Glm(start, moments)
+        out |= {
+            ("federated", penalty): Glm(beta, moments)
+            for penalty, beta in zip(_MANY, ridges(all_silos, _MANY), strict=True)
+        }
     if "fedavg" in ways:
-        for penalty in (1.0, 10.0):
-            out["fedavg", penalty] = Glm(fedavg(all_silos, penalty), moments)
+        made = fedavg(all_silos, _FEDAVG)
+        out |= {("fedavg", penalty): Glm(beta, moments) for penalty, beta in zip(_FEDAVG, made, strict=True)}
     if "trees-pooled" in ways:
         x = np.concatenate([own.x, *(one.x for one in others.silos)])
         y = np.concatenate([own.y, *(one.y for one in others.silos)])
@@ -156,28 +156,41 @@ def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
     return out
 
 
-def fedavg(
-    silos: Sequence[tuple[Float[np.ndarray, "_ p"], Float[np.ndarray, " _"]]], penalty: float
-) -> Float[np.ndarray, " p"]:
-    """Federated averaging of a logistic model: each round every silo takes steps down its own penalised mean loss.
+#: Standardised rows behind a column of ones, and their labels.
+Rows = tuple[Float[np.ndarray, "_ p"], Float[np.ndarray, " _"]]
 
-    Steps have the length that the silo's own curvature allows: 1 over a bound of the second derivative.
+
+def ridges(silos: Sequence[Rows], penalties: Sequence[float]) -> Float[np.ndarray, "penalties p"]:
+    """Penalised logistic models of all rows of some silos, one for each penalty."""
+    x, y = (np.concatenate(parts) for parts in zip(*silos, strict=True))
+    return fit_ridges(x[None], y, np.ones((1, len(y)), bool), penalties)[0]
+
+
+def fedavg(silos: Sequence[Rows], penalties: Sequence[float]) -> Float[np.ndarray, "penalties p"]:
+    """Federated averaging of logistic models: each round every silo takes steps down its own penalised mean loss.
+
+    Steps have the length that the silo's own curvature allows: 1 over a bound of the second derivative. A row of zeros
+    with a label of one half, which fills up a silo, has no part in any sum.
+
+    Args:
+        silos: Rows of each silo.
+        penalties: Strengths of the L2 penalty on the sum over all rows.
     """
     p = silos[0][0].shape[1]
     silos = [(x, y) for x, y in silos if len(y)]
     rows = np.array([len(y) for _, y in silos], float)
-    weights = rows / rows.sum()
-    share = ridge(p, penalty / rows.sum()).diagonal()
-    lengths = [1 / (np.linalg.eigvalsh(x.T @ x)[-1] / (4 * len(y)) + penalty / rows.sum()) for x, y in silos]
-    beta = np.zeros(p)
+    x = np.stack([np.pad(x, ((0, int(rows.max()) - len(y)), (0, 0))) for x, y in silos])
+    y = np.stack([np.pad(y, (0, int(rows.max()) - len(y)), constant_values=0.5) for _, y in silos])
+    share = np.array([ridge(p, penalty / rows.sum()).diagonal() for penalty in penalties])
+    bound = np.linalg.eigvalsh(x.swapaxes(-1, -2) @ x)[:, -1] / (4 * rows)
+    length = 1 / (bound[:, None, None] + share.max(axis=-1)[:, None])
+    beta = np.zeros_like(share)
     for _ in range(ROUNDS):
-        after = []
-        for (x, y), length in zip(silos, lengths, strict=True):
-            local = beta.copy()
-            for _ in range(STEPS):
-                local -= length * (x.T @ (expit(x @ local) - y) / len(y) + share * local)
-            after.append(local)
-        beta = weights @ np.array(after)
+        local = np.repeat(beta[None], len(silos), axis=0)
+        for _ in range(STEPS):
+            apart = expit(local @ x.swapaxes(-1, -2)) - y[:, None]
+            local -= length * (apart @ x / rows[:, None, None] + share * local)
+        beta = np.tensordot(rows / rows.sum(), local, 1)
     return beta
 
 

@@ -37,9 +37,10 @@ MODELS = {
     "ordinal": "a column of three or more levels in order",
     "cox": "Surv(time, event)",
     "curves": "Surv(time, event): Kaplan-Meier curves and the log-rank test of the groups after ~",
+    "compare": "a column of two levels: a message of each silo, for fedrank silos compare at the others",
     "table": "no outcome: Table 1 of the columns after ~, by group after |",
 }
-_NO_PENALTY = ("cox", "curves", "table")
+_NO_PENALTY = ("cox", "curves", "table", "compare")
 #: Corrections of the tests of a study.
 CORRECTIONS = ("holm", "bonferroni", "none")
 _ROLES = ("identifier", "cluster")

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.silos.studies import meta, survival
 from fedrank.silos.studies.codebook import MODELS, Codebook, Question
+from fedrank.silos.studies.comparison import gather, summarise
 from fedrank.silos.studies.families import family_of
 from fedrank.silos.studies.formula import Design, design_of
 from fedrank.silos.studies.protocol import Analysis, Ask, Rows
@@ -104,7 +105,7 @@ def prepare(question: Question, codebook: Codebook) -> Prepared:
         ConfigError: Its formula cannot be read, or its outcome is not what the model takes.
         UnknownNameError: The codebook has no such column.
     """
-    fields = question.model not in ("cox", "curves", "table")
+    fields = question.model not in ("cox", "curves", "table", "compare")
     design = design_of(question.formula, codebook, strata_as_fields=fields)
     if codebook.rules.same_rows:
         plans = [design_of(one.formula, codebook) for one in codebook.questions if one.model != "table"]
@@ -135,6 +136,21 @@ def _table(question: Question, design: Design) -> Prepared:
     return Prepared(
         question, design, 0, (), lambda: table_one(design), lambda ask, blocks: count_columns(design, blocks),
         of_blocks=True, by_silo=True, steps={"counts": {}},
+    )  # fmt: skip
+
+
+def _comparison(question: Question, design: Design) -> Prepared:
+    """A message of each silo by which others find whose models help."""
+    about = design.codebook.column(design.outcome) if design.outcome else None
+    if about is None or len(about.levels) != 2:
+        raise _refusal(question, f"the outcome must be {MODELS['compare']}")
+    if design.offset or design.weights or design.strata or not design.intercept or not design.fields:
+        raise _refusal(question, "a comparison has columns and an intercept, without offset, weights and strata")
+    if question.pool != "rows" or question.errors != "model" or _sites(design):
+        raise _refusal(question, "in a comparison each silo answers by itself, so that site is no term")
+    return Prepared(
+        question, design, len(design.names), about.levels, lambda: gather(design), lambda ask, rows: summarise(rows),
+        tables=_tables(design), by_silo=True, steps={"summary": {}},
     )  # fmt: skip
 
 
@@ -334,7 +350,9 @@ def _patterns(question: Question, design: Design) -> Float[np.ndarray, "patterns
 
 
 #: What prepares a question, by its model; of other models it is a regression.
-_MAKERS: dict[str, Callable[[Question, Design], Prepared]] = {"table": _table, "cox": _cox, "curves": _curves}
+_MAKERS: dict[str, Callable[[Question, Design], Prepared]] = {
+    "table": _table, "cox": _cox, "curves": _curves, "compare": _comparison,
+}  # fmt: skip
 
 
 def _refusal(question: Question, why: str) -> ConfigError:

@@ -19,6 +19,7 @@ from fedrank.core.trees import Json
 from fedrank.report.claims import Named, Sentence, say
 from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
+from fedrank.silos.studies.comparison import Comparison
 from fedrank.silos.studies.coordinator import Coordinator, Progress
 from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.formula import INTERCEPT, Design
@@ -129,7 +130,7 @@ class Answered:
     def frame(self, level: float = 0.95) -> Frame:
         """The result as a table, for CSV, with intervals of a level."""
         result = self.progress.result
-        if isinstance(result, TableOne):
+        if isinstance(result, TableOne | Comparison):
             return result.frame()
         if isinstance(result, Survival):
             return _frame_of_curves(result, level)
@@ -177,7 +178,7 @@ class Answered:
             "notes": list(self.notes),
             **{name: finite(value) for name, value in self.more.items()},
         }
-        if isinstance(result, TableOne):
+        if isinstance(result, TableOne | Comparison):
             return {**out, **result.as_json()}
         if isinstance(result, Survival):
             return {**out, "curves": self.frame(book.level).dicts()}
@@ -338,6 +339,8 @@ def headline(one: Answered, book: Codebook) -> Sentence:
     if isinstance(result, TableOne):
         columns = len({cell.column for cell in result.cells})
         return name + say(Named(f"{columns} column{'s' * (columns > 1)} described"), where)
+    if isinstance(result, Comparison):
+        return name + say("each silo can now compare by messages of ", Named(f"{len(result.told)} silos"), where)
     if isinstance(result, Survival):
         many = len(result.curves)
         if many == 1:
@@ -405,6 +408,8 @@ def _method(one: Answered, book: Codebook) -> str:
     what = f"“{question.formula}” ({rows:,} rows, {rounds_of(one)})"
     if isinstance(result, TableOne):
         return f"Columns were described by {what}; quantiles are interpolated in bins."
+    if isinstance(result, Comparison):
+        return f"Each silo sent one summary of its rows, for comparisons at the others: {what}."
     exact = book.rules.exact_times or f"strata({book.site})" in question.formula.replace(" ", "")
     bins = "" if exact else " over bins of time"
     if isinstance(result, Survival):

@@ -25,7 +25,11 @@ from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator, stack_states
 from fedrank.silos.bandits.arms import members_of
 from fedrank.silos.messages import Candidates
+from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of
+from fedrank.silos.rounds import begin_runs, models_of_runs
+from fedrank.silos.sceptic.learners import fit_glm
+from fedrank.silos.sceptic.shrinkage import Quadratic, shrink
 
 ROUNDS = 5
 ARRAYS = tiny_silos()
@@ -349,3 +353,44 @@ def test_a_deep_network_with_batch_norm_survives_batches_of_one_row():
     arrays = changed(ARRAYS, "train", 2, n=1)
     one = run(EVERYTHING, tiny_bandit(deep_sgd(batch=1), evaluates="all"), arrays)
     assert np.isfinite(one.weights).all() and (pulls(one)[-1] == ROUNDS).all()
+
+
+# the model of a regression
+
+
+def run_once(protocol, arrays=ARRAYS, **conditions):
+    """Server state after a run of one seed, and models of the target."""
+    parties = protocol.parties(arrays, np.zeros(1, int))
+    simulator = NativeSimulator(protocol, parties, 16, Conditions(**conditions))
+    keys, states = begin_runs(protocol, [0], np.zeros(1, int))
+    states, own, _ = simulator.advance(keys, states, parties.shared, parties.own, 0, 2)
+    return states, models_of_runs(protocol, states, parties.shared, own, np.zeros((1, 1), int))
+
+
+def design_of(silo, *parts):
+    rows = [getattr(ARRAYS, part) for part in parts]
+    x = np.concatenate([each.x[0, silo, : each.n[0, silo]] for each in rows]).astype(float)
+    y = np.concatenate([each.y[0, silo, : each.n[0, silo]] for each in rows]).astype(float)
+    return np.column_stack([np.ones(len(y)), x]), y
+
+
+@pytest.mark.parametrize("absent", [(), (False, True, False)])
+def test_a_regression_is_fitted_to_all_own_rows_shrunk_to_silos_that_were_heard(absent):
+    _, models = run_once(tiny_bandit(refit=True, evaluates="one"), absent=absent)
+    others = [Quadratic.of(fit_glm([design_of(k, "train")], 10.0)) for k in (1, 2) if not (absent and absent[k])]
+    x, y = design_of(0, "train", "vali")
+    beta = shrink(x, y, others).beta
+    weights = models["refit"][0, 0]
+    network = TabularNetwork(x.shape[1] - 1, (), "none")
+    np.testing.assert_allclose(network.scores(weights, x[:, 1:]), x @ beta, rtol=1e-4, atol=1e-4)
+
+
+def test_where_the_target_is_silent_the_model_is_that_of_the_rounds():
+    states, models = run_once(tiny_bandit(refit=True, evaluates="one"), absent=(True, False, False))
+    assert np.isnan(states.refit).all()
+    np.testing.assert_array_equal(models["refit"], models["best"])
+
+
+def test_networks_are_not_fitted_anew():
+    names = [exchange.name for exchange in tiny_bandit(deep_sgd(), refit=True, evaluates="one").exchanges]
+    assert "tell" not in names and "refit" not in names

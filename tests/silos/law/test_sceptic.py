@@ -101,7 +101,7 @@ def test_fedavg_of_one_silo_with_many_rounds_comes_to_the_penalised_optimum(monk
     (mine, *_), _ = federation(4)
     x = np.column_stack([np.ones(mine.rows), mine.x])
     monkeypatch.setattr(ways, "ROUNDS", 400)
-    np.testing.assert_allclose(ways.fedavg([(x, mine.y)], 3.0), fit_glm([(x, mine.y)], 3.0).beta, atol=1e-6)
+    np.testing.assert_allclose(ways.fedavg([(x, mine.y)], [3.0])[0], fit_glm([(x, mine.y)], 3.0).beta, atol=1e-6)
 
 
 def test_stacking_gives_weight_to_the_model_that_knows_and_none_to_its_opposite():

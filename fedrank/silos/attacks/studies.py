@@ -50,6 +50,7 @@ QUESTIONS = (
     Question(name="curves", model="curves", formula="Surv(days, ill) ~ sex"),
     Question(name="two stages", formula="ill ~ age + sex", pool="silos"),
     Question(name="patterns", formula="ill ~ sex + stage", one_round=True),
+    Question(name="compare", model="compare", formula="ill ~ age + sex + stage + cluster(clinic)"),
     Question(name="table", model="table", formula="~ age + sex + stage | ill"),
 )
 #: What the first record's cell of a column becomes: values, missing ones, other levels, values that cannot be.

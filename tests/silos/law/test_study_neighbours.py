@@ -16,7 +16,7 @@ from fedrank.silos.studies.messages import Answer, Reply
 @pytest.mark.parametrize("rules", [Rules(), NO_RULES])
 def test_messages_have_one_shape(rules):
     found = compare_neighbours(rules)
-    assert found.questions == 14 and {one.model for one in QUESTIONS} == set(MODELS) and found.tables == 22
+    assert found.questions == 15 and {one.model for one in QUESTIONS} == set(MODELS) and found.tables == 22
     assert set(found.shapes) == {found.shapes[0]}
     if rules == NO_RULES:
         assert found.answers == found.replies and found.differences == 0

@@ -240,7 +240,7 @@ def test_the_kernel_and_jax_try_the_same_models(settings):
         request = exchange.ask(state._replace(root=root, weights=jnp.arange(FEATURES) / 10))
         keys = jax.random.split(jax.random.key(4), 3)
         answer = jax.vmap(lambda own, key: exchange.answer(request, Party(parties.shared, own), key)[1])
-        return answer(parties.own, keys)
+        return jax.jit(answer)(parties.own, keys)
 
     found = [sent(kernels) for kernels in (True, False)]
     jax.tree.map(np.testing.assert_array_equal, *found)

@@ -866,7 +866,7 @@ class Tell(SiloExchange, request=Nothing, reply=Told):
 
 @dataclass(frozen=True)
 class Refit(WithTarget, request=AllTold, reply=Trained):
-    """The target fits a regression to all of its own rows, shrunk to silos that are alike, and sends it."""
+    """The target fits a regression to all of its rows, shrunk to silos that are alike, and sends it."""
 
     name = "refit"
 

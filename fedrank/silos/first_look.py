@@ -202,7 +202,7 @@ class FirstLook(Protocol):
         """The party of one silo."""
         return Party(own, {"number": np.array(number, np.int64)})
 
-    def told(self, numbers: Float[np.ndarray, "silos numbers"]) -> list[Summary]:
+    def read_messages(self, numbers: Float[np.ndarray, "silos numbers"]) -> list[Summary]:
         """The silos' messages."""
         return [Summary.from_flat(one, self.columns) for one in numbers]
 
@@ -271,7 +271,7 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
     @override
     def respond(self, request: Shown, party: Party, draws: PyTree) -> tuple[Party, Judged]:
         s, own = self.settings, party.shared
-        told = {str(k): one for k, one in enumerate(s.told(unpack(request.numbers)))}
+        told = {str(k): one for k, one in enumerate(s.read_messages(unpack(request.numbers)))}
         rows = Silo(str(s.target), own.x, own.y.astype(np.int8), person=own.person)
         table = SiloTable("own", (rows,), s.features, "label")
         found = answer_by_messages(table, list(told), str(s.target), told, seed=s.seed, ways=_WAYS)
@@ -294,7 +294,7 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
         looked = Looked(
             target=s.target,
             verdicts=tuple(verdict_of(silo, Estimate(gains[silo], errors[silo]), many) for silo in others),
-            probes=probe(s.told(state.numbers), seen, s.target, s.features, s.names),
+            probes=probe(s.read_messages(state.numbers), seen, s.target, s.features, s.names),
             weights={silo: weights[silo] for silo in others},
             recommended=_WAYS[int(np.clip(np.nan_to_num(reached[0]), 0, len(_WAYS) - 1))],
             auc=Estimate(*reached[1:3]),

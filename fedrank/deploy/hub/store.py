@@ -1,7 +1,7 @@
 """A hub's store: every table of a hub, in one SQLite file or in a PostgreSQL database that several processes share.
 
 =====================  ==========================================================================================
-hub, secret            name and settings; what its processes have to know alike, and nobody else
+hub, secret            name and settings; what its processes alone have to know alike
 device, admission, …   SHA-256 of the devices' tokens, the day of enrolment, what they were admitted with
 issuer, purchase       keys of the tokens of the open epochs, and who bought one
 challenge              challenges that statements of a device's platform have used
@@ -61,7 +61,7 @@ class StoreError(RunError):
 
 
 class CountedError(StoreError):
-    """What was to be added is in the log already: another process wrote it."""
+    """The log has the entry already: another process wrote it."""
 
 
 class RepeatedError(StoreError):

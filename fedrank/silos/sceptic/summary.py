@@ -97,7 +97,7 @@ class Summary:
         """The inverse of :meth:`flat`.
 
         Raises:
-            DataError: It is no message of a silo with so many columns.
+            DataError: It is no message of a silo with that number of columns.
         """
         numbers = np.asarray(numbers, float)
         if numbers.shape != (length(columns),) or not np.isfinite(numbers).all() or (numbers[:4] < 0).any():
@@ -154,7 +154,7 @@ def draw_of(seed: int, silo: int, what: str = "verdicts") -> np.random.Generator
 
 
 def length(columns: int) -> int:
-    """Numbers in the message of a silo with so many columns."""
+    """Length of the message of a silo with a number of columns."""
     p = columns + 1
     return 4 + 3 * columns + p + (1 + p + p * (p + 1) // 2) + columns + columns * p // 2
 

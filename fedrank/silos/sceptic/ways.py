@@ -90,7 +90,7 @@ ROUNDS, STEPS = 15, 6
 
 @dataclass(frozen=True, eq=False)
 class Others:
-    """What is known of the other silos.
+    """Knowledge of the other silos.
 
     Attributes:
         told: The message of each.

@@ -67,12 +67,12 @@ class FunctionRanker(Ranker):
         weights = jax.ShapeDtypeStruct((self.size,), jnp.float32)
         documents = jax.ShapeDtypeStruct((3, self.n_features), jnp.float32)
         try:
-            found = jax.eval_shape(self.scores, weights, documents)
+            found = jax.eval_shape(self._call, weights, documents)
         except Exception as cause:  # whatever the caller's function raises
             raise ConfigError(
                 f"the ranker's function cannot be computed for features [3, {self.n_features}]: {cause}"
             ) from cause
-        if found.shape != (3,):
+        if found.size != 3:
             raise ConfigError(f"the ranker's function must give one score a document, [3] of 3, got {found.shape}.")
 
     @property
@@ -85,8 +85,11 @@ class FunctionRanker(Ranker):
         self, weights: Float[AnyArray, "parameters"], features: Float[AnyArray, "*documents features"]
     ) -> Float[Array, "*documents"]:
         *lead, n = features.shape
-        found = self.function(self.parameters(weights), jnp.asarray(features).reshape(-1, n))
-        return jnp.asarray(found, jnp.float32).reshape(lead if found.size == int(np.prod(lead)) else found.shape)
+        return self._call(weights, jnp.asarray(features).reshape(-1, n)).reshape(lead)
+
+    def _call(self, weights: Any, documents: Any) -> Any:
+        """The function's answer as it comes, in single precision."""
+        return jnp.asarray(self.function(self.parameters(weights), documents), jnp.float32)
 
     def parameters(self, weights: Float[AnyArray, "parameters"]) -> PyTree:
         """The flat vector as the parameters that the function takes."""

@@ -203,12 +203,12 @@ class FirstLook(Protocol):
         return Party(own, {"number": np.array(number, np.int64)})
 
     def read_messages(self, numbers: Float[np.ndarray, "silos numbers"]) -> list[Summary]:
-        """The silos' messages."""
+        """The messages of all silos, in order, from their numbers as they crossed (:func:`.summary.length` of each)."""
         return [Summary.from_flat(one, self.columns) for one in numbers]
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Names of the columns, in order; "column 1" and so on where the server does not know them."""
         return self.column_names or tuple(f"column {k + 1}" for k in range(self.columns))
 
 
@@ -235,7 +235,7 @@ class _HostExchange(Exchange):
 
 @dataclass(frozen=True)
 class SendSummaries(_HostExchange, request=Begin, reply=Told):
-    """Each silo's message."""
+    """First exchange: every silo sends its :class:`~fedrank.silos.sceptic.summary.Summary` to the server."""
 
     name = "look-summaries"
 

@@ -76,7 +76,7 @@ class Summary:
 
     @property
     def rarer(self) -> float:
-        """Rows of the rarer label."""
+        """Number of rows of the label that fewer rows have; 0 of a silo with one label."""
         return min(self.positive, self.rows - self.positive)
 
     @property

@@ -91,7 +91,11 @@ def summarise(blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
 
 
 def gather(design: Design) -> Analysis[Comparison]:
-    """The server's half."""
+    """The coordinator's part: one ask, and the silos' summaries as a :class:`Comparison`.
+
+    Raises:
+        DataError: An answer is no summary of the design's columns.
+    """
     answers = yield Ask("summary")
     return Comparison({silo: _read(numbers, design) for silo, numbers in answers.items()}, design)
 

@@ -100,6 +100,9 @@ _TOLD = (
     "labels. Of a silo with few rows for its columns they tell much of the rows."
 )
 
+#: Rounding of an eigenvalue of sums that cross in single precision, as a share of the largest.
+_SINGLE = 1e-5
+
 #: Number of clusters where none is given, if there are more silos than that.
 _MOST_CLUSTERS = 8
 
@@ -883,6 +886,7 @@ class Refit(WithTarget, request=AllTold, reply=Trained):
         s, out = self.settings, []
         for told, (x, y) in zip(request.terms.astype(float), designs(party, "train", "vali"), strict=True):
             others = [Sums.of(one, x.shape[1]) for one in told if one.any()]
+            others = [one for one in others if one.is_concave(_SINGLE)]  # no rows have other sums
             beta = shrink(x, y, [Quadratic(one.information, one.gradient, one.value) for one in others]).beta
             out.append(s.net.of_log_odds(beta))
         return party, Trained(np.stack(out), row_count(party))

@@ -36,11 +36,11 @@ class Closing(Stage):
         self._came = 0  # reports of the round in the log, when they were last counted
 
     def recover(self, number: int) -> None:
-        """Count anew."""
+        """Forget the number of reports, which the store is asked for again, as after a restart."""
         self._came = 0
 
     def begin(self, number: int, ended: OpenRound) -> None:
-        """Count anew."""
+        """Begin the count of reports of the round that follows ``ended`` at 0."""
         self._came = 0
 
     def count(self, number: int) -> None:

@@ -136,7 +136,7 @@ class Issuer:
     # ------------------------------------------------------------------------------------------------------- selling
 
     def stop(self) -> None:
-        """Stop to sign."""
+        """End the threads that sign; purchases that wait are not answered, and devices ask again."""
         self._pool.shutdown(cancel_futures=True)
 
     def refuse(self, epoch: int, request: bytes) -> str:

@@ -40,6 +40,17 @@ class Sums(NamedTuple):
         upper = np.triu_indices(len(self.gradient))
         return np.concatenate([[self.value], self.gradient, self.information[upper]])
 
+    def is_concave(self, rounding: float = 1e-9) -> bool:
+        """True if the numbers are finite and the information has no negative eigenvalue, as those of rows have.
+
+        Args:
+            rounding: Share of the largest eigenvalue by which rounding may make one negative.
+        """
+        if not (np.isfinite(self.value) and np.isfinite(self.gradient).all() and np.isfinite(self.information).all()):
+            return False
+        values = np.linalg.eigvalsh(self.information)
+        return bool(values.min(initial=0.0) >= -rounding * values.max(initial=0.0))
+
     @classmethod
     def of(cls, flat: Float[np.ndarray, " numbers"], p: int) -> Sums:
         """The inverse of :meth:`flat`."""

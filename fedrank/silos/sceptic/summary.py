@@ -97,7 +97,7 @@ class Summary:
         """The inverse of :meth:`flat`.
 
         Raises:
-            DataError: It is no message of a silo with that number of columns.
+            DataError: It is no message of a silo with that number of columns, or no rows have such sums.
         """
         numbers = np.asarray(numbers, float)
         if numbers.shape != (length(columns),) or not np.isfinite(numbers).all() or (numbers[:4] < 0).any():
@@ -108,9 +108,14 @@ class Summary:
         information = np.zeros((c, c))
         information[np.triu_indices(c)] = upper
         information += np.triu(information, 1).T
-        moments = Moments(count, mean, deviation)
         rows, positive, twice, by_chance = facts.tolist()
-        return cls(rows, positive, twice, by_chance, Glm(beta, moments), Sums.of(sums, p), score, information)
+        terms = Sums.of(sums, p)
+        # A silo could else have others fit to a likelihood without a maximum.
+        proper = terms.is_concave() and Sums(0.0, score, information).is_concave()
+        if not proper or positive > rows or min(count.min(initial=0), deviation.min(initial=0)) < 0:
+            raise DataError("this is no message of a silo: no rows have these sums.")
+        model = Glm(beta, Moments(count, mean, deviation))
+        return cls(rows, positive, twice, by_chance, model, terms, score, information)
 
     @cached_property
     def _own(self) -> Quadratic:

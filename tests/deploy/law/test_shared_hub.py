@@ -19,7 +19,16 @@ from fedrank.deploy.hub.admission import Credentials, NotAdmittedError
 from fedrank.deploy.hub.attestation import Challenges, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.stages import Outcome
-from fedrank.deploy.hub.store import STEPS, Admitted, ClosedError, CountedError, Purchase, Store, StoreError
+from fedrank.deploy.hub.store import (
+    STEPS,
+    Admitted,
+    ClosedError,
+    CountedError,
+    DeposedError,
+    Purchase,
+    Store,
+    StoreError,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -605,6 +614,26 @@ def test_a_database_without_a_hub_is_said_to_be_one(tmp_path, url):
     home.settings.write_text(home.settings.read_text().replace('database = ""', f"database = {json.dumps(url)}"))
     with pytest.raises(StoreError, match="no tables"):
         home.open()
+
+
+def test_a_process_that_does_not_lead_writes_no_model_no_round_and_no_entry(tmp_path, url):
+    home = make(tmp_path / "hub", database=url, log="no")
+    leader, other = home.open()[1], home.open()[1]
+    assert leader.lead() and not other.lead()
+    digest = bytes(range(32))
+    leader.close_round(0, 1.0, [])
+    before = leader.rounds()
+    for write in (
+        lambda: other.set_model(0, digest),
+        lambda: other.apply_round(0, None, None, next_model=digest),
+        lambda: other.append_model(b"entry"),
+        lambda: other.append_entry(1, b"entry"),
+    ):
+        with pytest.raises(DeposedError):
+            write()
+    assert leader.rounds() == before and leader.log_size() == 0
+    leader.close()
+    other.close()
 
 
 def test_both_kinds_of_log_answer_alike(tmp_path, url):

@@ -23,8 +23,9 @@ from fedrank.core.rng import FATE
 from fedrank.core.streams import fold_words, run_words, stream, uniforms
 from fedrank.engine.conditions import Conditions
 from fedrank.engine.native import NativeSimulator, stack_states
+from fedrank.silos.bandit_fedavg import Tell
 from fedrank.silos.bandits.arms import members_of
-from fedrank.silos.messages import Candidates
+from fedrank.silos.messages import Candidates, Told
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of
 from fedrank.silos.rounds import begin_runs, models_of_runs
@@ -389,6 +390,20 @@ def test_where_the_target_is_silent_the_model_is_that_of_the_rounds():
     states, models = run_once(tiny_bandit(refit=True, evaluates="one"), absent=(True, False, False))
     assert np.isnan(states.refit).all()
     np.testing.assert_array_equal(models["refit"], models["best"])
+
+
+def test_sums_that_no_rows_have_are_left_out_of_the_fit(monkeypatch):
+    told = Tell.respond
+
+    def lie(self, request, party, draws):
+        party, reply = told(self, request, party, draws)
+        terms = np.array(reply.terms)
+        terms[-1] *= -100
+        return party, Told(terms)
+
+    without = run_once(tiny_bandit(refit=True, evaluates="one"), absent=(False, False, True))[1]["refit"]
+    monkeypatch.setattr(Tell, "respond", lie)
+    np.testing.assert_array_equal(run_once(tiny_bandit(refit=True, evaluates="one"))[1]["refit"], without)
 
 
 def test_networks_are_not_fitted_anew():

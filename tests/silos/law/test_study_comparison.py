@@ -108,7 +108,10 @@ def test_a_message_crosses_whole_and_gives_the_model_of_both_silos_rows():
     whole, by_message = fit_alone(both, 1.0), fit_with(first, [told], 1.0)
     np.testing.assert_allclose(by_message.moments.deviation, whole.moments.deviation, rtol=1e-12)
     np.testing.assert_allclose(by_message.beta, whole.beta, atol=2e-3)
-    for bad in (told.flat()[:-1], np.full(length(2), np.nan), -told.flat()):
+    facts, unlimited = told.flat(), told.flat()
+    unlimited[4 + 3 * 2 + 3 + 4] *= -1  # the information about the intercept
+    facts[1] = facts[0] + 1  # more rows of label 1 than rows
+    for bad in (told.flat()[:-1], np.full(length(2), np.nan), -told.flat(), unlimited, facts):
         with pytest.raises(DataError):
             Summary.from_flat(bad, 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
@@ -14,7 +15,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report.figures import LOSS, baseline_values, measured_by
 from fedrank.silos.report.files import Silos
-from fedrank.silos.report.tables import DIGITS, against, best_test, difference_of
+from fedrank.silos.report.tables import DIGITS, against, best_test, difference_of, is_refit
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
@@ -24,6 +25,10 @@ MOST_TARGETS = 8
 
 #: How what a run is compared with is called in a sentence.
 _OTHERS = {"alone": "training alone", "everyone": "averaging with everyone"}
+#: How the model of a run is called: of averages, and of a fit to all own rows, which the other ways do not have.
+_AVERAGED, _REFIT = "averaging with chosen partners", "a fit to all own rows, shrunk to silos that are alike"
+#: What a comparison of such a fit with the other ways leaves to be known.
+_FEWER = ", on the training rows only"
 
 
 def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
@@ -70,6 +75,8 @@ def _of_one(run: Run, target: str) -> tuple[Sentence, list[Number]]:
         how = _capital(str(run.setting("protocol")))
         gives = say(f"{how} gives ", whose, f" a model of {measure} ", reached, " on test rows; ")
         return gives + say("this run has no other way of training to compare it with."), numbers
+    if is_refit(run, target) and (best := _best_tried(run, target)) is not None:
+        numbers.append(Number(f"{measure} against “{best['title']}”, same rows", _against_tried(run, target)))
     for name, value in found.items():
         numbers.append(Number(f"{measure} against {_OTHERS[name]}", value))
     return _results(run, target, reached, list(found.values())), numbers
@@ -85,21 +92,37 @@ def _rows(run: Run, target: str) -> str:
 def _results(run: Run, target: str, reached: Measured, found: Sequence[Comparison]) -> Sentence:
     """Result of averaging with chosen others, beside the other ways; a simple baseline comes first if better."""
     measure, whose = reached.measure, Named(target)
-    ours = say("With chosen partners ", whose, f" reaches {measure} ", reached, ": ", list_all(found))
-    about = _silos(run).sceptic.get(target)
-    if not about or not about.get("best"):
-        return say(ours, ".")
-    best = about["ways"][about["best"]]
-    tried = Named(f"“{best['title']}”")
-    its = Measured(best["mean"], measure, DIGITS)
-    value = _compare(difference_of(best), "it", measure)
+    refit = is_refit(run, target)
+    how = f"By {_REFIT}, " if refit else "With chosen partners "
+    ours, beside = say(how, whose, f" reaches {measure} ", reached), say(list_all(found), _FEWER if refit else "")
+    best = _best_tried(run, target)
+    if best is None:
+        return say(ours, ": ", beside, ".")
+    about, value = _silos(run).sceptic[target], _against_tried(run, target)
+    tried, its = Named(f"“{best['title']}”"), Measured(best["mean"], measure, DIGITS)
     on = say(f"on the same {about['rows']:,.0f} rows of ", whose)
     if value.verdict is Verdict.WORSE:
-        lead = replace(value, other="averaging with chosen partners", difference=_turn(difference_of(best)))
+        lead = replace(value, other=_REFIT if refit else _AVERAGED, difference=_turn(difference_of(best)))
         sentence = say("Use ", tried, " instead: ", on, f" it reaches a test {measure} of ", its, ", ", lead)
-        return sentence + say(", which reaches ", reached, ": ", list_all(found), ".")
-    sentence = say(ours, ". The best of what one tries first ", on, ", ", tried)
-    return sentence + say(", reaches ", its, ": the model of this run is ", value, ".")
+        return sentence + say(", which reaches ", reached, ": ", beside, ".")
+    first = say("The best of what one tries first ", on, ", ", tried, ", reaches ", its)
+    first += say(": the model of this run is ", value, ".")
+    if refit:  # what has the same rows comes first
+        return ours + say(". ") + first + say(" It is ", beside, ".")
+    return ours + say(": ", beside, ". ") + first
+
+
+def _best_tried(run: Run, target: str) -> Mapping[str, Any] | None:
+    """The best of what one tries first, as ``sceptic.json`` has it; None where the run has none."""
+    about = _silos(run).sceptic.get(target)
+    return about["ways"][about["best"]] if about and about.get("best") else None
+
+
+def _against_tried(run: Run, target: str) -> Comparison:
+    """Comparison of the run's model with the best of what one tries first."""
+    best = _best_tried(run, target)
+    assert best is not None
+    return _compare(difference_of(best), "it", measured_by(run))
 
 
 def _compare(value: Interval, other: str, measure: str) -> Comparison:
@@ -127,14 +150,16 @@ def _of_many(run: Run) -> tuple[Sentence, list[Number]]:
     helped = tuple(target for target, value in gains.items() if value.low is not None and value.low > 0)
     harmed = tuple(target for target, value in gains.items() if value.high is not None and value.high < 0)
     rest = len(gains) - len(helped) - len(harmed)
-    sentence = say("Averaging models with others ")
+    refit = any(is_refit(run, target) for target in gains)
+    alone = f"training alone{_FEWER if refit else ''}"
+    sentence = say("A fit shrunk to others’ models " if refit else "Averaging models with others ")
     if helped or harmed:
         sentence += say(Effects(helped, harmed))
-        of = say("; for ", Share(rest, len(gains)), " silos the seeds do not tell it from training alone.")
-        sentence += of if rest else say(", compared with training alone.")
+        of = say("; for ", Share(rest, len(gains)), f" silos the seeds do not tell it from {alone}.")
+        sentence += of if rest else say(f", compared with {alone}.")
     else:
         of = f"none of {len(gains)} silos" if rest > 1 else "no silo"
-        sentence += say(f"brings {of} more than training alone, as far as {_seeds(run)}.")
+        sentence += say(f"brings {of} more than {alone}, as far as {_seeds(run)}.")
     return sentence, [
         Number("Silos that gain over training alone", Share(len(helped), len(gains))),
         Number("Silos that lose", Share(len(harmed), len(gains))),
@@ -161,7 +186,10 @@ def _levels(run: Run) -> list[Level]:
     others += [
         Level(f"Tried first: {one['title']}", one["mean"]) for one in tried.values() if one["kind"] == "baseline"
     ]
-    return [Level("Averaging with chosen others", reached.mean, low, high, ours=True), *others]
+    return [
+        Level(_capital(_REFIT if is_refit(run, target) else _AVERAGED), reached.mean, low, high, ours=True),
+        *others,
+    ]
 
 
 def _title(run: Run) -> str:

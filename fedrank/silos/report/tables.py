@@ -250,6 +250,11 @@ def best_test(run: Run, target: str) -> dict[int, float]:
     return {}
 
 
+def is_refit(run: Run, target: str) -> bool:
+    """True if the target's model was fitted anew to all of the target's rows, those that validate among them."""
+    return bool(final_values(run.metrics, "test", measure_name(run, f"{measured_by(run)}, refit", target)))
+
+
 def against(run: Run, target: str, name: str) -> Interval | None:
     """Test AUC of the target's model minus what another way of training reached; above 0 the target's is better.
 

@@ -271,10 +271,11 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
         out: The run's directory; by default runs/demo (runs/demo-2, … if that is taken).
     """
     from fedrank.engine.run import run_experiment
-    from fedrank.ranking.protocol import LIFE
 
     folder = out or _free(_RUNS / "demo")
-    config = from_dict({**LIFE, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}})
+    config = from_dict({
+        "population": 200_000, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}
+    })  # fmt: skip
     run_experiment(config, folder, listener=_listener(quiet))
     _show(folder, as_json)
 

@@ -160,11 +160,11 @@ class RankingShown(CurvesShown):
     @override
     def data_settings(self, run: Run) -> list[str]:
         drawn = self.generated(run) or run.setting("holdout")  # else the seed says what devices have, and no more
-        return ["data", "fold", "holdout", *(["data_seed"] if drawn else [])]
+        return ["data", "fold", "divide", "holdout", *(["data_seed"] if drawn else [])]
 
     @override
     def baselines_depend_on(self, run: Run) -> list[str]:
-        return ["data", "fold", "data_seed", "holdout", "normalise", "clicks"]
+        return ["data", "fold", "divide", "data_seed", "holdout", "normalise", "clicks"]
 
     @override
     def study_notes(self, paper: Paper, study: Study) -> list[str]:

@@ -47,7 +47,7 @@ class Evaluation(engine.Evaluation):
         10, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
     )
     measures: tuple[str, ...] = setting(
-        ("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
+        ("nDCG(dcg='exp-log2')@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
     )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(

@@ -158,4 +158,4 @@ class RankingProtocol(Protocol):
 
     @override
     def experience(self, party: Party) -> dict[str, Any]:
-        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        return {self.metric.name: party.own.reward, f"nDCG(dcg='exp-log2')@{self.user.depth}": party.own.ndcg}

@@ -273,7 +273,7 @@ class FoltrES(RankingProtocol):
     @override
     def experience(self, party: Party) -> dict[str, Any]:
         observed = self.observed or self.metric
-        return {observed.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        return {observed.name: party.own.reward, f"nDCG(dcg='exp-log2')@{self.user.depth}": party.own.ndcg}
 
     @override
     def cohort(self, parties: Party) -> Cohort:

@@ -205,8 +205,8 @@ def _other_measure(run: Run, split: str, measure: str, gain: Comparison, labels:
 def measure_words(measure: str) -> str:
     """A measure without what the page says of its users.
 
-    >>> measure_words("expected MaxRR (navigational)"), measure_words("nDCG@10 (judged)")
-    ('MaxRR', 'nDCG@10 (judged)')
+    >>> measure_words("expected MaxRR (navigational)"), measure_words("nDCG(dcg='exp-log2')@10 (judged)")
+    ('MaxRR', 'nDCG(dcg='exp-log2')@10 (judged)')
     """
     return re.sub(r"^expected (.*) \(.*\)$", r"\1", measure)
 

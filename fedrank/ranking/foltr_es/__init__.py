@@ -161,12 +161,12 @@ class FoltrES(RankingProtocol):
         PrivacyMode(
             "a user's life",
             {"population": 200_000, "privacy": {"epsilon_user": 1.0}},
-            "see the study private-foltr-es",
+            "expected MaxRR within 1 % of the same without noise, in 1,067 days at 3 searches a day (MQ2008)",
         ),
         PrivacyMode(
             "a user's life, anonymous channel",
             {"population": 100_000, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}},
-            "with half the devices 0.3 % below the same without privacy (MQ2008)",
+            "no loss found against the same without noise, in 467 days at 3 searches a day (MQ2008)",
         ),
         PrivacyMode("noise on the sums of rewards", {"privacy": {"name": "laplace", "epsilon_interaction": 1.0}}),
     )

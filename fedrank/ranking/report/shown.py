@@ -206,7 +206,7 @@ def measure_words(measure: str) -> str:
     """A measure without what the page says of its users.
 
     >>> measure_words("expected MaxRR (navigational)"), measure_words("nDCG(dcg='exp-log2')@10 (judged)")
-    ('MaxRR', 'nDCG(dcg='exp-log2')@10 (judged)')
+    ('MaxRR', "nDCG(dcg='exp-log2')@10 (judged)")
     """
     return re.sub(r"^expected (.*) \(.*\)$", r"\1", measure)
 

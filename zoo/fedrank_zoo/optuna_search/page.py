@@ -34,7 +34,7 @@ def in_words(called: str) -> str:
     """A measure of a part as a sentence names it.
 
     >>> in_words("vali: nDCG(dcg='exp-log2')@10")
-    'validation nDCG(dcg='exp-log2')@10'
+    "validation nDCG(dcg='exp-log2')@10"
     """
     split, _, measure = called.partition(": ")
     return f"{describe.SPLIT_NAMES.get(split, split)} {measure}".strip()

@@ -25,7 +25,6 @@ from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, FormatError, MissingDataError
 from fedrank.core.trees import Json
-from fedrank.data.lines import read_lines
 from fedrank.ranking.clicks.browsing import attraction
 from fedrank.ranking.clicks.cascade import CascadeUser
 
@@ -35,8 +34,6 @@ MODELS = ("by-rank", "position-based", "user-browsing", "simplified-dynamic-baye
 _FORMAT = "fedrank click model 1"
 #: Probabilities are kept this far from 0 and 1, where a likelihood would be zero.
 _EDGE = 1e-6
-#: Results of a list at most: click patterns are bit masks.
-MOST = 16
 
 
 @dataclass(frozen=True)
@@ -76,49 +73,6 @@ class Sessions:
     def part(self, which: Int[np.ndarray, " m"]) -> Sessions:
         """The sessions of these numbers; pairs keep theirs."""
         return Sessions(self.pair[which], self.clicked[which], None if self.length is None else self.length[which])
-
-
-def read_sessions(path: str | Path) -> Sessions:
-    """The sessions of a tab-separated file, plain or packed, with the columns ``query_id``, ``url_ids`` and ``clicks``.
-
-    The last two are lists with spaces between, by rank; a click is 1, none is 0. Other columns are passed over. Lists
-    may differ in length.
-
-    Raises:
-        MissingDataError: There is no such file.
-        FormatError: Columns are missing, or a session is none; with its line.
-    """
-    path = Path(path)
-    lines = (line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in read_lines(path))
-    header = next(lines)
-    missing = [name for name in ("query_id", "url_ids", "clicks") if name not in header]
-    if missing:
-        raise FormatError(f"the first line names no column {', '.join(missing)}; columns are parted by tabs.", path, 1)
-    query, urls, clicks = (header.index(name) for name in ("query_id", "url_ids", "clicks"))
-    numbers: dict[tuple[str, str], int] = {}
-    pair, clicked = [], []
-    for number, row in enumerate(lines, start=2):
-        if len(row) <= max(query, urls, clicks):
-            raise FormatError(f"{len(row)} columns, the first line has {len(header)}.", path, number)
-        shown, flags = row[urls].split(), row[clicks].split()
-        if not 1 <= len(shown) <= MOST or len(flags) != len(shown):
-            raise FormatError(
-                f"{len(shown)} results and {len(flags)} clicks; a session has 1 to {MOST} results and a click, 0 or 1, "
-                "for each.",
-                path,
-                number,
-            )
-        if not set(flags) <= {"0", "1"}:
-            raise FormatError(f"clicks must be 0 or 1, got {row[clicks]!r}.", path, number)
-        pair.append([numbers.setdefault((row[query], url), len(numbers)) for url in shown])
-        clicked.append([flag == "1" for flag in flags])
-    if not pair:
-        raise FormatError("there is no session in the file.", path)
-    length = np.array([len(row) for row in pair])
-    depth = int(length.max())
-    numbered = np.array([row + [0] * (depth - len(row)) for row in pair], np.int32)
-    flagged = np.array([row + [False] * (depth - len(row)) for row in clicked])
-    return Sessions(numbered, flagged, None if (length == depth).all() else length)
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,8 @@ def write_ltr(model: RankingModel, path: Path, form: str) -> list[Path]:
     if constants is not None:
         if constants.how == "log":
             raise ModelError(
-                f"{form} has no normaliser 'log': it has standard and min_max. Learn with --normalise standard, put the "
-                "logarithm into the feature set (a script_feature) and log that, or export with --to vespa-onnx."
+                f"{form} has no normaliser 'log': it has standard and min_max. Learn with --normalise standard; put "
+                "the logarithm into the feature set (a script_feature) and log that; or export with --to vespa-onnx."
             )
         body["feature_normalizers"] = {
             name: {"standard": {"mean": float(c), "standard_deviation": float(s)}}

@@ -221,6 +221,17 @@ class RankingModel(Model):
             self._warn_of_lone(part)
         return loaded.map(self._pad_and_normalise)
 
+    def prepare(self, splits: Splits) -> Splits:
+        """Data whose features are as they were given, normalised as the model needs.
+
+        Raises:
+            DataError: It has another number of features.
+        """
+        if splits.train.n_features != self.n_features:
+            raise DataError(f"{splits.name} has {splits.train.n_features} features, the model {self.n_features}.")
+        made = splits.map(self._pad_and_normalise)
+        return replace(made, normalised=self.normalise, constants=self.constants)
+
     def _pad_and_normalise(self, queries: QuerySet) -> QuerySet:
         """The queries with as many features as the model has (a LETOR file may leave the last ones out), normalised."""
         lacking = self.n_features - queries.n_features

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -47,6 +49,7 @@ class Parts:
         bounds: Facts of the run.
         aggregate: A rule of the caller's own that combines replies; None: what the settings say.
         attackers: Number of devices that attack.
+        start: Weights to start from; empty: those of the ranker's own start.
     """
 
     ranker: Ranker
@@ -56,6 +59,7 @@ class Parts:
     bounds: Bounds
     aggregate: Any = None
     attackers: int = 0
+    start: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class RankingProtocol(Protocol):
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         bounds: Facts of the run that a promise may rest on.
         kernels: The compiled CPU kernels are used where there are any.
+        start: Weights to start from; empty: those of the ranker's own start.
         rules: Rules by which the server may combine replies; None: it has one way.
         populations: Devices may be new ones every round.
         group: Interactions come in multiples of this number.
@@ -83,6 +88,7 @@ class RankingProtocol(Protocol):
     others: tuple[CascadeUser, ...] = bound(())
     bounds: Bounds = bound(Bounds())
     kernels: bool = bound(True)
+    start: tuple[float, ...] = bound(())
     interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
 
     task = "ranking"
@@ -114,7 +120,12 @@ class RankingProtocol(Protocol):
             metric=parts.metric,
             bounds=parts.bounds,
             kernels=parts.kernels,
+            start=parts.start,
         )
+
+    def start_weights(self) -> Float32[np.ndarray, " parameters"]:
+        """The weights that learning starts from."""
+        return np.array(self.start, np.float32) if self.start else self.ranker.initial()
 
     @property
     def group(self) -> int:

@@ -81,7 +81,7 @@ class Splits:
     def warnings(self) -> list[str]:
         """Problems that make the data useless or hard to learn from, one sentence each: labels, range of features."""
         parts = self.parts().values()
-        if all(in_unit_range(queries) for queries in parts):
+        if self.constants is not None or all(in_unit_range(queries) for queries in parts):
             return self.label_warnings
         low = min(float(queries.features.min()) for queries in parts)
         high = max(float(queries.features.max()) for queries in parts)

@@ -18,8 +18,8 @@ NAMES = ("title_bm25", "body_bm25", "age")
 
 
 def ltr_scores(body, features):
-    """Scores as the plugins compute them, in 32 bits: (x − mean) / deviation, or (x − minimum) / (maximum − minimum), times
-    the weight (their LinearRanker, StandardFeatureNormalizer, MinMaxFeatureNormalizer).
+    """Scores as the plugins compute them, in 32 bits: (x − mean) / deviation, or (x − minimum) / (maximum − minimum),
+    times the weight (their LinearRanker, StandardFeatureNormalizer, MinMaxFeatureNormalizer).
     """
     model = body["model"]["model"]
     total = np.float32(0)

@@ -261,3 +261,20 @@ def test_normalisers_are_of_the_log(made):
     assert found.model.constants.centre == pytest.approx(wide.features.mean(axis=0, dtype=np.float64))
     alone = found.model.score(wide.features[:1])
     assert alone[0] == found.model.score(wide.features[:50], np.zeros(50, int))[0] != 0
+
+
+@pytest.mark.parametrize("ranker", ["linear", "mlp"])
+def test_devices_start_from_the_model(made, tmp_path, ranker):
+    """A run of no step has the model that it starts from, on data that is normalised as the model needs."""
+    queries, _, read = made
+    start = learn_from_log(read, ranker=ranker, normalise="log", compare=False).model
+    path = start.save(tmp_path / "start.safetensors")
+    steps = {"linear": ("foltr-es", {"server__learning_rate": 1e-9}), "mlp": ("pdgd", {"learning_rate": 1e-9})}
+    protocol, more = steps[ranker]
+    result = fedrank.train(protocol, queries, rounds=1, clients=4, ranker=ranker, start_from=str(path), **more)
+    model = result.model()
+    np.testing.assert_allclose(model.weights, start.weights, atol=1e-6)
+    np.testing.assert_allclose(model.score(queries.features), start.score(queries.features), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ConfigError, match="start_from"):
+        other = "mlp" if ranker == "linear" else "linear"
+        fedrank.train("foltr-es", queries, rounds=1, clients=4, ranker=other, start_from=str(path))

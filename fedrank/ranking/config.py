@@ -124,8 +124,13 @@ class RankingRun(RunConfig):
     )
     fold: int = setting(1, "Fold of the data set, 1 to 5.", low=1, high=5)
     data_seed: int = setting(0, "Seed of generated data, of shares and of who differs how.", low=0, high=2**63 - 1)
-    normalise: Literal["auto", "none", "query-minmax"] = setting(
-        "auto", "Features: auto leaves data in [0, 1] alone and scales other data to it, query by query."
+    start_from: str = setting(
+        "", "Model to start from, such as one of fedrank learn-from-log; data is then normalised as it needs."
+    )
+    normalise: Literal["auto", "none", "query-minmax", "standard", "min-max", "log"] = setting(
+        "auto",
+        "Features: auto leaves data in [0, 1] alone and scales other data to it, query by query (query-minmax); "
+        "standard, min-max and log take constants of the training part, as search engines need them.",
     )
     holdout: float = setting(
         0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -36,6 +38,7 @@ class Parts:
         bounds: Facts of the run.
         aggregate: A rule of the caller's own that combines replies; None: what the settings say.
         attackers: Number of devices that attack.
+        start: Weights to start from; empty: those of the ranker's own start.
     """
 
     ranker: Ranker
@@ -45,6 +48,7 @@ class Parts:
     bounds: Bounds
     aggregate: Any = None
     attackers: int = 0
+    start: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class RankingProtocol(Protocol):
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         bounds: Facts of the run that a promise may rest on.
         kernels: The compiled CPU kernels are used where there are any.
+        start: Weights to start from; empty: those of the ranker's own start.
         rules: Rules by which the server may combine replies; None: it has one way.
         populations: Devices may be new ones every round.
         group: Interactions come in multiples of this number.
@@ -72,6 +77,7 @@ class RankingProtocol(Protocol):
     others: tuple[CascadeUser, ...] = bound(())
     bounds: Bounds = bound(Bounds())
     kernels: bool = bound(True)
+    start: tuple[float, ...] = bound(())
     interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
 
     task = "ranking"
@@ -103,6 +109,7 @@ class RankingProtocol(Protocol):
             metric=parts.metric,
             bounds=parts.bounds,
             kernels=parts.kernels,
+            start=parts.start,
         )
 
     def scheduled(self, bounds: Bounds) -> tuple[int, int, Any] | None:
@@ -116,6 +123,10 @@ class RankingProtocol(Protocol):
         """
         del bounds
         return None
+
+    def start_weights(self) -> Float32[np.ndarray, " parameters"]:
+        """The weights that learning starts from."""
+        return np.array(self.start, np.float32) if self.start else self.ranker.initial()
 
     @property
     def group(self) -> int:

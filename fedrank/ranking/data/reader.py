@@ -20,7 +20,7 @@ from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, colu
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts
-from fedrank.ranking.data.normalise import HOWS, in_unit_range
+from fedrank.ranking.data.normalise import CONSTANT, HOWS, fit_constants, in_unit_range
 from fedrank.ranking.data.normalise import normalise as normalise_queries
 from fedrank.ranking.data.queries import QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
@@ -39,8 +39,9 @@ class QueryReader(Reader[Splits]):
 
     Attributes:
         fold: 1 .. 5; must be 1 where there are no folds.
-        normalise: ``auto``, ``query-minmax`` or ``none``; see :func:`fedrank.ranking.data.normalise.normalise`. All
-            parts are treated alike.
+        normalise: ``auto``, ``query-minmax`` or ``none`` (:func:`fedrank.ranking.data.normalise.normalise`), or
+            constants of the training part: ``standard``, ``min-max``, ``log``
+            (:func:`fedrank.ranking.data.normalise.fit_constants`). All parts are treated alike.
         seed: Seed of the generated set, and of the draw of queries that are held out.
         holdout: Share of the training queries that become the test part, in [0, 1), where the data has none.
         divide: Seed by which all queries at hand are divided in five by lot; ``fold`` says which fifth is tested.
@@ -72,8 +73,8 @@ class QueryReader(Reader[Splits]):
     drop: tuple[str, ...] = ()
 
     def __post_init__(self):
-        if self.normalise not in HOWS:
-            raise UnknownNameError("normalisation", self.normalise, HOWS)
+        if self.normalise not in HOWS + CONSTANT:
+            raise UnknownNameError("normalisation", self.normalise, HOWS + CONSTANT)
 
     @override
     def loaded(self, source: Any) -> Splits | None:
@@ -215,7 +216,12 @@ class QueryReader(Reader[Splits]):
         how = self.normalise
         if how == "auto":
             how = "none" if all(in_unit_range(queries) for queries in splits.parts().values()) else "query-minmax"
-        if how != "none":
+        if how in CONSTANT:
+            constants = fit_constants(splits.train.features, how)
+            splits = splits.map(lambda queries: replace(queries, features=constants.apply(queries.features)))
+            notes = (*splits.notes, f"Features were normalised by constants of the training part ({how}).")
+            splits = replace(splits, normalised=how, constants=constants, notes=notes)
+        elif how != "none":
             splits = splits.map(lambda queries: normalise_queries(queries, how))
             notes = (*splits.notes, "Features were normalised to [0, 1] within each query.")
             splits = replace(splits, normalised=how, notes=notes)

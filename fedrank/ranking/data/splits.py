@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrank.core.errors import DataError
-from fedrank.ranking.data.normalise import in_unit_range
+from fedrank.ranking.data.normalise import Constants, in_unit_range
 from fedrank.ranking.data.queries import QuerySet, concatenate
 
 #: Keep the draws of held-out queries and of divisions apart from other uses of a seed.
@@ -31,7 +31,9 @@ class Splits:
         notes: What a reader of the numbers should know, one sentence each.
         grades: Number of labels that the set is known to have, 0 .. grades − 1; 2 where nothing is known.
         feature_names: Names of the features in their order; empty where they have none.
-        normalised: How the features were normalised when they were read: ``none`` or ``query-minmax``.
+        normalised: How the features were normalised when they were read: ``none``, ``query-minmax``, or the name of
+            the constants.
+        constants: The constants that they were normalised by, if any.
 
     Raises:
         DataError: The parts differ in their number of features.
@@ -47,6 +49,7 @@ class Splits:
     grades: int = 2
     feature_names: tuple[str, ...] = ()
     normalised: str = "none"
+    constants: Constants | None = None
 
     def __post_init__(self):
         for part, queries in self.parts().items():
@@ -80,7 +83,7 @@ class Splits:
     def warnings(self) -> list[str]:
         """Problems that make the data useless or hard to learn from, one sentence each: labels, range of features."""
         parts = self.parts().values()
-        if all(in_unit_range(queries) for queries in parts):
+        if self.constants is not None or all(in_unit_range(queries) for queries in parts):
             return self.label_warnings
         low = min(float(queries.features.min()) for queries in parts)
         high = max(float(queries.features.max()) for queries in parts)

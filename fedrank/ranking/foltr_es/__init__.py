@@ -250,8 +250,8 @@ class FoltrES(RankingProtocol):
 
     @override
     def init(self, key: Any) -> ServerState:
-        """All weights zero, as in the paper; needs no randomness."""
-        xp, weights = (np if isinstance(key, np.ndarray) else jnp), self.ranker.initial()
+        """All weights zero, as in the paper, or those of a model to start from; needs no randomness."""
+        xp, weights = (np if isinstance(key, np.ndarray) else jnp), self.start_weights()
         return ServerState(xp.asarray(0, xp.uint32), xp.asarray(weights), self.server.init(xp.asarray(weights)))
 
     @override

@@ -185,10 +185,10 @@ def learn_from_log(
     if len(chosen_queries) == len(queries):
         raise DataError(f"{name} has searches for {len(queries)} query; with {held_out:.0%} held out none is left.")
     unseen = np.isin(of_sessions, chosen_queries)
-    train, test = used.part(~unseen), used.part(unseen)
-    pairs = _Pairs(train, bias)
+    train = used.part(~unseen)
+    pairs, learnt = _Pairs(train, bias), train.n_sessions
     if not pairs.clicks.any():
-        raise DataError(f"{name} has no click in {train.n_sessions:,} sessions: nothing can be learnt from it.")
+        raise DataError(f"{name} has no click in {learnt:,} sessions: nothing can be learnt from it.")
     how = normalise
     if how == "auto":
         how = "none" if in_range(read.features) else "standard"
@@ -214,6 +214,8 @@ def learn_from_log(
         scores["best single feature"] = pairs.best_feature(x, dr)
         if is_installed("lightgbm"):
             scores["LightGBM with positions"] = _trees(train, x)
+    del train  # half of what a long log takes
+    test = used.part(unseen)
     scores |= {label: row_scores(found, x, hidden[label]) for label, found in weights.items()}
     judge = OffPolicy(test, bias, model_of_attraction, measure)
     worths = {label: judge.judge(found) for label, found in scores.items()}
@@ -222,7 +224,7 @@ def learn_from_log(
         "fedrank": __version__,
         "protocol": "learn-from-log",
         "data": name,
-        "sessions": train.n_sessions,
+        "sessions": learnt,
         "position_bias": bias.theta[1:].tolist(),
         "privacy": None,
     }
@@ -234,7 +236,7 @@ def learn_from_log(
             f"The log cannot say what {', '.join(few)} would have been worth: fewer than {FEW:g} effective clicks. "
             "Take more sessions, or a larger share of the queries as held out."
         )
-    counts = train.n_sessions, test.n_sessions, read.left_out
+    counts = learnt, test.n_sessions, read.left_out
     return LearntFromLog(model, bias, rows, measure, chosen, *counts, warnings)
 
 

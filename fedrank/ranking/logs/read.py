@@ -39,7 +39,7 @@ from fedrank.ranking.clicks.fit import Sessions
 pl: Any = OptionalModule("polars", "logs", "Reading a click log")
 
 #: Rows that are read at a time.
-_BATCH = 1_000_000
+_BATCH = 250_000
 #: A session with this many results, all clicked, is a bot's.
 _ALL_CLICKED = 5
 #: Places at most: they are kept in one byte.
@@ -118,9 +118,11 @@ class ClickLog:
         return self._rows(np.pad(usable, (0, max(self.depth + 1 - len(usable), 0)))[self.position])
 
     def _rows(self, rows: Bool[np.ndarray, " rows"]) -> ClickLog:
-        ends = np.concatenate([[0], np.cumsum(rows)])[self.offsets]
-        left = np.diff(ends) > 0
-        offsets = np.concatenate([ends[:-1][left], ends[-1:]])
+        if rows.all():
+            return self
+        counts = np.add.reduceat(rows, self.offsets[:-1], dtype=np.int64)
+        left = counts > 0
+        offsets = np.concatenate([[0], np.cumsum(counts[left])])
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
         return ClickLog(offsets, *kept, self.query, self.features, self.names, self.propensity, self.left_out)
 
@@ -308,7 +310,7 @@ class _Builder:
 
     def log(self) -> ClickLog:
         pairs, queries = _Numbers(), _Numbers()
-        parts: list[tuple[np.ndarray, ...]] = []
+        parts: tuple[list[np.ndarray], ...] = ([], [], [], [], [], [])  # by column
         keys: list[np.ndarray] = []
         query_of: list[np.ndarray] = []
         features: list[np.ndarray] = []
@@ -330,8 +332,10 @@ class _Builder:
             if self.beside is not None:
                 keys.append(pair_keys[fresh])
             starts, last = self._starts(rows, last)
-            parts.append((pair, rows["position"], rows["click"], starts, rows["session"][starts], rows["user"][starts]))
-        if not parts:
+            made = (pair, rows["position"], rows["click"], starts, rows["session"][starts], rows["user"][starts])
+            for column, values in zip(parts, made, strict=True):
+                column.append(values)
+        if not parts[0]:
             raise DataError(f"{self.called} has no row that can be used: {self._said()}.")
         offsets, pair, position, clicked, draw = self._assemble(parts)
         query, table = np.concatenate(query_of), np.concatenate(features)
@@ -440,11 +444,10 @@ class _Builder:
             starts |= place <= np.concatenate([[last[1]], place[:-1]])
         return starts, (int(key[-1]), int(rows["position"][-1]))
 
-    def _assemble(self, parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+    def _assemble(self, parts: tuple[list[np.ndarray], ...]) -> tuple[np.ndarray, ...]:
         """Offsets, pairs, positions, clicks and random numbers of the sessions, without what is left out."""
-        parts[0][3][0] = True
-        pair, position, clicked, starts, session, user = map(_join_parts, zip(*parts, strict=True))
-        parts.clear()
+        parts[3][0][0] = True
+        pair, position, clicked, starts, session, user = map(_join_parts, parts)
         offsets = np.append(np.flatnonzero(starts), len(pair)).astype(np.int64)
         del starts
         if self.has_session and len(np.unique(session)) < len(session):  # rows of a session stand apart
@@ -512,8 +515,15 @@ def _feature_names(schema: Any, form: LogFormat, called: str) -> tuple[str, ...]
     )
 
 
-def _join_parts(parts: tuple[np.ndarray, ...]) -> np.ndarray:
-    return np.concatenate(parts)
+def _join_parts(parts: list[np.ndarray]) -> np.ndarray:
+    """One array of parts, which are let go: a long log should not stand in memory twice."""
+    whole, end = np.empty(sum(map(len, parts)), parts[0].dtype), 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        whole[end : end + len(part)] = part
+        end += len(part)
+    return whole
 
 
 def _hash(column: Any) -> UInt64[np.ndarray, " rows"]:

@@ -73,8 +73,8 @@ def evaluate(
     Args:
         model: A run's folder, or a model's file.
         data: A file or a folder with labels, or a name of the catalogue (fedrank data list).
-        measures: Of rankers and texts: measures, such as nDCG@10 (gain 2^label - 1, which ir-measures writes
-            nDCG(dcg='exp-log2')@10), nDCG(dcg='log2')@10 (gain label) or RR@10.
+        measures: Of rankers and texts: measures by the names of ir-measures, such as nDCG(dcg='exp-log2')@10 (gain
+            2^label - 1), nDCG@10 (gain label), P@5, R@10 or RR@10.
         fold: Of rankers: fold of a set that has folds.
         depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         label: Of tables: column of the label; by default that of the training data.

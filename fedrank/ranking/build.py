@@ -318,7 +318,12 @@ def splits_of(config: RankingRun, folder: str | os.PathLike[str] | None = None, 
     """The data that a configuration names, or of the caller's own; arguments and errors as of :func:`build`."""
     c = config
     reader = QueryReader(
-        fold=c.fold, normalise=c.normalise, seed=c.data_seed, holdout=c.holdout, max_label=MAX_GRADES - 1
+        fold=c.fold,
+        normalise=c.normalise,
+        seed=c.data_seed,
+        holdout=c.holdout,
+        divide=c.divide,
+        max_label=MAX_GRADES - 1,
     )
     if data is not None:
         return load(data, reader, folder=folder)

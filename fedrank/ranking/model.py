@@ -247,7 +247,7 @@ class RankingModel(Model):
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
-            measures: Offline measures, such as ``nDCG@10``, by the names of :mod:`fedrank.metrics.offline`.
+            measures: Offline measures, such as ``nDCG(dcg='exp-log2')@10``; see :mod:`fedrank.metrics.offline`.
             fold: 1 .. 5 of a set that has folds.
 
         Returns:

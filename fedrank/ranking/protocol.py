@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
-from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode as PrivacyMode
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -26,15 +24,6 @@ from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, devices
-
-#: 200,000 devices, of which each takes part in one round.
-LIFE: Mapping[str, Json] = {
-    "population": 200_000,
-    "rounds": 100,
-    "clients": 2000,
-    "interactions": 16,
-    "server": {"learning_rate": 0.004},
-}
 
 
 @dataclass(frozen=True)
@@ -123,6 +112,18 @@ class RankingProtocol(Protocol):
             start=parts.start,
         )
 
+    def scheduled(self, bounds: Bounds) -> tuple[int, int, Any] | None:
+        """Rounds, devices of a round, and the method with its interactions and step size, chosen for a promise.
+
+        Args:
+            bounds: Facts of a run in which none of them was given.
+
+        Returns:
+            None: nothing is to be chosen.
+        """
+        del bounds
+        return None
+
     def start_weights(self) -> Float32[np.ndarray, " parameters"]:
         """The weights that learning starts from."""
         return np.array(self.start, np.float32) if self.start else self.ranker.initial()
@@ -168,4 +169,4 @@ class RankingProtocol(Protocol):
 
     @override
     def experience(self, party: Party) -> dict[str, Any]:
-        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        return {self.metric.name: party.own.reward, f"nDCG(dcg='exp-log2')@{self.user.depth}": party.own.ndcg}

@@ -9,10 +9,12 @@ import numpy as np
 
 from fedrank.core.errors import DataError
 from fedrank.ranking.data.normalise import Constants, in_unit_range
-from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.queries import QuerySet, concatenate
 
-#: Keeps the draw of held-out queries apart from other uses of a seed.
-_HOLD_OUT = 0x401D
+#: Keep the draws of held-out queries and of divisions apart from other uses of a seed.
+_HOLD_OUT, _DIVIDE = 0x401D, 0xD1F1DE
+#: Parts that a division has.
+PARTS = 5
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,30 @@ class Splits:
         note = f"{held} of {n} training queries were held out as test part (seed {seed})."
         train, test = self.train.select(np.sort(order[held:])), self.train.select(np.sort(order[:held]))
         return replace(self, train=train, test=test, notes=(*self.notes, note))
+
+    def divide(self, seed: int, fold: int) -> Splits:
+        """The same queries in five parts of equal size by lot: three to train, one for validation, one to test.
+
+        Args:
+            seed: Of the draw (PCG64).
+            fold: 1 .. 5: the part that is the test part; the next one is for validation.
+
+        Raises:
+            DataError: There are fewer than five queries.
+        """
+        whole = concatenate(list(self.parts().values()), self.train.name, repeats=True)
+        if len(set(whole.qids)) < whole.n_queries:  # each part numbers its own
+            names = [f"{part}/{qid}" for part, queries in self.parts().items() for qid in queries.qids]
+            whole = replace(whole, qids=np.array(names))
+        if whole.n_queries < PARTS:
+            raise DataError(f"{self.name!r} has {whole.n_queries} queries; {PARTS} parts need one each.")
+        order = np.random.Generator(np.random.PCG64([seed, _DIVIDE])).permutation(whole.n_queries)
+        parts = [whole.select(np.sort(one)) for one in np.array_split(order, PARTS)]
+        parts = parts[fold - 1 :] + parts[: fold - 1]
+        note = f"All {whole.n_queries} queries were divided in five by lot (seed {seed}); part {fold} is tested."
+        train = concatenate(parts[2:], self.train.name, repeats=True)
+        name = f"{self.name}, division {seed}, part {fold}"
+        return replace(self, train=train, vali=parts[1], test=parts[0], name=name, notes=(*self.notes, note))
 
     def map(self, change: Callable[[QuerySet], QuerySet]) -> Splits:
         """The same splits with every part changed."""

@@ -44,14 +44,17 @@ def model(request, data):
 
 def test_scores_are_those_by_which_the_run_ranks(model, data, tmp_path):
     splits = load(data, QueryReader(normalise=model.normalise))
-    evaluator = Evaluator(splits, model.ranker, max_rr(), (), ("nDCG@10",), tie_orders=1)
+    evaluator = Evaluator(splits, model.ranker, max_rr(), (), ("nDCG(dcg='exp-log2')@10",), tie_orders=1)
     read = fedrank.load(model.save(tmp_path / "ranker.safetensors"))
     expected = evaluator.scores(model.weights[None])[0]
     np.testing.assert_array_equal(read.score(data[0], data[2]), expected)
     frame = pl.DataFrame(data[0], schema=list(model.feature_names))
     np.testing.assert_array_equal(read.score(frame.select(frame.columns[::-1]), data[2]), expected)
     told = {score.measure: score.value for score in evaluator(model.weights[None])[0]}
-    assert read.evaluate(data, ["nDCG@10"])["train"]["nDCG@10"] == told["nDCG@10"]
+    assert (
+        read.evaluate(data, ["nDCG(dcg='exp-log2')@10"])["train"]["nDCG(dcg='exp-log2')@10"]
+        == told["nDCG(dcg='exp-log2')@10"]
+    )
     assert (
         np.ptp(expected) > 0
         and read.save(tmp_path / "b.safetensors").read_bytes() == (tmp_path / "ranker.safetensors").read_bytes()
@@ -100,7 +103,7 @@ def test_a_trec_run_is_worth_to_another_tool_what_the_model_says(model, data):
     scored = [measures.ScoredDoc(query, document, float(score)) for query, _, document, _, score, _ in run]
     gains = {0: 0, 1: 1, 2: 3}
     found = measures.calc_aggregate([measures.nDCG(gains=gains) @ 10], grades, scored)
-    expected = model.evaluate(data, ["nDCG@10"])["train"]["nDCG@10"]
+    expected = model.evaluate(data, ["nDCG(dcg='exp-log2')@10"])["train"]["nDCG(dcg='exp-log2')@10"]
     np.testing.assert_allclose(next(iter(found.values())), expected, rtol=1e-6)
 
 

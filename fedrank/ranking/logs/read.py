@@ -310,7 +310,7 @@ class _Builder:
 
     def log(self) -> ClickLog:
         pairs, queries = _Numbers(), _Numbers()
-        parts: tuple[list[np.ndarray], ...] = ([], [], [], [], [], [])  # by column
+        parts = tuple(_Growing(kind) for kind in (np.int32, np.uint8, bool, bool, np.uint64, np.uint64))
         keys: list[np.ndarray] = []
         query_of: list[np.ndarray] = []
         features: list[np.ndarray] = []
@@ -334,10 +334,10 @@ class _Builder:
             starts, last = self._starts(rows, last)
             made = (pair, rows["position"], rows["click"], starts, rows["session"][starts], rows["user"][starts])
             for column, values in zip(parts, made, strict=True):
-                column.append(values)
-        if not parts[0]:
+                column.extend(values)
+        if not len(parts[0].whole):
             raise DataError(f"{self.called} has no row that can be used: {self._said()}.")
-        offsets, pair, position, clicked, draw = self._assemble(parts)
+        offsets, pair, position, clicked, draw = self._assemble(tuple(column.whole for column in parts))
         query, table = np.concatenate(query_of), np.concatenate(features)
         names = self.names
         if self.beside is not None:
@@ -444,10 +444,10 @@ class _Builder:
             starts |= place <= np.concatenate([[last[1]], place[:-1]])
         return starts, (int(key[-1]), int(rows["position"][-1]))
 
-    def _assemble(self, parts: tuple[list[np.ndarray], ...]) -> tuple[np.ndarray, ...]:
+    def _assemble(self, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Offsets, pairs, positions, clicks and random numbers of the sessions, without what is left out."""
-        parts[3][0][0] = True
-        pair, position, clicked, starts, session, user = map(_join_parts, parts)
+        pair, position, clicked, starts, session, user = columns
+        starts[0] = True
         offsets = np.append(np.flatnonzero(starts), len(pair)).astype(np.int64)
         del starts
         if self.has_session and len(np.unique(session)) < len(session):  # rows of a session stand apart
@@ -515,15 +515,25 @@ def _feature_names(schema: Any, form: LogFormat, called: str) -> tuple[str, ...]
     )
 
 
-def _join_parts(parts: list[np.ndarray]) -> np.ndarray:
-    """One array of parts, which are let go: a long log should not stand in memory twice."""
-    whole, end = np.empty(sum(map(len, parts)), parts[0].dtype), 0
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        whole[end : end + len(part)] = part
-        end += len(part)
-    return whole
+class _Growing:
+    """An array that grows at its end; a list of parts would stand in memory twice when it is joined."""
+
+    def __init__(self, kind: Any):
+        self._values, self._length = np.empty(1 << 20, kind), 0
+
+    def extend(self, values: np.ndarray) -> None:
+        end = self._length + len(values)
+        if end > len(self._values):
+            bigger = np.empty(max(2 * len(self._values), end), self._values.dtype)
+            bigger[: self._length] = self._values[: self._length]
+            self._values = bigger
+        self._values[self._length : end] = values
+        self._length = end
+
+    @property
+    def whole(self) -> np.ndarray:
+        """All values."""
+        return self._values[: self._length]
 
 
 def _hash(column: Any) -> UInt64[np.ndarray, " rows"]:

@@ -120,7 +120,7 @@ class ClickLog:
     def _rows(self, rows: Bool[np.ndarray, " rows"]) -> ClickLog:
         if rows.all():
             return self
-        counts = np.add.reduceat(rows, self.offsets[:-1], dtype=np.int64)
+        counts = _count_kept(rows, self.offsets)
         left = counts > 0
         offsets = np.concatenate([[0], np.cumsum(counts[left])])
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
@@ -608,6 +608,16 @@ def _move(keys, values, table, numbers):
         while numbers[place] >= 0:
             place = (place + np.uint64(1)) & mask
         table[place], numbers[place] = keys[row], values[row]
+
+
+@njit(cache=True, nogil=True)
+def _count_kept(rows, offsets):
+    """Kept rows of each session; NumPy's reduceat would copy all rows as whole numbers first."""
+    counts = np.zeros(len(offsets) - 1, np.int64)
+    for session in range(len(counts)):
+        for row in range(offsets[session], offsets[session + 1]):
+            counts[session] += rows[row]
+    return counts
 
 
 @njit(cache=True, nogil=True)

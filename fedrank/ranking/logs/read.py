@@ -120,7 +120,7 @@ class ClickLog:
     def _rows(self, rows: Bool[np.ndarray, " rows"]) -> ClickLog:
         if rows.all():
             return self
-        counts = _count_kept(rows, self.offsets)
+        counts = _count_rows_kept(rows, self.offsets)
         left = counts > 0
         offsets = np.concatenate([[0], np.cumsum(counts[left])])
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
@@ -611,7 +611,7 @@ def _move(keys, values, table, numbers):
 
 
 @njit(cache=True, nogil=True)
-def _count_kept(rows, offsets):
+def _count_rows_kept(rows, offsets):
     """Kept rows of each session; NumPy's reduceat would copy all rows as whole numbers first."""
     counts = np.zeros(len(offsets) - 1, np.int64)
     for session in range(len(counts)):

@@ -116,9 +116,9 @@ def table(sessions: int, data: str, seed: int) -> dict[str, object]:
     for how in ("estimate", "none"):
         for ranker in ("linear", "mlp"):
             one = learn_from_log(log, ranker=ranker, position_bias=how, compare=False, seed=seed)
-            for part, scores in one.model.evaluate(splits, ["nDCG@10"]).items():
-                labels[f"{how}, {ranker}, {part}"] = round(scores["nDCG@10 (judged)"], 4)
-    return out | {"nDCG@10 (judged) by labels, gain 2^label - 1": labels}
+            for part, scores in one.model.evaluate(splits, ["nDCG(dcg='exp-log2')@10"]).items():
+                labels[f"{how}, {ranker}, {part}"] = round(scores["nDCG(dcg='exp-log2')@10 (judged)"], 4)
+    return out | {"nDCG(dcg='exp-log2')@10 (judged) by labels": labels}
 
 
 def stream(sessions: int, folder: Path, wide: bool) -> dict[str, object]:

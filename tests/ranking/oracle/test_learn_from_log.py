@@ -17,6 +17,8 @@ from fedrank.ranking.logs.read import ClickLog
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 
+MEASURE = "nDCG(dcg='exp-log2')@10"
+
 
 def log_of(sessions, pairs, queries=None, features=None):
     """A log of sessions, each a list of (pair, position, clicked)."""
@@ -232,8 +234,8 @@ def test_the_way_from_a_file_to_a_model(made, tmp_path, capsys):
     model = fedrank.load(out)
     assert model.about["protocol"] == "learn-from-log" and model.feature_names == tuple(f"f{i}" for i in range(1, 13))
     # Freed of position bias it is nearer to the labels than clicks taken as labels are.
-    fair = model.evaluate(queries)["train"]["nDCG@10"]
-    clicks = learn_from_log(read, position_bias="none", compare=False).model.evaluate(queries)["train"]["nDCG@10"]
+    fair = model.evaluate(queries)["train"][MEASURE]
+    clicks = learn_from_log(read, position_bias="none", compare=False).model.evaluate(queries)["train"][MEASURE]
     assert fair > clicks
     app(["learn-from-log", str(path), "--no-compare"], result_action="return_value")
     assert "better than the logged ranking" in capsys.readouterr().out
